@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    Authority, Body, ClientInfo, Flow, Method, Phase, RequestHead, ResponseHead, Scheme, Scope, Stage, StatusCode,
-    Step, Timestamp, Transport, Url, Version,
+    Authority, Body, ClientInfo, EntryKind, Flow, HttpVersion, MaybeFuture, Method, Phase, PlanScope, RequestHead,
+    ResponseHead, Scheme, Stage, StatusCode, Timestamp, Url,
 };
-use interflow_rules::{Rules, RulesConfig, Surroundings};
+use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
 
 use crate::Result;
 use crate::rulebook;
@@ -42,10 +42,12 @@ fn round(rules: &str) -> Result<Round> {
     let file = dir.path().join("rules.toml");
     std::fs::write(&file, rules)?;
     let config = RulesConfig { files: vec![file], ..RulesConfig::default() };
-    let rules = Arc::new(Rules::new(&config, Arc::new(Surroundings::default())).map_err(|e| e.to_string())?);
+    let rules = Arc::new(ActiveRules::new(&config, Arc::new(RuleRuntime::default())).map_err(|e| e.to_string())?);
     let exchange = Exchange::new()?;
-    let stages: Vec<Arc<dyn Stage>> =
-        [rules.requests(), rules.responses()].iter().filter_map(|stage| stage.bind(&exchange.scope())).collect();
+    let stages: Vec<Arc<dyn Stage>> = [rules.request_stage(), rules.response_stage()]
+        .iter()
+        .filter_map(|stage| stage.specialize(&exchange.scope()))
+        .collect();
     Ok(Box::new(move || {
         black_box(exchange.pass(&stages));
     }))
@@ -76,7 +78,7 @@ impl Exchange {
         let mut request = RequestHead {
             method: Method::GET,
             url,
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: Default::default(),
             protocol: None,
         };
@@ -102,12 +104,12 @@ impl Exchange {
         Ok(Self { client: client.into(), request, response, body: Bytes::from(vec![b'x'; 8192]) })
     }
 
-    fn scope(&self) -> Scope<'_> {
-        Scope {
+    fn scope(&self) -> PlanScope<'_> {
+        PlanScope {
             listener: "proxy",
             user: None,
             authority: &self.request.url.authority,
-            transport: Transport::Connect,
+            transport: EntryKind::Connect,
             intercepted: true,
         }
     }
@@ -115,20 +117,20 @@ impl Exchange {
     /// Shows the exchange to the stages, as the corridor does: each only the phases that it wants.
     fn pass(&self, stages: &[Arc<dyn Stage>]) -> Option<Flow> {
         let authority = self.request.url.authority.clone();
-        let mut flow = Flow::begin(Arc::clone(&self.client), Transport::Connect, Scheme::Https, authority);
+        let mut flow = Flow::begin(Arc::clone(&self.client), EntryKind::Connect, Scheme::Https, authority);
         let (mut request, mut response) = (self.request.clone(), self.response.clone());
         for stage in stages {
             let interest = stage.interest(&self.scope());
-            if interest.has(Phase::RequestHead) {
+            if interest.contains(Phase::RequestHead) {
                 now(stage.request_head(&mut flow, &mut request))?;
             }
-            if interest.has(Phase::RequestBody) {
+            if interest.contains(Phase::RequestBody) {
                 now(stage.request_body(&mut flow, &mut request, Body::Empty))?.ok()?;
             }
-            if interest.has(Phase::ResponseHead) {
+            if interest.contains(Phase::ResponseHead) {
                 now(stage.response_head(&mut flow, &request, &mut response))?;
             }
-            if interest.has(Phase::ResponseBody) {
+            if interest.contains(Phase::ResponseBody) {
                 let body = Body::Full(self.body.clone());
                 now(stage.response_body(&mut flow, &request, &mut response, body))?.ok()?;
             }
@@ -138,10 +140,10 @@ impl Exchange {
     }
 }
 
-fn now<T>(step: Step<'_, T>) -> Option<T> {
+fn now<T>(step: MaybeFuture<'_, T>) -> Option<T> {
     match step {
-        Step::Now(value) => Some(value),
-        Step::Later(_) => None,
+        MaybeFuture::Ready(value) => Some(value),
+        MaybeFuture::Pending(_) => None,
     }
 }
 
@@ -156,12 +158,15 @@ mod tests {
             let file = dir.path().join("rules.toml");
             std::fs::write(&file, rules).unwrap();
             let config = RulesConfig { files: vec![file], ..RulesConfig::default() };
-            let rules = Arc::new(Rules::new(&config, Arc::new(Surroundings::default())).unwrap());
+            let rules = Arc::new(ActiveRules::new(&config, Arc::new(RuleRuntime::default())).unwrap());
             let exchange = Exchange::new().unwrap();
-            let halves = [rules.requests(), rules.responses()];
-            let stages: Vec<_> = halves.iter().filter_map(|s| s.bind(&exchange.scope())).collect();
+            let halves = [rules.request_stage(), rules.response_stage()];
+            let stages: Vec<_> = halves.iter().filter_map(|s| s.specialize(&exchange.scope())).collect();
             exchange.pass(&stages).expect("nothing is waited for");
-            (rules.program().rules.len(), rules.program().rules.iter().map(interflow_rules::Rule::matches).sum::<u64>())
+            (
+                rules.program().rules.len(),
+                rules.program().rules.iter().map(interflow_rules::CompiledRule::matches).sum::<u64>(),
+            )
         };
         assert_eq!(added(rulebook::TWENTY), (20, 0));
         assert_eq!(added(&rulebook::thousand_hosts()), (1000, 0));

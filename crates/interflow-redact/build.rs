@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::{env, fs};
 
-#[path = "src/lexicon/marks.rs"]
-mod marks;
+#[path = "src/lexicon/flags.rs"]
+mod flags;
 
-use marks::{fingerprint, hash, mark, topic};
+use flags::{fingerprint, hash, mark, topic};
 
 /// Slots of the table, as a power of two.
 const LOG2_SLOTS: u32 = 19;
@@ -16,7 +16,7 @@ const CLASS_BITS: u32 = 12;
 
 fn main() {
     println!("cargo::rerun-if-changed=data");
-    println!("cargo::rerun-if-changed=src/lexicon/marks.rs");
+    println!("cargo::rerun-if-changed=src/lexicon/flags.rs");
     let mut words: HashMap<String, (u32, u32)> = HashMap::new();
     let lists = [
         ("words_common", mark::COMMON),

@@ -1,7 +1,7 @@
-//! Entries for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
+//! HarEntriesSeed for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
 //! every format and read again.
 
-use interflow_record::formats::{ExportOptions, Format, WholeFlow, exporter_with, import};
+use interflow_record::formats::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_with, import};
 
 /// One entry over the inputs of one target.
 pub type Entry = fn(&[u8]);
@@ -11,48 +11,48 @@ pub const ENTRIES: [(&str, Entry); 5] = [("har", har), ("jsonl", jsonl), ("saz",
 
 /// A HAR.
 pub fn har(data: &[u8]) {
-    archive(Format::Har, data);
+    archive(ArchiveFormat::Har, data);
 }
 
 /// A file of lines.
 pub fn jsonl(data: &[u8]) {
-    archive(Format::Jsonl, data);
+    archive(ArchiveFormat::Jsonl, data);
 }
 
 /// Fiddler's archive.
 pub fn saz(data: &[u8]) {
-    archive(Format::Saz, data);
+    archive(ArchiveFormat::Saz, data);
 }
 
 /// Fluxzy's archive.
 pub fn fxzy(data: &[u8]) {
-    archive(Format::Fxzy, data);
+    archive(ArchiveFormat::Fxzy, data);
 }
 
 /// mitmproxy's flow file.
 pub fn mitm(data: &[u8]) {
-    archive(Format::Mitm, data);
+    archive(ArchiveFormat::Mitm, data);
 }
 
-fn archive(format: Format, data: &[u8]) {
+fn archive(format: ArchiveFormat, data: &[u8]) {
     let flows = read(format, data);
-    for format in Format::ALL {
+    for format in ArchiveFormat::ALL {
         let file = written(*format, &flows);
         if format.imports() {
             // mitmproxy keeps a CONNECT with the flows inside of it, so one that stands alone is left out.
-            let left_out = |f: &&WholeFlow| {
-                *format == Format::Mitm && f.row.request.as_ref().is_some_and(|r| r.method == "CONNECT")
+            let left_out = |f: &&FlowWithBodies| {
+                *format == ArchiveFormat::Mitm && f.row.request.as_ref().is_some_and(|r| r.method == "CONNECT")
             };
             let kept = flows.len() - flows.iter().filter(left_out).count();
             assert_eq!(read(*format, &file).len(), kept, "{format}");
         }
     }
-    if format == Format::Jsonl {
+    if format == ArchiveFormat::Jsonl {
         assert!(read(format, &written(format, &flows)) == flows);
     }
 }
 
-fn read(format: Format, data: &[u8]) -> Vec<WholeFlow> {
+fn read(format: ArchiveFormat, data: &[u8]) -> Vec<FlowWithBodies> {
     let mut flows = Vec::new();
     let _ = import(Some(format), data, &mut |flow| {
         flows.push(flow);
@@ -61,7 +61,7 @@ fn read(format: Format, data: &[u8]) -> Vec<WholeFlow> {
     flows
 }
 
-fn written(format: Format, flows: &[WholeFlow]) -> Vec<u8> {
+fn written(format: ArchiveFormat, flows: &[FlowWithBodies]) -> Vec<u8> {
     let mut out = Vec::new();
     let options = ExportOptions { originals: true, ..ExportOptions::default() };
     let mut exporter = exporter_with(format, &mut out, options).expect("memory takes all");

@@ -1,23 +1,23 @@
 //! Entries for the documents and links of `interflow-media`: no bytes make them panic, and what is no address stays.
 
 use bytes::Bytes;
-use interflow_media::bmff::{Node, boxes};
-use interflow_media::cenc::{Decrypter, Key, KeyRing, Probe};
+use interflow_media::bmff::{BoxNode, boxes};
+use interflow_media::cenc::{CencDecrypter, ContentKey, ContentKeyRing, IndexProbe};
 use interflow_media::dash::{model, segments, to_mpd, xml};
-use interflow_media::hls::rewrite::Crypt;
-use interflow_media::hls::skip::{Stretches, cut};
-use interflow_media::hls::variants::{Wish, keep};
-use interflow_media::hls::{Kind, Options, Place, rewrite};
-use interflow_media::relay::Base;
-use interflow_media::remux::{Options as TsOptions, TsMuxer};
+use interflow_media::hls::rewrite::SegmentEncryption;
+use interflow_media::hls::segment_skip::{SkipRanges, skip_segments};
+use interflow_media::hls::variant_filter::{VariantChoice, filter_variants};
+use interflow_media::hls::{HlsRewriteOptions, UriReplacer, UriRole, rewrite};
+use interflow_media::relay::BaseUrl;
+use interflow_media::remux::{RemuxOptions, TsMuxer};
 use interflow_media::sample_aes::{SampleAesTs, iv_from_sequence};
 use interflow_media::token::{LinkKeys, read_legacy};
 
 /// One entry over the inputs of one target.
-pub type Entry = fn(&[u8]);
+pub type SeedEntry = fn(&[u8]);
 
 /// Every entry with the name of its target.
-pub const ENTRIES: [(&str, Entry); 5] =
+pub const ENTRIES: [(&str, SeedEntry); 5] =
     [("m3u8", m3u8), ("mpd", mpd), ("media_token", media_token), ("bmff", bmff), ("mpeg_ts", mpeg_ts)];
 
 /// The key of the seeds.
@@ -26,28 +26,28 @@ const KEY: [u8; 16] = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes
 /// An MP4: shown, decrypted whole and in pieces with the same outcome, probed for an index, made into MPEG-TS.
 pub fn bmff(data: &[u8]) {
     for b in boxes(data, 0).flatten() {
-        let node = Node::read(&b);
+        let node = BoxNode::read(&b);
         assert_eq!(node.size, Some(b.whole.len() as u64));
     }
-    let keys = KeyRing::any(Key(KEY));
+    let keys = ContentKeyRing::any(ContentKey(KEY));
     let decrypt = |step: usize| {
-        let mut decrypter = Decrypter::new(keys.clone());
+        let mut decrypter = CencDecrypter::new(keys.clone());
         let mut out = Vec::new();
         let taken = data.chunks(step).try_for_each(|c| decrypter.push(Bytes::copy_from_slice(c), &mut out));
         taken.and_then(|()| decrypter.finish()).map(|()| out.concat()).ok()
     };
     let whole = decrypt(data.len().max(1));
     assert!(whole == decrypt(97));
-    let mut probe = Probe::new(keys.clone(), data.len() as u64);
-    while let Some(range) = probe.wants() {
+    let mut probe = IndexProbe::new(keys.clone(), data.len() as u64);
+    while let Some(range) = probe.next_range() {
         let Some(part) = data.get(range.start as usize..range.end as usize) else { break };
-        if probe.give(range.start, part).is_err() {
+        if probe.push(range.start, part).is_err() {
             break;
         }
     }
     let Some(clear) = whole else { return };
     assert_eq!(clear.len(), data.len());
-    if let Ok(muxer) = TsMuxer::new(&clear, TsOptions::default()) {
+    if let Ok(muxer) = TsMuxer::new(&clear, RemuxOptions::default()) {
         let mut out = Vec::new();
         let mut segment = muxer.segment();
         if segment.push(Bytes::from(clear), &mut out).is_ok() && segment.finish(&mut out).is_ok() {
@@ -59,7 +59,7 @@ pub fn bmff(data: &[u8]) {
 /// A transport stream under SAMPLE-AES: as many packets come out as went in, in whatever pieces.
 pub fn mpeg_ts(data: &[u8]) {
     let decrypt = |step: usize| {
-        let mut ts = SampleAesTs::new(&Key(KEY), iv_from_sequence(1));
+        let mut ts = SampleAesTs::new(&ContentKey(KEY), iv_from_sequence(1));
         let mut out = Vec::new();
         let taken = data.chunks(step).try_for_each(|c| ts.push(c, &mut out));
         taken.and_then(|()| ts.finish(&mut out)).map(|()| out.concat()).ok()
@@ -69,24 +69,24 @@ pub fn mpeg_ts(data: &[u8]) {
     assert!(whole.is_none_or(|out| out.len() == data.len()));
 }
 
-fn base() -> Base {
-    Base::read("https://origin.test/a/b").expect("a well-formed address")
+fn base() -> BaseUrl {
+    BaseUrl::parse("https://origin.test/a/b").expect("a well-formed address")
 }
 
 /// Leaves nothing where an address was.
 struct Nothing;
 
-impl Place for Nothing {
-    fn put(&mut self, _: Kind, _: &str, _: Option<&Crypt>, _: &mut Vec<u8>) {}
+impl UriReplacer for Nothing {
+    fn write_uri(&mut self, _: UriRole, _: &str, _: Option<&SegmentEncryption>, _: &mut Vec<u8>) {}
 }
 
 /// A playlist through every pass. What is left once addresses are out is never more than there was.
 pub fn m3u8(data: &[u8]) {
-    let left = rewrite(data, &base(), &Options::default(), &mut Nothing);
+    let left = rewrite(data, &base(), &HlsRewriteOptions::default(), &mut Nothing);
     assert!(left.len() <= data.len());
-    rewrite(data, &base(), &Options { apply_keys: true, ..Options::default() }, &mut Nothing);
-    keep(data, Wish::Height(720));
-    cut(data, &Stretches::read("0-5,9-10"));
+    rewrite(data, &base(), &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() }, &mut Nothing);
+    filter_variants(data, VariantChoice::Height(720));
+    skip_segments(data, &SkipRanges::read("0-5,9-10"));
 }
 
 /// A manifest read, its segments listed, and written again as a manifest that can be read.
@@ -100,7 +100,7 @@ pub fn mpd(data: &[u8]) {
             }
         }
     }
-    let mut link = |_: to_mpd::Wanted<'_>| "http://us/x".to_owned();
+    let mut link = |_: to_mpd::ManifestUrlKind<'_>| "http://us/x".to_owned();
     if to_mpd::rewrite(&mut root, &manifest, "http://us/", true, 64 << 20, &mut link).is_err() {
         return;
     }

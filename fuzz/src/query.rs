@@ -17,12 +17,12 @@ pub fn query(data: &[u8]) {
     match Query::parse(text) {
         Ok(query) => {
             let shown = query.to_string();
-            let again = Query::parse(&shown).unwrap_or_else(|e| panic!("{}", e.show(&shown)));
+            let again = Query::parse(&shown).unwrap_or_else(|e| panic!("{}", e.render(&shown)));
             assert!(again == query, "{shown}");
         }
         Err(error) => {
             assert!(error.column <= text.chars().count() + 1);
-            assert!(error.show(text).contains('^'));
+            assert!(error.render(text).contains('^'));
         }
     }
 }

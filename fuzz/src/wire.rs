@@ -2,11 +2,11 @@
 //! mostly that the outcome does not depend on how the bytes arrive, and that nothing is lost.
 
 use bytes::BytesMut;
-use interflow_flow::{Method, Scheme, Target, Version};
-use interflow_wire::h1::{self, BodyDecoder, Decoded, Framing, HeadLimits};
+use interflow_flow::{HttpVersion, Method, RequestTarget, Scheme};
+use interflow_wire::h1::{self, BodyDecoder, BodyFraming, DecodeStep, HeadLimits};
 use interflow_wire::socks5 as socks;
 use interflow_wire::sse::SseParser;
-use interflow_wire::websocket::{Decoder, Deflate, Item, Options, Sender};
+use interflow_wire::websocket::{FrameSender, PermessageDeflate, WebSocketDecoder, WebSocketItem, WsDecoderOptions};
 use interflow_wire::{
     ClientHello, aws_event_stream, client_hello as tls, grpc as grpc_frames, proxy_protocol as haproxy,
 };
@@ -35,14 +35,14 @@ pub fn h1_request(data: &[u8]) {
     let Ok(Some((request, used))) = h1::parse_request(data, &LIMITS) else { return };
     assert!(h1::parse_request(&data[..used - 1], &LIMITS).is_ok_and(|early| early.is_none()));
     let hosts = request.headers.get_all("host").count();
-    assert!(hosts == 1 || (hosts == 0 && request.version == Version::Http10));
+    assert!(hosts == 1 || (hosts == 0 && request.version == HttpVersion::Http10));
     assert!(request.authority(Scheme::Https).is_ok());
     let target = match &request.target {
-        Target::Origin(path) => path.to_string(),
-        Target::Absolute(url) if url.path == "*" => format!("{}://{}", url.scheme, url.authority),
-        Target::Absolute(url) => format!("{}://{}{}", url.scheme, url.authority, url.path),
-        Target::Authority(authority) => authority.to_string(),
-        Target::Asterisk => "*".to_owned(),
+        RequestTarget::Origin(path) => path.to_string(),
+        RequestTarget::Absolute(url) if url.path == "*" => format!("{}://{}", url.scheme, url.authority),
+        RequestTarget::Absolute(url) => format!("{}://{}{}", url.scheme, url.authority, url.path),
+        RequestTarget::Authority(authority) => authority.to_string(),
+        RequestTarget::Asterisk => "*".to_owned(),
     };
     let mut out = Vec::new();
     h1::write_request_head(&mut out, &request.method, &target, request.version, &request.headers);
@@ -50,7 +50,7 @@ pub fn h1_request(data: &[u8]) {
     let (again, _) = h1::parse_request(&out, &roomy).expect("it holds").expect("it is whole");
     assert_eq!((&again.method, &again.target, &again.headers), (&request.method, &request.target, &request.headers));
     if let Ok(framing) = h1::request_framing(request.version, &request.method, &request.headers) {
-        assert!(framing != Framing::UntilClose);
+        assert!(framing != BodyFraming::UntilClose);
         body(framing, &data[used..], data.len() % 7 + 1);
     }
 }
@@ -74,10 +74,10 @@ pub fn h1_response(data: &[u8]) {
 /// A chunked body; the first byte says in what pieces it arrives.
 pub fn h1_chunked(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
-    body(Framing::Chunked, rest, usize::from(first) % 40 + 1);
+    body(BodyFraming::Chunked, rest, usize::from(first) % 40 + 1);
 }
 
-fn body(framing: Framing, data: &[u8], step: usize) {
+fn body(framing: BodyFraming, data: &[u8], step: usize) {
     let decode = |step: usize| {
         let mut decoder = BodyDecoder::new(framing, &LIMITS);
         let (mut buf, mut content, mut trailers) = (BytesMut::new(), Vec::new(), None);
@@ -85,9 +85,9 @@ fn body(framing: Framing, data: &[u8], step: usize) {
             buf.extend_from_slice(piece);
             loop {
                 match decoder.decode(&mut buf) {
-                    Ok(Decoded::Data(bytes)) => content.extend_from_slice(&bytes),
-                    Ok(Decoded::Trailers(t)) => trailers = Some(t),
-                    Ok(Decoded::NeedMore | Decoded::Done) => break,
+                    Ok(DecodeStep::Data(bytes)) => content.extend_from_slice(&bytes),
+                    Ok(DecodeStep::Trailers(t)) => trailers = Some(t),
+                    Ok(DecodeStep::NeedMore | DecodeStep::Done) => break,
                     Err(_) => return None,
                 }
             }
@@ -114,23 +114,23 @@ fn check_hello(data: &[u8]) {
 
 /// Every message of the conversation, from both sides.
 pub fn socks5(data: &[u8]) {
-    fn check<T>(parsed: socks::Parsed<T>, data: &[u8]) -> Option<T> {
+    fn check<T>(parsed: socks::SocksParseResult<T>, data: &[u8]) -> Option<T> {
         let (message, used) = parsed.ok()??;
         assert!(used <= data.len());
         Some(message)
     }
-    check(socks::parse_greeting(data), data);
-    check(socks::parse_choice(data, true), data);
-    check(socks::parse_verdict(data), data);
+    check(socks::parse_method_offer(data), data);
+    check(socks::parse_method_selection(data, true), data);
+    check(socks::parse_auth_status(data), data);
     check(socks::parse_reply(data), data);
     if let Some(credentials) = check(socks::parse_credentials(data), data) {
         let written = socks::write_credentials(&mut Vec::new(), &credentials.user, &credentials.password);
         assert_eq!(written.is_ok(), !credentials.user.is_empty() && !credentials.password.is_empty());
     }
-    if let Some(socks::Request::Connect(target)) = check(socks::parse_request(data), data) {
+    if let Some(socks::SocksCommand::Connect(target)) = check(socks::parse_request(data), data) {
         let mut out = Vec::new();
         socks::write_connect(&mut out, &target).expect("a name that was read can be written");
-        assert_eq!(socks::parse_request(&out), Ok(Some((socks::Request::Connect(target), out.len()))));
+        assert_eq!(socks::parse_request(&out), Ok(Some((socks::SocksCommand::Connect(target), out.len()))));
     }
 }
 
@@ -171,21 +171,23 @@ pub fn sse(data: &[u8]) {
 /// Frames of one side; the first byte picks side, compression and in what pieces they arrive.
 pub fn websocket(data: &[u8]) {
     let Some((&first, rest)) = data.split_first() else { return };
-    let sender = if first & 1 == 0 { Sender::Server } else { Sender::Client };
-    let deflate = (first & 2 != 0)
-        .then_some(Deflate { server_no_context_takeover: first & 4 != 0, client_no_context_takeover: first & 4 != 0 });
-    let mut decoder = Decoder::new(Options { sender, deflate, max_message: 512 });
+    let sender = if first & 1 == 0 { FrameSender::Server } else { FrameSender::Client };
+    let deflate = (first & 2 != 0).then_some(PermessageDeflate {
+        server_no_context_takeover: first & 4 != 0,
+        client_no_context_takeover: first & 4 != 0,
+    });
+    let mut decoder = WebSocketDecoder::new(WsDecoderOptions { sender, deflate, max_message: 512 });
     let (mut buf, mut out, mut came) = (BytesMut::new(), 0, 0);
     'arrive: for piece in rest.chunks(usize::from(first >> 3) + 1) {
         buf.extend_from_slice(piece);
         came += piece.len();
         loop {
             match decoder.decode(&mut buf) {
-                Ok(Some(Item::Message(message))) => {
+                Ok(Some(WebSocketItem::Message(message))) => {
                     assert!(message.data.len() <= 512 && message.size >= message.data.len() as u64);
                     out += message.raw.len();
                 }
-                Ok(Some(Item::Part { raw, .. })) => out += raw.len(),
+                Ok(Some(WebSocketItem::Part { raw, .. })) => out += raw.len(),
                 Ok(None) => break,
                 Err(_) => break 'arrive,
             }
@@ -199,7 +201,7 @@ pub fn grpc(data: &[u8]) {
     let mut buf = BytesMut::from(data);
     let mut raw = Vec::new();
     while let Ok(Some(message)) = grpc_frames::next_message(&mut buf, 256) {
-        assert_eq!(message.raw.len(), message.data.len() + grpc_frames::PREFIX);
+        assert_eq!(message.raw.len(), message.data.len() + grpc_frames::PREFIX_LEN);
         raw.extend_from_slice(&message.raw);
     }
     raw.extend_from_slice(&buf);

@@ -13,12 +13,12 @@ use std::process::Command;
 
 use bytes::{Bytes, BytesMut};
 use interflow_flow::{Host, Method};
-use interflow_net::ca::Ca;
+use interflow_net::ca::CertificateAuthority;
 use interflow_net::tls::Alpn;
-use interflow_redact::{Redactor, Session};
+use interflow_redact::{RedactionSession, Redactor};
 use interflow_wire::client_hello::ClientHello;
 use interflow_wire::h1::{
-    BodyDecoder, Decoded, Framing, HeadLimits, parse_request, parse_response, request_framing, response_framing,
+    BodyDecoder, BodyFraming, DecodeStep, HeadLimits, parse_request, parse_response, request_framing, response_framing,
     write_request_head, write_response_head,
 };
 use interflow_wire::sse::SseParser;
@@ -189,8 +189,8 @@ fn decode_chunks() -> Result<Round> {
     let limits = HeadLimits::default();
     Ok(Box::new(move || {
         let mut buf = BytesMut::from(&wire[..]);
-        let mut decoder = BodyDecoder::new(Framing::Chunked, &limits);
-        while let Ok(Decoded::Data(data)) = decoder.decode(&mut buf) {
+        let mut decoder = BodyDecoder::new(BodyFraming::Chunked, &limits);
+        while let Ok(DecodeStep::Data(data)) = decoder.decode(&mut buf) {
             black_box::<Bytes>(data);
         }
     }))
@@ -217,7 +217,7 @@ fn client_hello() -> Result<Round> {
 
 fn mint_leaf() -> Result<Round> {
     let dir = tempfile::tempdir()?;
-    let ca = Ca::open_or_create(dir.path())?;
+    let ca = CertificateAuthority::open_or_create(dir.path())?;
     let mut host = 0;
     Ok(Box::new(move || {
         host += 1;
@@ -238,7 +238,7 @@ fn redact_prompt() -> Result<Round> {
         filler.repeat(6)
     );
     Ok(Box::new(move || {
-        let _ = black_box(redactor.redact_text(black_box(&text), &mut Session::one_way()));
+        let _ = black_box(redactor.redact_text(black_box(&text), &mut RedactionSession::one_way()));
     }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,16 +16,16 @@ pub struct AdminConfig {
     /// checked against them, so that no web page can reach in under a name of its own (DNS rebinding).
     pub hosts: Vec<String>,
     /// Let `/metrics` be read without the token.
-    pub open_metrics: bool,
+    pub public_metrics: bool,
     /// How long the web UI stays logged in on a browser that is used; another token ends all sessions.
-    pub session_duration: Span,
+    pub session_duration: HumanDuration,
     /// How long a client may take for the head of a request, and be silent between two requests.
-    pub header_timeout: Span,
+    pub header_timeout: HumanDuration,
     /// Connections that may be open. When there are more, the oldest one over which no request has come makes room; without
     /// such a one the new connection is turned away with 503.
     pub max_connections: usize,
     /// How long a client of the event socket may take nothing before it is cut.
-    pub events_patience: Span,
+    pub events_write_timeout: HumanDuration,
     /// Let agents that come over MCP (`/mcp`) change things too: tags and comments of flows, and send requests again. They
     /// only read otherwise.
     pub mcp_writes: bool,
@@ -36,11 +36,11 @@ impl Default for AdminConfig {
         Self {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 7072))),
             hosts: Vec::new(),
-            open_metrics: false,
-            session_duration: Span::secs(30 * 86_400),
-            header_timeout: Span::secs(10),
+            public_metrics: false,
+            session_duration: HumanDuration::from_secs(30 * 86_400),
+            header_timeout: HumanDuration::from_secs(10),
             max_connections: 256,
-            events_patience: Span::secs(10),
+            events_write_timeout: HumanDuration::from_secs(10),
             mcp_writes: false,
         }
     }

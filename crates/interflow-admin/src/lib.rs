@@ -2,20 +2,20 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod auth;
 mod config;
 pub mod greyproxy;
-mod guard;
 mod health;
 mod login;
 pub mod mcp;
 mod metrics;
-mod page;
 mod serve;
 mod server;
 mod sessions;
+mod status_page;
 mod ui;
 
-pub use api::rules::sample;
+pub use api::rules::flow_fixture;
+pub use auth::new_token;
 pub use config::AdminConfig;
-pub use guard::new_token;
-pub use server::{Admin, AdminParts, Doctor, LimitParts};
+pub use server::{AdminDeps, AdminServer, DoctorFn, LimitDeps};

@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::guard::{Guard, client_of};
+use crate::auth::{AuthGuard, client_of};
 use crate::ui;
 
 /// Where the form is sent, and where one-time codes are shown.
@@ -40,7 +40,7 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 
 /// What the form holds.
 #[derive(Deserialize)]
-struct Form {
+struct LoginForm {
     token: String,
     #[serde(default)]
     next: String,
@@ -49,7 +49,7 @@ struct Form {
 /// What an address may hold.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Shown {
+struct LoginParams {
     token: Option<String>,
     code: Option<String>,
     next: Option<String>,
@@ -57,35 +57,39 @@ struct Shown {
 
 /// Answers what concerns sessions alone; gives everything else back. `in_session` is whether the request shows a session or
 /// the token already. `Host` and `Origin` have been checked.
-pub(crate) async fn answer(guard: &Arc<Guard>, request: Request, in_session: bool) -> Result<Response, Request> {
+pub(crate) async fn handle_login(
+    guard: &Arc<AuthGuard>,
+    request: Request,
+    in_session: bool,
+) -> Result<Response, Request> {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
     let client = client_of(&request);
     match path {
-        PATH if *request.method() == Method::POST => return Ok(submitted(guard, client, request.into_body()).await),
+        PATH if *request.method() == Method::POST => return Ok(submit_form(guard, client, request.into_body()).await),
         LOGOUT if *request.method() == Method::POST => return Ok(logout(guard)),
         PATH if reads => {
-            let Shown { code, next, .. } = shown(request.uri());
+            let LoginParams { code, next, .. } = login_params(request.uri());
             let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
             return Ok(match code {
-                Some(code) if guard.sessions.redeem_code(&code) => begin(guard, "/"),
+                Some(code) if guard.sessions.redeem_code(&code) => begin_session(guard, "/"),
                 Some(_) if !in_session => {
                     let why = "This link was used already, or is older than a minute. Run interflow open again.";
-                    page(guard, client, &next, Some(why))
+                    login_page(guard, client, &next, Some(why))
                 }
                 _ if in_session => see_other(&next),
-                _ => page(guard, client, &next, None),
+                _ => login_page(guard, client, &next, None),
             });
         }
         _ => {}
     }
-    if !reads || !ui::is_page(path.trim_start_matches('/')) || is_for_programs(path) {
+    if !reads || !ui::is_page(path.trim_start_matches('/')) || is_api_path(path) {
         return Err(request);
     }
-    if let Some(token) = shown(request.uri()).token {
+    if let Some(token) = login_params(request.uri()).token {
         // The token leaves the address bar.
         return Ok(match guard.is_token(&token) {
-            true => begin(guard, safe_next(path)),
+            true => begin_session(guard, safe_next(path)),
             false => wrong_token(guard, client, safe_next(path)),
         });
     }
@@ -93,16 +97,16 @@ pub(crate) async fn answer(guard: &Arc<Guard>, request: Request, in_session: boo
         return Err(request);
     }
     let next = request.uri().path_and_query().map_or("/", |p| p.as_str());
-    Ok(page(guard, client, safe_next(next), None))
+    Ok(login_page(guard, client, safe_next(next), None))
 }
 
 /// Paths that are no page of the UI.
-fn is_for_programs(path: &str) -> bool {
+fn is_api_path(path: &str) -> bool {
     path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
 }
 
-fn shown(uri: &Uri) -> Shown {
-    Query::<Shown>::try_from_uri(uri).map(|Query(shown)| shown).unwrap_or_default()
+fn login_params(uri: &Uri) -> LoginParams {
+    Query::<LoginParams>::try_from_uri(uri).map(|Query(shown)| shown).unwrap_or_default()
 }
 
 /// A path of ours to go to; the first page for anything that may lead elsewhere.
@@ -111,42 +115,42 @@ fn safe_next(next: &str) -> &str {
     if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(PATH) { next } else { "/" }
 }
 
-async fn submitted(guard: &Arc<Guard>, client: Option<IpAddr>, body: Body) -> Response {
+async fn submit_form(guard: &Arc<AuthGuard>, client: Option<IpAddr>, body: Body) -> Response {
     let body = tokio::time::timeout(FORM_TIMEOUT, axum::body::to_bytes(body, MAX_FORM)).await;
     let form = match body {
         Ok(Ok(body)) => std::str::from_utf8(&body)
             .ok()
             .and_then(|text| Uri::try_from(format!("/?{text}")).ok())
-            .and_then(|uri| Query::<Form>::try_from_uri(&uri).ok()),
+            .and_then(|uri| Query::<LoginForm>::try_from_uri(&uri).ok()),
         _ => None,
     };
-    let Some(Query(Form { token, next })) = form else {
+    let Some(Query(LoginForm { token, next })) = form else {
         return (StatusCode::BAD_REQUEST, "the form cannot be read\n").into_response();
     };
     let next = safe_next(&next);
-    if guard.is_token(token.trim()) { begin(guard, next) } else { wrong_token(guard, client, next) }
+    if guard.is_token(token.trim()) { begin_session(guard, next) } else { wrong_token(guard, client, next) }
 }
 
-fn wrong_token(guard: &Guard, client: Option<IpAddr>, next: &str) -> Response {
+fn wrong_token(guard: &AuthGuard, client: Option<IpAddr>, next: &str) -> Response {
     if client.is_some_and(|c| guard.sessions.count_wrong_token(c)) {
-        let mut response = page(guard, client, next, Some("Too many wrong tokens. Wait a minute and try again."));
+        let mut response = login_page(guard, client, next, Some("Too many wrong tokens. Wait a minute and try again."));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
         return response;
     }
-    page(guard, client, next, Some("This is not the token of this instance."))
+    login_page(guard, client, next, Some("This is not the token of this instance."))
 }
 
 /// Begins a session and goes on.
-fn begin(guard: &Guard, next: &str) -> Response {
+fn begin_session(guard: &AuthGuard, next: &str) -> Response {
     let mut response = see_other(next);
-    set_cookie(&mut response, &guard.sessions.begin());
+    set_cookie(&mut response, &guard.sessions.issue_cookie());
     response
 }
 
-fn logout(guard: &Guard) -> Response {
+fn logout(guard: &AuthGuard) -> Response {
     let mut response = see_other("/");
-    set_cookie(&mut response, &guard.sessions.end());
+    set_cookie(&mut response, &guard.sessions.expired_cookie());
     response
 }
 
@@ -165,7 +169,7 @@ fn see_other(next: &str) -> Response {
 }
 
 /// The page; where the token is kept is told to clients on this machine alone.
-fn page(guard: &Guard, client: Option<IpAddr>, next: &str, error: Option<&str>) -> Response {
+fn login_page(guard: &AuthGuard, client: Option<IpAddr>, next: &str, error: Option<&str>) -> Response {
     let local = client.is_some_and(|c| c.to_canonical().is_loopback());
     let file = guard.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
     let place = match (&file, guard.token_file.is_some()) {

@@ -1,6 +1,6 @@
 //! `/metrics` in Prometheus's text format.
 
-use interflow_flow::budget::HELD;
+use interflow_flow::budget::PROCESS_BUDGET;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use interflow_engine::redaction::RedactionCounts;
-use interflow_engine::stats::{LATENCY_BOUNDS, Snapshot};
+use interflow_engine::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_record::StoreStats;
-use interflow_rules::Rules;
+use interflow_rules::ActiveRules;
 
-use crate::api::{Viewers, ask};
+use crate::api::{EventClients, run_query};
 use crate::server::AdminState;
 
 pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
     let mut page = String::with_capacity(4096);
     engine(&mut page, &state.engine.snapshot());
     if state.store.is_some()
-        && let Ok(stats) = ask(&state, |store, _| Ok(store.stats()?)).await
+        && let Ok(stats) = run_query(&state, |store, _| Ok(store.stats()?)).await
     {
         recorder(&mut page, &stats);
     }
@@ -27,9 +27,9 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         rules(&mut page, in_force);
     }
     if let Some(redaction) = &state.redaction {
-        found(&mut page, &redaction.counts());
+        redaction_findings(&mut page, &redaction.counts());
     }
-    viewers(&mut page, &state.viewers);
+    event_clients(&mut page, &state.viewers);
     if let Some(parts) = &state.limits {
         page.push_str(&parts.accounts.prometheus());
     }
@@ -37,7 +37,7 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
 
-fn rules(page: &mut String, in_force: &Rules) {
+fn rules(page: &mut String, in_force: &ActiveRules) {
     let program = in_force.program();
     if !program.rules.is_empty() {
         head(
@@ -56,11 +56,11 @@ fn rules(page: &mut String, in_force: &Rules) {
         page,
         "interflow_rule_held_flows",
         "Flows that wait for a decision.",
-        in_force.surroundings().holds.list().len() as f64,
+        in_force.runtime().holds.list().len() as f64,
     );
 }
 
-fn engine(page: &mut String, s: &Snapshot) {
+fn engine(page: &mut String, s: &StatsSnapshot) {
     counter(page, "interflow_connections_total", "Client connections accepted.", s.connections);
     counter(
         page,
@@ -78,9 +78,24 @@ fn engine(page: &mut String, s: &Snapshot) {
     gauge(page, "interflow_connections_open", "Client connections open now.", s.connections_open as f64);
     counter(page, "interflow_requests_total", "Requests that began.", s.requests);
     gauge(page, "interflow_flows_active", "Flows under way.", s.active as f64);
-    gauge(page, "interflow_held_bytes", "Bytes of requests and responses held in memory.", HELD.held() as f64);
-    gauge(page, "interflow_held_bytes_limit", "The most bytes that may be held; 0 for no limit.", HELD.limit() as f64);
-    counter(page, "interflow_held_bytes_refused_total", "Times the memory for held bytes was spent.", HELD.refused());
+    gauge(
+        page,
+        "interflow_held_bytes",
+        "Bytes of requests and responses held in memory.",
+        PROCESS_BUDGET.reserved() as f64,
+    );
+    gauge(
+        page,
+        "interflow_held_bytes_limit",
+        "The most bytes that may be held; 0 for no limit.",
+        PROCESS_BUDGET.limit() as f64,
+    );
+    counter(
+        page,
+        "interflow_held_bytes_refused_total",
+        "Times the memory for held bytes was spent.",
+        PROCESS_BUDGET.refusal_count(),
+    );
     counter(page, "interflow_tunnels_total", "Tunnels passed through as bytes.", s.tunnels);
     counter(page, "interflow_tls_intercepted_total", "Client TLS handshakes answered with a leaf.", s.intercepted);
     counter(page, "interflow_tls_leaf_refused_total", "Times a client refused our leaf.", s.leaf_refused);
@@ -99,7 +114,7 @@ fn engine(page: &mut String, s: &Snapshot) {
     latency(page, s);
 }
 
-fn found(page: &mut String, counts: &RedactionCounts) {
+fn redaction_findings(page: &mut String, counts: &RedactionCounts) {
     counter(page, "interflow_redact_requests_total", "Requests that redaction looked into.", counts.requests);
     counter(page, "interflow_redact_refused_total", "Requests and answers refused for privacy's sake.", counts.refused);
     head(page, "interflow_redact_found_total", "Findings by kind.", "counter");
@@ -139,23 +154,23 @@ fn recorder(page: &mut String, s: &StoreStats) {
     }
 }
 
-fn viewers(page: &mut String, viewers: &Viewers) {
+fn event_clients(page: &mut String, viewers: &EventClients) {
     gauge(page, "interflow_event_clients", "Clients of the event socket.", viewers.count() as f64);
     counter(
         page,
         "interflow_event_clients_cut_total",
         "Clients of the event socket cut because they took nothing.",
-        viewers.cut(),
+        viewers.disconnected_count(),
     );
     counter(
         page,
         "interflow_event_passed_by_total",
         "Summaries or batches that a client was too slow for.",
-        viewers.passed_by(),
+        viewers.skipped_count(),
     );
 }
 
-fn latency(page: &mut String, s: &Snapshot) {
+fn latency(page: &mut String, s: &StatsSnapshot) {
     head(page, "interflow_flow_duration_seconds", "How long flows took.", "histogram");
     let mut sum = 0;
     for (bound, n) in LATENCY_BOUNDS.iter().zip(&s.latency) {
@@ -195,7 +210,7 @@ mod tests {
         (latency[0], latency[LATENCY_BOUNDS.len()]) = (2, 1);
         engine(
             &mut page,
-            &Snapshot { latency, latency_sum: 1_500_000, errors: vec![("dns", 3)], ..Snapshot::default() },
+            &StatsSnapshot { latency, latency_sum: 1_500_000, errors: vec![("dns", 3)], ..StatsSnapshot::default() },
         );
         for line in [
             "interflow_flow_duration_seconds_bucket{le=\"0.0001\"} 2",

@@ -23,7 +23,7 @@ use crate::AdminConfig;
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 128 << 10;
 /// How long accepting pauses when the system has no descriptor or memory for a connection.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// At most one line in the log about that in this time.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// How long connections may take to finish when the port closes.
@@ -44,7 +44,7 @@ impl PortLimits {
 
 /// A connection that is open.
 #[derive(Default)]
-struct Connection {
+struct AdminConnection {
     /// A request has come over it.
     asked: AtomicBool,
     /// It has to make room for another.
@@ -53,15 +53,15 @@ struct Connection {
 
 /// The connections that are open, oldest first.
 #[derive(Default)]
-struct Connections {
+struct AdminConnections {
     next: u64,
-    open: BTreeMap<u64, Arc<Connection>>,
+    open: BTreeMap<u64, Arc<AdminConnection>>,
 }
 
-impl Connections {
+impl AdminConnections {
     /// Takes a place for a new connection. When none is left, the oldest connection without a request makes room; `None`
     /// when all have had one.
-    fn enter(&mut self, most: usize) -> Option<(u64, Arc<Connection>)> {
+    fn insert(&mut self, most: usize) -> Option<(u64, Arc<AdminConnection>)> {
         if self.open.len() >= most {
             let silent = self.open.iter().find(|(_, c)| !c.asked.load(Relaxed)).map(|(id, _)| *id)?;
             if let Some(left) = self.open.remove(&silent) {
@@ -76,9 +76,9 @@ impl Connections {
 }
 
 /// A connection's place, given back when this is dropped.
-struct Place(Arc<Mutex<Connections>>, u64);
+struct ConnectionSlot(Arc<Mutex<AdminConnections>>, u64);
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.0.lock().open.remove(&self.1);
     }
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
     limits: PortLimits,
     end: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let connections = Arc::new(Mutex::new(Connections::default()));
+    let connections = Arc::new(Mutex::new(AdminConnections::default()));
     let (closing, open) = watch::channel(false);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(MAX_HEAD);
@@ -117,19 +117,19 @@ pub(crate) async fn serve(
                 if due() {
                     tracing::warn!("admin: no connection can be accepted now: {e}");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let entered = connections.lock().enter(limits.max_connections);
+        let entered = connections.lock().insert(limits.max_connections);
         let Some((id, entered)) = entered else {
             if due() {
                 tracing::warn!(%peer, "admin: {} connections are open (admin.max_connections)", limits.max_connections);
             }
-            turn_away(&stream);
+            reject_over_limit(&stream);
             continue;
         };
-        let place = Place(Arc::clone(&connections), id);
+        let place = ConnectionSlot(Arc::clone(&connections), id);
         let _ = stream.set_nodelay(true);
         let asking = Arc::clone(&entered);
         let inner = TowerToHyperService::new(router.clone());
@@ -165,7 +165,7 @@ pub(crate) async fn serve(
 }
 
 /// Tells a client that there is no room, as far as its socket takes that at once.
-fn turn_away(stream: &TcpStream) {
+fn reject_over_limit(stream: &TcpStream) {
     let _ = stream.try_write(
         b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
     );

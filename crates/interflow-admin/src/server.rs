@@ -11,97 +11,97 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
-use interflow_engine::Engine;
-use interflow_engine::accounts::Accounts;
+use interflow_engine::ProxyServer;
 use interflow_engine::approvals::Approvals;
-use interflow_engine::conversations::live::Live;
-use interflow_engine::redaction::Redaction;
-use interflow_limits::{KeyStore, Limits};
-use interflow_media::Media;
-use interflow_record::Store;
-use interflow_record::view::Schemas;
-use interflow_rules::Rules;
+use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_engine::llm_telemetry::LlmTelemetry;
+use interflow_engine::redaction::RedactionService;
+use interflow_limits::{KeyStore, UsageLimiter};
+use interflow_media::MediaService;
+use interflow_record::FlowStore;
+use interflow_record::view::ProtoSchemas;
+use interflow_rules::ActiveRules;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::api::{self, ApiError, Viewers};
-use crate::greyproxy::{CompatConfig, Greyproxy};
-use crate::guard::{self, Guard};
+use crate::api::{self, ApiError, EventClients};
+use crate::auth::{self, AuthGuard};
+use crate::greyproxy::{GreyproxyCompatConfig, GreyproxyServer};
 use crate::serve::{PortLimits, serve};
-use crate::sessions::Sessions;
+use crate::sessions::BrowserSessions;
 use crate::{AdminConfig, health, metrics, ui};
 
 /// Questions to the store at a time; more wait.
-const QUESTIONS: usize = 16;
+const MAX_QUERIES: usize = 16;
 /// Texts that are checked at a time; more wait.
-const CHECKS: usize = 2;
+const MAX_CHECKS: usize = 2;
 /// Exports, imports, searches and raw bodies at a time; more are refused.
-const TRANSFERS: usize = 32;
+const MAX_TRANSFERS: usize = 32;
 
 /// What the admin side shows and steers.
-pub struct AdminParts {
+pub struct AdminDeps {
     /// The corridor.
-    pub engine: Arc<Engine>,
+    pub engine: Arc<ProxyServer>,
     /// The recording, when there is one.
-    pub store: Option<Arc<dyn Store>>,
+    pub store: Option<Arc<dyn FlowStore>>,
     /// What puts conversations together, when something is recorded.
-    pub conversations: Option<Live>,
+    pub conversations: Option<IndexerHandle>,
     /// The media room, when there is one.
-    pub media: Option<Arc<Media>>,
+    pub media: Option<Arc<MediaService>>,
     /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
     pub config: serde_json::Value,
     /// The rules in force.
-    pub rules: Option<Arc<Rules>>,
+    pub rules: Option<Arc<ActiveRules>>,
     /// The token that opens it.
     pub token: String,
     /// The file that holds the token; none when the operator gave it in another way.
     pub token_file: Option<PathBuf>,
     /// The redaction on the way to LLM providers, when there is any.
-    pub redaction: Option<Arc<Redaction>>,
+    pub redaction: Option<Arc<RedactionService>>,
     /// Keys, limits and accounts of LLM traffic, when there are any.
-    pub limits: Option<LimitParts>,
+    pub limits: Option<LimitDeps>,
     /// By what gRPC and Protocol Buffers are shown.
-    pub schemas: Arc<Schemas>,
+    pub schemas: Arc<ProtoSchemas>,
     /// Approvals, when they are part of the instance.
     pub approvals: Option<Arc<Approvals>>,
     /// Looks for what is wrong with this machine and instance, as `interflow doctor` does; may take a second.
-    pub doctor: Option<Doctor>,
+    pub doctor: Option<DoctorFn>,
 }
 
 /// What looks for what is wrong: a list of findings, each with `what`, `state` and `text`.
-pub type Doctor = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+pub type DoctorFn = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// What the admin side shows of LLM traffic's keys and limits.
 #[derive(Clone)]
-pub struct LimitParts {
+pub struct LimitDeps {
     /// The virtual keys.
     pub keys: Arc<KeyStore>,
     /// The counters.
-    pub limits: Arc<Limits>,
+    pub limits: Arc<UsageLimiter>,
     /// Metrics.
-    pub accounts: Arc<Accounts>,
+    pub accounts: Arc<LlmTelemetry>,
 }
 
 /// What handlers share.
 pub(crate) struct AdminState {
-    pub engine: Arc<Engine>,
-    pub store: Option<Arc<dyn Store>>,
-    pub conversations: Option<Live>,
-    pub media: Option<Arc<Media>>,
-    pub redaction: Option<Arc<Redaction>>,
+    pub engine: Arc<ProxyServer>,
+    pub store: Option<Arc<dyn FlowStore>>,
+    pub conversations: Option<IndexerHandle>,
+    pub media: Option<Arc<MediaService>>,
+    pub redaction: Option<Arc<RedactionService>>,
     pub config: serde_json::Value,
-    pub rules: Option<Arc<Rules>>,
-    pub schemas: Arc<Schemas>,
+    pub rules: Option<Arc<ActiveRules>>,
+    pub schemas: Arc<ProtoSchemas>,
     pub approvals: Option<Arc<Approvals>>,
-    pub doctor: Option<Doctor>,
+    pub doctor: Option<DoctorFn>,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
     pub transfers: Arc<Semaphore>,
-    pub viewers: Viewers,
+    pub viewers: EventClients,
     pub events_patience: Duration,
     pub mcp_writes: bool,
-    pub limits: Option<LimitParts>,
-    pub sessions: Arc<Sessions>,
+    pub limits: Option<LimitDeps>,
+    pub sessions: Arc<BrowserSessions>,
     /// Checks of texts that a client sends: rules, policies, queries.
     pub checks: Arc<Semaphore>,
     pub port_limits: PortLimits,
@@ -109,7 +109,7 @@ pub(crate) struct AdminState {
 
 impl AdminState {
     /// The recording.
-    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, ApiError> {
+    pub(crate) fn store(&self) -> Result<Arc<dyn FlowStore>, ApiError> {
         self.store.clone().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
                 .remedy("set record.enabled = true and start without --no-record")
@@ -118,20 +118,20 @@ impl AdminState {
 }
 
 /// The admin side, ready to serve.
-pub struct Admin {
+pub struct AdminServer {
     state: Arc<AdminState>,
     router: Router,
     listener: TcpListener,
 }
 
-impl Admin {
+impl AdminServer {
     /// Puts it together on a listener that is bound already (the engine must know its address beforehand).
     ///
     /// # Errors
     /// The listener has no address.
-    pub fn new(config: &AdminConfig, listener: TcpListener, parts: AdminParts) -> std::io::Result<Self> {
+    pub fn new(config: &AdminConfig, listener: TcpListener, parts: AdminDeps) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
-        let sessions = Arc::new(Sessions::new(&parts.token, address.port(), config.session_duration.0));
+        let sessions = Arc::new(BrowserSessions::new(&parts.token, address.port(), config.session_duration.0));
         let state = Arc::new(AdminState {
             engine: parts.engine,
             store: parts.store,
@@ -144,17 +144,17 @@ impl Admin {
             approvals: parts.approvals,
             doctor: parts.doctor,
             address,
-            questions: Arc::new(Semaphore::new(QUESTIONS)),
-            transfers: Arc::new(Semaphore::new(TRANSFERS)),
-            viewers: Viewers::default(),
-            events_patience: config.events_patience.0,
+            questions: Arc::new(Semaphore::new(MAX_QUERIES)),
+            transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)),
+            viewers: EventClients::default(),
+            events_patience: config.events_write_timeout.0,
             mcp_writes: config.mcp_writes,
             limits: parts.limits,
             sessions: Arc::clone(&sessions),
-            checks: Arc::new(Semaphore::new(CHECKS)),
+            checks: Arc::new(Semaphore::new(MAX_CHECKS)),
             port_limits: PortLimits::new(config),
         });
-        let guard = Arc::new(Guard::new(parts.token, parts.token_file, sessions, config, address));
+        let guard = Arc::new(AuthGuard::new(parts.token, parts.token_file, sessions, config, address));
         let router = api::router()
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
@@ -162,8 +162,8 @@ impl Admin {
             .route("/metrics", get(metrics::metrics))
             .fallback(ui::serve)
             .with_state(Arc::clone(&state))
-            .layer(middleware::from_fn_with_state(guard, guard::check))
-            .layer(middleware::from_fn(protect));
+            .layer(middleware::from_fn_with_state(guard, auth::check))
+            .layer(middleware::from_fn(set_security_headers));
         Ok(Self { state, router, listener })
     }
 
@@ -173,11 +173,11 @@ impl Admin {
     /// The listener's address is none of loopback.
     pub fn greyproxy(
         &self,
-        config: CompatConfig,
+        config: GreyproxyCompatConfig,
         listener: TcpListener,
         dns: Option<SocketAddr>,
-    ) -> std::io::Result<Option<Greyproxy>> {
-        Greyproxy::new(config, listener, Arc::clone(&self.state), dns)
+    ) -> std::io::Result<Option<GreyproxyServer>> {
+        GreyproxyServer::new(config, listener, Arc::clone(&self.state), dns)
     }
 
     /// Serves until `end` is ready, then lets requests under way finish.
@@ -190,7 +190,7 @@ impl Admin {
 }
 
 /// Tells browsers what our pages may do, where a handler has not said it more strictly.
-async fn protect(request: Request, next: Next) -> Response {
+async fn set_security_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     let policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";

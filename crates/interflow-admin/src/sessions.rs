@@ -23,7 +23,7 @@ const MAX_CLIENTS: usize = 1024;
 const PARTS: [usize; 3] = [8, 16, 32];
 
 /// Makes and checks sessions.
-pub(crate) struct Sessions {
+pub(crate) struct BrowserSessions {
     key: [u8; 32],
     port: u16,
     duration: Duration,
@@ -31,13 +31,13 @@ pub(crate) struct Sessions {
     attempts: Mutex<HashMap<IpAddr, (u32, Instant)>>,
 }
 
-impl std::fmt::Debug for Sessions {
+impl std::fmt::Debug for BrowserSessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Sessions(port {})", self.port)
     }
 }
 
-impl Sessions {
+impl BrowserSessions {
     pub(crate) fn new(token: &str, port: u16, duration: Duration) -> Self {
         let key = blake3::derive_key("Interflow admin session cookie, 2026", token.as_bytes());
         Self { key, port, duration, codes: Mutex::default(), attempts: Mutex::default() }
@@ -49,7 +49,7 @@ impl Sessions {
     }
 
     /// The `Set-Cookie` value of a new session.
-    pub(crate) fn begin(&self) -> String {
+    pub(crate) fn issue_cookie(&self) -> String {
         let expiry = now() + self.duration.as_secs();
         let mut random = [0; PARTS[1]];
         getrandom::fill(&mut random).expect("the operating system hands out random bytes");
@@ -63,7 +63,7 @@ impl Sessions {
     }
 
     /// The `Set-Cookie` value that ends a session in the browser.
-    pub(crate) fn end(&self) -> String {
+    pub(crate) fn expired_cookie(&self) -> String {
         format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie_name())
     }
 
@@ -138,23 +138,23 @@ mod tests {
 
     #[test]
     fn a_session_holds_for_its_port_and_token_until_it_expires() {
-        let sessions = Sessions::new("token", 7072, DAY);
-        let cookie = sessions.begin();
+        let sessions = BrowserSessions::new("token", 7072, DAY);
+        let cookie = sessions.issue_cookie();
         assert!(cookie.starts_with("interflow_session_7072=") && cookie.contains("Max-Age=86400"), "{cookie}");
         let value = value(&cookie);
         assert!(sessions.check(value).is_some());
         assert!(!value.contains("token") && !value.contains(&URL_SAFE_NO_PAD.encode("token")));
-        assert!(Sessions::new("token", 7073, DAY).check(value).is_none(), "another port");
-        assert!(Sessions::new("other", 7072, DAY).check(value).is_none(), "another token");
-        assert!(Sessions::new("token", 7072, DAY / 2).check(value).is_none(), "sessions became shorter");
+        assert!(BrowserSessions::new("token", 7073, DAY).check(value).is_none(), "another port");
+        assert!(BrowserSessions::new("other", 7072, DAY).check(value).is_none(), "another token");
+        assert!(BrowserSessions::new("token", 7072, DAY / 2).check(value).is_none(), "sessions became shorter");
         let mut bytes = URL_SAFE_NO_PAD.decode(value).unwrap();
         for at in [0, 7, 10, 30, 55] {
             bytes[at] ^= 1;
             assert!(sessions.check(&URL_SAFE_NO_PAD.encode(&bytes)).is_none(), "byte {at}");
             bytes[at] ^= 1;
         }
-        let over = Sessions::new("token", 7072, Duration::ZERO);
-        assert!(over.check(self::value(&over.begin())).is_none());
+        let over = BrowserSessions::new("token", 7072, Duration::ZERO);
+        assert!(over.check(self::value(&over.issue_cookie())).is_none());
         for odd in ["", "token", "dG9rZW4"] {
             assert!(sessions.check(odd).is_none(), "{odd}");
         }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_code_is_good_once_and_the_oldest_goes() {
-        let sessions = Sessions::new("token", 7072, DAY);
+        let sessions = BrowserSessions::new("token", 7072, DAY);
         let first = sessions.issue_code();
         let codes: Vec<String> = (0..MAX_CODES).map(|_| sessions.issue_code()).collect();
         assert!(!sessions.redeem_code(&first), "the oldest has gone");
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn wrong_tokens_are_counted_by_client() {
-        let sessions = Sessions::new("token", 7072, DAY);
+        let sessions = BrowserSessions::new("token", 7072, DAY);
         let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
         let refused = (0..MAX_ATTEMPTS + 5).filter(|_| sessions.count_wrong_token(one)).count();
         assert_eq!(refused, 5);

@@ -9,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use rust_embed::RustEmbed;
 
 use crate::api;
-use crate::page;
 use crate::server::AdminState;
+use crate::status_page;
 
 #[derive(RustEmbed)]
 #[folder = "../../ui/dist"]
 #[allow_missing = true]
-struct Files;
+struct UiAssets;
 
 /// The page that all paths of the UI share.
 const INDEX: &str = "index.html";
@@ -39,12 +39,12 @@ pub(crate) async fn serve(
     let path = uri.path().trim_start_matches('/');
     let reads = matches!(method, Method::GET | Method::HEAD);
     if !reads || path == "api" || path.starts_with("api/") {
-        return api::nowhere(uri).await.into_response();
+        return api::route_not_found(uri).await.into_response();
     }
     let name = if is_page(path) { INDEX } else { path };
     match file(name, &headers) {
         Some(response) => response,
-        None if name == INDEX => page::status(State(state)).await.into_response(),
+        None if name == INDEX => status_page::status(State(state)).await.into_response(),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }
@@ -61,10 +61,10 @@ fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
     let coded = CODINGS
         .iter()
         .filter(|(coding, _)| accepts(accepted, coding))
-        .find_map(|(coding, ending)| Some((Some(*coding), Files::get(&format!("{name}{ending}"))?)));
+        .find_map(|(coding, ending)| Some((Some(*coding), UiAssets::get(&format!("{name}{ending}"))?)));
     let (coding, found) = match coded {
         Some(coded) => coded,
-        None => (None, Files::get(name)?),
+        None => (None, UiAssets::get(name)?),
     };
     let body = match found.data {
         Cow::Borrowed(bytes) => bytes::Bytes::from_static(bytes),

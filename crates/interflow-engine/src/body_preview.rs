@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Body, BodyPreview, BodyStream, Flow, Frame, Original, OriginalBody, Originals, RequestHead, Result, Step, Verdict,
+    Body, BodyFrame, BodyPreview, BodyStream, Flow, MaybeFuture, OriginalBody, OriginalMessage, OriginalMessages,
+    RequestHead, Result, StageVerdict,
 };
 
 /// The longest body that is read ahead, in bytes.
@@ -14,15 +15,15 @@ const MOST_READ: u64 = 64 << 10;
 /// `100 Continue` sends it later: nothing is asked of it for a look.
 pub(crate) async fn wait_and_read(
     preview: Option<BodyPreview>,
-    step: Step<'_, Verdict>,
+    step: MaybeFuture<'_, StageVerdict>,
     mut body: Body,
-) -> (Verdict, Body) {
-    let Some(preview) = preview else { return (step.get().await, body) };
-    let mut read: Vec<Frame> = Vec::new();
+) -> (StageVerdict, Body) {
+    let Some(preview) = preview else { return (step.resolve().await, body) };
+    let mut read: Vec<BodyFrame> = Vec::new();
     let mut failed = None;
     let mut over = false;
     let verdict = {
-        let mut answer = pin!(step.get());
+        let mut answer = pin!(step.resolve());
         loop {
             if over {
                 break answer.await;
@@ -32,7 +33,7 @@ pub(crate) async fn wait_and_read(
                 verdict = &mut answer => break verdict,
                 frame = body.frame() => match frame {
                     Some(Ok(frame)) => {
-                        if let Frame::Data(data) = &frame {
+                        if let BodyFrame::Data(data) = &frame {
                             preview.append(data);
                         }
                         read.push(frame);
@@ -54,15 +55,15 @@ pub(crate) async fn wait_and_read(
     };
     if let Some((_, edited)) = preview.replacement() {
         // Trailers stay; of the body nothing is left behind what was read.
-        read.retain(|frame| !matches!(frame, Frame::Data(_)));
+        read.retain(|frame| !matches!(frame, BodyFrame::Data(_)));
         if !edited.is_empty() {
-            read.insert(0, Frame::Data(edited));
+            read.insert(0, BodyFrame::Data(edited));
         }
     }
     if read.is_empty() && failed.is_none() && !over {
         return (verdict, body);
     }
-    if let ([Frame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
+    if let ([BodyFrame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
         return (verdict, Body::from(data.clone()));
     }
     (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
@@ -71,8 +72,8 @@ pub(crate) async fn wait_and_read(
 /// Keeps the request as it came beside what goes on, when its body was edited, and fits the head to the new one.
 pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &mut RequestHead) {
     let Some((came, edited)) = preview.replacement() else { return };
-    let original = Original { head: head.clone(), body: Some(OriginalBody::Full(came)) };
-    flow.note_mut::<Originals>().request = Some(Box::new(original));
+    let original = OriginalMessage { head: head.clone(), body: Some(OriginalBody::Full(came)) };
+    flow.extension_mut::<OriginalMessages>().request = Some(Box::new(original));
     for name in DIGESTS {
         head.headers.remove(name);
     }
@@ -86,20 +87,20 @@ const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-dig
 pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
     let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
     let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));
-    let coded = interflow_wire::content_coding::is_coded(&head.headers);
+    let coded = interflow_wire::content_coding::has_content_coding(&head.headers);
     let waits = head.headers.has_token("expect", "100-continue");
-    (short && !coded && !waits && !body.is_empty()).then(|| flow.note_mut::<BodyPreview>().clone())
+    (short && !coded && !waits && !body.is_empty()).then(|| flow.extension_mut::<BodyPreview>().clone())
 }
 
 /// A body of which some was read.
 struct Joined {
-    read: std::vec::IntoIter<Frame>,
+    read: std::vec::IntoIter<BodyFrame>,
     failed: Option<interflow_flow::Error>,
     rest: Body,
 }
 
 impl BodyStream for Joined {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         if let Some(frame) = self.read.next() {
             return Poll::Ready(Some(Ok(frame)));
         }
@@ -110,7 +111,7 @@ impl BodyStream for Joined {
     }
 
     fn remaining(&self) -> Option<u64> {
-        let length = |f: &Frame| if let Frame::Data(data) = f { data.len() as u64 } else { 0 };
+        let length = |f: &BodyFrame| if let BodyFrame::Data(data) = f { data.len() as u64 } else { 0 };
         let read: u64 = self.read.as_slice().iter().map(length).sum();
         self.rest.remaining().map(|rest| rest + read)
     }
@@ -124,11 +125,11 @@ mod tests {
     struct Pieces(Vec<Bytes>);
 
     impl BodyStream for Pieces {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
             if self.0.is_empty() {
                 return Poll::Ready(None);
             }
-            Poll::Ready(Some(Ok(Frame::Data(self.0.remove(0)))))
+            Poll::Ready(Some(Ok(BodyFrame::Data(self.0.remove(0)))))
         }
     }
 
@@ -137,14 +138,14 @@ mod tests {
         let preview = BodyPreview::default();
         let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
         let look = preview.clone();
-        let step = Step::later(async move {
+        let step = MaybeFuture::pending(async move {
             while look.complete().is_none() {
                 tokio::task::yield_now().await;
             }
-            Verdict::Continue
+            StageVerdict::Continue
         });
         let (verdict, body) = wait_and_read(Some(preview.clone()), step, body).await;
-        assert!(matches!(verdict, Verdict::Continue));
+        assert!(matches!(verdict, StageVerdict::Continue));
         assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
         assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
     }
@@ -155,13 +156,13 @@ mod tests {
             let preview = BodyPreview::default();
             let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
             let look = preview.clone();
-            let step = Step::later(async move {
+            let step = MaybeFuture::pending(async move {
                 look.replace("too early".into());
                 while look.complete().is_none() {
                     tokio::task::yield_now().await;
                 }
                 look.replace(edit.into());
-                Verdict::Continue
+                StageVerdict::Continue
             });
             let (_, body) = wait_and_read(Some(preview.clone()), step, body).await;
             assert_eq!(preview.current().as_deref(), Some(edit.as_bytes()), "who is asked about a second host sees it");

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use interflow_flow::CertificateFiles;
 use interflow_flow::budget::MemoryBudget;
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Everything that the corridor obeys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct EngineConfig {
+pub struct ProxyServerConfig {
     /// The proxy port: HTTP, CONNECT, SOCKS5, detected by what the client says first.
     pub proxy: ProxyConfig,
     /// The gateway port: requests in origin-form, sent on by path and host.
@@ -49,7 +49,7 @@ pub struct ProxyConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reverse: Vec<ReverseListener>,
     /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<TlsFilePair>,
     /// Look for the process of each client on this machine (Linux, macOS), for records, queries and rules; costs some
     /// milliseconds of CPU per connection.
     pub processes: bool,
@@ -62,21 +62,21 @@ pub struct ProxyConfig {
     /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
     /// one of them without the header is refused.
     #[schemars(with = "Vec<String>")]
-    pub proxy_protocol_from: Vec<IpNet>,
+    pub proxy_protocol_trusted: Vec<IpNet>,
     /// Announce the proxy in the local network under this name, by multicast DNS (`_interflow._tcp`). Of use where `listen`
     /// has an address that others reach.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub announce: Option<String>,
+    pub mdns_name: Option<String>,
     /// The pseudonym for `Via` fields; none are added when it is empty.
     pub via: String,
     /// Go on serving an HTTP/1 request whose client has closed its sending side (a half-close). Without it, such a client
     /// counts as gone, and the request ends at once: until something is written, nothing tells the two apart.
     pub keep_half_closed: bool,
     /// How long connections may take to finish after a signal to stop.
-    pub drain: Span,
+    pub drain_timeout: HumanDuration,
     /// How long after SIGTERM connections are still accepted, while `/readyz` says 503 already, so that balancers turn away
     /// before the port closes. Ctrl-C waits for nothing.
-    pub drain_delay: Span,
+    pub drain_delay: HumanDuration,
 }
 
 impl Default for ProxyConfig {
@@ -89,12 +89,12 @@ impl Default for ProxyConfig {
             containers: false,
             container_sockets: Vec::new(),
             tls: None,
-            proxy_protocol_from: Vec::new(),
-            announce: None,
+            proxy_protocol_trusted: Vec::new(),
+            mdns_name: None,
             via: String::new(),
             keep_half_closed: false,
-            drain: Span::secs(20),
-            drain_delay: Span::millis(500),
+            drain_timeout: HumanDuration::from_secs(20),
+            drain_delay: HumanDuration::from_millis(500),
         }
     }
 }
@@ -117,7 +117,7 @@ pub struct GatewayConfig {
     /// Addresses to listen on, IPv4 or IPv6.
     pub listen: Vec<SocketAddr>,
     /// Speak TLS on the gateway port too: certificate chain and key.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<TlsFilePair>,
     /// Without `tls`, speak TLS with certificates that Interflow's own CA signs for the name or address that a client asks for.
     /// For development: clients must trust that CA.
     pub tls_self_signed: bool,
@@ -210,7 +210,7 @@ pub struct GatewayRoute {
     pub strip_path: bool,
     /// Send the client's `Host` on instead of the origin's.
     #[serde(default)]
-    pub keep_host: bool,
+    pub preserve_host: bool,
 }
 
 fn root_path() -> String {
@@ -220,7 +220,7 @@ fn root_path() -> String {
 /// A certificate chain and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct TlsFiles {
+pub struct TlsFilePair {
     /// The certificate, followed by its intermediates.
     pub certificate: PathBuf,
     /// The private key.
@@ -235,14 +235,14 @@ pub struct AuthConfig {
     pub users: Option<PathBuf>,
     /// Where there is no file of users: take the name that a client gives for its name, whatever its password. It tells
     /// clients apart in rules and records, and proves nothing.
-    pub trust_names: bool,
+    pub accept_unverified_names: bool,
     /// The realm that clients show when they ask for a password.
     pub realm: String,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { users: None, trust_names: false, realm: "Interflow".into() }
+        Self { users: None, accept_unverified_names: false, realm: "Interflow".into() }
     }
 }
 
@@ -319,19 +319,19 @@ pub struct InterceptConfig {
     /// Host globs that are looked into when the mode is `listed`.
     pub hosts: Vec<String>,
     /// Host globs that always pass unseen.
-    pub never: Vec<String>,
+    pub exclude: Vec<String>,
     /// After this many handshakes in a row in which a program that accepts our certificates for other hosts refused the one
     /// for a host, it pins that host: its connections there pass uninspected for `pinning_pass`. 0 turns this off.
     pub pinning_failures: u32,
     /// How long a program that pins is passed through uninspected.
-    pub pinning_pass: Span,
+    pub pinning_bypass: HumanDuration,
     /// How long to wait for a client's first bytes in a tunnel before taking it for a protocol in which the server
     /// speaks first.
-    pub server_first_after: Span,
+    pub sniff_timeout: HumanDuration,
     /// Leaf certificates kept in memory; the one least recently used gives way. At least 1.
-    pub leaves: usize,
+    pub leaf_cache_size: usize,
     /// How long a leaf certificate lives, in days: 2 to 90.
-    pub leaf_days: u32,
+    pub leaf_validity_days: u32,
     /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart: as many as in memory,
     /// the oldest give way.
     pub persist_leaves: bool,
@@ -342,12 +342,12 @@ impl Default for InterceptConfig {
         Self {
             mode: InterceptMode::All,
             hosts: Vec::new(),
-            never: Vec::new(),
+            exclude: Vec::new(),
             pinning_failures: 2,
-            pinning_pass: Span::secs(3600),
-            server_first_after: Span::millis(300),
-            leaves: 10_000,
-            leaf_days: 90,
+            pinning_bypass: HumanDuration::from_secs(3600),
+            sniff_timeout: HumanDuration::from_millis(300),
+            leaf_cache_size: 10_000,
+            leaf_validity_days: 90,
             persist_leaves: false,
         }
     }
@@ -365,7 +365,7 @@ pub struct UpstreamConfig {
     /// self-signed one, is trusted for the names in it and as long as it is valid.
     pub extra_ca: Vec<PathBuf>,
     /// Client certificates (mTLS) for origins, by host glob; the first that matches is shown.
-    pub client_certificate: Vec<ClientCertificate>,
+    pub client_certificate: Vec<ClientCertificateConfig>,
     /// Whom connections to origins are to be taken for, by host glob; the first that matches holds. Needs a build with the
     /// feature `impersonate`.
     pub fingerprint: Vec<FingerprintRule>,
@@ -375,7 +375,7 @@ pub struct UpstreamConfig {
     /// each with an optional `:port`, as in `NO_PROXY`.
     pub no_proxy: Vec<String>,
     /// Fixed addresses for host names, instead of DNS.
-    pub resolve: BTreeMap<String, Vec<std::net::IpAddr>>,
+    pub hosts: BTreeMap<String, Vec<std::net::IpAddr>>,
     /// Name servers to ask in place of the system's.
     pub name_servers: Vec<std::net::SocketAddr>,
     /// Resolve the names of origins over HTTPS (RFC 8484): `https://host/path`, or `cloudflare`, `google`, `quad9`. The server's
@@ -383,11 +383,11 @@ pub struct UpstreamConfig {
     /// dot, or ending in `.local`) are asked of the system.
     pub dns_over_https: Option<String>,
     /// Open connections to one origin, over all workers; 0: no cap. Requests wait in line for at most `pool_wait`.
-    pub connections_per_host: usize,
+    pub max_connections_per_host: usize,
     /// How long a request waits for a connection when the cap is reached.
-    pub pool_wait: Span,
+    pub pool_timeout: HumanDuration,
     /// How long an unused connection is kept.
-    pub idle: Span,
+    pub idle_timeout: HumanDuration,
     /// Unused connections kept to one origin, by each worker.
     pub idle_per_host: usize,
     /// Unused connections kept in all, by each worker; over all workers never more than half of the files that the
@@ -410,12 +410,12 @@ impl Default for UpstreamConfig {
             fingerprint: Vec::new(),
             proxy: Vec::new(),
             no_proxy: Vec::new(),
-            resolve: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             name_servers: Vec::new(),
             dns_over_https: None,
-            connections_per_host: 0,
-            pool_wait: Span::secs(30),
-            idle: Span::secs(60),
+            max_connections_per_host: 0,
+            pool_timeout: HumanDuration::from_secs(30),
+            idle_timeout: HumanDuration::from_secs(60),
             idle_per_host: 8192,
             idle_total: 8192,
             h2c_hosts: Vec::new(),
@@ -427,7 +427,7 @@ impl Default for UpstreamConfig {
 /// A certificate shown to origins that ask for one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ClientCertificate {
+pub struct ClientCertificateConfig {
     /// Host globs.
     pub hosts: Vec<String>,
     /// The certificate, followed by its intermediates (PEM); or a PKCS#12 file, which holds the key too.
@@ -440,7 +440,7 @@ pub struct ClientCertificate {
     pub password: Option<String>,
 }
 
-impl ClientCertificate {
+impl ClientCertificateConfig {
     /// The files that hold it.
     pub fn files(&self) -> CertificateFiles {
         CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
@@ -479,13 +479,13 @@ pub struct LimitsConfig {
     /// Client connections from one address (one /64 for IPv6).
     pub connections_per_client: usize,
     /// New client connections per second.
-    pub accepts_per_second: u32,
+    pub accept_rate: u32,
     /// Bytes of a message head.
-    pub head_bytes: ByteSize,
+    pub max_header_bytes: ByteSize,
     /// Bytes of a request line.
     pub request_line_bytes: ByteSize,
     /// Fields in a message head.
-    pub head_fields: usize,
+    pub max_headers: usize,
     /// Concurrent streams on one HTTP/2 connection of a client.
     pub h2_streams: u32,
     /// Bytes of requests and responses that the process holds in memory at once, in all: bodies that are read whole or
@@ -498,12 +498,12 @@ impl Default for LimitsConfig {
         Self {
             connections: 20_000,
             connections_per_client: 0,
-            accepts_per_second: 0,
-            head_bytes: ByteSize(64 << 10),
+            accept_rate: 0,
+            max_header_bytes: ByteSize(64 << 10),
             request_line_bytes: ByteSize(16 << 10),
-            head_fields: 200,
+            max_headers: 200,
             h2_streams: 256,
-            held_bytes: ByteSize(MemoryBudget::DEFAULT),
+            held_bytes: ByteSize(MemoryBudget::DEFAULT_LIMIT),
         }
     }
 }
@@ -513,31 +513,31 @@ impl Default for LimitsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsConfig {
     /// From a request's first byte to the end of its head.
-    pub head: Span,
+    pub header_timeout: HumanDuration,
     /// Between requests on a client connection.
-    pub idle: Span,
+    pub idle: HumanDuration,
     /// Between two pieces of a body, either way.
-    pub body: Span,
+    pub body_idle_timeout: HumanDuration,
     /// A TLS handshake, on either leg.
-    pub handshake: Span,
+    pub handshake: HumanDuration,
     /// Name resolution and connecting, upstream proxies included.
-    pub connect: Span,
+    pub connect: HumanDuration,
     /// From the request to the head of the origin's response.
-    pub response: Span,
+    pub response_header_timeout: HumanDuration,
     /// A tunnel in which nothing moves.
-    pub tunnel_idle: Span,
+    pub tunnel_idle: HumanDuration,
 }
 
 impl Default for TimeoutsConfig {
     fn default() -> Self {
         Self {
-            head: Span::secs(30),
-            idle: Span::secs(120),
-            body: Span::secs(300),
-            handshake: Span::secs(15),
-            connect: Span::secs(20),
-            response: Span::secs(900),
-            tunnel_idle: Span::secs(3600),
+            header_timeout: HumanDuration::from_secs(30),
+            idle: HumanDuration::from_secs(120),
+            body_idle_timeout: HumanDuration::from_secs(300),
+            handshake: HumanDuration::from_secs(15),
+            connect: HumanDuration::from_secs(20),
+            response_header_timeout: HumanDuration::from_secs(900),
+            tunnel_idle: HumanDuration::from_secs(3600),
         }
     }
 }
@@ -549,5 +549,5 @@ pub struct WorkersConfig {
     /// How many; 0: one per processor.
     pub count: usize,
     /// Tie each worker to one processor (Linux).
-    pub pin: bool,
+    pub cpu_affinity: bool,
 }

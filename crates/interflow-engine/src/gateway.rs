@@ -1,21 +1,21 @@
 //! The gateway port's routes: which origin a request in origin-form goes to.
 
-use interflow_flow::{Authority, ByteStr, Host, Knock, Mounted, Response, Scheme, StatusCode, Url};
+use interflow_flow::{Authority, ByteStr, GatewayRequest, Host, MountTarget, Response, Scheme, StatusCode, Url};
 
 use crate::access::HostGlobs;
-use crate::answers::page;
+use crate::compiled::CompiledConfig;
 use crate::config::GatewayRoute;
-use crate::settings::Settings;
+use crate::error_response::html_page;
 use interflow_wire::html::escape;
 
 /// The routes, compiled; the longest path first.
 #[derive(Debug, Default)]
-pub(crate) struct Routes {
-    routes: Vec<Route>,
+pub(crate) struct GatewayRoutes {
+    routes: Vec<CompiledGatewayRoute>,
 }
 
 #[derive(Debug)]
-struct Route {
+struct CompiledGatewayRoute {
     path: String,
     hosts: HostGlobs,
     scheme: Scheme,
@@ -27,27 +27,29 @@ struct Route {
 
 /// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct GatewayRouteMatch {
     pub url: Url,
     pub keep_host: bool,
 }
 
 /// Where a request of the gateway port goes: by the operator's routes, or else by the mounts; and whether the mount itself
 /// decides who may send it.
-pub(crate) fn find(settings: &Settings, knock: &Knock<'_>) -> Option<(Mounted, bool)> {
-    if let Some(Found { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
-        return Some((Mounted::Forward { url, keep_host, door: None }, false));
+pub(crate) fn find_target(settings: &CompiledConfig, knock: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
+    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
+        return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
     }
     settings.mounts.iter().find_map(|m| Some((m.find(knock)?, m.authorizes_requests())))
 }
 
-impl Routes {
+impl GatewayRoutes {
     /// Compiles the routes of a config.
     ///
     /// # Errors
     /// A text that names the route (`gateway.route[2]`) and what is wrong.
     pub fn new(config: &[GatewayRoute]) -> Result<Self, String> {
-        let compile = |(i, r): (usize, &GatewayRoute)| Route::new(r).map_err(|e| format!("gateway.route[{i}]: {e}"));
+        let compile = |(i, r): (usize, &GatewayRoute)| {
+            CompiledGatewayRoute::new(r).map_err(|e| format!("gateway.route[{i}]: {e}"))
+        };
         let mut routes = config.iter().enumerate().map(compile).collect::<Result<Vec<_>, _>>()?;
         // Stable, so that of two equal paths the first one in the file wins.
         routes.sort_by_key(|r| std::cmp::Reverse(r.path.len()));
@@ -55,9 +57,9 @@ impl Routes {
     }
 
     /// The way of a request with this path (and query) and host.
-    pub fn find(&self, path: &str, host: Option<&Host>) -> Option<Found> {
+    pub fn find(&self, path: &str, host: Option<&Host>) -> Option<GatewayRouteMatch> {
         let route = self.routes.iter().find(|r| r.matches(path, host))?;
-        Some(Found { url: route.url(path), keep_host: route.keep_host })
+        Some(GatewayRouteMatch { url: route.target_url(path), keep_host: route.keep_host })
     }
 
     /// What a request without a route gets.
@@ -82,11 +84,11 @@ impl Routes {
         };
         let body =
             format!("<h1>No route</h1><p>This gateway has no route for <code>{}</code>.</p>{known}", escape(path));
-        Response::full(StatusCode::NOT_FOUND, "text/html; charset=utf-8", page("No route", &body))
+        Response::full(StatusCode::NOT_FOUND, "text/html; charset=utf-8", html_page("No route", &body))
     }
 }
 
-impl Route {
+impl CompiledGatewayRoute {
     fn new(config: &GatewayRoute) -> Result<Self, String> {
         if !config.path.starts_with('/') {
             return Err(format!("the path `{}` must begin with /", config.path));
@@ -106,7 +108,7 @@ impl Route {
             authority,
             base: base.trim_end_matches('/').to_owned(),
             strip: config.strip_path,
-            keep_host: config.keep_host,
+            keep_host: config.preserve_host,
         })
     }
 
@@ -115,7 +117,7 @@ impl Route {
         below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches(h)))
     }
 
-    fn url(&self, path: &str) -> Url {
+    fn target_url(&self, path: &str) -> Url {
         let rest = if self.strip { path.strip_prefix(self.path.as_str()).unwrap_or(path) } else { path };
         let slash = if rest.starts_with('/') || (rest.is_empty() && !self.base.is_empty()) { "" } else { "/" };
         Url {
@@ -126,7 +128,7 @@ impl Route {
     }
 
     fn target(&self) -> String {
-        format!("{}://{}{}", self.scheme, self.authority.host_field(self.scheme), self.base)
+        format!("{}://{}{}", self.scheme, self.authority.to_host_header(self.scheme), self.base)
     }
 }
 
@@ -136,12 +138,12 @@ mod tests {
 
     fn route(path: &str, to: &str, strip_path: bool, hosts: &[&str]) -> GatewayRoute {
         let hosts = hosts.iter().map(|h| h.to_string()).collect();
-        GatewayRoute { path: path.into(), hosts, to: to.into(), strip_path, keep_host: false }
+        GatewayRoute { path: path.into(), hosts, to: to.into(), strip_path, preserve_host: false }
     }
 
     #[test]
     fn the_longest_path_wins_and_paths_are_joined() {
-        let routes = Routes::new(&[
+        let routes = GatewayRoutes::new(&[
             route("/", "http://fallback:8080", false, &[]),
             route("/api/", "https://api.test/v2/", true, &[]),
             route("/api/admin", "https://admin.test", false, &["in.test"]),
@@ -160,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(routes.find(path, host).unwrap().url.to_string(), url, "{path}");
         }
-        assert_eq!(Routes::default().find("/", None), None);
+        assert_eq!(GatewayRoutes::default().find("/", None), None);
     }
 
     #[test]
@@ -172,7 +174,7 @@ mod tests {
             ("/", "http://a:0", "port"),
             ("/", "http://a/x?y", "query"),
         ] {
-            let e = Routes::new(&[route(path, to, false, &[])]).unwrap_err();
+            let e = GatewayRoutes::new(&[route(path, to, false, &[])]).unwrap_err();
             assert!(e.starts_with("gateway.route[0]: ") && e.contains(says), "{e}");
         }
     }

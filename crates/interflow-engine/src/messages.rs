@@ -1,24 +1,27 @@
 //! Messages seen as they pass: server-sent events, gRPC messages, WebSocket messages. A tap changes and delays nothing.
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::budget::Reservation;
-use interflow_flow::{Direction, Headers, Message, MessageKind, Timestamp};
+use interflow_flow::budget::MemoryReservation;
+use interflow_flow::{Direction, Headers, MessageKind, StreamMessage, Timestamp};
 use interflow_wire::grpc::{self, GrpcMessage};
 use interflow_wire::sse::SseParser;
-use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Opcode, Sender, WebSocketError};
+use interflow_wire::websocket::{
+    self, FrameSender, MessageForwarder, MessageType, Opcode, PermessageDeflate, WebSocketDecoder, WebSocketError,
+    WebSocketItem,
+};
 
 /// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
-pub(crate) const LARGEST: usize = 16 << 20;
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// Looks for messages in a body.
 pub(crate) struct MessageTap {
     direction: Direction,
-    kind: Kind,
+    kind: MessageTapKind,
 }
 
-enum Kind {
+enum MessageTapKind {
     Events(SseParser),
-    Grpc(GrpcKind, BytesMut, Reservation),
+    Grpc(GrpcKind, BytesMut, MemoryReservation),
     /// What came could not be told apart, and nothing behind it can.
     Lost,
 }
@@ -28,27 +31,27 @@ impl MessageTap {
     /// looked into.
     pub fn for_body(direction: Direction, headers: &Headers) -> Option<Self> {
         let kind = if media_type(headers)?.eq_ignore_ascii_case("text/event-stream") {
-            Kind::Events(SseParser::new(LARGEST))
+            MessageTapKind::Events(SseParser::new(MAX_MESSAGE_BYTES))
         } else {
-            Kind::Grpc(GrpcKind::of(headers)?, BytesMut::new(), Reservation::default())
+            MessageTapKind::Grpc(GrpcKind::from_headers(headers)?, BytesMut::new(), MemoryReservation::default())
         };
         (!headers.contains("content-encoding")).then_some(Self { direction, kind })
     }
 
     /// Takes the body's next bytes; `see` is shown each message that they complete.
-    pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&Message)) {
+    pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&StreamMessage)) {
         let (direction, at) = (self.direction, Timestamp::now());
-        let mut give = |kind, payload| see(&Message { direction, kind, payload, at });
+        let mut give = |kind, payload| see(&StreamMessage { direction, kind, payload, at });
         let whole = match &mut self.kind {
-            Kind::Events(parser) => events(parser, bytes, |raw| give(MessageKind::Event, raw)),
-            Kind::Grpc(kind, buffer, held) => {
+            MessageTapKind::Events(parser) => sse_events(parser, bytes, |raw| give(MessageKind::Event, raw)),
+            MessageTapKind::Grpc(kind, buffer, held) => {
                 let read = grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data));
                 read.filter(|()| held.resize(buffer.len()).is_ok())
             }
-            Kind::Lost => return,
+            MessageTapKind::Lost => return,
         };
         if whole.is_none() {
-            self.kind = Kind::Lost;
+            self.kind = MessageTapKind::Lost;
         }
     }
 }
@@ -62,7 +65,7 @@ pub(crate) struct GrpcKind {
 
 impl GrpcKind {
     /// `None` when the head is not one of gRPC, or its body is compressed as a whole or written in base64.
-    pub fn of(headers: &Headers) -> Option<Self> {
+    pub fn from_headers(headers: &Headers) -> Option<Self> {
         const START: &[u8] = b"application/grpc";
         // Every body is asked about, and few are of gRPC.
         let value = headers.get("content-type")?.trim_ascii_start();
@@ -77,7 +80,7 @@ impl GrpcKind {
 
     /// The content of a message, decompressed where that can be done.
     pub fn payload(&self, message: &GrpcMessage) -> Bytes {
-        let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, LARGEST));
+        let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES));
         clear.flatten().unwrap_or_else(|| message.data.clone())
     }
 }
@@ -87,7 +90,7 @@ fn media_type(headers: &Headers) -> Option<&str> {
 }
 
 /// `None` when the stream cannot be followed any further.
-fn events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
+fn sse_events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
     parser.push(bytes);
     while let Some(event) = parser.next_event().ok()? {
         see(event.raw);
@@ -102,26 +105,26 @@ fn grpc_messages(
     mut see: impl FnMut(bytes::Bytes),
 ) -> Option<()> {
     buffer.extend_from_slice(bytes);
-    while let Some(message) = grpc::next_message(buffer, LARGEST).ok()? {
+    while let Some(message) = grpc::next_message(buffer, MAX_MESSAGE_BYTES).ok()? {
         see(kind.payload(&message));
     }
     Some(())
 }
 
 /// One direction of a WebSocket: its bytes go on as they came unless a stage changes a message.
-pub(crate) struct WebSocketLeg {
+pub(crate) struct WsDirection {
     direction: Direction,
-    decoder: Option<Decoder>,
-    forwarder: Forwarder,
+    decoder: Option<WebSocketDecoder>,
+    forwarder: MessageForwarder,
     buffer: BytesMut,
     /// A message that is too large to be held goes through in parts, or nothing can be told apart any more.
     in_parts: bool,
 }
 
 /// What a decoder made of the bytes that came.
-pub(crate) enum Seen {
+pub(crate) enum WsEvent {
     /// A message, and the frames that it came in.
-    Message(Message, websocket::Message),
+    Message(StreamMessage, websocket::WebSocketMessage),
     /// A part of a message too large to be held.
     Part(Bytes, bool),
     /// From here on nothing can be told apart: these bytes, and all that come, go on as they are.
@@ -130,16 +133,19 @@ pub(crate) enum Seen {
     Overloaded,
 }
 
-impl WebSocketLeg {
+impl WsDirection {
     /// A leg of a WebSocket whose handshake ended with this response.
     pub fn new(direction: Direction, response: &Headers) -> Self {
-        let agreed = Deflate::agreed(response);
+        let agreed = PermessageDeflate::from_response(response);
         let sender = sender(direction);
-        let decoder = agreed
-            .as_ref()
-            .ok()
-            .map(|deflate| Decoder::new(websocket::Options { sender, deflate: *deflate, max_message: LARGEST }));
-        let forwarder = Forwarder::new(agreed.ok().flatten(), sender);
+        let decoder = agreed.as_ref().ok().map(|deflate| {
+            WebSocketDecoder::new(websocket::WsDecoderOptions {
+                sender,
+                deflate: *deflate,
+                max_message: MAX_MESSAGE_BYTES,
+            })
+        });
+        let forwarder = MessageForwarder::new(agreed.ok().flatten(), sender);
         Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false }
     }
 
@@ -154,39 +160,39 @@ impl WebSocketLeg {
     }
 
     /// What they hold next; `None` when more must come.
-    pub fn next(&mut self) -> Option<Seen> {
+    pub fn next(&mut self) -> Option<WsEvent> {
         let Some(decoder) = &mut self.decoder else {
             self.in_parts = true;
-            return (!self.buffer.is_empty()).then(|| Seen::Lost(self.buffer.split().freeze()));
+            return (!self.buffer.is_empty()).then(|| WsEvent::Lost(self.buffer.split().freeze()));
         };
         match decoder.decode(&mut self.buffer) {
             Ok(None) => None,
-            Ok(Some(Item::Part { raw, compressed })) => {
+            Ok(Some(WebSocketItem::Part { raw, compressed })) => {
                 self.in_parts = true;
-                Some(Seen::Part(raw, compressed))
+                Some(WsEvent::Part(raw, compressed))
             }
-            Ok(Some(Item::Message(message))) => {
+            Ok(Some(WebSocketItem::Message(message))) => {
                 // A control frame may come between the parts of another message.
                 self.in_parts &= !message.passed && is_control(message.kind);
-                let seen = Message {
+                let seen = StreamMessage {
                     direction: self.direction,
                     kind: kind_of(message.kind),
                     payload: message.data.clone(),
                     at: Timestamp::now(),
                 };
-                Some(Seen::Message(seen, message))
+                Some(WsEvent::Message(seen, message))
             }
             Err(WebSocketError::Overloaded) => {
                 // Whoever only looks has passed these bytes on; whoever decides by them has to end the connection.
                 self.decoder = None;
                 self.buffer.clear();
-                Some(Seen::Overloaded)
+                Some(WsEvent::Overloaded)
             }
             Err(_) => {
                 let mut rest = BytesMut::from(&decoder.take_held()[..]);
                 rest.unsplit(self.buffer.split());
                 self.decoder = None;
-                Some(Seen::Lost(rest.freeze()))
+                Some(WsEvent::Lost(rest.freeze()))
             }
         }
     }
@@ -198,14 +204,14 @@ impl WebSocketLeg {
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
-        seen: Option<&Message>,
-        frames: &websocket::Message,
+        seen: Option<&StreamMessage>,
+        frames: &websocket::WebSocketMessage,
     ) -> Result<(), WebSocketError> {
         let mask = mask_for(self.direction);
         match seen {
-            None if frames.passed => self.forwarder.keep(out, frames, mask)?,
+            None if frames.passed => self.forwarder.forward(out, frames, mask)?,
             None => self.forwarder.drop_message(frames),
-            Some(m) if m.payload == frames.data || frames.passed => self.forwarder.keep(out, frames, mask)?,
+            Some(m) if m.payload == frames.data || frames.passed => self.forwarder.forward(out, frames, mask)?,
             Some(m) => self.forwarder.replace(out, frames, &m.payload, mask),
         }
         Ok(())
@@ -217,7 +223,7 @@ impl WebSocketLeg {
     }
 
     /// Writes a message that nobody sent.
-    pub fn put(&self, out: &mut Vec<u8>, message: &Message) {
+    pub fn write_injected(&self, out: &mut Vec<u8>, message: &StreamMessage) {
         let opcode = if message.kind == MessageKind::Binary { Opcode::Binary } else { Opcode::Text };
         websocket::write_frame(out, opcode, &message.payload, mask_for(self.direction));
     }
@@ -227,7 +233,7 @@ impl WebSocketLeg {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn write_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
-        self.forwarder.keep_part(out, raw, compressed)
+        self.forwarder.forward_part(out, raw, compressed)
     }
 }
 
@@ -235,10 +241,10 @@ const fn is_control(kind: MessageType) -> bool {
     matches!(kind, MessageType::Close | MessageType::Ping | MessageType::Pong)
 }
 
-const fn sender(direction: Direction) -> Sender {
+const fn sender(direction: Direction) -> FrameSender {
     match direction {
-        Direction::Request => Sender::Client,
-        Direction::Response => Sender::Server,
+        Direction::Request => FrameSender::Client,
+        Direction::Response => FrameSender::Server,
     }
 }
 
@@ -304,29 +310,29 @@ mod tests {
         let mut wire = Vec::new();
         websocket::write_frame(&mut wire, websocket::Opcode::Text, b"one", Some([1, 2, 3, 4]));
         websocket::write_frame(&mut wire, websocket::Opcode::Text, b"two", Some([5, 6, 7, 8]));
-        let mut leg = WebSocketLeg::new(Direction::Request, &Headers::new());
+        let mut leg = WsDirection::new(Direction::Request, &Headers::new());
         leg.push(&wire);
         let mut out = Vec::new();
-        while let Some(Seen::Message(mut message, frames)) = leg.next() {
+        while let Some(WsEvent::Message(mut message, frames)) = leg.next() {
             if &message.payload[..] == b"two" {
                 message.payload = Bytes::from_static(b"TWO!");
             }
             leg.write(&mut out, Some(&message), &frames).unwrap();
         }
         assert_eq!(out[..9], wire[..9], "the unchanged message keeps its mask and bytes");
-        let mut reader = WebSocketLeg::new(Direction::Request, &Headers::new());
+        let mut reader = WsDirection::new(Direction::Request, &Headers::new());
         reader.push(&out[9..]);
-        let Some(Seen::Message(message, _)) = reader.next() else { panic!("no message") };
+        let Some(WsEvent::Message(message, _)) = reader.next() else { panic!("no message") };
         assert_eq!(&message.payload[..], b"TWO!");
     }
 
     #[test]
     fn what_is_no_websocket_goes_on_as_bytes() {
-        let mut leg = WebSocketLeg::new(Direction::Response, &Headers::new());
+        let mut leg = WsDirection::new(Direction::Response, &Headers::new());
         leg.push(b"\xff\xff junk");
-        let Some(Seen::Lost(bytes)) = leg.next() else { panic!("understood") };
+        let Some(WsEvent::Lost(bytes)) = leg.next() else { panic!("understood") };
         assert_eq!(&bytes[..], b"\xff\xff junk");
         leg.push(b"more");
-        assert!(matches!(leg.next(), Some(Seen::Lost(b)) if &b[..] == b"more"));
+        assert!(matches!(leg.next(), Some(WsEvent::Lost(b)) if &b[..] == b"more"));
     }
 }

@@ -5,48 +5,48 @@ use ipnet::IpNet;
 
 /// A compiled list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NoProxy {
-    entries: Vec<(Entry, Option<u16>)>,
+pub(crate) struct NoProxyList {
+    entries: Vec<(NoProxyEntry, Option<u16>)>,
 }
 
 #[derive(Clone, Debug)]
-enum Entry {
+enum NoProxyEntry {
     All,
     /// The name itself and everything below it.
     Name(String),
     Net(IpNet),
 }
 
-impl NoProxy {
+impl NoProxyList {
     pub fn new(list: &[String]) -> Result<Self, String> {
-        Ok(Self { entries: list.iter().map(|text| entry(text.trim())).collect::<Result<_, _>>()? })
+        Ok(Self { entries: list.iter().map(|text| parse_entry(text.trim())).collect::<Result<_, _>>()? })
     }
 
     pub fn matches(&self, authority: &Authority) -> bool {
         self.entries.iter().any(|(entry, port)| {
             port.is_none_or(|p| p == authority.port)
                 && match (entry, &authority.host) {
-                    (Entry::All, _) => true,
-                    (Entry::Name(name), Host::Name(host)) => {
+                    (NoProxyEntry::All, _) => true,
+                    (NoProxyEntry::Name(name), Host::Name(host)) => {
                         let host = host.trim_end_matches('.');
                         host.strip_suffix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
                     }
-                    (Entry::Net(net), Host::Ip(ip)) => net.contains(&ip.to_canonical()),
+                    (NoProxyEntry::Net(net), Host::Ip(ip)) => net.contains(&ip.to_canonical()),
                     _ => false,
                 }
         })
     }
 }
 
-fn entry(text: &str) -> Result<(Entry, Option<u16>), String> {
+fn parse_entry(text: &str) -> Result<(NoProxyEntry, Option<u16>), String> {
     if text == "*" {
-        return Ok((Entry::All, None));
+        return Ok((NoProxyEntry::All, None));
     }
     if let Ok(net) = text.parse::<IpNet>() {
-        return Ok((Entry::Net(net), None));
+        return Ok((NoProxyEntry::Net(net), None));
     }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
-        return Ok((Entry::Net(ip.into()), None));
+        return Ok((NoProxyEntry::Net(ip.into()), None));
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) => {
@@ -56,8 +56,8 @@ fn entry(text: &str) -> Result<(Entry, Option<u16>), String> {
     };
     let host = host.trim_start_matches("*.").trim_start_matches('.');
     match Host::parse(host).map_err(|e| format!("`{text}`: {e}"))? {
-        Host::Name(name) => Ok((Entry::Name(name.trim_end_matches('.').to_owned()), port)),
-        Host::Ip(ip) => Ok((Entry::Net(ip.into()), port)),
+        Host::Name(name) => Ok((NoProxyEntry::Name(name.trim_end_matches('.').to_owned()), port)),
+        Host::Ip(ip) => Ok((NoProxyEntry::Net(ip.into()), port)),
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn names_cover_their_subdomains_and_addresses_their_blocks() {
         let list = ["localhost", ".corp.test", "*.wild.test", "exact.test:8080", "10.0.0.0/8", "[::1]", "192.0.2.7:81"];
-        let list = NoProxy::new(&list.map(String::from)).unwrap();
+        let list = NoProxyList::new(&list.map(String::from)).unwrap();
         for (authority, direct) in [
             ("localhost:80", true),
             ("a.corp.test:443", true),
@@ -85,7 +85,7 @@ mod tests {
         ] {
             assert_eq!(list.matches(&authority.parse().unwrap()), direct, "{authority}");
         }
-        assert!(NoProxy::new(&["*".into()]).unwrap().matches(&"any:1".parse().unwrap()));
-        assert!(NoProxy::new(&["a b".into()]).unwrap_err().contains("`a b`"));
+        assert!(NoProxyList::new(&["*".into()]).unwrap().matches(&"any:1".parse().unwrap()));
+        assert!(NoProxyList::new(&["a b".into()]).unwrap_err().contains("`a b`"));
     }
 }

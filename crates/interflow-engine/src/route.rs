@@ -4,30 +4,32 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use interflow_flow::{Error, Kind, Phase, RequestHead, Result, Scheme, Transport, Verdict, Version, Way};
+use interflow_flow::{
+    EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, StageVerdict, UpstreamOverrides,
+};
 use interflow_net::egress::proxy::UpstreamProxy;
-use interflow_net::egress::{Protocol, Route};
+use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
 use interflow_net::tls::TlsProfile;
-use interflow_wire::fingerprint::Likeness;
+use interflow_wire::fingerprint::FingerprintTarget;
 
-use crate::exchange::End;
-use crate::likeness::{self, Seen};
-use crate::loops::ReceivedVia;
-use crate::plan::Plan;
-use crate::settings::{Settings, TlsWish};
-use crate::tracker::Tracker;
-use crate::worker::Live;
+use crate::compiled::{CompiledConfig, TlsOverride};
+use crate::fingerprint::{self, ClientFingerprint};
+use crate::flow_guard::FlowGuard;
+use crate::loop_detection::ReceivedVia;
+use crate::pipeline::EarlyExit;
+use crate::plan::RequestPlan;
+use crate::worker::ActiveConfig;
 
 /// The plan's route, or one made for this flow alone.
-pub(crate) enum Chosen {
-    Planned(Arc<Plan>),
-    Own(Box<Route>),
+pub(crate) enum SelectedRoute {
+    Planned(Arc<RequestPlan>),
+    Own(Box<UpstreamRoute>),
 }
 
-impl Deref for Chosen {
-    type Target = Route;
+impl Deref for SelectedRoute {
+    type Target = UpstreamRoute;
 
-    fn deref(&self) -> &Route {
+    fn deref(&self) -> &UpstreamRoute {
         match self {
             Self::Planned(plan) => &plan.route,
             Self::Own(route) => route,
@@ -39,13 +41,13 @@ impl Deref for Chosen {
 ///
 /// # Errors
 /// A stage answered or denied, or named a way that is none.
-pub(crate) async fn choose(
-    tracker: &mut Tracker,
-    live: &Live,
+pub(crate) async fn select_route(
+    tracker: &mut FlowGuard,
+    live: &ActiveConfig,
     head: &RequestHead,
     partition: u64,
-    seen: &Seen,
-) -> Result<Chosen, End> {
+    seen: &ClientFingerprint,
+) -> Result<SelectedRoute, EarlyExit> {
     let plan = Arc::clone(&tracker.plan);
     // A stage may have sent the request elsewhere.
     let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
@@ -54,40 +56,41 @@ pub(crate) async fn choose(
         true => plan.route.clone(),
         false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
-    let way = ask(tracker, Some(head)).await?;
-    let tunnelled = !plan.route.via.is_empty() && tracker.flow.note::<ReceivedVia>().is_some();
-    let http2 = knows_http2(transport, head) && !live.settings.speaks_http1_alone(&head.url.authority.host);
+    let way = collect_overrides(tracker, Some(head)).await?;
+    let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
+    let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority.host);
     if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
-        return Ok(Chosen::Planned(plan));
+        return Ok(SelectedRoute::Planned(plan));
     }
     let mut route = own();
     route.partition = if partition == 0 { plan.route.partition } else { partition };
     if http2 {
-        route.protocol = Protocol::Http2;
+        route.protocol = UpstreamProtocol::Http2;
     }
     let way = way.unwrap_or_default();
-    let dressed = Dress { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
-    if let Some(tls) = dressed.tls(&route, &way).map_err(End::Failed)? {
+    let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
+    if let Some(tls) = dressed.select_tls(&route, &way).map_err(EarlyExit::Error)? {
         route.tls = tls;
     }
-    live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
-    go(&mut route, way, live).map_err(End::Failed)?;
-    Ok(Chosen::Own(Box::new(route)))
+    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    apply_overrides(&mut route, way, live).map_err(EarlyExit::Error)?;
+    Ok(SelectedRoute::Own(Box::new(route)))
 }
 
 /// Whether a client that speaks HTTP/2 in cleartext knows that its origin does (RFC 9113 3.3): it takes us for the origin, or
 /// its call is one that only HTTP/2 carries.
-fn knows_http2(transport: Transport, head: &RequestHead) -> bool {
+fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
     let to_origin =
-        matches!(transport, Transport::Connect | Transport::Socks5 | Transport::Transparent | Transport::Reverse);
+        matches!(transport, EntryKind::Connect | EntryKind::Socks5 | EntryKind::Transparent | EntryKind::Reverse);
     let is_grpc = || head.headers.get_str("content-type").is_some_and(|t| t.starts_with("application/grpc"));
-    head.version == Version::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
+    head.version == HttpVersion::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
 }
 
 /// Names the setting that is probably missing, where a call in HTTP/2 came to nothing at an origin without TLS.
-pub(crate) fn explained(error: Error, route: &Route, head: &RequestHead) -> Error {
-    let translated = head.version == Version::H2 && route.scheme == Scheme::Http && route.protocol != Protocol::Http2;
-    if !translated || !matches!(error.kind(), Kind::BadResponse | Kind::UpstreamClosed) {
+pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &RequestHead) -> Error {
+    let translated =
+        head.version == HttpVersion::H2 && route.scheme == Scheme::Http && route.protocol != UpstreamProtocol::Http2;
+    if !translated || !matches!(error.kind(), ErrorKind::BadResponse | ErrorKind::UpstreamClosed) {
         return error;
     }
     let text = format!(
@@ -95,37 +98,39 @@ pub(crate) fn explained(error: Error, route: &Route, head: &RequestHead) -> Erro
         error.message(),
         route.authority.host
     );
-    Error::new(error.kind(), text).blame_on(error.blame()).because(error)
+    Error::new(error.kind(), text).with_error_source(error.error_source()).with_source(error)
 }
 
 /// What decides how TLS is done on a flow's own way.
-struct Dress<'a> {
-    settings: &'a Settings,
-    seen: &'a Seen,
+struct TlsSelection<'a> {
+    settings: &'a CompiledConfig,
+    seen: &'a ClientFingerprint,
     opening: Option<&'a str>,
 }
 
-impl Dress<'_> {
+impl TlsSelection<'_> {
     /// TLS as the stages want it, under the fingerprint that they or the configuration want; `None` when the route has
     /// it already.
-    fn tls(&self, route: &Route, way: &Way) -> Result<Option<Arc<TlsProfile>>> {
+    fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
         let host = &route.authority.host;
-        let wish = way.fingerprint.as_deref().map(likeness::wish).transpose();
-        let wish = wish.map_err(|e| Error::new(Kind::StageFailed, "a stage named a fingerprint").because(e))?;
-        let mirrors = wish.is_none() && self.settings.likenesses.mirrors(host);
-        let how = TlsWish::of(way);
-        if how == TlsWish::default() && wish.is_none() && !mirrors {
+        let wish = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
+        let wish =
+            wish.map_err(|e| Error::new(ErrorKind::StageFailed, "a stage named a fingerprint").with_source(e))?;
+        let mirrors = wish.is_none() && self.settings.fingerprints.mirrors(host);
+        let how = TlsOverride::from_overrides(way);
+        if how == TlsOverride::default() && wish.is_none() && !mirrors {
             return Ok(None);
         }
-        let failed =
-            |e| Error::new(Kind::StageFailed, "a stage named a client certificate that cannot be used").because(e);
-        let base = self.settings.tls_as(host, how).map_err(|e: String| failed(e))?;
+        let failed = |e| {
+            Error::new(ErrorKind::StageFailed, "a stage named a client certificate that cannot be used").with_source(e)
+        };
+        let base = self.settings.tls_with(host, how).map_err(|e: String| failed(e))?;
         match wish {
-            None if mirrors => self.seen.mirrored(base, self.opening).map(Some),
-            None => Ok(Some(self.settings.likenesses.dressed(host, base))),
+            None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
+            None => Ok(Some(self.settings.fingerprints.profile_for(host, base))),
             Some(None) => Ok(Some(base)),
-            Some(Some(Likeness::Mirror)) => self.seen.mirrored(base, self.opening).map(Some),
-            Some(Some(like)) => self.settings.likenesses.disguise(&base, &like).map(Some),
+            Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).map(Some),
+            Some(Some(like)) => self.settings.fingerprints.impersonate(&base, &like).map(Some),
         }
     }
 }
@@ -134,60 +139,70 @@ impl Dress<'_> {
 ///
 /// # Errors
 /// A stage denied, or named a way that is none.
-pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, live: &Live, mut route: Route) -> Result<Route> {
-    live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
-    match ask(tracker, None).await {
+pub(crate) async fn select_tunnel_route(
+    tracker: &mut FlowGuard,
+    live: &ActiveConfig,
+    mut route: UpstreamRoute,
+) -> Result<UpstreamRoute> {
+    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    match collect_overrides(tracker, None).await {
         Ok(None) => Ok(route),
-        Ok(Some(way)) => go(&mut route, way, live).map(|()| route),
-        Err(End::Failed(e)) => Err(e),
-        Err(End::Answered(_)) => Err(Error::new(Kind::StageFailed, "a stage answered for a tunnel at Dial")),
+        Ok(Some(way)) => apply_overrides(&mut route, way, live).map(|()| route),
+        Err(EarlyExit::Error(e)) => Err(e),
+        Err(EarlyExit::Response(_)) => Err(Error::new(ErrorKind::StageFailed, "a stage answered for a tunnel at Dial")),
     }
 }
 
 /// Asks the stages; `None` when they leave everything as it is.
-async fn ask(tracker: &mut Tracker, head: Option<&RequestHead>) -> Result<Option<Way>, End> {
-    if !tracker.plan.wants(Phase::Dial) {
+async fn collect_overrides(
+    tracker: &mut FlowGuard,
+    head: Option<&RequestHead>,
+) -> Result<Option<UpstreamOverrides>, EarlyExit> {
+    if !tracker.plan.wants(Phase::UpstreamConnect) {
         return Ok(None);
     }
     let plan = Arc::clone(&tracker.plan);
-    let mut way = Way::default();
-    for stage in plan.stages(Phase::Dial) {
-        let verdict: Verdict = stage.dial(&mut tracker.flow, head, &mut way).get().await;
-        if let Some(end) = End::of(verdict) {
+    let mut way = UpstreamOverrides::default();
+    for stage in plan.stages(Phase::UpstreamConnect) {
+        let verdict: StageVerdict = stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await;
+        if let Some(end) = EarlyExit::from_verdict(verdict) {
             return Err(end);
         }
     }
-    Ok((way != Way::default()).then_some(way))
+    Ok((way != UpstreamOverrides::default()).then_some(way))
 }
 
 /// Mixes a number in, so that what was kept apart before stays so.
-fn keep_apart(route: &mut Route, number: u64) {
+fn isolate(route: &mut UpstreamRoute, number: u64) {
     route.partition = (route.partition ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
 }
 
-fn go(route: &mut Route, way: Way, live: &Live) -> Result<()> {
+fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &ActiveConfig) -> Result<()> {
     if let Some(version) = way.version {
-        route.protocol = if version == Version::H2 { Protocol::Http2 } else { Protocol::Http1 };
+        route.protocol = if version == HttpVersion::H2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
     }
     if let Some(partition) = way.partition {
-        keep_apart(route, partition);
+        isolate(route, partition);
     }
     if let Some(server) = way.dns_over_https {
         let mut hasher = DefaultHasher::new();
         server.hash(&mut hasher);
-        keep_apart(route, hasher.finish());
-        let names = live.settings.resolver_by(&server);
-        let failed = |e: String| Error::new(Kind::StageFailed, "a stage named a DNS server that is none").because(e);
-        route.names = Some(names.map_err(failed)?);
+        isolate(route, hasher.finish());
+        let names = live.settings.resolver_for(&server);
+        let failed =
+            |e: String| Error::new(ErrorKind::StageFailed, "a stage named a DNS server that is none").with_source(e);
+        route.resolver = Some(names.map_err(failed)?);
     }
     if let Some(dial) = way.dial {
-        route.dial = Some(dial);
+        route.connect_to = Some(dial);
     }
     if let Some(via) = way.via {
         let parse = |url: &String| url.parse::<UpstreamProxy>();
         let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
         route.via = via
-            .map_err(|e| Error::new(Kind::StageFailed, "a stage named an upstream proxy that is none").because(e))?
+            .map_err(|e| {
+                Error::new(ErrorKind::StageFailed, "a stage named an upstream proxy that is none").with_source(e)
+            })?
             .into();
     }
     Ok(())

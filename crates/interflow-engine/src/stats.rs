@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use interflow_flow::{Error, Kind};
+use interflow_flow::{Error, ErrorKind};
 
 /// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket takes the rest.
 pub const LATENCY_BOUNDS: [u64; 14] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
 
-const KINDS: usize = Kind::Internal as usize + 1;
+const ERROR_KIND_COUNT: usize = ErrorKind::Internal as usize + 1;
 
 /// One worker's counters.
 #[derive(Debug, Default)]
-pub struct Counters {
+pub struct WorkerCounters {
     /// Client connections accepted.
     pub connections: AtomicU64,
     /// Client connections refused by a limit.
@@ -36,12 +36,12 @@ pub struct Counters {
     pub bytes_received: AtomicU64,
     /// WebSocket messages, server-sent events and gRPC messages seen.
     pub messages: AtomicU64,
-    errors: [AtomicU64; KINDS],
+    errors: [AtomicU64; ERROR_KIND_COUNT],
     latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],
     latency_sum: AtomicU64,
 }
 
-impl Counters {
+impl WorkerCounters {
     /// Counts an error by its kind.
     pub fn error(&self, error: &Error) {
         self.errors[error.kind() as usize].fetch_add(1, Relaxed);
@@ -59,30 +59,30 @@ impl Counters {
 
 /// The sum over all workers at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Snapshot {
-    /// See [`Counters::connections`].
+pub struct StatsSnapshot {
+    /// See [`WorkerCounters::connections`].
     pub connections: u64,
-    /// See [`Counters::connections_refused`].
+    /// See [`WorkerCounters::connections_refused`].
     pub connections_refused: u64,
     /// Client connections open now.
     pub connections_open: u64,
-    /// See [`Counters::requests`].
+    /// See [`WorkerCounters::requests`].
     pub requests: u64,
-    /// See [`Counters::active`].
+    /// See [`WorkerCounters::active`].
     pub active: i64,
-    /// See [`Counters::responses`].
+    /// See [`WorkerCounters::responses`].
     pub responses: [u64; 6],
-    /// See [`Counters::tunnels`].
+    /// See [`WorkerCounters::tunnels`].
     pub tunnels: u64,
-    /// See [`Counters::intercepted`].
+    /// See [`WorkerCounters::intercepted`].
     pub intercepted: u64,
-    /// See [`Counters::leaf_refused`].
+    /// See [`WorkerCounters::leaf_refused`].
     pub leaf_refused: u64,
-    /// See [`Counters::bytes_sent`].
+    /// See [`WorkerCounters::bytes_sent`].
     pub bytes_sent: u64,
-    /// See [`Counters::bytes_received`].
+    /// See [`WorkerCounters::bytes_received`].
     pub bytes_received: u64,
-    /// See [`Counters::messages`].
+    /// See [`WorkerCounters::messages`].
     pub messages: u64,
     /// Errors by kind, those that happened.
     pub errors: Vec<(&'static str, u64)>,
@@ -94,25 +94,25 @@ pub struct Snapshot {
 
 /// Every worker's counters.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
-    workers: Vec<Arc<Counters>>,
+pub struct ServerStats {
+    workers: Vec<Arc<WorkerCounters>>,
 }
 
-impl Stats {
+impl ServerStats {
     /// Counters for so many workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Arc::default()).collect() }
     }
 
     /// The counters of one worker.
-    pub fn worker(&self, index: usize) -> Arc<Counters> {
+    pub fn worker(&self, index: usize) -> Arc<WorkerCounters> {
         Arc::clone(&self.workers[index])
     }
 
     /// Sums up.
-    pub fn snapshot(&self) -> Snapshot {
-        let mut s = Snapshot { latency: vec![0; LATENCY_BOUNDS.len() + 1], ..Snapshot::default() };
-        let mut errors = [0; KINDS];
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let mut s = StatsSnapshot { latency: vec![0; LATENCY_BOUNDS.len() + 1], ..StatsSnapshot::default() };
+        let mut errors = [0; ERROR_KIND_COUNT];
         for w in &self.workers {
             s.connections += w.connections.load(Relaxed);
             s.connections_refused += w.connections_refused.load(Relaxed);
@@ -125,16 +125,16 @@ impl Stats {
             s.bytes_received += w.bytes_received.load(Relaxed);
             s.messages += w.messages.load(Relaxed);
             s.latency_sum += w.latency_sum.load(Relaxed);
-            add(&mut s.responses, &w.responses);
-            add(&mut errors, &w.errors);
-            add(&mut s.latency, &w.latency);
+            add_counters(&mut s.responses, &w.responses);
+            add_counters(&mut errors, &w.errors);
+            add_counters(&mut s.latency, &w.latency);
         }
-        s.errors = Kind::ALL.iter().map(|k| (k.as_str(), errors[*k as usize])).filter(|(_, n)| *n > 0).collect();
+        s.errors = ErrorKind::ALL.iter().map(|k| (k.as_str(), errors[*k as usize])).filter(|(_, n)| *n > 0).collect();
         s
     }
 }
 
-fn add(sums: &mut [u64], counters: &[AtomicU64]) {
+fn add_counters(sums: &mut [u64], counters: &[AtomicU64]) {
     for (sum, counter) in sums.iter_mut().zip(counters) {
         *sum += counter.load(Relaxed);
     }
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn workers_are_summed_and_errors_named() {
-        let stats = Stats::new(2);
+        let stats = ServerStats::new(2);
         stats.worker(0).response(204, 100);
         stats.worker(1).response(599, 101);
-        stats.worker(1).error(&Error::new(Kind::Internal, "x"));
+        stats.worker(1).error(&Error::new(ErrorKind::Internal, "x"));
         let s = stats.snapshot();
         assert_eq!(s.responses, [0, 0, 1, 0, 0, 1]);
         assert_eq!((s.latency[0], s.latency[1], s.latency_sum), (1, 1, 201));

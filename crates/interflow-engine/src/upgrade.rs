@@ -7,63 +7,63 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use interflow_flow::budget::Reservation;
+use interflow_flow::budget::MemoryReservation;
 use interflow_flow::{
-    Direction, Error, Kind, Message, MessageKind, RequestHead, RequestId, ResponseHead, ResponseHeadFilter, Result,
-    StatusCode, TunnelBytes, Version,
+    ByteCounts, Direction, Error, ErrorKind, HttpVersion, MessageKind, RequestHead, RequestId, ResponseHead,
+    ResponseHeadFilter, Result, StatusCode, StreamMessage,
 };
-use interflow_net::ingress::Outgoing;
-use interflow_net::io::Io;
+use interflow_net::ingress::ServiceReply;
+use interflow_net::io::IoStream;
 use interflow_wire::websocket;
 use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
-use crate::messages::{Seen, WebSocketLeg};
-use crate::tracker::Tracker;
-use crate::worker::Live;
-use crate::{batch, hop};
+use crate::flow_guard::FlowGuard;
+use crate::messages::{WsDirection, WsEvent};
+use crate::worker::ActiveConfig;
+use crate::{hop_by_hop, websocket_messages};
 
 /// The origin changed the protocol: tells the client in its own version's way, then carries what follows.
-pub(crate) fn accepted(
-    mut tracker: Tracker,
-    live: &Arc<Live>,
+pub(crate) fn complete_upgrade(
+    mut tracker: FlowGuard,
+    live: &Arc<ActiveConfig>,
     request: RequestHead,
     mut head: ResponseHead,
-    upstream: Io,
-) -> Outgoing {
-    hop::clean_response(&mut head.headers, true);
+    upstream: IoStream,
+) -> ServiceReply {
+    hop_by_hop::clean_response(&mut head.headers, true);
     ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
     RequestId::echo(&tracker.flow, &mut head.headers);
     match request.version {
-        Version::H2 => {
+        HttpVersion::H2 => {
             head.status = StatusCode::OK;
             for name in ["connection", "upgrade", "sec-websocket-accept"] {
                 head.headers.remove(name);
             }
         }
-        Version::Http10 | Version::Http11 => {
+        HttpVersion::Http10 | HttpVersion::Http11 => {
             head.status = StatusCode::SWITCHING_PROTOCOLS;
             head.reason = "Switching Protocols".into();
-            answer_upgrade(&request, &mut head);
+            set_upgrade_headers(&request, &mut head);
         }
     }
     tracker.response(&head);
     let idle = live.settings.config.timeouts.tunnel_idle.0;
     let websocket = request.protocol.as_deref() == Some("websocket");
-    let leg = |direction| WebSocketLeg::new(direction, &head.headers);
+    let leg = |direction| WsDirection::new(direction, &head.headers);
     let legs = websocket.then(|| (leg(Direction::Request), leg(Direction::Response)));
-    Outgoing::Upgrade(head, Box::new(move |client| Box::pin(carry(tracker, client, upstream, legs, idle))))
+    ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(tracker, client, upstream, legs, idle))))
 }
 
 /// What a 101 over HTTP/1 needs when the origin answered over HTTP/2, or a key of our own was used
 /// (RFC 6455 4.2.2, RFC 8441 5).
-fn answer_upgrade(request: &RequestHead, head: &mut ResponseHead) {
+fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
     if let Some(protocol) = &request.protocol
         && !head.headers.contains("upgrade")
     {
-        head.headers.append_parsed(b"Connection", b"Upgrade");
-        head.headers.append_parsed(b"Upgrade", protocol.as_bytes());
+        head.headers.append_unchecked(b"Connection", b"Upgrade");
+        head.headers.append_unchecked(b"Upgrade", protocol.as_bytes());
     }
     if let Some(key) = request.headers.get("sec-websocket-key") {
         let digest = Sha1::new().chain_update(key).chain_update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize();
@@ -72,34 +72,34 @@ fn answer_upgrade(request: &RequestHead, head: &mut ResponseHead) {
 }
 
 /// What both directions of an upgraded connection share.
-struct Carried {
-    tracker: Tracker,
-    bytes: TunnelBytes,
+struct UpgradedState {
+    tracker: FlowGuard,
+    bytes: ByteCounts,
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have said that they close (RFC 6455 5.5.1): nothing can be lost behind that.
     closed: [bool; 2],
     /// Whether stages are shown the messages.
     followed: bool,
     /// Messages that stages put in while they were shown one of the other direction, by where they go.
-    put_in: [Vec<Message>; 2],
+    injected: [Vec<StreamMessage>; 2],
     /// How many bytes they take.
     unread: [usize; 2],
     /// Counts them towards the process's budget.
-    held: [Reservation; 2],
+    held: [MemoryReservation; 2],
 }
 
-impl Carried {
+impl UpgradedState {
     /// Has the other direction write what stages put in for it while they were shown one of this.
-    fn send_back(&mut self, from: Direction, back: Vec<Message>, waiting: &[Notify; 2]) -> Result<()> {
+    fn inject_reply(&mut self, from: Direction, back: Vec<StreamMessage>, waiting: &[Notify; 2]) -> Result<()> {
         if back.is_empty() {
             return Ok(());
         }
-        let other = 1 - side(from);
-        self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE).sum::<usize>();
-        self.put_in[other].extend(back);
-        if self.unread[other] > MOST_PUT_IN {
+        let other = 1 - direction_index(from);
+        self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE_OVERHEAD).sum::<usize>();
+        self.injected[other].extend(back);
+        if self.unread[other] > MAX_INJECTED_BYTES {
             let what = "the messages that a stage puts in are not read by the one they go to";
-            return Err(Error::new(Kind::BodyTooLarge, what));
+            return Err(Error::new(ErrorKind::BodyTooLarge, what));
         }
         self.held[other].resize(self.unread[other])?;
         waiting[other].notify_one();
@@ -108,13 +108,13 @@ impl Carried {
 }
 
 /// The most bytes of messages put in that wait to be written, each counted with what it takes itself.
-const MOST_PUT_IN: usize = 4 << 20;
-const MESSAGE: usize = size_of::<Message>();
+const MAX_INJECTED_BYTES: usize = 4 << 20;
+const MESSAGE_OVERHEAD: usize = size_of::<StreamMessage>();
 
 /// How long the ends of a WebSocket that both have closed may take to let go of their connections.
-const LETTING_GO: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-const fn side(direction: Direction) -> usize {
+const fn direction_index(direction: Direction) -> usize {
     match direction {
         Direction::Request => 0,
         Direction::Response => 1,
@@ -122,32 +122,44 @@ const fn side(direction: Direction) -> usize {
 }
 
 /// The two legs of a WebSocket; `None` for another protocol.
-type Legs = Option<(WebSocketLeg, WebSocketLeg)>;
+type WsDirections = Option<(WsDirection, WsDirection)>;
 
-async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Duration) {
+async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: WsDirections, idle: Duration) {
     let (client_read, mut client_write) = tokio::io::split(client);
     let (upstream_read, mut upstream_write) = tokio::io::split(upstream);
     let websocket = legs.is_some();
     let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
     let moved = tokio::time::Instant::now();
-    let bytes = TunnelBytes::default();
-    let (followed, closed) = (tracker.is_followed(), [false; 2]);
-    let carried = Mutex::new(Carried {
+    let bytes = ByteCounts::default();
+    let (followed, closed) = (tracker.wants_messages(), [false; 2]);
+    let carried = Mutex::new(UpgradedState {
         tracker,
         bytes,
         moved,
         closed,
         followed,
-        put_in: Default::default(),
+        injected: Default::default(),
         unread: [0; 2],
         held: Default::default(),
     });
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
-    let up =
-        Pump { from: client_read, to: &mut upstream_write, direction: Direction::Request, leg: up, shared, waiting };
-    let down =
-        Pump { from: upstream_read, to: &mut client_write, direction: Direction::Response, leg: down, shared, waiting };
+    let up = UpgradedCopy {
+        from: client_read,
+        to: &mut upstream_write,
+        direction: Direction::Request,
+        leg: up,
+        shared,
+        waiting,
+    };
+    let down = UpgradedCopy {
+        from: upstream_read,
+        to: &mut client_write,
+        direction: Direction::Response,
+        leg: down,
+        shared,
+        waiting,
+    };
     let both = async { tokio::try_join!(up.run(), down.run()) };
     let watch = async {
         loop {
@@ -160,15 +172,15 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     };
     let end = tokio::select! {
         done = both => done.map(|_| ()),
-        () = watch => Err(Error::new(Kind::ClientTimeout, "nothing moved for too long")),
-        () = async { over.notified().await; tokio::time::sleep(LETTING_GO).await } => Ok(()),
+        () = watch => Err(Error::new(ErrorKind::ClientTimeout, "nothing moved for too long")),
+        () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
-    let Carried { tracker, bytes, .. } = carried.into_inner();
+    let UpgradedState { tracker, bytes, .. } = carried.into_inner();
     match end {
         Ok(()) => tracker.tunnelled(bytes),
         Err(e) => {
-            if websocket && matches!(e.kind(), Kind::Denied | Kind::BodyTooLarge | Kind::Overloaded) {
-                farewell(&mut client_write, &e).await;
+            if websocket && matches!(e.kind(), ErrorKind::Denied | ErrorKind::BodyTooLarge | ErrorKind::Overloaded) {
+                send_close_frame(&mut client_write, &e).await;
             }
             tracker.tunnel_failed(&e, bytes);
         }
@@ -177,8 +189,8 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
 
 /// Tells the client why its WebSocket ends: a close frame with 1008, a policy's violation (RFC 6455 7.4.1), or 1013, try
 /// again later (IANA's registry of close codes).
-async fn farewell(client: &mut WriteHalf<Io>, e: &Error) {
-    let code: u16 = if e.kind() == Kind::Overloaded { 1013 } else { 1008 };
+async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
+    let code: u16 = if e.kind() == ErrorKind::Overloaded { 1013 } else { 1008 };
     let why = e.message();
     // A control frame holds 125 bytes (5.5), two of which are the code.
     let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();
@@ -193,23 +205,23 @@ async fn farewell(client: &mut WriteHalf<Io>, e: &Error) {
 }
 
 /// One direction, to its end; the end is passed on.
-struct Pump<'a> {
-    from: ReadHalf<Io>,
-    to: &'a mut WriteHalf<Io>,
+struct UpgradedCopy<'a> {
+    from: ReadHalf<IoStream>,
+    to: &'a mut WriteHalf<IoStream>,
     direction: Direction,
-    leg: Option<WebSocketLeg>,
+    leg: Option<WsDirection>,
     /// What both directions know, and word that both sides have closed.
-    shared: (&'a Mutex<Carried>, &'a Notify),
+    shared: (&'a Mutex<UpgradedState>, &'a Notify),
     /// Told when a message was put in, by where it goes.
     waiting: &'a [Notify; 2],
 }
 
-impl Pump<'_> {
+impl UpgradedCopy<'_> {
     async fn run(mut self) -> Result<()> {
-        let gone = |kind: Kind, e| Error::new(kind, "the connection broke").because(e);
+        let gone = |kind: ErrorKind, e| Error::new(kind, "the connection broke").with_source(e);
         let (reads, writes) = match self.direction {
-            Direction::Request => (Kind::ClientGone, Kind::UpstreamClosed),
-            Direction::Response => (Kind::UpstreamClosed, Kind::ClientGone),
+            Direction::Request => (ErrorKind::ClientGone, ErrorKind::UpstreamClosed),
+            Direction::Response => (ErrorKind::UpstreamClosed, ErrorKind::ClientGone),
         };
         let mut buffer = BytesMut::with_capacity(16 << 10);
         let mut out = Vec::new();
@@ -219,11 +231,11 @@ impl Pump<'_> {
             let came = tokio::select! {
                 biased;
                 came = self.from.read_buf(&mut buffer) => Some(came),
-                () = self.waiting[side(self.direction)].notified() => None,
+                () = self.waiting[direction_index(self.direction)].notified() => None,
             };
             let read = match came {
                 // Whoever has closed need not take leave of TLS as well.
-                Some(Err(_)) if self.shared.0.lock().await.closed[side(self.direction)] => Some(0),
+                Some(Err(_)) if self.shared.0.lock().await.closed[direction_index(self.direction)] => Some(0),
                 Some(read) => Some(read.map_err(|e| gone(reads, e))?),
                 None => None,
             };
@@ -232,17 +244,17 @@ impl Pump<'_> {
                     let _ = self.to.shutdown().await;
                     return Ok(());
                 }
-                Some(_) => self.look(&buffer, &mut out).await,
+                Some(_) => self.inspect(&buffer, &mut out).await,
                 None => Ok(()),
             };
-            let guarded = self.put_in(&mut out).await;
+            let guarded = self.write_injected(&mut out).await;
             let written = async {
                 self.to.write_all(&out).await?;
                 self.to.flush().await
             };
             if let Err(e) = written.await {
                 // Nor does whoever has closed need to hear more.
-                let heard = self.shared.0.lock().await.closed[1 - side(self.direction)];
+                let heard = self.shared.0.lock().await.closed[1 - direction_index(self.direction)];
                 return if heard { Ok(()) } else { Err(gone(writes, e)) };
             }
             // What stands before a message that ends the connection goes out before its end.
@@ -253,28 +265,29 @@ impl Pump<'_> {
 
     /// Writes what was put in for this direction, unless a message is under way that nothing may come between.
     /// What goes to the origin is looked at like anything that the client says: a rule may have made it of an answer.
-    async fn put_in(&mut self, out: &mut Vec<u8>) -> Result<()> {
+    async fn write_injected(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
         let carried = &mut *self.shared.0.lock().await;
-        carried.unread[side(self.direction)] = 0;
-        let _held = std::mem::take(&mut carried.held[side(self.direction)]);
-        for message in std::mem::take(&mut carried.put_in[side(self.direction)]) {
+        carried.unread[direction_index(self.direction)] = 0;
+        let _held = std::mem::take(&mut carried.held[direction_index(self.direction)]);
+        for message in std::mem::take(&mut carried.injected[direction_index(self.direction)]) {
             if self.direction == Direction::Response {
                 carried.tracker.message(&message);
-                leg.put(out, &message);
+                leg.write_injected(out, &message);
                 continue;
             }
             let mut back = Vec::new();
-            let (messages, asked) = batch::ask_guards(&mut carried.tracker, message, &mut back).await;
-            messages.iter().for_each(|message| leg.put(out, message));
-            carried.send_back(self.direction, back, self.waiting)?;
+            let (messages, asked) =
+                websocket_messages::inspect_injected(&mut carried.tracker, message, &mut back).await;
+            messages.iter().for_each(|message| leg.write_injected(out, message));
+            carried.inject_reply(self.direction, back, self.waiting)?;
             asked?;
         }
         Ok(())
     }
 
     /// Counts the bytes, shows the messages in them around, and puts into `out` what goes on.
-    async fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    async fn inspect(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let (carried, over) = self.shared;
         let carried = &mut *carried.lock().await;
         carried.moved = tokio::time::Instant::now();
@@ -294,21 +307,21 @@ impl Pump<'_> {
             leg.push(bytes);
             while let Some(seen) = leg.next() {
                 match seen {
-                    Seen::Message(message, _) => {
-                        carried.closed[side(self.direction)] |= message.kind == MessageKind::Close;
+                    WsEvent::Message(message, _) => {
+                        carried.closed[direction_index(self.direction)] |= message.kind == MessageKind::Close;
                         tracker.message(&message);
                     }
-                    Seen::Overloaded => tracker.flow.tag("messages:overloaded"),
-                    Seen::Part(..) | Seen::Lost(_) => {}
+                    WsEvent::Overloaded => tracker.flow.tag("messages:overloaded"),
+                    WsEvent::Part(..) | WsEvent::Lost(_) => {}
                 }
             }
         } else {
             leg.push(bytes);
             while let Some(seen) = leg.next() {
-                let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
-                carried.closed[side(self.direction)] |= close;
-                let (back, asked) = batch::ask_stages(&mut carried.tracker, leg, seen, out).await;
-                carried.send_back(self.direction, back, self.waiting)?;
+                let close = matches!(&seen, WsEvent::Message(message, _) if message.kind == MessageKind::Close);
+                carried.closed[direction_index(self.direction)] |= close;
+                let (back, asked) = websocket_messages::run_message_stages(&mut carried.tracker, leg, seen, out).await;
+                carried.inject_reply(self.direction, back, self.waiting)?;
                 asked?;
             }
         }
@@ -329,12 +342,12 @@ mod tests {
         let request = RequestHead {
             method: Method::GET,
             url: Url { scheme: Scheme::Http, authority: "a:80".parse().unwrap(), path: "/".into() },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")].into_iter().collect(),
             protocol: Some("websocket".into()),
         };
         let mut head = ResponseHead { headers: Headers::new(), ..ResponseHead::new(StatusCode::OK) };
-        answer_upgrade(&request, &mut head);
+        set_upgrade_headers(&request, &mut head);
         // The example of RFC 6455 1.3.
         assert_eq!(head.headers.get_str("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
         assert_eq!(head.headers.get_str("upgrade"), Some("websocket"));

@@ -6,62 +6,64 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ByteStr, ClientInfo, ClientTls, Error, Host, Kind, Process, Result, Timestamp, Verdict};
-use interflow_limits::{Connections, Permit, Refused};
-use interflow_net::ca::Ca;
+use interflow_flow::{
+    ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, StageVerdict, Timestamp,
+};
+use interflow_limits::{ClientConnectionPermit, ConnectionLimiter, ConnectionRejection};
+use interflow_net::ca::CertificateAuthority;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
-use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
-use interflow_net::ingress::{self, Detected, Drain, Expect, Listener, Processes};
-use interflow_net::io::Io;
+use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
+use interflow_net::ingress::{self, ClientListener, ClientProtocol, Drain, ProcessLookup, SniffTimeouts};
+use interflow_net::io::IoStream;
 use interflow_net::tls::{self, Alpn, ClientAuth, ServerTls};
 use interflow_wire::client_hello::ClientHello;
 use tokio::net::TcpStream;
 
-use crate::access::{Guard, Passes};
-use crate::config::{EngineConfig, GatewayConfig, TlsFiles};
-use crate::conn::{Conn, Entry};
-use crate::connect;
-use crate::containers::{self, Containers};
-use crate::pinning::Pinning;
-use crate::plan::Plans;
-use crate::seldom::Seldom;
-use crate::settings::{ConfigError, Settings};
-use crate::stats::Counters;
+use crate::access::{EphemeralCredentials, PrivateAddressFilter};
+use crate::compiled::{CompiledConfig, ConfigError};
+use crate::config::{GatewayConfig, ProxyServerConfig, TlsFilePair};
+use crate::connection::{ClientConnection, ConnectionKind};
+use crate::container_lookup::{self, ContainerLookup};
+use crate::log_limit::LogLimiter;
+use crate::pinning_bypass::PinningBypass;
+use crate::plan::PlanCache;
+use crate::stats::WorkerCounters;
+use crate::tunnel;
 
 /// What all workers share, and ask rarely.
-pub(crate) struct Shared {
-    pub connections: Arc<Connections>,
-    pub passes: Passes,
-    pub pinning: Pinning,
+pub(crate) struct ServerState {
+    pub connections: Arc<ConnectionLimiter>,
+    pub ephemeral_credentials: EphemeralCredentials,
+    pub pinning: PinningBypass,
     pub egress: Arc<EgressShared>,
     pub next_connection: AtomicU64,
-    pub processes: Processes,
-    pub containers: Containers,
+    pub processes: ProcessLookup,
+    pub containers: ContainerLookup,
     /// Of connections without the PROXY protocol header that they should begin with.
-    pub no_header: Seldom,
+    pub no_header: LogLimiter,
     /// Of connections that found no file descriptor.
-    pub no_descriptor: Seldom,
+    pub no_descriptor: LogLimiter,
 }
 
 /// What a worker works with until the next reload.
-pub(crate) struct Live {
+pub(crate) struct ActiveConfig {
     pub generation: u64,
-    pub settings: Arc<Settings>,
-    pub egress: Egress,
-    pub plans: Plans,
-    pub port_tls: PortTls,
+    pub settings: Arc<CompiledConfig>,
+    pub egress: UpstreamClient,
+    pub plans: PlanCache,
+    pub port_tls: ListenerTls,
 }
 
 /// TLS on our own ports.
 #[derive(Clone, Default)]
-pub(crate) struct PortTls {
+pub(crate) struct ListenerTls {
     pub proxy: Option<Arc<ServerTls>>,
     pub gateway: Option<Arc<ServerTls>>,
 }
 
 /// What a listener is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ListenerRole {
     Proxy,
     Gateway,
     Transparent,
@@ -69,7 +71,7 @@ pub(crate) enum Role {
     Reverse(Option<u16>),
 }
 
-impl Role {
+impl ListenerRole {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Proxy => "proxy",
@@ -80,14 +82,14 @@ impl Role {
     }
 }
 
-impl Live {
-    pub fn new(generation: u64, settings: Arc<Settings>, shared: &Shared, port_tls: PortTls) -> Self {
+impl ActiveConfig {
+    pub fn new(generation: u64, settings: Arc<CompiledConfig>, shared: &ServerState, port_tls: ListenerTls) -> Self {
         let egress = Self::egress(&settings, shared, settings.guard.clone());
-        Self { generation, settings, egress, plans: Plans::default(), port_tls }
+        Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
     }
 
     /// A way out whose addresses this guard judges.
-    pub fn egress(settings: &Settings, shared: &Shared, guard: Arc<Guard>) -> Egress {
+    pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
         let config = &settings.config;
         let dialer = Dialer::new(
             settings.resolver.clone(),
@@ -102,46 +104,52 @@ impl Live {
             pool: PoolLimits {
                 idle_per_host: config.upstream.idle_per_host,
                 idle_total: config.upstream.idle_total,
-                idle_timeout: config.upstream.idle.0,
+                idle_timeout: config.upstream.idle_timeout.0,
                 ..PoolLimits::default()
             },
             exchange: ExchangeOptions {
                 head: settings.head_limits(),
-                head_timeout: config.timeouts.response.0,
-                body_timeout: config.timeouts.body.0,
+                head_timeout: config.timeouts.response_header_timeout.0,
+                body_timeout: config.timeouts.body_idle_timeout.0,
                 ..ExchangeOptions::default()
             },
             tls_timeout: config.timeouts.handshake.0,
-            pool_timeout: config.upstream.pool_wait.0,
+            pool_timeout: config.upstream.pool_timeout.0,
         };
-        Egress::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
+        UpstreamClient::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
     }
 }
 
 /// One worker.
-pub(crate) struct Worker {
-    pub counters: Arc<Counters>,
-    pub ca: Arc<Ca>,
-    pub shared: Arc<Shared>,
+pub(crate) struct ProxyWorker {
+    pub counters: Arc<WorkerCounters>,
+    pub ca: Arc<CertificateAuthority>,
+    pub shared: Arc<ServerState>,
     pub drain: Drain,
-    live: ArcSwap<Live>,
+    live: ArcSwap<ActiveConfig>,
 }
 
-impl Worker {
-    pub fn new(live: Live, counters: Arc<Counters>, ca: Arc<Ca>, shared: Arc<Shared>, drain: Drain) -> Self {
+impl ProxyWorker {
+    pub fn new(
+        live: ActiveConfig,
+        counters: Arc<WorkerCounters>,
+        ca: Arc<CertificateAuthority>,
+        shared: Arc<ServerState>,
+        drain: Drain,
+    ) -> Self {
         Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
     }
 
-    pub fn live(&self) -> Arc<Live> {
+    pub fn active_config(&self) -> Arc<ActiveConfig> {
         self.live.load_full()
     }
 
-    pub fn reload(&self, live: Live) {
+    pub fn reload(&self, live: ActiveConfig) {
         self.live.store(Arc::new(live));
     }
 
     /// Takes connections until the drain.
-    pub async fn accept(self: Arc<Self>, listener: Listener, role: Role) {
+    pub async fn accept(self: Arc<Self>, listener: ClientListener, role: ListenerRole) {
         let name: Arc<str> = role.as_str().into();
         let Ok(local) = listener.local_addr() else { return };
         loop {
@@ -151,7 +159,7 @@ impl Worker {
             };
             if interflow_net::descriptors::is_reserved(&stream) {
                 self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-                if let Some(kept) = self.shared.no_descriptor.due() {
+                if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
                     tracing::warn!(
                         refused_since = kept,
                         "a connection is refused: the process has no file descriptor left for it; raise its limit of open files"
@@ -168,7 +176,7 @@ impl Worker {
                 Err(refused) => {
                     self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%peer, "connection refused: {refused}");
-                    turn_away(stream, refused);
+                    reject_over_limit(stream, refused);
                 }
             }
         }
@@ -179,11 +187,11 @@ impl Worker {
         stream: TcpStream,
         peer: SocketAddr,
         local: SocketAddr,
-        (role, listener): (Role, Arc<str>),
-        _permit: Permit,
+        (role, listener): (ListenerRole, Arc<str>),
+        _permit: ClientConnectionPermit,
     ) {
-        let live = self.live();
-        let wanted = (role == Role::Transparent).then(|| ingress::original_destination(&stream, local));
+        let live = self.active_config();
+        let wanted = (role == ListenerRole::Transparent).then(|| ingress::original_destination(&stream, local));
         let mut client = ClientInfo {
             connection: self.shared.next_connection.fetch_add(1, Ordering::Relaxed),
             peer,
@@ -193,10 +201,10 @@ impl Worker {
             container: None,
             process: None,
         };
-        let mut io = Io::from(stream);
+        let mut io = IoStream::from(stream);
         let from = peer.ip().to_canonical();
-        if live.settings.config.proxy.proxy_protocol_from.iter().any(|net| net.contains(&from)) {
-            match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.head.0)).await {
+        if live.settings.config.proxy.proxy_protocol_trusted.iter().any(|net| net.contains(&from)) {
+            match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.header_timeout.0)).await {
                 Ok((header, rest)) => {
                     if let Some(header) = header {
                         client.peer = header.source;
@@ -205,7 +213,7 @@ impl Worker {
                     io = rest;
                 }
                 Err(e) => {
-                    self.tell_of_no_header(&client, &e);
+                    self.warn_missing_proxy_header(&client, &e);
                     return self.count_end(&client, &e);
                 }
             }
@@ -218,23 +226,25 @@ impl Worker {
         }
         let client = Arc::new(client);
         for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
-            if let Verdict::Deny(e) = stage.accepted(&client).get().await {
+            if let StageVerdict::Deny(e) = stage.accepted(&client).resolve().await {
                 return self.count_end(&client, &e);
             }
         }
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
-                let conn = Conn::new(Arc::clone(&self), Arc::clone(&client), Entry::Proxy, None);
+                let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
                 // Boxed, as all that few connections do: its place would be kept for every connection.
-                Box::pin(connect::redirected(&conn, live, io, wanted)).await;
+                Box::pin(tunnel::serve_transparent(&conn, live, io, wanted)).await;
                 Ok(Ok(()))
             }
             (_, Some(Err(e))) => {
                 tracing::warn!(peer = %client.peer, "{e}");
                 Err(e)
             }
-            (Role::Reverse(port), None) => Box::pin(connect::reversed(&self, &client, live, io, port)).await.map(Ok),
-            (_, None) => self.speak(&live, io, &client, role, None).await,
+            (ListenerRole::Reverse(port), None) => {
+                Box::pin(tunnel::serve_reverse(&self, &client, live, io, port)).await.map(Ok)
+            }
+            (_, None) => self.serve_protocol(&live, io, &client, role, None).await,
         };
         match ended {
             Ok(served) => self.log_end(&client, served),
@@ -243,97 +253,111 @@ impl Worker {
     }
 
     /// The process behind a connection from this machine.
-    async fn process_of(&self, client: &ClientInfo) -> Option<Arc<Process>> {
+    async fn process_of(&self, client: &ClientInfo) -> Option<Arc<ClientProcess>> {
         let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
-        tokio::task::spawn_blocking(move || shared.processes.of(peer, local)).await.ok().flatten()
+        tokio::task::spawn_blocking(move || shared.processes.lookup(peer, local)).await.ok().flatten()
     }
 
     /// The container that a connection comes from.
-    async fn container_of(&self, config: &EngineConfig, client: &ClientInfo) -> Option<ByteStr> {
+    async fn container_of(&self, config: &ProxyServerConfig, client: &ClientInfo) -> Option<ByteStr> {
         let mut sockets = config.proxy.container_sockets.clone();
         if sockets.is_empty() {
-            sockets = containers::usual_sockets();
+            sockets = container_lookup::default_sockets();
         }
         let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
         let process = client.process.clone();
         let find = move || {
-            let local_process = || peer.ip().to_canonical().is_loopback().then(|| shared.processes.of(peer, local));
+            let local_process = || peer.ip().to_canonical().is_loopback().then(|| shared.processes.lookup(peer, local));
             let pid = process.or_else(|| local_process().flatten()).map(|p| p.pid);
-            shared.containers.of(&sockets, peer.ip(), pid)
+            shared.containers.name_for(&sockets, peer.ip(), pid)
         };
         tokio::task::spawn_blocking(find).await.ok().flatten()
     }
 
     /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one
     /// how it ended: flows have told of that already.
-    async fn speak(
+    async fn serve_protocol(
         self: &Arc<Self>,
-        live: &Arc<Live>,
-        io: Io,
+        live: &Arc<ActiveConfig>,
+        io: IoStream,
         client: &Arc<ClientInfo>,
-        role: Role,
+        role: ListenerRole,
         tls: Option<Arc<ClientTls>>,
     ) -> Result<Result<()>> {
-        let options = live.settings.http_options(role == Role::Gateway);
+        let options = live.settings.http_options(role == ListenerRole::Gateway);
         let entry = || match role {
-            Role::Proxy | Role::Transparent | Role::Reverse(_) => Entry::Proxy,
-            Role::Gateway => Entry::Gateway,
+            ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => ConnectionKind::Proxy,
+            ListenerRole::Gateway => ConnectionKind::Gateway,
         };
-        let conn = |tls| Arc::new(Conn::new(Arc::clone(self), Arc::clone(client), entry(), tls));
+        let conn = |tls| Arc::new(ClientConnection::new(Arc::clone(self), Arc::clone(client), entry(), tls));
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
             return Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await);
         }
-        let expect = Expect { first: options.idle_timeout, rest: options.head_timeout, place: ingress::Place::Port };
-        let (detected, io) = Box::pin(ingress::detect(io, expect)).await?;
+        let expect = SniffTimeouts {
+            first: options.idle_timeout,
+            rest: options.head_timeout,
+            place: ingress::SniffContext::Port,
+        };
+        let (detected, io) = Box::pin(ingress::sniff(io, expect)).await?;
         match detected {
-            Detected::Http2 => Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await),
-            Detected::Socks5 if role == Role::Proxy => {
-                Box::pin(connect::socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+            ClientProtocol::Http2 => {
+                Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await)
             }
-            Detected::Tls(hello) if tls.is_none() => {
+            ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
+                Box::pin(tunnel::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+            }
+            ClientProtocol::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {
-                    Role::Proxy | Role::Transparent | Role::Reverse(_) => &live.port_tls.proxy,
-                    Role::Gateway => &live.port_tls.gateway,
+                    ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => &live.port_tls.proxy,
+                    ListenerRole::Gateway => &live.port_tls.gateway,
                 };
                 let own = if port_tls.is_none() { self.own_tls(live, client, role, &hello) } else { None };
                 let port_tls = port_tls.as_ref().or(own.as_ref());
                 let Some(port_tls) = port_tls else {
                     return Err(Error::new(
-                        Kind::UnknownProtocol,
+                        ErrorKind::UnknownProtocol,
                         "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
                 let timeout = live.settings.config.timeouts.handshake.0;
                 let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
-                Box::pin(self.speak(live, io, client, role, Some(Arc::new(agreed)))).await
+                Box::pin(self.serve_protocol(live, io, client, role, Some(Arc::new(agreed)))).await
             }
-            Detected::Closed | Detected::Silent => Ok(Ok(())),
+            ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
             // What is no HTTP/1 gets its clear 400 from the HTTP/1 driver.
-            Detected::Http1 | Detected::ForProxy(_) | Detected::Tls(_) | Detected::Other | Detected::Socks5 => {
-                Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await)
-            }
+            ClientProtocol::Http1
+            | ClientProtocol::ProxyRequest(_)
+            | ClientProtocol::Tls(_)
+            | ClientProtocol::Unknown
+            | ClientProtocol::Socks5 => Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await),
         }
     }
 
     /// TLS of the gateway port by our own CA: for the name that the client asks for, where it is one of the gateway's, else for
     /// the address that it came to.
-    fn own_tls(&self, live: &Live, client: &ClientInfo, role: Role, hello: &ClientHello) -> Option<Arc<ServerTls>> {
-        if role != Role::Gateway || !live.settings.config.gateway.tls_self_signed {
+    fn own_tls(
+        &self,
+        live: &ActiveConfig,
+        client: &ClientInfo,
+        role: ListenerRole,
+        hello: &ClientHello,
+    ) -> Option<Arc<ServerTls>> {
+        if role != ListenerRole::Gateway || !live.settings.config.gateway.tls_self_signed {
             return None;
         }
         let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
-        let known = named.filter(|host| live.settings.web_pages.knows(host));
+        let known = named.filter(|host| live.settings.web_pages.is_known_host(host));
         let host = known.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
         Some(self.ca.server_tls(&host, Alpn::Both))
     }
 
     /// A balancer that is set up otherwise than we are looks like a proxy that answers nobody: its owner hears why.
-    fn tell_of_no_header(&self, client: &ClientInfo, error: &Error) {
+    fn warn_missing_proxy_header(&self, client: &ClientInfo, error: &Error) {
         // Who connects and leaves without a word probes whether the port is open.
-        if error.kind() == Kind::ClientGone {
+        if error.kind() == ErrorKind::ClientGone {
             return;
         }
-        if let Some(more) = self.shared.no_header.due() {
+        if let Some(more) = self.shared.no_header.suppressed_if_due() {
             tracing::warn!(
                 peer = %client.peer,
                 more,
@@ -357,14 +381,14 @@ impl Worker {
 }
 
 /// Tells a client beyond a limit why it is not served. It may speak anything, but most speak HTTP.
-fn turn_away(stream: TcpStream, refused: Refused) {
+fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
     let Ok(mut stream) = stream.into_std() else { return };
     let text = format!("{refused}\n");
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nRetry-After: 1\r\n\
          X-Interflow-Error: {}\r\nConnection: close\r\n\r\n{text}",
         text.len(),
-        Kind::Limited.as_str()
+        ErrorKind::Limited.as_str()
     );
     // The socket does not block: who cannot take a few hundred bytes at once goes without.
     let _ = stream.write_all(answer.as_bytes());
@@ -373,10 +397,10 @@ fn turn_away(stream: TcpStream, refused: Refused) {
     let _ = stream.read(&mut [0; 8192]);
 }
 
-impl PortTls {
+impl ListenerTls {
     /// TLS for the ports that are configured to speak it.
-    pub fn load(config: &EngineConfig) -> Result<Self, ConfigError> {
-        let load = |place: &str, files: &Option<TlsFiles>, clients: Option<&ClientAuth>| {
+    pub fn load(config: &ProxyServerConfig) -> Result<Self, ConfigError> {
+        let load = |place: &str, files: &Option<TlsFilePair>, clients: Option<&ClientAuth>| {
             let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
             loaded.map_err(|what| ConfigError { place: place.into(), what })
         };
@@ -388,7 +412,7 @@ impl PortTls {
     }
 }
 
-fn port_tls(files: &TlsFiles, clients: Option<&ClientAuth>) -> Result<Arc<ServerTls>, String> {
+fn port_tls(files: &TlsFilePair, clients: Option<&ClientAuth>) -> Result<Arc<ServerTls>, String> {
     let (certificate, key) = (read_file(&files.certificate)?, read_file(&files.key)?);
     let tls = match clients {
         None => ServerTls::from_pem(&certificate, &key),

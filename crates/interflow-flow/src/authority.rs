@@ -100,7 +100,7 @@ impl Host {
         match self {
             Self::Name(name) => text.push_str(name),
             Self::Ip(IpAddr::V4(ip)) => {
-                text.extend(spell(*ip, &mut [0; 15]).iter().map(|b| char::from(*b)));
+                text.extend(write_ipv4(*ip, &mut [0; 15]).iter().map(|b| char::from(*b)));
             }
             Self::Ip(IpAddr::V6(ip)) => {
                 let _ = fmt::Write::write_fmt(text, format_args!("[{ip}]"));
@@ -200,11 +200,11 @@ impl Authority {
 
     /// Whether `text` is beyond doubt this authority as [`parse`](Self::parse) reads it with the same `default`. Spares
     /// the common case the parsing; `false` may mean that only parsing can tell.
-    pub fn is_spelled(&self, text: &[u8], default: u16) -> bool {
+    pub fn matches_text(&self, text: &[u8], default: u16) -> bool {
         let mut digits = [0; 15];
         let host = match &self.host {
             Host::Name(name) => name.as_bytes(),
-            Host::Ip(IpAddr::V4(ip)) => spell(*ip, &mut digits),
+            Host::Ip(IpAddr::V4(ip)) => write_ipv4(*ip, &mut digits),
             Host::Ip(IpAddr::V6(_)) => return false,
         };
         match text.strip_prefix(host) {
@@ -218,13 +218,13 @@ impl Authority {
     }
 
     /// The text for a `Host` field: without the port where it is the scheme's own.
-    pub fn host_field(&self, scheme: Scheme) -> String {
+    pub fn to_host_header(&self, scheme: Scheme) -> String {
         if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
     }
 }
 
 /// Writes the address with dots.
-fn spell(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
+fn write_ipv4(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
     let mut at = 0;
     let mut put = |b| {
         into[at] = b;
@@ -298,13 +298,13 @@ mod tests {
             for authority in ["a.test:80", "a.test:8080", "10.0.0.1:1", "10.0.0.10:1", "255.200.99.0:80", "[::1]:80"] {
                 let authority: Authority = authority.parse().unwrap();
                 let right = Authority::parse(text, Some(80)).as_ref() == Ok(&authority);
-                assert!(right || !authority.is_spelled(text.as_bytes(), 80), "{text} {authority}");
+                assert!(right || !authority.matches_text(text.as_bytes(), 80), "{text} {authority}");
             }
         }
         let authority: Authority = "a.test:8080".parse().unwrap();
-        assert!(authority.is_spelled(b"a.test:8080", 80) && authority.is_spelled(b"a.test", 8080));
+        assert!(authority.matches_text(b"a.test:8080", 80) && authority.matches_text(b"a.test", 8080));
         for text in ["0.0.0.0:1", "255.200.99.10:8080", "127.0.0.1:65535"] {
-            assert!(text.parse::<Authority>().unwrap().is_spelled(text.as_bytes(), 80), "{text}");
+            assert!(text.parse::<Authority>().unwrap().matches_text(text.as_bytes(), 80), "{text}");
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn host_field_leaves_out_the_default_port() {
         let a: Authority = "[::1]:443".parse().unwrap();
-        assert_eq!(a.host_field(Scheme::Https), "[::1]");
-        assert_eq!(a.host_field(Scheme::Http), "[::1]:443");
+        assert_eq!(a.to_host_header(Scheme::Https), "[::1]");
+        assert_eq!(a.to_host_header(Scheme::Http), "[::1]:443");
     }
 }

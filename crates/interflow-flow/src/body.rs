@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
-use crate::budget::{self, HELD};
+use crate::budget::{self, PROCESS_BUDGET};
 use crate::{Error, Headers};
 
 /// A piece of a body.
 #[derive(Debug)]
-pub enum Frame {
+pub enum BodyFrame {
     /// Bytes of content, never empty.
     Data(Bytes),
     /// The trailer section (RFC 9110 6.5); the last frame.
@@ -21,7 +21,7 @@ pub enum Frame {
 /// A body that comes in pieces. Dropping it before its end tells the sender that nobody wants the rest.
 pub trait BodyStream: Send {
     /// The next frame; `None` at the end. Not called again after `None` or an error.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>>;
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>>;
 
     /// How many bytes of data are still to come, when that is known for certain (a `Content-Length`).
     fn remaining(&self) -> Option<u64> {
@@ -66,20 +66,20 @@ impl Body {
     }
 
     /// The next frame. A body that is whole gives itself once.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self {
             Self::Empty => Poll::Ready(None),
             Self::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *self = Self::Empty;
-                Poll::Ready((!bytes.is_empty()).then_some(Ok(Frame::Data(bytes))))
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(BodyFrame::Data(bytes))))
             }
             Self::Stream(s) => s.poll_frame(cx),
         }
     }
 
     /// The next frame. Cancel-safe.
-    pub async fn frame(&mut self) -> Option<Result<Frame, Error>> {
+    pub async fn frame(&mut self) -> Option<Result<BodyFrame, Error>> {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
 
@@ -87,49 +87,52 @@ impl Body {
     /// bytes for as long as they are there.
     ///
     /// # Errors
-    /// [`CollectError::Broken`] with [`Kind::Overloaded`](crate::Kind::Overloaded) when that budget is spent.
+    /// [`CollectError::Broken`] with [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) when that budget is spent.
     /// [`CollectError::TooLarge`] gives back what was read together with the rest, so that nothing is lost to a
     /// stage that then prefers to let the body pass.
     pub async fn collect(mut self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
         {
-            let held = budget::hold(std::mem::take(bytes)).map_err(CollectError::Broken)?;
+            let held = budget::reserve_bytes(std::mem::take(bytes)).map_err(CollectError::Broken)?;
             return Ok((held, None));
         }
-        let mut held = HELD.reserve(0).map_err(CollectError::Broken)?;
+        let mut held = PROCESS_BUDGET.reserve(0).map_err(CollectError::Broken)?;
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         let mut trailers = None;
         while let Some(frame) = self.frame().await {
             match frame.map_err(CollectError::Broken)? {
-                Frame::Data(data) if first.len() + all.len() + data.len() > cap => {
-                    let mut read: Vec<Bytes> = [first, held.hold(all), data].into();
+                BodyFrame::Data(data) if first.len() + all.len() + data.len() > cap => {
+                    let mut read: Vec<Bytes> = [first, held.attach_to(all), data].into();
                     read.retain(|b| !b.is_empty());
-                    return Err(CollectError::TooLarge(Self::stream(Rejoined { read: read.into_iter(), rest: self })));
+                    return Err(CollectError::TooLarge(Self::stream(ReplayedBody {
+                        read: read.into_iter(),
+                        rest: self,
+                    })));
                 }
-                Frame::Data(data) if first.is_empty() && all.is_empty() => first = data,
-                Frame::Data(data) => {
+                BodyFrame::Data(data) if first.is_empty() && all.is_empty() => first = data,
+                BodyFrame::Data(data) => {
                     if all.is_empty() {
                         all.extend_from_slice(&std::mem::take(&mut first));
                     }
                     all.extend_from_slice(&data);
                     held.grow_to(all.capacity() as u64).map_err(CollectError::Broken)?;
                 }
-                Frame::Trailers(t) => trailers = Some(t),
+                BodyFrame::Trailers(t) => trailers = Some(t),
             }
         }
         let whole = match all.is_empty() {
-            true => budget::hold(first).map_err(CollectError::Broken)?,
-            false => held.hold(all),
+            true => budget::reserve_bytes(first).map_err(CollectError::Broken)?,
+            false => held.attach_to(all),
         };
         Ok((whole, trailers))
     }
 
     /// The same body; `see` is shown every frame, and the end or the error, as it passes.
     #[must_use]
-    pub fn watch(self, see: impl FnMut(Option<Result<&Frame, &Error>>) + Send + 'static) -> Self {
-        Self::stream(Watched { body: self, see, over: false })
+    pub fn inspect(self, see: impl FnMut(Option<Result<&BodyFrame, &Error>>) + Send + 'static) -> Self {
+        Self::stream(InspectBody { body: self, see, over: false })
     }
 }
 
@@ -161,15 +164,15 @@ pub enum CollectError {
 }
 
 /// What was read of a body, and the rest of it.
-struct Rejoined {
+struct ReplayedBody {
     read: std::vec::IntoIter<Bytes>,
     rest: Body,
 }
 
-impl BodyStream for Rejoined {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+impl BodyStream for ReplayedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self.read.next() {
-            Some(data) => Poll::Ready(Some(Ok(Frame::Data(data)))),
+            Some(data) => Poll::Ready(Some(Ok(BodyFrame::Data(data)))),
             None => self.rest.poll_frame(cx),
         }
     }
@@ -180,14 +183,14 @@ impl BodyStream for Rejoined {
     }
 }
 
-struct Watched<F> {
+struct InspectBody<F> {
     body: Body,
     see: F,
     over: bool,
 }
 
-impl<F: FnMut(Option<Result<&Frame, &Error>>) + Send> BodyStream for Watched<F> {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+impl<F: FnMut(Option<Result<&BodyFrame, &Error>>) + Send> BodyStream for InspectBody<F> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         let polled = self.body.poll_frame(cx);
         if let Poll::Ready(frame) = &polled
             && !self.over
@@ -220,10 +223,12 @@ mod tests {
     struct Pieces(Vec<&'static str>, bool);
 
     impl BodyStream for Pieces {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
             Poll::Ready(match self.0.is_empty() {
-                false => Some(Ok(Frame::Data(Bytes::from_static(self.0.remove(0).as_bytes())))),
-                true if std::mem::take(&mut self.1) => Some(Ok(Frame::Trailers([("T", "1")].into_iter().collect()))),
+                false => Some(Ok(BodyFrame::Data(Bytes::from_static(self.0.remove(0).as_bytes())))),
+                true if std::mem::take(&mut self.1) => {
+                    Some(Ok(BodyFrame::Trailers([("T", "1")].into_iter().collect())))
+                }
                 true => None,
             })
         }
@@ -240,25 +245,25 @@ mod tests {
     struct Large(usize);
 
     impl BodyStream for Large {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
             let more = self.0 > 0;
             self.0 = self.0.saturating_sub(1);
-            Poll::Ready(more.then(|| Ok(Frame::Data(Bytes::from(vec![0; 64 << 10])))))
+            Poll::Ready(more.then(|| Ok(BodyFrame::Data(Bytes::from(vec![0; 64 << 10])))))
         }
     }
 
     #[test]
     fn collected_bytes_are_counted_as_long_as_they_are_held_and_refused_when_there_is_no_room() {
         let size = 32 << 20;
-        let before = HELD.held();
+        let before = PROCESS_BUDGET.reserved();
         let (held, _) = now(Body::stream(Large(512)).collect(size)).unwrap();
-        assert!(HELD.held() >= before + size as u64);
+        assert!(PROCESS_BUDGET.reserved() >= before + size as u64);
         drop(held);
-        assert!(HELD.held() < before + size as u64);
+        assert!(PROCESS_BUDGET.reserved() < before + size as u64);
         let Err(CollectError::Broken(e)) = now(Body::stream(Large(9000)).collect(usize::MAX)) else {
             panic!("half a gibibyte is held");
         };
-        assert_eq!(e.kind(), crate::Kind::Overloaded);
+        assert_eq!(e.kind(), crate::ErrorKind::Overloaded);
     }
 
     #[test]
@@ -276,9 +281,9 @@ mod tests {
     fn a_watcher_sees_each_frame_and_the_end_once() {
         let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let log = seen.clone();
-        let body = Body::stream(Pieces(vec!["ab", "c"], false)).watch(move |f| {
+        let body = Body::stream(Pieces(vec!["ab", "c"], false)).inspect(move |f| {
             log.lock().unwrap().push(match f {
-                Some(Ok(Frame::Data(d))) => d.len(),
+                Some(Ok(BodyFrame::Data(d))) => d.len(),
                 _ => 0,
             });
         });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 
-use crate::{Error, Kind};
+use crate::{Error, ErrorKind};
 
 /// A budget of bytes.
 #[derive(Debug)]
@@ -19,14 +19,14 @@ pub struct MemoryBudget {
 }
 
 /// The budget of this process.
-pub static HELD: MemoryBudget = MemoryBudget::new(MemoryBudget::DEFAULT);
+pub static PROCESS_BUDGET: MemoryBudget = MemoryBudget::new(MemoryBudget::DEFAULT_LIMIT);
 
 /// Bodies smaller than this are not counted: what a connection's read buffer held anyway.
-const SMALL: usize = 4 << 10;
+const MIN_COUNTED_SIZE: usize = 4 << 10;
 
 impl MemoryBudget {
     /// The limit of [`HELD`] before a configuration sets another: 512 MiB.
-    pub const DEFAULT: u64 = 512 << 20;
+    pub const DEFAULT_LIMIT: u64 = 512 << 20;
 
     /// A budget of this many bytes; 0 for one without a limit.
     pub const fn new(limit: u64) -> Self {
@@ -44,21 +44,21 @@ impl MemoryBudget {
     }
 
     /// How many bytes are reserved.
-    pub fn held(&self) -> u64 {
+    pub fn reserved(&self) -> u64 {
         self.held.load(Relaxed)
     }
 
     /// How many reservations were refused.
-    pub fn refused(&self) -> u64 {
+    pub fn refusal_count(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
     /// Reserves bytes until the reservation is dropped.
     ///
     /// # Errors
-    /// [`Kind::Overloaded`] when the budget does not have as many left.
-    pub fn reserve(&'static self, bytes: u64) -> Result<Reservation, Error> {
-        let mut reservation = Reservation { budget: self, bytes: 0 };
+    /// [`ErrorKind::Overloaded`] when the budget does not have as many left.
+    pub fn reserve(&'static self, bytes: u64) -> Result<MemoryReservation, Error> {
+        let mut reservation = MemoryReservation { budget: self, bytes: 0 };
         reservation.grow_to(bytes)?;
         Ok(reservation)
     }
@@ -74,7 +74,7 @@ impl MemoryBudget {
                     "the memory for held requests and responses is spent: {held} of {limit} bytes are in use, and \
                      {bytes} more are needed (limits.held_bytes)"
                 );
-                Err(Error::new(Kind::Overloaded, text))
+                Err(Error::new(ErrorKind::Overloaded, text))
             }
         }
     }
@@ -82,12 +82,12 @@ impl MemoryBudget {
 
 /// Bytes of a budget, given back when this is dropped.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct MemoryReservation {
     budget: &'static MemoryBudget,
     bytes: u64,
 }
 
-impl Reservation {
+impl MemoryReservation {
     /// How many bytes are reserved.
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -111,7 +111,7 @@ impl Reservation {
     /// # Errors
     /// As [`MemoryBudget::reserve`]; what was reserved before stays so.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
-        let bytes = if bytes < SMALL { 0 } else { bytes as u64 };
+        let bytes = if bytes < MIN_COUNTED_SIZE { 0 } else { bytes as u64 };
         if bytes < self.bytes {
             self.budget.held.fetch_sub(self.bytes - bytes, Relaxed);
             self.bytes = bytes;
@@ -121,31 +121,31 @@ impl Reservation {
 
     /// The bytes, which hold the reservation until the last handle to them is dropped.
     #[must_use]
-    pub fn hold(self, bytes: impl Into<Bytes>) -> Bytes {
+    pub fn attach_to(self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
-        if self.bytes == 0 { bytes } else { Bytes::from_owner(Held { bytes, _reservation: self }) }
+        if self.bytes == 0 { bytes } else { Bytes::from_owner(ReservedBytes { bytes, _reservation: self }) }
     }
 }
 
 /// Nothing of the process's budget yet.
-impl Default for Reservation {
+impl Default for MemoryReservation {
     fn default() -> Self {
-        Self { budget: &HELD, bytes: 0 }
+        Self { budget: &PROCESS_BUDGET, bytes: 0 }
     }
 }
 
-impl Drop for Reservation {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Relaxed);
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
-    _reservation: Reservation,
+    _reservation: MemoryReservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -155,11 +155,11 @@ impl AsRef<[u8]> for Held {
 ///
 /// # Errors
 /// As [`MemoryBudget::reserve`].
-pub fn hold(bytes: Bytes) -> Result<Bytes, Error> {
-    if bytes.len() < SMALL {
+pub fn reserve_bytes(bytes: Bytes) -> Result<Bytes, Error> {
+    if bytes.len() < MIN_COUNTED_SIZE {
         return Ok(bytes);
     }
-    Ok(HELD.reserve(bytes.len() as u64)?.hold(bytes))
+    Ok(PROCESS_BUDGET.reserve(bytes.len() as u64)?.attach_to(bytes))
 }
 
 #[cfg(test)]
@@ -170,27 +170,27 @@ mod tests {
     fn a_budget_refuses_what_it_has_not_and_gets_back_what_was_reserved() {
         static BUDGET: MemoryBudget = MemoryBudget::new(100);
         let mut first = BUDGET.reserve(60).unwrap();
-        assert_eq!(BUDGET.reserve(41).unwrap_err().kind(), Kind::Overloaded);
+        assert_eq!(BUDGET.reserve(41).unwrap_err().kind(), ErrorKind::Overloaded);
         assert!(first.grow_to(101).is_err());
         first.grow_to(10).unwrap();
         first.grow_to(100).unwrap();
-        assert_eq!((BUDGET.held(), BUDGET.refused(), first.bytes()), (100, 2, 100));
-        let bytes = first.hold(vec![1; 100]);
+        assert_eq!((BUDGET.reserved(), BUDGET.refusal_count(), first.bytes()), (100, 2, 100));
+        let bytes = first.attach_to(vec![1; 100]);
         let part = bytes.slice(90..);
         drop(bytes);
-        assert_eq!(BUDGET.held(), 100, "a part holds the whole");
+        assert_eq!(BUDGET.reserved(), 100, "a part holds the whole");
         drop(part);
-        assert_eq!(BUDGET.held(), 0);
+        assert_eq!(BUDGET.reserved(), 0);
         let mut some = BUDGET.reserve(0).unwrap();
         BUDGET.set_limit(10_000);
         some.resize(9000).unwrap();
         some.resize(5000).unwrap();
-        assert_eq!(BUDGET.held(), 5000);
+        assert_eq!(BUDGET.reserved(), 5000);
         assert!(some.resize(10_001).is_err());
-        some.resize(SMALL - 1).unwrap();
-        assert_eq!(BUDGET.held(), 0, "what is small is not counted");
+        some.resize(MIN_COUNTED_SIZE - 1).unwrap();
+        assert_eq!(BUDGET.reserved(), 0, "what is small is not counted");
         BUDGET.set_limit(0);
         assert!(BUDGET.reserve(u64::MAX).is_ok());
-        assert_eq!(BUDGET.held(), 0);
+        assert_eq!(BUDGET.reserved(), 0);
     }
 }

@@ -9,7 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Blame {
+pub enum ErrorSource {
     /// The client sent something wrong or went away.
     Client,
     /// The origin, or an upstream proxy on the way to it.
@@ -22,7 +22,7 @@ pub enum Blame {
 
 /// Whether the same request may be sent once more (RFC 9110 9.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Retry {
+pub enum Retryable {
     /// Never.
     No,
     /// Only because a *reused* connection died before a byte of the response had come.
@@ -33,7 +33,7 @@ pub enum Retry {
 
 /// The cause. The engine's one table maps it to a status code, a log line and a metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ErrorKind {
     /// A request that breaks the protocol: framing, a bad head, a smuggling shape.
     BadRequest,
     /// A request head over the limits.
@@ -90,7 +90,7 @@ pub enum Kind {
     Internal,
 }
 
-impl Kind {
+impl ErrorKind {
     /// The status code that a client gets for it.
     pub const fn status(self) -> StatusCode {
         match self {
@@ -207,7 +207,7 @@ impl Kind {
     }
 
     /// Who is at fault unless the error says otherwise.
-    pub const fn blame(self) -> Blame {
+    pub const fn error_source(self) -> ErrorSource {
         match self {
             Self::BadRequest
             | Self::HeadTooLarge
@@ -219,8 +219,8 @@ impl Kind {
             | Self::Loop
             | Self::ClientGone
             | Self::ClientTimeout
-            | Self::ClientTls => Blame::Client,
-            Self::Denied | Self::Limited => Blame::Config,
+            | Self::ClientTls => ErrorSource::Client,
+            Self::Denied | Self::Limited => ErrorSource::Config,
             Self::Dns
             | Self::Connect
             | Self::ConnectTimeout
@@ -230,62 +230,68 @@ impl Kind {
             | Self::BadResponse
             | Self::UpstreamClosed
             | Self::UpstreamTimeout
-            | Self::PoolTimeout => Blame::Upstream,
-            Self::Overloaded | Self::StageFailed | Self::Draining | Self::Internal => Blame::Internal,
+            | Self::PoolTimeout => ErrorSource::Upstream,
+            Self::Overloaded | Self::StageFailed | Self::Draining | Self::Internal => ErrorSource::Internal,
         }
     }
 }
 
 /// An error of a flow. One pointer wide, so that the good path does not pay for it.
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorDetails>);
 
-struct Inner {
-    kind: Kind,
-    blame: Blame,
-    retry: Retry,
+struct ErrorDetails {
+    kind: ErrorKind,
+    blame: ErrorSource,
+    retry: Retryable,
     message: String,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error with a message that says what happened and, where there is one, what the owner can do.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, blame: kind.blame(), retry: Retry::No, message: message.into(), source: None }))
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(ErrorDetails {
+            kind,
+            blame: kind.error_source(),
+            retry: Retryable::No,
+            message: message.into(),
+            source: None,
+        }))
     }
 
     /// The same with the error below it.
     #[must_use]
-    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
     /// The same with another culprit.
     #[must_use]
-    pub fn blame_on(mut self, blame: Blame) -> Self {
+    pub fn with_error_source(mut self, blame: ErrorSource) -> Self {
         self.0.blame = blame;
         self
     }
 
     /// The same with a word on trying again.
     #[must_use]
-    pub fn retry_if(mut self, retry: Retry) -> Self {
+    pub fn with_retryable(mut self, retry: Retryable) -> Self {
         self.0.retry = retry;
         self
     }
 
     /// The cause.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// Whose fault it is.
-    pub fn blame(&self) -> Blame {
+    pub fn error_source(&self) -> ErrorSource {
         self.0.blame
     }
 
     /// Whether the request may be sent once more.
-    pub fn retry(&self) -> Retry {
+    pub fn retryable(&self) -> Retryable {
         self.0.retry
     }
 
@@ -314,7 +320,7 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({:?}, {:?}): {self}", self.kind().as_str(), self.blame(), self.retry())
+        write!(f, "{} ({:?}, {:?}): {self}", self.kind().as_str(), self.error_source(), self.retryable())
     }
 }
 
@@ -335,10 +341,11 @@ mod tests {
 
     #[test]
     fn the_message_tells_the_whole_chain() {
-        let e = Error::new(Kind::Connect, "could not connect to a:80").because(std::io::Error::other("refused"));
+        let e =
+            Error::new(ErrorKind::Connect, "could not connect to a:80").with_source(std::io::Error::other("refused"));
         assert_eq!(e.to_string(), "could not connect to a:80: refused");
-        assert_eq!((e.blame(), e.retry()), (Blame::Upstream, Retry::No));
-        let above = Error::new(Kind::UpstreamProxy, "the proxy is not there").because(e);
+        assert_eq!((e.error_source(), e.retryable()), (ErrorSource::Upstream, Retryable::No));
+        let above = Error::new(ErrorKind::UpstreamProxy, "the proxy is not there").with_source(e);
         assert_eq!(above.to_string(), "the proxy is not there: could not connect to a:80: refused", "each once");
     }
 }

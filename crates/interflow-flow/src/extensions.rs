@@ -36,7 +36,7 @@ pub type HeadFilterFn = Arc<dyn Fn(&mut ResponseHead) + Send + Sync>;
 impl ResponseHeadFilter {
     /// The filter of this flow; one that changes nothing when no stage set any.
     pub fn for_flow(flow: &Flow) -> Self {
-        flow.note::<Self>().cloned().unwrap_or_default()
+        flow.extension::<Self>().cloned().unwrap_or_default()
     }
 
     /// Applies it to a head.
@@ -59,15 +59,15 @@ pub struct MessagePolicy {
 impl MessagePolicy {
     /// Takes the messages that go before the current one.
     pub fn take_before(flow: &mut Flow) -> Vec<Bytes> {
-        if flow.note::<Self>().is_none_or(|p| p.before.is_empty()) {
+        if flow.extension::<Self>().is_none_or(|p| p.before.is_empty()) {
             return Vec::new();
         }
-        std::mem::take(&mut flow.note_mut::<Self>().before)
+        std::mem::take(&mut flow.extension_mut::<Self>().before)
     }
 
     /// Whether messages that cannot be inspected end the connection.
     pub fn is_strict(flow: &Flow) -> bool {
-        flow.note::<Self>().is_some_and(|p| p.strict)
+        flow.extension::<Self>().is_some_and(|p| p.strict)
     }
 }
 
@@ -144,14 +144,14 @@ struct DeferredQueue(Vec<Arc<dyn DeferredWork>>);
 impl Flow {
     /// Leaves work to be joined by the request pipeline.
     pub fn defer(&mut self, work: Arc<dyn DeferredWork>) {
-        self.note_mut::<DeferredQueue>().0.push(work);
+        self.extension_mut::<DeferredQueue>().0.push(work);
     }
 
     /// Takes the work that is to be joined; nothing is allocated when there is none.
     pub fn take_deferred(&mut self) -> Vec<Arc<dyn DeferredWork>> {
-        if self.note::<DeferredQueue>().is_none_or(|q| q.0.is_empty()) {
+        if self.extension::<DeferredQueue>().is_none_or(|q| q.0.is_empty()) {
             return Vec::new();
         }
-        std::mem::take(&mut self.note_mut::<DeferredQueue>().0)
+        std::mem::take(&mut self.extension_mut::<DeferredQueue>().0)
     }
 }

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Authority, ByteStr, Clock, FlowId, Kind, Scheme, StatusCode, Timestamp, Timings, Version};
+use crate::{
+    Authority, ByteStr, ErrorKind, FlowClock, FlowId, FlowTimings, HttpVersion, Scheme, StatusCode, Timestamp,
+};
 
 /// How the client asked for the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
+pub enum EntryKind {
     /// A request in absolute-form to the proxy.
     Absolute,
     /// A CONNECT tunnel.
@@ -25,7 +27,7 @@ pub enum Transport {
     Internal,
 }
 
-impl Transport {
+impl EntryKind {
     /// The name in records and queries.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -93,12 +95,12 @@ impl Passthrough {
     }
 
     /// The reason with this label.
-    pub fn of(label: &str) -> Option<Self> {
+    pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.as_str() == label)
     }
 
     /// The reason in a word or two, for a column of a table.
-    pub const fn short(self) -> &'static str {
+    pub const fn short_label(self) -> &'static str {
         match self {
             Self::InterceptionOff => "off",
             Self::NotListed => "not listed",
@@ -145,14 +147,14 @@ pub struct ClientInfo {
     /// When it was accepted.
     pub accepted: Timestamp,
     /// The client's process, when it was looked for and found.
-    pub process: Option<Arc<Process>>,
+    pub process: Option<Arc<ClientProcess>>,
     /// The name of its Docker or Podman container, when it was looked for and found.
     pub container: Option<ByteStr>,
 }
 
 /// The process that a connection comes from, when it runs on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct ClientProcess {
     /// Its number.
     pub pid: u32,
     /// The file name of its program.
@@ -209,7 +211,7 @@ pub struct UpstreamInfo {
     /// The upstream proxy's name, without credentials, when there is one.
     pub via: Option<Arc<str>>,
     /// The protocol spoken.
-    pub version: Version,
+    pub version: HttpVersion,
     /// A number of the connection, unique within the process.
     pub connection: u64,
     /// Whether the connection had carried a request before.
@@ -219,7 +221,7 @@ pub struct UpstreamInfo {
 }
 
 /// Something a stage wants to remember until the flow ends.
-pub type Note = Box<dyn Any + Send + Sync>;
+pub type Extension = Box<dyn Any + Send + Sync>;
 
 /// One unit of traffic: an HTTP exchange, a WebSocket, or a raw tunnel.
 #[derive(Debug)]
@@ -227,7 +229,7 @@ pub struct Flow {
     /// Its name.
     pub id: FlowId,
     /// Its clock.
-    pub clock: Clock,
+    pub clock: FlowClock,
     /// The client's connection.
     pub client: Arc<ClientInfo>,
     /// The client's TLS, when it was terminated here.
@@ -237,7 +239,7 @@ pub struct Flow {
     /// The shape of the request: its JA4H fingerprint.
     pub ja4h: Option<ByteStr>,
     /// How the client asked.
-    pub transport: Transport,
+    pub transport: EntryKind,
     /// The authenticated user.
     pub user: Option<Arc<str>>,
     /// Scheme of the origin as far as it is known.
@@ -247,38 +249,38 @@ pub struct Flow {
     /// The upstream leg, once there is one.
     pub upstream: Option<UpstreamInfo>,
     /// When things happened.
-    pub timings: Timings,
+    pub timings: FlowTimings,
     /// The flow this one was made from: what was replayed.
     pub parent: Option<FlowId>,
     /// Whether the request has a body; known with its head.
-    pub uploads: Option<bool>,
+    pub has_request_body: Option<bool>,
     /// Why its bytes were passed through uninspected, when they were.
     pub passthrough: Option<Passthrough>,
     /// The status of the response that goes to the client, once there is one.
     pub status: Option<StatusCode>,
     /// The kind of the error that ended it, known at `Done`.
-    pub failed: Option<Kind>,
+    pub error_kind: Option<ErrorKind>,
     /// Marks put on by stages: `redacted`, `ruled`, a rule's own tags.
     pub tags: Vec<ByteStr>,
-    notes: Vec<Note>,
+    extensions: Vec<Extension>,
 }
 
 impl Flow {
     /// A flow that begins now.
-    pub fn begin(client: Arc<ClientInfo>, transport: Transport, scheme: Scheme, authority: Authority) -> Self {
-        Self::begin_at(Clock::start(), client, transport, scheme, authority)
+    pub fn begin(client: Arc<ClientInfo>, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
+        Self::begin_at(FlowClock::start(), client, transport, scheme, authority)
     }
 
     /// A flow that began with this clock.
     pub fn begin_at(
-        clock: Clock,
+        clock: FlowClock,
         client: Arc<ClientInfo>,
-        transport: Transport,
+        transport: EntryKind,
         scheme: Scheme,
         authority: Authority,
     ) -> Self {
         Self {
-            id: FlowId::new(clock.born()),
+            id: FlowId::new(clock.started_at()),
             clock,
             client,
             client_tls: None,
@@ -289,14 +291,14 @@ impl Flow {
             scheme,
             authority,
             upstream: None,
-            timings: Timings::default(),
+            timings: FlowTimings::default(),
             parent: None,
             passthrough: None,
             status: None,
-            failed: None,
-            uploads: None,
+            error_kind: None,
+            has_request_body: None,
             tags: Vec::new(),
-            notes: Vec::new(),
+            extensions: Vec::new(),
         }
     }
 
@@ -309,23 +311,23 @@ impl Flow {
     }
 
     /// The stage's own note of this type.
-    pub fn note<T: Any + Send + Sync>(&self) -> Option<&T> {
-        self.notes.iter().find_map(|n| n.downcast_ref())
+    pub fn extension<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.extensions.iter().find_map(|n| n.downcast_ref())
     }
 
     /// The stage's own note of this type, made when it is not there.
-    pub fn note_mut<T: Any + Send + Sync + Default>(&mut self) -> &mut T {
-        let at = self.notes.iter().position(|n| n.is::<T>()).unwrap_or_else(|| {
-            self.notes.push(Box::new(T::default()));
-            self.notes.len() - 1
+    pub fn extension_mut<T: Any + Send + Sync + Default>(&mut self) -> &mut T {
+        let at = self.extensions.iter().position(|n| n.is::<T>()).unwrap_or_else(|| {
+            self.extensions.push(Box::new(T::default()));
+            self.extensions.len() - 1
         });
-        self.notes[at].downcast_mut().expect("the note at this place is of this type")
+        self.extensions[at].downcast_mut().expect("the note at this place is of this type")
     }
 
     /// A second handle to the same flow, for a phase that runs beside the others: it knows what is known so far, and
     /// takes the notes over until they are [taken back](Self::take_back).
     #[must_use]
-    pub fn lend(&mut self) -> Self {
+    pub fn fork(&mut self) -> Self {
         Self {
             id: self.id,
             clock: self.clock,
@@ -342,16 +344,16 @@ impl Flow {
             parent: self.parent,
             passthrough: self.passthrough,
             status: self.status,
-            failed: self.failed,
-            uploads: self.uploads,
+            error_kind: self.error_kind,
+            has_request_body: self.has_request_body,
             tags: self.tags.clone(),
-            notes: std::mem::take(&mut self.notes),
+            extensions: std::mem::take(&mut self.extensions),
         }
     }
 
     /// Takes back the notes, and the marks that were put on meanwhile.
-    pub fn take_back(&mut self, lent: &mut Self) {
-        self.notes.append(&mut lent.notes);
+    pub fn merge(&mut self, lent: &mut Self) {
+        self.extensions.append(&mut lent.extensions);
         for tag in std::mem::take(&mut lent.tags) {
             self.tag(tag);
         }
@@ -372,40 +374,40 @@ mod tests {
             container: None,
             process: None,
         };
-        Flow::begin(client.into(), Transport::Absolute, Scheme::Http, "a:80".parse().unwrap())
+        Flow::begin(client.into(), EntryKind::Absolute, Scheme::Http, "a:80".parse().unwrap())
     }
 
     #[test]
     fn each_stage_finds_its_own_note() {
         let mut f = flow();
-        *f.note_mut::<u32>() += 2;
-        f.note_mut::<String>().push('x');
-        *f.note_mut::<u32>() += 3;
-        assert_eq!(f.note::<u32>(), Some(&5));
-        assert_eq!(f.note::<String>().map(String::as_str), Some("x"));
-        assert_eq!(f.note::<u8>(), None);
+        *f.extension_mut::<u32>() += 2;
+        f.extension_mut::<String>().push('x');
+        *f.extension_mut::<u32>() += 3;
+        assert_eq!(f.extension::<u32>(), Some(&5));
+        assert_eq!(f.extension::<String>().map(String::as_str), Some("x"));
+        assert_eq!(f.extension::<u8>(), None);
     }
 
     #[test]
     fn what_was_lent_comes_back_with_what_was_added() {
         let mut f = flow();
         f.tag("before");
-        *f.note_mut::<u32>() = 2;
-        let mut lent = f.lend();
-        assert_eq!((f.note::<u32>(), lent.note::<u32>(), lent.id), (None, Some(&2), f.id));
-        *lent.note_mut::<u32>() = 3;
+        *f.extension_mut::<u32>() = 2;
+        let mut lent = f.fork();
+        assert_eq!((f.extension::<u32>(), lent.extension::<u32>(), lent.id), (None, Some(&2), f.id));
+        *lent.extension_mut::<u32>() = 3;
         lent.tag("meanwhile");
-        f.take_back(&mut lent);
-        assert_eq!((f.note::<u32>(), lent.note::<u32>()), (Some(&3), None));
+        f.merge(&mut lent);
+        assert_eq!((f.extension::<u32>(), lent.extension::<u32>()), (Some(&3), None));
         assert_eq!(f.tags, ["before", "meanwhile"]);
     }
 
     #[test]
     fn every_reason_is_found_by_its_label() {
         for reason in Passthrough::ALL {
-            assert_eq!(Passthrough::of(reason.as_str()), Some(reason));
+            assert_eq!(Passthrough::from_label(reason.as_str()), Some(reason));
         }
-        assert_eq!(Passthrough::of("why"), None);
+        assert_eq!(Passthrough::from_label("why"), None);
     }
 
     #[test]

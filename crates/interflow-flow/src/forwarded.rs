@@ -16,7 +16,7 @@ pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAdd
     if !is_trusted(client) {
         return client;
     }
-    let hops: Vec<&[u8]> = headers.tokens("x-forwarded-for").collect();
+    let hops: Vec<&[u8]> = headers.list_items("x-forwarded-for").collect();
     for address in hops.iter().rev().map_while(|hop| address(hop)) {
         client = address;
         if !is_trusted(client) {

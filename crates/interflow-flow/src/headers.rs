@@ -9,25 +9,25 @@ use std::ops::Range;
 pub struct Headers {
     /// Lines as they stand on the wire, so that fields which still lie behind one another are written in one piece.
     bytes: Vec<u8>,
-    fields: Vec<Field>,
+    fields: Vec<FieldSpans>,
     /// The [`mark`] of each name that is or was there: most names that are looked for are not.
     marks: u64,
 }
 
 /// Where a field's name and value stand in `bytes`.
 #[derive(Clone, Copy)]
-struct Field {
-    name: Span,
-    value: Span,
+struct FieldSpans {
+    name: ByteSpan,
+    value: ByteSpan,
 }
 
 #[derive(Clone, Copy)]
-struct Span {
+struct ByteSpan {
     at: u32,
     len: u32,
 }
 
-impl Span {
+impl ByteSpan {
     const fn range(self) -> Range<usize> {
         self.at as usize..self.at as usize + self.len as usize
     }
@@ -61,7 +61,7 @@ impl Headers {
 
     /// For a codec: a copy of the lines of a section, with no field yet of the `fields` whose places in them it finds one
     /// by one; and room for a field or two that a stage adds.
-    pub fn over(lines: &[u8], fields: usize) -> Self {
+    pub fn from_raw(lines: &[u8], fields: usize) -> Self {
         let mut headers = Self::with_capacity(fields + 4, lines.len() + 96);
         headers.bytes.extend_from_slice(lines);
         headers
@@ -69,9 +69,9 @@ impl Headers {
 
     /// Adds the field whose name and value stand at these places of the lines that [`over`](Self::over) was given.
     #[inline]
-    pub fn place(&mut self, name: Range<usize>, value: Range<usize>) {
-        let name = Span { at: name.start as u32, len: name.len() as u32 };
-        let value = Span { at: value.start as u32, len: value.len() as u32 };
+    pub fn push_span(&mut self, name: Range<usize>, value: Range<usize>) {
+        let name = ByteSpan { at: name.start as u32, len: name.len() as u32 };
+        let value = ByteSpan { at: value.start as u32, len: value.len() as u32 };
         self.push(name, value);
     }
 
@@ -90,7 +90,7 @@ impl Headers {
     /// The first value under this name.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.likely(name).iter().find(|f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+        self.candidate_fields(name).iter().find(|f| self.has_name(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// The first value under this name, when it is UTF-8.
@@ -102,18 +102,18 @@ impl Headers {
     /// Every value under this name, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        self.likely(name).iter().filter(move |f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+        self.candidate_fields(name).iter().filter(move |f| self.has_name(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// Whether a field of this name is there.
     #[inline]
     pub fn contains(&self, name: &str) -> bool {
-        self.likely(name).iter().any(|f| self.is(f, name))
+        self.candidate_fields(name).iter().any(|f| self.has_name(f, name))
     }
 
     /// Whether a field of one of these names may be there; `false` is certain.
     #[inline]
-    pub const fn may_contain(&self, names: Names) -> bool {
+    pub const fn may_contain(&self, names: HeaderNameMask) -> bool {
         self.marks & names.0 != 0
     }
 
@@ -127,7 +127,7 @@ impl Headers {
 
     /// The members of the comma-separated lists under this name, trimmed, empty ones left out (RFC 9110 5.6.1).
     #[inline]
-    pub fn tokens<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+    pub fn list_items<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.get_all(name).flat_map(|v| v.split(|&b| b == b',')).map(|t| t.trim_ascii()).filter(|t| !t.is_empty())
     }
 
@@ -143,17 +143,17 @@ impl Headers {
     /// A name that is no token, or a value with CR, LF or NUL.
     pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
-        check(name.as_bytes(), value)?;
-        self.append_parsed(name.as_bytes(), value);
+        validate_field(name.as_bytes(), value)?;
+        self.append_unchecked(name.as_bytes(), value);
         Ok(())
     }
 
     /// Adds a field that a codec has checked already (or that is made of constants).
-    pub fn append_parsed(&mut self, name: &[u8], value: &[u8]) {
+    pub fn append_unchecked(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.reserve(name.len() + value.len() + 4);
-        let name = self.store(name);
+        let name = self.push_bytes(name);
         self.bytes.extend_from_slice(b": ");
-        let value = self.store(value);
+        let value = self.push_bytes(value);
         self.bytes.extend_from_slice(b"\r\n");
         self.push(name, value);
     }
@@ -165,12 +165,12 @@ impl Headers {
     /// As [`append`](Self::append).
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
-        check(name.as_bytes(), value)?;
-        let Some(first) = self.likely(name).iter().position(|f| self.is(f, name)) else {
-            self.append_parsed(name.as_bytes(), value);
+        validate_field(name.as_bytes(), value)?;
+        let Some(first) = self.candidate_fields(name).iter().position(|f| self.has_name(f, name)) else {
+            self.append_unchecked(name.as_bytes(), value);
             return Ok(());
         };
-        let value = self.store(value);
+        let value = self.push_bytes(value);
         self.fields[first].value = value;
         let mut index = 0;
         self.retain(|n, _| {
@@ -182,7 +182,7 @@ impl Headers {
 
     /// Takes out every field of this name; says how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
-        let before = self.likely(name).len();
+        let before = self.candidate_fields(name).len();
         if before == 0 {
             return 0;
         }
@@ -226,7 +226,7 @@ impl Headers {
     }
 
     /// Whether the field stands in `bytes` exactly as it is to be written.
-    fn is_line(&self, f: &Field) -> bool {
+    fn is_line(&self, f: &FieldSpans) -> bool {
         let (name, value) = (f.name.end(), f.value.at as usize);
         value == name + 2
             && self.bytes[name..value] == *b": "
@@ -235,25 +235,25 @@ impl Headers {
 
     /// The fields, or none when there cannot be one of this name.
     #[inline]
-    fn likely(&self, name: &str) -> &[Field] {
-        if self.marks & mark(name.as_bytes()) == 0 { &[] } else { &self.fields }
+    fn candidate_fields(&self, name: &str) -> &[FieldSpans] {
+        if self.marks & name_bit(name.as_bytes()) == 0 { &[] } else { &self.fields }
     }
 
     #[inline]
-    fn push(&mut self, name: Span, value: Span) {
-        self.marks |= mark(&self.bytes[name.range()]);
-        self.fields.push(Field { name, value });
+    fn push(&mut self, name: ByteSpan, value: ByteSpan) {
+        self.marks |= name_bit(&self.bytes[name.range()]);
+        self.fields.push(FieldSpans { name, value });
     }
 
     #[inline]
-    fn is(&self, field: &Field, name: &str) -> bool {
+    fn has_name(&self, field: &FieldSpans, name: &str) -> bool {
         field.name.len as usize == name.len() && self.bytes[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
     }
 
-    fn store(&mut self, text: &[u8]) -> Span {
+    fn push_bytes(&mut self, text: &[u8]) -> ByteSpan {
         let at = u32::try_from(self.bytes.len()).expect("limits on head size keep a header section far below 4 GiB");
         self.bytes.extend_from_slice(text);
-        Span { at, len: text.len() as u32 }
+        ByteSpan { at, len: text.len() as u32 }
     }
 }
 
@@ -268,14 +268,14 @@ impl Eq for Headers {}
 
 /// Several names, looked for at once.
 #[derive(Clone, Copy, Debug)]
-pub struct Names(u64);
+pub struct HeaderNameMask(u64);
 
-impl Names {
+impl HeaderNameMask {
     /// These, in any case.
-    pub const fn of(names: &[&str]) -> Self {
+    pub const fn from_names(names: &[&str]) -> Self {
         let (mut marks, mut i) = (0, 0);
         while i < names.len() {
-            marks |= mark(names[i].as_bytes());
+            marks |= name_bit(names[i].as_bytes());
             i += 1;
         }
         Self(marks)
@@ -284,7 +284,7 @@ impl Names {
 
 /// The bit that stands for names of this length with this first and last letter, in any case.
 #[inline]
-const fn mark(name: &[u8]) -> u64 {
+const fn name_bit(name: &[u8]) -> u64 {
     let (first, last) = match name {
         [] => return 1,
         [only] => (*only, *only),
@@ -299,7 +299,7 @@ const fn mark(name: &[u8]) -> u64 {
 #[derive(Clone)]
 pub struct HeadersIter<'a> {
     headers: &'a Headers,
-    fields: std::slice::Iter<'a, Field>,
+    fields: std::slice::Iter<'a, FieldSpans>,
 }
 
 impl<'a> Iterator for HeadersIter<'a> {
@@ -332,7 +332,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(parts: I) -> Self {
         let mut headers = Self::new();
         for (name, value) in parts {
-            headers.append_parsed(name.as_ref(), value.as_ref());
+            headers.append_unchecked(name.as_ref(), value.as_ref());
         }
         headers
     }
@@ -351,7 +351,7 @@ impl fmt::Debug for Headers {
     }
 }
 
-fn check(name: &[u8], value: &[u8]) -> Result<(), InvalidHeader> {
+fn validate_field(name: &[u8], value: &[u8]) -> Result<(), InvalidHeader> {
     if name.is_empty() || !name.iter().all(|&b| is_token_byte(b)) {
         return Err(InvalidHeader::Name);
     }
@@ -442,11 +442,14 @@ mod tests {
 
     #[test]
     fn a_name_that_is_there_is_never_passed_over() {
-        const TWO: Names = Names::of(&["X-TWO", "absent"]);
+        const TWO: HeaderNameMask = HeaderNameMask::from_names(&["X-TWO", "absent"]);
         let mut h = sample();
-        assert!(h.may_contain(TWO) && h.may_contain(Names::of(&["host"])));
+        assert!(h.may_contain(TWO) && h.may_contain(HeaderNameMask::from_names(&["host"])));
         assert!(!Headers::new().may_contain(TWO));
-        assert!(!h.may_contain(Names::of(&["te", "transfer-encoding"])), "none of these is like a name that is there");
+        assert!(
+            !h.may_contain(HeaderNameMask::from_names(&["te", "transfer-encoding"])),
+            "none of these is like a name that is there"
+        );
         h.append("A", "1").unwrap();
         assert_eq!((h.get("a"), h.contains("b")), (Some(&b"1"[..]), false));
     }
@@ -464,8 +467,8 @@ mod tests {
         let lines = b"Host: a\r\nTight:b\r\nX: c  \r\nY:  d\r\nZ: \r\nEnd: e\r\n";
         let places =
             [(0..4, 6..7), (9..14, 15..16), (18..19, 21..22), (26..27, 30..31), (33..34, 36..36), (38..41, 43..44)];
-        let mut h = Headers::over(lines, places.len());
-        places.into_iter().for_each(|(name, value)| h.place(name, value));
+        let mut h = Headers::from_raw(lines, places.len());
+        places.into_iter().for_each(|(name, value)| h.push_span(name, value));
         let same: Headers =
             [("Host", "a"), ("Tight", "b"), ("X", "c"), ("Y", "d"), ("Z", ""), ("End", "e")].into_iter().collect();
         assert_eq!(h, same);

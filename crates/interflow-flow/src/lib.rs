@@ -8,19 +8,19 @@ mod authority;
 mod body;
 pub mod budget;
 mod bytestr;
-mod capture;
-mod egress;
 mod error;
 mod extensions;
 mod flow;
 mod forwarded;
-mod gateway;
-mod head;
 mod headers;
+mod http_client;
 mod id;
+mod message;
+mod mount;
 mod original;
 pub mod path;
 pub mod percent;
+mod recorder;
 mod request_id;
 pub mod secret_names;
 mod stage;
@@ -29,21 +29,28 @@ pub mod units;
 pub mod wildcard;
 
 pub use authority::{Authority, AuthorityError, Host, Scheme};
-pub use body::{Body, BodyStream, CollectError, Frame};
+pub use body::{Body, BodyFrame, BodyStream, CollectError};
 pub use bytestr::ByteStr;
-pub use capture::{Capture, DecryptedMedia, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
-pub use egress::{BoxFuture, Egress, Reply};
-pub use error::{Blame, Error, Kind, Result, Retry};
+pub use error::{Error, ErrorKind, ErrorSource, Result, Retryable};
 pub use extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,
 };
-pub use flow::{ClientInfo, ClientTls, Flow, Note, Passthrough, Process, Transport, UpstreamInfo, UpstreamTls};
+pub use flow::{
+    ClientInfo, ClientProcess, ClientTls, EntryKind, Extension, Flow, Passthrough, UpstreamInfo, UpstreamTls,
+};
 pub use forwarded::{ForwardedBy, client_address};
-pub use gateway::{Door, Handler, Knock, Mount, Mounted};
-pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
-pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};
+pub use headers::{HeaderNameMask, Headers, HeadersIter, InvalidHeader, name};
+pub use http_client::{BoxFuture, HttpClient, ResponseFuture};
 pub use id::{FlowId, FlowIdError};
-pub use original::{Original, OriginalBody, Originals, Passing};
+pub use message::{HttpVersion, Method, Request, RequestHead, RequestTarget, Response, ResponseHead, StatusCode, Url};
+pub use mount::{EndpointId, GatewayMount, GatewayRequest, LocalHandler, MountTarget};
+pub use original::{OriginalBody, OriginalBodyTap, OriginalMessage, OriginalMessages};
+pub use recorder::{
+    ByteCounts, DecryptedMedia, Direction, FlowOutcome, FlowRecording, MessageKind, Recorder, StreamMessage,
+};
 pub use request_id::RequestId;
-pub use stage::{CertificateFiles, Injected, Interest, Phase, Scope, Shown, Stage, Step, TlsVersion, Verdict, Way};
-pub use timings::{Clock, Micros, Timestamp, Timings};
+pub use stage::{
+    CertificateFiles, ClientTlsOverride, InjectedMessages, MaybeFuture, Phase, PhaseSet, PlanScope, Stage,
+    StageVerdict, TlsVersion, UpstreamOverrides,
+};
+pub use timings::{FlowClock, FlowTimings, Microseconds, Timestamp};

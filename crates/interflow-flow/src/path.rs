@@ -10,7 +10,7 @@ use crate::percent::decoded_bytes;
 const MAX_DECODED: usize = 3;
 
 /// The readings of a path without its query, the path as it stands first; `None` when they cannot all be told.
-pub fn readings(path: &str) -> Option<Vec<String>> {
+pub fn variants(path: &str) -> Option<Vec<String>> {
     let mut all = vec![path.to_owned()];
     let mut text = path.as_bytes().to_vec();
     for _ in 0..=MAX_DECODED {
@@ -19,7 +19,7 @@ pub fn readings(path: &str) -> Option<Vec<String>> {
             return None;
         }
         for parameters in [true, false] {
-            let reading = resolved(&text, parameters);
+            let reading = normalize(&text, parameters);
             if !all.contains(&reading) {
                 all.push(reading);
             }
@@ -34,7 +34,7 @@ pub fn readings(path: &str) -> Option<Vec<String>> {
 }
 
 /// `.` and `..` followed, slashes of both kinds joined; `parameters` of segments (`;v=1`) stay or are taken off.
-fn resolved(bytes: &[u8], parameters: bool) -> String {
+fn normalize(bytes: &[u8], parameters: bool) -> String {
     let text = String::from_utf8_lossy(bytes).replace('\\', "/");
     let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/') {
@@ -73,18 +73,18 @@ mod tests {
             "/;/admin",
             "/%61dmin",
         ] {
-            let all = readings(path).unwrap_or_default();
+            let all = variants(path).unwrap_or_default();
             assert!(all.iter().any(|r| r == "/admin"), "{path}: {all:?}");
             assert_eq!(all.first().map(String::as_str), Some(path));
         }
-        assert_eq!(readings("/pub/a.b/c").unwrap(), ["/pub/a.b/c"]);
-        assert_eq!(readings("/pub/").unwrap(), ["/pub/"]);
+        assert_eq!(variants("/pub/a.b/c").unwrap(), ["/pub/a.b/c"]);
+        assert_eq!(variants("/pub/").unwrap(), ["/pub/"]);
     }
 
     #[test]
     fn what_cannot_be_told_has_no_readings() {
         for path in ["/pub/%c0%ae%c0%ae/admin", "/pub/%00/x", "/pub/%2525252525252e/x"] {
-            assert_eq!(readings(path), None, "{path}");
+            assert_eq!(variants(path), None, "{path}");
         }
     }
 }

@@ -24,12 +24,12 @@ impl RequestId {
 
     /// The id of a flow: the noted one, else the flow's own.
     pub fn of(flow: &Flow) -> String {
-        flow.note::<Self>().and_then(|id| id.0.clone()).unwrap_or_else(|| flow.id.to_string())
+        flow.extension::<Self>().and_then(|id| id.0.clone()).unwrap_or_else(|| flow.id.to_string())
     }
 
     /// Puts the id that was noted on a flow into its response. A provider's own goes on under another name.
     pub fn echo(flow: &Flow, headers: &mut Headers) {
-        let Some(id) = flow.note::<Self>().and_then(|id| id.0.as_deref()) else { return };
+        let Some(id) = flow.extension::<Self>().and_then(|id| id.0.as_deref()) else { return };
         if let Some(other) = headers.get_str(FIELD).filter(|other| *other != id).map(str::to_owned) {
             // It was a field's value already.
             let _ = headers.set(UPSTREAM_FIELD, other);
@@ -48,7 +48,7 @@ impl RequestId {
 fn put(headers: &mut Headers, id: &str) {
     headers.remove(FIELD);
     // Printable ASCII, so that it is a field's value.
-    headers.append_parsed(b"X-Request-Id", id.as_bytes());
+    headers.append_unchecked(b"X-Request-Id", id.as_bytes());
 }
 
 /// The client's own id: one value of 1 to 128 printable ASCII characters.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::egress::BoxFuture;
+use crate::http_client::BoxFuture;
 use crate::{
-    Authority, Body, ClientInfo, Error, Flow, Message, RequestHead, Response, ResponseHead, Result, Transport, Version,
+    Authority, Body, ClientInfo, EntryKind, Error, Flow, HttpVersion, RequestHead, Response, ResponseHead, Result,
+    StreamMessage,
 };
 
 /// The moments of a flow's life, in their order.
@@ -25,9 +26,9 @@ pub enum Phase {
     /// The request's body may be looked into.
     RequestBody,
     /// The upstream connection is about to be made or taken from the pool.
-    Dial,
+    UpstreamConnect,
     /// The request leaves, after it was recorded.
-    Sending,
+    BeforeSend,
     /// The response's head is known.
     ResponseHead,
     /// The response's body may be looked into.
@@ -40,20 +41,20 @@ pub enum Phase {
 
 /// A set of phases.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Interest(u16);
+pub struct PhaseSet(u16);
 
-impl Interest {
+impl PhaseSet {
     /// No phase: the stage costs this plan nothing.
     pub const NONE: Self = Self(0);
 
     /// This one phase.
-    pub const fn of(phase: Phase) -> Self {
+    pub const fn from_phase(phase: Phase) -> Self {
         Self(1 << phase as u16)
     }
 
     /// These and that one.
     #[must_use]
-    pub const fn and(self, phase: Phase) -> Self {
+    pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
@@ -64,12 +65,12 @@ impl Interest {
     }
 
     /// Whether the phase is in it.
-    pub const fn has(self, phase: Phase) -> bool {
+    pub const fn contains(self, phase: Phase) -> bool {
         self.0 & 1 << phase as u16 != 0
     }
 }
 
-impl fmt::Debug for Interest {
+impl fmt::Debug for PhaseSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Phase::*;
         let all = [
@@ -78,20 +79,20 @@ impl fmt::Debug for Interest {
             ClientHello,
             RequestHead,
             RequestBody,
-            Dial,
-            Sending,
+            UpstreamConnect,
+            BeforeSend,
             ResponseHead,
             ResponseBody,
             Message,
             Done,
         ];
-        f.debug_set().entries(all.into_iter().filter(|p| self.has(*p))).finish()
+        f.debug_set().entries(all.into_iter().filter(|p| self.contains(*p))).finish()
     }
 }
 
 /// What a plan is made for: the facts that hold for every request of a client to one authority.
 #[derive(Clone, Debug)]
-pub struct Scope<'a> {
+pub struct PlanScope<'a> {
     /// The listener's name: `proxy`, `gateway`, or the name from the config.
     pub listener: &'a str,
     /// The authenticated user.
@@ -99,7 +100,7 @@ pub struct Scope<'a> {
     /// The origin.
     pub authority: &'a Authority,
     /// How the client asked for it.
-    pub transport: Transport,
+    pub transport: EntryKind,
     /// Whether requests inside can be seen: false for a tunnel that passes unseen.
     pub intercepted: bool,
 }
@@ -107,9 +108,9 @@ pub struct Scope<'a> {
 /// The way of a request to its origin, as far as a stage may choose it at `Dial`. What is `None` stays as the
 /// configuration has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct UpstreamOverrides {
     /// The HTTP version to speak with the origin; HTTP/1.0 counts as HTTP/1.1. Of no use to a tunnel.
-    pub version: Option<Version>,
+    pub version: Option<HttpVersion>,
     /// Upstream proxies in the order they are passed, as URLs: `http://user:password@host:port`, `socks5://…`; an empty
     /// list goes straight to the origin.
     pub via: Option<Vec<String>>,
@@ -138,20 +139,20 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Messages that a stage puts in beside the one it is shown: a note that it leaves on the flow at `Message`. They go out
+/// Messages that a stage puts in beside the one it is shown: a note that it leaves on the flow at `StreamMessage`. They go out
 /// whether that one passes or is dropped, behind it, and are of its kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Injected {
+pub struct InjectedMessages {
     /// To where the message goes.
-    pub onward: Vec<Bytes>,
+    pub forward: Vec<Bytes>,
     /// To where it came from. Of no use to gRPC, whose answers have a body of their own.
-    pub back: Vec<Bytes>,
+    pub reply: Vec<Bytes>,
 }
 
 /// What a client shall be shown when its TLS is looked into: a note that a stage leaves on the flow at `Authority` or
 /// `ClientHello`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct ClientTlsOverride {
     /// Offer HTTP/1.1 and nothing else.
     pub http1: bool,
     /// Show this certificate in place of a leaf of our own.
@@ -198,7 +199,7 @@ impl fmt::Debug for CertificateFiles {
 
 /// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum StageVerdict {
     /// Go on.
     Continue,
     /// Here is the response; nothing is sent upstream (or, at `ResponseHead`, instead of the upstream's).
@@ -209,29 +210,29 @@ pub enum Verdict {
     Intercept,
     /// At `Authority` and `ClientHello`: pass the bytes through unseen.
     Tunnel,
-    /// At `Message`: swallow this message.
+    /// At `StreamMessage`: swallow this message.
     Drop,
 }
 
 /// An answer that is there at once, or comes later. The usual case, at once, allocates nothing.
-pub enum Step<'a, T> {
+pub enum MaybeFuture<'a, T> {
     /// At once.
-    Now(T),
+    Ready(T),
     /// Later.
-    Later(BoxFuture<'a, T>),
+    Pending(BoxFuture<'a, T>),
 }
 
-impl<'a, T> Step<'a, T> {
+impl<'a, T> MaybeFuture<'a, T> {
     /// From a future.
-    pub fn later(f: impl Future<Output = T> + Send + 'a) -> Self {
-        Self::Later(Box::pin(f))
+    pub fn pending(f: impl Future<Output = T> + Send + 'a) -> Self {
+        Self::Pending(Box::pin(f))
     }
 
     /// Waits for the answer.
-    pub async fn get(self) -> T {
+    pub async fn resolve(self) -> T {
         match self {
-            Self::Now(t) => t,
-            Self::Later(f) => f.await,
+            Self::Ready(t) => t,
+            Self::Pending(f) => f.await,
         }
     }
 }
@@ -245,17 +246,17 @@ pub trait Stage: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Which phases this stage wants for flows of this scope. Asked once per plan, not per request.
-    fn interest(&self, scope: &Scope<'_>) -> Interest;
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet;
 
     /// A stage made for this scope alone, which the plan then keeps and calls in this one's place: what holds for all
     /// requests of a plan can be prepared in it once.
-    fn bind(&self, _scope: &Scope<'_>) -> Option<Arc<dyn Stage>> {
+    fn specialize(&self, _scope: &PlanScope<'_>) -> Option<Arc<dyn Stage>> {
         None
     }
 
     /// Whether this stage protects what passes in this scope, so that nothing of it may pass uninspected because a client
     /// refuses our certificate: such a client is refused instead.
-    fn needs_inspection(&self, _scope: &Scope<'_>) -> bool {
+    fn needs_inspection(&self, _scope: &PlanScope<'_>) -> bool {
         false
     }
 
@@ -266,23 +267,23 @@ pub trait Stage: Send + Sync {
     }
 
     /// A client connected. `Deny` closes the connection without a word; no other verdict means anything here.
-    fn accepted<'a>(&'a self, _client: &'a ClientInfo) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn accepted<'a>(&'a self, _client: &'a ClientInfo) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// User and authority are known, nothing is sent yet.
-    fn authority<'a>(&'a self, _flow: &'a mut Flow) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn authority<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// The client's TLS hello is known (`flow.client_tls`).
-    fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// The request's head may be changed, answered or denied.
-    fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// The request's body may be replaced by another, or wrapped; the head may still be changed. Framing follows the
@@ -292,25 +293,30 @@ pub trait Stage: Send + Sync {
         _flow: &'a mut Flow,
         _head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        Step::Now(Ok(body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(Ok(body))
     }
 
     /// The upstream connection is about to be made, or taken from the pool; `head` is `None` for a tunnel. The stage
     /// may choose another way for it, answer in its place, or deny.
-    fn dial<'a>(&'a self, _flow: &'a mut Flow, _head: Option<&'a RequestHead>, _way: &'a mut Way) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn upstream_connect<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _head: Option<&'a RequestHead>,
+        _way: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// The request leaves for its origin, and was recorded: what is put in now is seen by nobody else. Not for tunnels, nor
     /// for requests that a room of ours answers. Framing follows the body that is given back.
-    fn sending<'a>(
+    fn before_send<'a>(
         &'a self,
         _flow: &'a mut Flow,
         _head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        Step::Now(Ok(body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(Ok(body))
     }
 
     /// The response's head may be changed or replaced.
@@ -319,8 +325,8 @@ pub trait Stage: Send + Sync {
         _flow: &'a mut Flow,
         _request: &'a RequestHead,
         _head: &'a mut ResponseHead,
-    ) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    ) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// The response's body may be replaced or wrapped; its head is not sent before this is answered.
@@ -330,38 +336,38 @@ pub trait Stage: Send + Sync {
         _request: &'a RequestHead,
         _head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        Step::Now(Ok(body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(Ok(body))
     }
 
     /// Whether what this stage makes of the flow's response is for the client alone: it puts originals back. The
     /// recorder is then shown the response as it is before this stage. Asked at `ResponseBody`.
-    fn keeps_response_private(&self, _flow: &Flow) -> bool {
+    fn restores_secrets(&self, _flow: &Flow) -> bool {
         false
     }
 
     /// Whether this stage wants to be shown the messages of this flow's WebSocket, asked once, when the protocol has changed.
     /// Of a WebSocket whose messages nobody wants, every byte goes on as it comes.
-    fn follows(&self, _flow: &Flow) -> bool {
+    fn wants_messages(&self, _flow: &Flow) -> bool {
         true
     }
 
     /// One message of a WebSocket or a gRPC call may be changed, dropped or answered by denial. The two directions of
     /// a flow are never shown at once; while a stage works on the response's head or body, gRPC messages of the request
     /// wait.
-    fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut Message) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Continue)
+    fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     /// Whether this stage is shown, besides what the client says, the messages that another stage puts in on their way to the
     /// origin, wherever that one stands: it answers for all that leaves.
-    fn guards_origin(&self) -> bool {
+    fn inspects_injected_messages(&self) -> bool {
         false
     }
 
     /// A message of a WebSocket leaves, and was recorded: what is put in now is seen by nobody else. Asked of stages that want
-    /// the phase `Message`.
-    fn message_sending(&self, _flow: &mut Flow, _message: &mut Message) {}
+    /// the phase `StreamMessage`.
+    fn before_message_send(&self, _flow: &mut Flow, _message: &mut StreamMessage) {}
 
     /// Whether `request_head` may take as long as a person needs to decide. The client's connection is then watched meanwhile,
     /// so that a client which leaves withdraws its request, and a short body is read ahead as a [`BodyPreview`](crate::BodyPreview).
@@ -389,9 +395,9 @@ mod tests {
 
     #[test]
     fn an_interest_holds_what_was_put_in() {
-        let i = Interest::of(Phase::RequestHead).and(Phase::Done);
-        assert!(i.has(Phase::RequestHead) && i.has(Phase::Done) && !i.has(Phase::RequestBody));
+        let i = PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done);
+        assert!(i.contains(Phase::RequestHead) && i.contains(Phase::Done) && !i.contains(Phase::RequestBody));
         assert_eq!(format!("{i:?}"), "{RequestHead, Done}");
-        assert_eq!(i.union(Interest::NONE), i);
+        assert_eq!(i.union(PhaseSet::NONE), i);
     }
 }

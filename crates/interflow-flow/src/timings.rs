@@ -18,22 +18,22 @@ impl Timestamp {
 
     /// Now by a clock that never jumps: the wall clock as it was when this process first asked, and the time that has passed
     /// since. For what expires in this process, which a correction of the wall clock must neither end nor prolong.
-    pub fn steady() -> Self {
-        static START: OnceLock<Clock> = OnceLock::new();
-        let start = START.get_or_init(Clock::start);
+    pub fn monotonic() -> Self {
+        static START: OnceLock<FlowClock> = OnceLock::new();
+        let start = START.get_or_init(FlowClock::start);
         Self(start.born.0.saturating_add(start.micros()))
     }
 
     /// The moment of the wall clock that one of [`steady`](Self::steady) is by now, for people.
     #[must_use]
     pub fn to_wall(self) -> Self {
-        Self::shifted(self.0, Self::steady().0, Self::now().0)
+        Self::shifted(self.0, Self::monotonic().0, Self::now().0)
     }
 
     /// The moment of [`steady`](Self::steady) that one of the wall clock is by now.
     #[must_use]
-    pub fn to_steady(self) -> Self {
-        Self::shifted(self.0, Self::now().0, Self::steady().0)
+    pub fn to_monotonic(self) -> Self {
+        Self::shifted(self.0, Self::now().0, Self::monotonic().0)
     }
 
     const fn shifted(at: u64, from: u64, to: u64) -> Self {
@@ -58,7 +58,7 @@ impl Timestamp {
     /// Later by this long.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(Micros::from(span).0))
+        Self(self.0.saturating_add(Microseconds::from(span).0))
     }
 }
 
@@ -71,15 +71,15 @@ impl Serialize for Timestamp {
 
 /// A length of time as the API tells it: in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Micros(u64);
+pub struct Microseconds(u64);
 
-impl From<Duration> for Micros {
+impl From<Duration> for Microseconds {
     fn from(span: Duration) -> Self {
         Self(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
     }
 }
 
-impl Serialize for Micros {
+impl Serialize for Microseconds {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_u64(self.0)
     }
@@ -88,19 +88,19 @@ impl Serialize for Micros {
 /// A flow's own clock: wall time of its birth and a monotonic count from there, so that a jump of the wall clock
 /// never makes a duration negative.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct FlowClock {
     born: Timestamp,
     start: Instant,
 }
 
-impl Clock {
+impl FlowClock {
     /// A clock that starts now.
     pub fn start() -> Self {
         Self { born: Timestamp::now(), start: Instant::now() }
     }
 
     /// Wall time of the start.
-    pub const fn born(&self) -> Timestamp {
+    pub const fn started_at(&self) -> Timestamp {
         self.born
     }
 
@@ -113,7 +113,7 @@ impl Clock {
 /// Moments of a flow in microseconds after its start; `None` where a moment never came or had no part in it
 /// (a reused connection has no `dns`, `connect` or `tls`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timings {
+pub struct FlowTimings {
     /// The request's head was complete.
     pub request_head: Option<u64>,
     /// The last byte of the request body had come from the client.
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(Timestamp::shifted(1_000_500, wall, steady).micros(), 400_500);
         assert_eq!(Timestamp::shifted(u64::MAX, steady, wall).micros(), u64::MAX);
         assert_eq!(Timestamp::shifted(5, wall, steady).micros(), 0);
-        let now = Timestamp::steady();
+        let now = Timestamp::monotonic();
         assert!(now.to_wall().micros().abs_diff(Timestamp::now().micros()) < 1_000_000);
-        assert!(Timestamp::steady() >= now);
+        assert!(Timestamp::monotonic() >= now);
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A length of time: a number with `us`, `ms`, `s`, `m`, `h` or `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Span(pub Duration);
+pub struct HumanDuration(pub Duration);
 
 /// An amount of bytes: a number with nothing, `B`, `KB`, `MB`, `GB`, `TB` (thousands) or `KiB`, `MiB`, `GiB`, `TiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -39,23 +39,23 @@ const SIZES: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-impl Span {
+impl HumanDuration {
     /// From seconds.
-    pub const fn secs(n: u64) -> Self {
+    pub const fn from_secs(n: u64) -> Self {
         Self(Duration::from_secs(n))
     }
 
     /// From milliseconds.
-    pub const fn millis(n: u64) -> Self {
+    pub const fn from_millis(n: u64) -> Self {
         Self(Duration::from_millis(n))
     }
 }
 
-impl FromStr for Span {
+impl FromStr for HumanDuration {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
-        scaled(s, &SPANS, None)
+        parse_with_unit(s, &SPANS, None)
             .map(|us| Self(Duration::from_micros(us)))
             .ok_or_else(|| UnitError { text: s.into(), what: "duration: write it as 500ms, 30s, 5m, 2h or 7d" })
     }
@@ -65,14 +65,14 @@ impl FromStr for ByteSize {
     type Err = UnitError;
 
     fn from_str(s: &str) -> Result<Self, UnitError> {
-        scaled(s, &SIZES, Some(1))
+        parse_with_unit(s, &SIZES, Some(1))
             .map(Self)
             .ok_or_else(|| UnitError { text: s.into(), what: "size: write it as 4096, 64KiB, 10MB or 2GiB" })
     }
 }
 
 /// Reads a number with one of the units; `bare` is the factor of a number without one.
-fn scaled(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
+fn parse_with_unit(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
     let s = s.trim();
     let end = s.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(s.len());
     let (number, unit) = s.split_at(end);
@@ -93,7 +93,7 @@ fn scaled(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
     (value < 1e18).then_some(value as u64)
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.0.as_micros() as u64;
         let (name, factor) = SPANS.iter().rev().find(|(_, n)| us >= *n && us.is_multiple_of(*n)).unwrap_or(&("s", 1));
@@ -155,7 +155,7 @@ macro_rules! as_text {
     };
 }
 
-as_text!(Span, "^[0-9.]+ *(us|ms|s|m|h|d)$|^0$", "a duration such as 500ms, 30s, 5m, 2h or 7d");
+as_text!(HumanDuration, "^[0-9.]+ *(us|ms|s|m|h|d)$|^0$", "a duration such as 500ms, 30s, 5m, 2h or 7d");
 as_text!(ByteSize, "^[0-9.]+ *([KMGT]i?)?B?$", "a size such as 4096, 64KiB, 10MB or 2GiB");
 
 #[cfg(test)]
@@ -173,11 +173,11 @@ mod tests {
             ("7d", 604_800_000_000, "7d"),
             ("0", 0, "0s"),
         ] {
-            let span: Span = text.parse().unwrap();
+            let span: HumanDuration = text.parse().unwrap();
             assert_eq!((span.0.as_micros(), span.to_string().as_str()), (micros, shown), "{text}");
         }
         for bad in ["", "5", "s", "-1s", "1x", "1e99s", "99999999999999999999d"] {
-            assert!(bad.parse::<Span>().is_err(), "{bad}");
+            assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
         }
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::rules::{Per, Quota};
+use crate::rules::{CountBy, Quota};
 
 /// Virtual keys: what clients show the gateway in place of a provider's key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -16,7 +16,7 @@ pub struct KeysConfig {
     /// Whether LLM requests at the gateway need a virtual key; when not, clients may bring the provider's own key. Left out,
     /// those from other machines need one where the gateway adds a key of its own (`llm.upstream.NAME.key`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub required: Option<bool>,
+    pub require_virtual_key: Option<bool>,
     /// The keys file, written by `interflow keys`; relative to the data folder. None need be there.
     pub file: PathBuf,
     /// A header in which a virtual key may stand beside the provider's own credentials; it never goes upstream. Keys are
@@ -29,7 +29,12 @@ pub struct KeysConfig {
 
 impl Default for KeysConfig {
     fn default() -> Self {
-        Self { required: None, file: "keys.toml".into(), header: "x-interflow-key".into(), provider: BTreeMap::new() }
+        Self {
+            require_virtual_key: None,
+            file: "keys.toml".into(),
+            header: "x-interflow-key".into(),
+            provider: BTreeMap::new(),
+        }
     }
 }
 
@@ -47,9 +52,9 @@ pub struct QuotaConfig {
     pub reserve_output: u64,
     /// How long a concurrency slot is held at the most, whatever becomes of its request. Slots of a process that died come
     /// back sooner, by `shared.heartbeat`.
-    pub slot_lease: Span,
+    pub slot_lease: HumanDuration,
     /// Counting together with other processes, through Redis.
-    pub shared: SharedConfig,
+    pub shared: SharedQuotaConfig,
 }
 
 impl Default for QuotaConfig {
@@ -58,8 +63,8 @@ impl Default for QuotaConfig {
             rule: Vec::new(),
             prices: None,
             reserve_output: 1_000,
-            slot_lease: Span::secs(1_800),
-            shared: SharedConfig::default(),
+            slot_lease: HumanDuration::from_secs(1_800),
+            shared: SharedQuotaConfig::default(),
         }
     }
 }
@@ -71,7 +76,7 @@ pub struct RuleConfig {
     /// The rule's name in answers, metrics and the API.
     pub name: String,
     /// Who is counted by itself: `global` (all together), `key`, `user`, `route`, `provider`, `model` or `client`.
-    pub per: Per,
+    pub count_by: CountBy,
     /// Only requests with these virtual keys (ids, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<String>,
@@ -95,7 +100,7 @@ pub struct RuleConfig {
 /// Limits shared through Redis, so that several processes hold one limit together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct SharedConfig {
+pub struct SharedQuotaConfig {
     /// The server: `redis://[user:password@]host[:port][/db]`, or `rediss://` for TLS; also `env:NAME` or `file:PATH`.
     /// Without it everything is counted in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,12 +108,12 @@ pub struct SharedConfig {
     /// What the names of all keys on the server begin with.
     pub prefix: String,
     /// How long the server may take for one answer, connecting included.
-    pub timeout: Span,
+    pub timeout: HumanDuration,
     /// How often each process tells the server that its concurrency slots are still held, from 100 ms to 10 min. A process
     /// that died gives its slots back after three times this.
-    pub heartbeat: Span,
+    pub heartbeat: HumanDuration,
     /// What happens to requests while the server cannot be asked.
-    pub failure: Failure,
+    pub failure: SharedFailureMode,
     /// The authority that signed the server's certificate (PEM), in place of the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
@@ -120,14 +125,14 @@ pub struct SharedConfig {
     pub key: Option<PathBuf>,
 }
 
-impl Default for SharedConfig {
+impl Default for SharedQuotaConfig {
     fn default() -> Self {
         Self {
             redis: None,
             prefix: "interflow:limits:".into(),
-            timeout: Span::millis(250),
-            heartbeat: Span::secs(5),
-            failure: Failure::Closed,
+            timeout: HumanDuration::from_millis(250),
+            heartbeat: HumanDuration::from_secs(5),
+            failure: SharedFailureMode::Closed,
             ca: None,
             certificate: None,
             key: None,
@@ -138,7 +143,7 @@ impl Default for SharedConfig {
 /// What happens to requests while the shared counts cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Failure {
+pub enum SharedFailureMode {
     /// They are refused with 503.
     #[default]
     Closed,

@@ -23,7 +23,7 @@ pub struct ConnectionLimits {
 
 /// Which cap a connection ran into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ConnectionRejection {
     /// The cap on all connections.
     #[error("the limit of connections in all is reached (limits.connections)")]
     Total,
@@ -37,14 +37,14 @@ pub enum Refused {
 
 /// Counts connections and says no when a cap is reached.
 #[derive(Debug)]
-pub struct Connections {
+pub struct ConnectionLimiter {
     limits: Mutex<ConnectionLimits>,
     open: AtomicUsize,
     clients: Mutex<HashMap<IpAddr, usize>>,
     rate: Mutex<Option<TokenBucket>>,
 }
 
-impl Connections {
+impl ConnectionLimiter {
     /// A counter with these caps.
     pub fn new(limits: ConnectionLimits) -> Arc<Self> {
         let new = Self {
@@ -53,12 +53,12 @@ impl Connections {
             clients: Mutex::new(HashMap::new()),
             rate: Mutex::new(None),
         };
-        new.set(limits);
+        new.set_limits(limits);
         Arc::new(new)
     }
 
     /// Puts other caps in force; connections that are open stay.
-    pub fn set(&self, limits: ConnectionLimits) {
+    pub fn set_limits(&self, limits: ConnectionLimits) {
         *self.limits.lock() = limits;
         let per_second = f64::from(limits.accept_per_second);
         *self.rate.lock() =
@@ -66,7 +66,7 @@ impl Connections {
     }
 
     /// Connections open now.
-    pub fn open(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
@@ -75,38 +75,38 @@ impl Connections {
     ///
     /// # Errors
     /// The cap that was reached.
-    pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Permit, Refused> {
+    pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<ClientConnectionPermit, ConnectionRejection> {
         let limits = *self.limits.lock();
         if self.rate.lock().as_mut().is_some_and(|bucket| !bucket.take(1.0, Instant::now())) {
-            return Err(Refused::Rate);
+            return Err(ConnectionRejection::Rate);
         }
         let before = self.open.fetch_add(1, Ordering::Relaxed);
         if limits.total > 0 && before >= limits.total {
             self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::Total);
+            return Err(ConnectionRejection::Total);
         }
-        let client = block_of(client);
+        let client = client_block(client);
         let mut clients = self.clients.lock();
         let held = clients.entry(client).or_default();
         if limits.per_client > 0 && *held >= limits.per_client {
             drop(clients);
             self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(Refused::PerClient);
+            return Err(ConnectionRejection::PerClient);
         }
         *held += 1;
         drop(clients);
-        Ok(Permit { connections: Arc::clone(self), client })
+        Ok(ClientConnectionPermit { connections: Arc::clone(self), client })
     }
 }
 
 /// A place for one connection; given back when dropped.
 #[derive(Debug)]
-pub struct Permit {
-    connections: Arc<Connections>,
+pub struct ClientConnectionPermit {
+    connections: Arc<ConnectionLimiter>,
     client: IpAddr,
 }
 
-impl Drop for Permit {
+impl Drop for ClientConnectionPermit {
     fn drop(&mut self) {
         self.connections.open.fetch_sub(1, Ordering::Relaxed);
         let mut clients = self.connections.clients.lock();
@@ -120,7 +120,7 @@ impl Drop for Permit {
 }
 
 /// The address that a client is counted under.
-fn block_of(client: IpAddr) -> IpAddr {
+fn client_block(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(v6) if !v6.is_loopback() => {
             let [a, b, c, d, ..] = v6.segments();
@@ -140,23 +140,23 @@ mod tests {
 
     #[test]
     fn the_cap_in_all_holds_and_places_come_back() {
-        let c = Connections::new(limits(2, 0, 0));
+        let c = ConnectionLimiter::new(limits(2, 0, 0));
         let a = c.admit([127, 0, 0, 1].into()).unwrap();
         let _b = c.admit([127, 0, 0, 2].into()).unwrap();
-        assert_eq!(c.admit([127, 0, 0, 3].into()).unwrap_err(), Refused::Total);
+        assert_eq!(c.admit([127, 0, 0, 3].into()).unwrap_err(), ConnectionRejection::Total);
         drop(a);
         assert!(c.admit([127, 0, 0, 3].into()).is_ok());
-        assert_eq!(c.open(), 1);
+        assert_eq!(c.open_count(), 1);
     }
 
     #[test]
     fn one_client_cannot_take_all_places() {
-        let c = Connections::new(limits(0, 1, 0));
+        let c = ConnectionLimiter::new(limits(0, 1, 0));
         let one: IpAddr = "2001:db8::1".parse().unwrap();
         let same_block: IpAddr = "2001:db8::ffff".parse().unwrap();
         let other: IpAddr = "2001:db8:0:1::1".parse().unwrap();
         let held = c.admit(one).unwrap();
-        assert_eq!(c.admit(same_block).unwrap_err(), Refused::PerClient);
+        assert_eq!(c.admit(same_block).unwrap_err(), ConnectionRejection::PerClient);
         assert!(c.admit(other).is_ok());
         drop(held);
         assert!(c.admit(same_block).is_ok());
@@ -165,14 +165,14 @@ mod tests {
 
     #[test]
     fn mapped_addresses_count_as_the_address_they_map() {
-        let c = Connections::new(limits(0, 1, 0));
+        let c = ConnectionLimiter::new(limits(0, 1, 0));
         let _held = c.admit("::ffff:10.0.0.1".parse().unwrap()).unwrap();
-        assert_eq!(c.admit("10.0.0.1".parse().unwrap()).unwrap_err(), Refused::PerClient);
+        assert_eq!(c.admit("10.0.0.1".parse().unwrap()).unwrap_err(), ConnectionRejection::PerClient);
     }
 
     #[test]
     fn the_accept_rate_holds() {
-        let c = Connections::new(limits(0, 0, 5));
+        let c = ConnectionLimiter::new(limits(0, 0, 5));
         let taken = (0..20).filter(|_| c.admit([127, 0, 0, 1].into()).is_ok()).count();
         assert!((5..=6).contains(&taken), "{taken}");
     }

@@ -2,30 +2,33 @@
 //! take, counted in memory or together with other processes through Redis; and the virtual keys that clients show.
 #![forbid(unsafe_code)]
 
+mod admission;
+mod budget_file;
 mod config;
 mod connections;
+mod counter_store;
 mod keys;
-mod ledger;
-mod limits;
 mod prices;
-mod rate;
 mod rules;
-mod saved;
+mod token_bucket;
 mod usage;
 
-pub use config::{Failure, KeysConfig, QuotaConfig, RuleConfig, SharedConfig};
-pub use connections::{ConnectionLimits, Connections, Permit, Refused};
+pub use admission::{
+    AdmissionRejection, LimitsError, PreparedLimits, UsageEstimate, UsageLimiter, UsageReservation, resolve_secret_ref,
+};
+pub use budget_file::BudgetFile;
+pub use config::{KeysConfig, QuotaConfig, RuleConfig, SharedFailureMode, SharedQuotaConfig};
+pub use connections::{ClientConnectionPermit, ConnectionLimiter, ConnectionLimits, ConnectionRejection};
+pub use counter_store::{
+    BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError,
+    CounterTable, CounterValue, MemoryCounterStore, RedisCounterStore, RedisOptions, SharedCounterStore,
+    SharedStoreStatus,
+};
 pub use keys::{
-    Asked, KeyFileError, KeyRefused, KeyRing, KeyState, KeyStore, NewKey, OutOfScope, PREFIX, Scope, Secret,
-    VirtualKey, add, check_hash, hash_of, moment, revoke,
+    KEY_PREFIX, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey, ScopeRequest,
+    ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp, revoke_key,
 };
-pub use ledger::{
-    Ask, Counter, Counters, Ledger, LedgerError, Level, MemoryLedger, Period, Reading, RedisLedger, RedisOptions,
-    Refusal, SharedLedger, SharedState,
-};
-pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, Prepared, secret};
-pub use prices::{Price, Prices, PricesAsOf, Tokens};
-pub use rate::TokenBucket;
-pub use rules::{Per, Quota, Rate, RateError, Rules, Subject, Use};
-pub use saved::Saved;
-pub use usage::{Sums, UsageBook, UsageRow};
+pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
+pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};
+pub use token_bucket::TokenBucket;
+pub use usage::{UsageRow, UsageSums, UsageTotals};

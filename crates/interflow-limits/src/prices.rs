@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::keys::any_matches;
 
-const BUILT_IN: &str = include_str!("../data/prices.json");
+const BUILT_IN_PRICES: &str = include_str!("../data/prices.json");
 
 /// Tokens by what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tokens {
+pub struct TokenCounts {
     /// Tokens read; those from and into a cache included.
     pub input: u64,
     /// Tokens written.
@@ -21,7 +21,7 @@ pub struct Tokens {
     pub cache_write: u64,
 }
 
-impl Tokens {
+impl TokenCounts {
     /// In and out.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
@@ -31,7 +31,7 @@ impl Tokens {
 /// Dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct ModelPrice {
     /// Of tokens read.
     pub input: f64,
     /// Of tokens written.
@@ -44,9 +44,9 @@ pub struct Price {
     pub cache_write: Option<f64>,
 }
 
-impl Price {
+impl ModelPrice {
     /// In millionths of a dollar: dollars per million tokens are millionths of a dollar per token.
-    fn micros(&self, t: &Tokens) -> u64 {
+    fn micros(&self, t: &TokenCounts) -> u64 {
         let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
         let parts = [
             (plain, self.input),
@@ -60,7 +60,7 @@ impl Price {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct PriceFile {
     #[serde(rename = "about", default)]
     _about: String,
     #[serde(default)]
@@ -68,12 +68,12 @@ struct File {
     /// Where they stand.
     #[serde(rename = "sources", default)]
     _sources: Vec<String>,
-    prices: BTreeMap<String, Price>,
+    prices: BTreeMap<String, ModelPrice>,
 }
 
 /// When prices were written down: a year and a month, or whatever the owner's list says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct PricesAsOf {
+pub struct PriceListDates {
     /// Those of the built-in list.
     pub built_in: String,
     /// Those of the owner's list; empty when it does not say.
@@ -83,30 +83,30 @@ pub struct PricesAsOf {
 
 /// A price list.
 #[derive(Debug, Clone)]
-pub struct Prices {
+pub struct PriceList {
     /// The longest pattern first.
-    list: Vec<Entry>,
-    as_of: PricesAsOf,
+    list: Vec<PriceEntry>,
+    as_of: PriceListDates,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct PriceEntry {
     pattern: String,
     /// How much of the pattern stands before its first `*`: most models differ from it there.
     plain: usize,
     /// Whether it names a provider too.
     placed: bool,
-    price: Price,
+    price: ModelPrice,
 }
 
-impl Entry {
-    fn new(pattern: String, price: Price) -> Self {
+impl PriceEntry {
+    fn new(pattern: String, price: ModelPrice) -> Self {
         let plain = pattern.find('*').unwrap_or(pattern.len());
         Self { plain, placed: pattern.contains('/'), pattern, price }
     }
 
     /// Whether it is for this model: a pattern as the model is written, a plain name also without its version.
-    fn fits(&self, name: &Name<'_>) -> bool {
+    fn fits(&self, name: &ModelName<'_>) -> bool {
         let text = if self.placed { name.both } else { name.model };
         if self.plain == self.pattern.len() {
             return self.pattern == text || !self.placed && name.base == Some(&self.pattern);
@@ -117,7 +117,7 @@ impl Entry {
 }
 
 /// A model's name in the forms in which a list may hold it.
-struct Name<'a> {
+struct ModelName<'a> {
     /// Provider and model.
     both: &'a str,
     model: &'a str,
@@ -126,7 +126,7 @@ struct Name<'a> {
 }
 
 /// What names of models may begin with: how a region or a vendor is written by clouds and resellers.
-const BEGINNINGS: [&str; 20] = [
+const NAME_PREFIXES: [&str; 20] = [
     "models/",
     "global.",
     "us-gov.",
@@ -152,12 +152,12 @@ const BEGINNINGS: [&str; 20] = [
 /// A model's name without region, vendor, date and version number: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` is
 /// `claude-sonnet-4-5`. Nothing else is taken off, so that `gpt-4o-mini` and `gpt-4o-audio-preview` stay other models than
 /// `gpt-4o`.
-fn base(model: &str) -> &str {
+fn base_model_name(model: &str) -> &str {
     let mut name = model;
     if name.starts_with("arn:") {
         name = name.rsplit('/').next().unwrap_or(name);
     }
-    while let Some(rest) = BEGINNINGS.iter().find_map(|b| name.strip_prefix(b)) {
+    while let Some(rest) = NAME_PREFIXES.iter().find_map(|b| name.strip_prefix(b)) {
         name = rest;
     }
     while let Some(rest) = without_version(name) {
@@ -191,25 +191,25 @@ fn without_version(name: &str) -> Option<&str> {
     digits(year, 4).then_some(rest)
 }
 
-impl Default for Prices {
+impl Default for PriceList {
     fn default() -> Self {
-        let mut prices = Self::with("{\"prices\": {}}").expect("the built-in price list can be read");
+        let mut prices = Self::with_overrides("{\"prices\": {}}").expect("the built-in price list can be read");
         prices.as_of.own = None;
         prices
     }
 }
 
-impl Prices {
+impl PriceList {
     /// The built-in list with this JSON laid over it: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. An entry is
     /// a model, or a provider and a model as `ollama/*`; `*` stands for any characters.
     ///
     /// # Errors
     /// What is wrong, with its line.
-    pub fn with(over: &str) -> Result<Self, String> {
-        let read = |text: &str| serde_json::from_str::<File>(text).map_err(|e| e.to_string());
-        let File { prices: mut all, as_of: built_in, .. } = read(BUILT_IN)?;
+    pub fn with_overrides(over: &str) -> Result<Self, String> {
+        let read = |text: &str| serde_json::from_str::<PriceFile>(text).map_err(|e| e.to_string());
+        let PriceFile { prices: mut all, as_of: built_in, .. } = read(BUILT_IN_PRICES)?;
         let over = read(over)?;
-        let as_of = PricesAsOf { built_in, own: Some(over.as_of) };
+        let as_of = PriceListDates { built_in, own: Some(over.as_of) };
         for (pattern, price) in over.prices {
             let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
             if numbers.into_iter().flatten().any(|n| !(0.0..=1e6).contains(&n)) {
@@ -219,28 +219,28 @@ impl Prices {
             }
             all.insert(pattern, price);
         }
-        let mut list: Vec<_> = all.into_iter().map(|(pattern, price)| Entry::new(pattern, price)).collect();
+        let mut list: Vec<_> = all.into_iter().map(|(pattern, price)| PriceEntry::new(pattern, price)).collect();
         list.sort_by_key(|entry| std::cmp::Reverse(entry.pattern.len()));
         Ok(Self { list, as_of })
     }
 
     /// When the prices were written down.
-    pub const fn as_of(&self) -> &PricesAsOf {
+    pub const fn as_of(&self) -> &PriceListDates {
         &self.as_of
     }
 
     /// The price of a model at a provider: the longest entry that fits the name as it stands, or, where no entry does
     /// better, the name without region, vendor, date and version number.
-    pub fn of(&self, provider: &str, model: &str) -> Option<&Price> {
+    pub fn for_model(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
         let both = format!("{provider}/{model}");
-        let base = Some(base(model)).filter(|b| *b != model);
-        let name = Name { both: &both, model, base };
+        let base = Some(base_model_name(model)).filter(|b| *b != model);
+        let name = ModelName { both: &both, model, base };
         self.list.iter().find(|entry| entry.fits(&name)).map(|entry| &entry.price)
     }
 
     /// What tokens cost there, in millionths of a dollar; `None` when no price is known.
-    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &Tokens) -> Option<u64> {
-        Some(self.of(provider, model?)?.micros(tokens))
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
+        Some(self.for_model(provider, model?)?.micros(tokens))
     }
 }
 
@@ -250,29 +250,30 @@ mod tests {
 
     #[test]
     fn the_built_in_list_says_when_and_from_where() {
-        let file: File = serde_json::from_str(BUILT_IN).unwrap();
-        let told = Prices::default().as_of().clone();
-        assert_eq!(told, PricesAsOf { built_in: file.as_of.clone(), own: None });
+        let file: PriceFile = serde_json::from_str(BUILT_IN_PRICES).unwrap();
+        let told = PriceList::default().as_of().clone();
+        assert_eq!(told, PriceListDates { built_in: file.as_of.clone(), own: None });
         let page = include_str!("../../../docs/limits.md");
         assert!(page.contains(&format!("as of {}", file.as_of)), "docs/limits.md tells another date than prices.json");
         assert!(file._sources.len() > 3 && file._sources.iter().all(|s| s.starts_with("https://")));
-        assert_eq!(Prices::default().cost("openai", Some("no-such-model"), &Tokens::default()), None);
+        assert_eq!(PriceList::default().cost("openai", Some("no-such-model"), &TokenCounts::default()), None);
     }
 
     #[test]
     fn the_longest_pattern_decides_and_the_owners_list_wins() {
-        let own =
-            Prices::with(r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#)
-                .unwrap();
-        assert_eq!(own.of("openai", "gpt-5").unwrap().input, 7.0);
-        assert_eq!(own.of("openai", "gpt-5-mini-2025-08-07").unwrap().input, 0.25);
-        assert_eq!(own.of("mine", "whatever").unwrap().output, 0.0);
-        assert_eq!(own.of("openai", "nobody-knows"), None);
+        let own = PriceList::with_overrides(
+            r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#,
+        )
+        .unwrap();
+        assert_eq!(own.for_model("openai", "gpt-5").unwrap().input, 7.0);
+        assert_eq!(own.for_model("openai", "gpt-5-mini-2025-08-07").unwrap().input, 0.25);
+        assert_eq!(own.for_model("mine", "whatever").unwrap().output, 0.0);
+        assert_eq!(own.for_model("openai", "nobody-knows"), None);
     }
 
     #[test]
     fn well_known_models_have_prices_by_every_door() {
-        let prices = Prices::default();
+        let prices = PriceList::default();
         for (provider, model) in [
             ("openai", "gpt-4o-2024-08-06"),
             ("azure", "gpt-4.1-mini"),
@@ -283,14 +284,14 @@ mod tests {
             ("mistral", "mistral-large-latest"),
             ("ollama", "llama3.2"),
         ] {
-            assert!(prices.of(provider, model).is_some(), "{provider} {model}");
+            assert!(prices.for_model(provider, model).is_some(), "{provider} {model}");
         }
-        assert_eq!(prices.of("gemini", "gemini-2.5-flash-lite").unwrap().input, 0.1);
+        assert_eq!(prices.for_model("gemini", "gemini-2.5-flash-lite").unwrap().input, 0.1);
     }
 
     #[test]
     fn a_model_is_priced_by_its_version_and_never_by_what_its_name_begins_with() {
-        let prices = Prices::default();
+        let prices = PriceList::default();
         for (model, wanted) in [
             ("gpt-4o", Some(2.5)),
             ("gpt-4o-2024-08-06", Some(2.5)),
@@ -316,26 +317,28 @@ mod tests {
             ("mistral-large-2411", Some(2.0)),
             ("mistral-large-2402", None),
         ] {
-            assert_eq!(prices.of("any", model).map(|p| p.input), wanted, "{model}");
+            assert_eq!(prices.for_model("any", model).map(|p| p.input), wanted, "{model}");
         }
     }
 
     #[test]
     fn cached_tokens_cost_what_they_cost() {
-        let price = Price { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: Some(3.75) };
-        let tokens = Tokens { input: 1000, output: 100, cache_read: 600, cache_write: 200 };
+        let price = ModelPrice { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: Some(3.75) };
+        let tokens = TokenCounts { input: 1000, output: 100, cache_read: 600, cache_write: 200 };
         // 200 plain, 600 read, 200 written, 100 out.
         assert_eq!(price.micros(&tokens), 600 + 180 + 750 + 1500);
     }
 
     #[test]
     fn a_broken_list_says_where() {
-        assert!(Prices::with("{\n\"prices\": {\"a\": {\"input\": 1}}}").unwrap_err().contains("line 2"));
-        assert!(Prices::with(r#"{"prices": {"a": {"input": -1, "output": 0}}}"#).unwrap_err().contains("`a`"));
-        assert!(Prices::with("nonsense").is_err());
+        assert!(PriceList::with_overrides("{\n\"prices\": {\"a\": {\"input\": 1}}}").unwrap_err().contains("line 2"));
+        assert!(
+            PriceList::with_overrides(r#"{"prices": {"a": {"input": -1, "output": 0}}}"#).unwrap_err().contains("`a`")
+        );
+        assert!(PriceList::with_overrides("nonsense").is_err());
         for (price, good) in [("0", true), ("1000000", true), ("1000000.1", false), ("1e999", false)] {
             let list = format!(r#"{{"as_of": "2026-01", "prices": {{"a": {{"input": {price}, "output": 0}}}}}}"#);
-            let read = Prices::with(&list);
+            let read = PriceList::with_overrides(&list);
             assert_eq!(read.is_ok(), good, "{price}: {read:?}");
             assert!(read.is_err() || read.unwrap().as_of().own.as_deref() == Some("2026-01"));
         }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::prices::Tokens;
-use crate::rules::Subject;
+use crate::prices::TokenCounts;
+use crate::rules::RequestAttributes;
 
 /// Most rows that are kept; what comes after is counted in one row of `other`.
-const MOST: usize = 5_000;
+const MAX_ROWS: usize = 5_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Row {
+struct UsageKey {
     key: Option<Arc<str>>,
     user: Option<Arc<str>>,
     provider: Arc<str>,
@@ -22,7 +22,7 @@ struct Row {
 
 /// The sums of one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Sums {
+pub struct UsageSums {
     /// Requests that were let through.
     pub requests: u64,
     /// Requests that a limit refused.
@@ -52,30 +52,30 @@ pub struct UsageRow {
     pub model: Option<Arc<str>>,
     /// The sums.
     #[serde(flatten)]
-    pub sums: Sums,
+    pub sums: UsageSums,
 }
 
 /// The sums of all.
 #[derive(Debug, Default)]
-pub struct UsageBook(Mutex<HashMap<Row, Sums>>);
+pub struct UsageTotals(Mutex<HashMap<UsageKey, UsageSums>>);
 
-impl UsageBook {
-    fn row(&self, subject: &Subject, change: impl FnOnce(&mut Sums)) {
-        let row = Row {
+impl UsageTotals {
+    fn update_row(&self, subject: &RequestAttributes, change: impl FnOnce(&mut UsageSums)) {
+        let row = UsageKey {
             key: subject.key.as_ref().map(|k| Arc::clone(&k.id)),
             user: subject.user().map(Into::into),
             provider: Arc::clone(&subject.provider),
             model: subject.model.clone(),
         };
         let mut rows = self.0.lock();
-        let full = rows.len() >= MOST && !rows.contains_key(&row);
-        let row = if full { Row { key: None, user: None, provider: "other".into(), model: None } } else { row };
+        let full = rows.len() >= MAX_ROWS && !rows.contains_key(&row);
+        let row = if full { UsageKey { key: None, user: None, provider: "other".into(), model: None } } else { row };
         change(rows.entry(row).or_default());
     }
 
     /// A request that was let through is over.
-    pub fn used(&self, subject: &Subject, tokens: &Tokens, micros: Option<u64>) {
-        self.row(subject, |s| {
+    pub fn record_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts, micros: Option<u64>) {
+        self.update_row(subject, |s| {
             s.requests += 1;
             s.input_tokens += tokens.input;
             s.output_tokens += tokens.output;
@@ -88,16 +88,21 @@ impl UsageBook {
     }
 
     /// A request was refused.
-    pub fn refused(&self, subject: &Subject) {
-        self.row(subject, |s| s.refused += 1);
+    pub fn record_rejection(&self, subject: &RequestAttributes) {
+        self.update_row(subject, |s| s.refused += 1);
     }
 
     /// Every row, in order.
     pub fn rows(&self) -> Vec<UsageRow> {
         let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let told =
-            |(r, sums): (Row, Sums)| UsageRow { key: r.key, user: r.user, provider: r.provider, model: r.model, sums };
+        let told = |(r, sums): (UsageKey, UsageSums)| UsageRow {
+            key: r.key,
+            user: r.user,
+            provider: r.provider,
+            model: r.model,
+            sums,
+        };
         rows.into_iter().map(told).collect()
     }
 }
@@ -108,8 +113,8 @@ mod tests {
 
     #[test]
     fn rows_add_up_and_stay_bounded() {
-        let book = UsageBook::default();
-        let subject = |model: &str| Subject {
+        let book = UsageTotals::default();
+        let subject = |model: &str| RequestAttributes {
             key: None,
             user: Some("ann".into()),
             route: None,
@@ -117,14 +122,14 @@ mod tests {
             model: Some(model.into()),
             client: [127, 0, 0, 1].into(),
         };
-        let tokens = Tokens { input: 10, output: 5, cache_read: 4, cache_write: 0 };
-        book.used(&subject("a"), &tokens, Some(2_000_000));
-        book.used(&subject("a"), &tokens, None);
-        book.refused(&subject("a"));
+        let tokens = TokenCounts { input: 10, output: 5, cache_read: 4, cache_write: 0 };
+        book.record_usage(&subject("a"), &tokens, Some(2_000_000));
+        book.record_usage(&subject("a"), &tokens, None);
+        book.record_rejection(&subject("a"));
         let sums = book.rows()[0].sums;
         assert_eq!((sums.requests, sums.refused, sums.input_tokens, sums.unpriced), (2, 1, 20, 1));
         assert_eq!(sums.dollars, 2.0);
-        (0..MOST + 100).for_each(|i| book.used(&subject(&format!("m{i}")), &tokens, None));
-        assert!(book.rows().len() <= MOST + 1);
+        (0..MAX_ROWS + 100).for_each(|i| book.record_usage(&subject(&format!("m{i}")), &tokens, None));
+        assert!(book.rows().len() <= MAX_ROWS + 1);
     }
 }

@@ -9,9 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use interflow_limits::{
-    Estimate, Failure, Limits, NotNow, Per, Quota, QuotaConfig, RuleConfig, SharedConfig, Subject, Tokens,
+    AdmissionRejection, CountBy, Quota, QuotaConfig, RequestAttributes, RuleConfig, SharedFailureMode,
+    SharedQuotaConfig, TokenCounts, UsageEstimate, UsageLimiter,
 };
 use interflow_testkit::TestCa;
 
@@ -107,35 +108,40 @@ fn launch(port: u16, dir: &Path, tls: bool) -> Option<Child> {
     Some(child)
 }
 
-fn limits(url: &str, failure: Failure, allow: Quota) -> Arc<Limits> {
-    Limits::new(&config(url, failure, allow), Path::new("/")).unwrap()
+fn limits(url: &str, failure: SharedFailureMode, allow: Quota) -> Arc<UsageLimiter> {
+    UsageLimiter::new(&config(url, failure, allow), Path::new("/")).unwrap()
 }
 
 /// The same at a server that speaks TLS, with the files of its folder; what `change` says is done to the config first.
-fn limits_over_tls(url: &str, dir: &Path, allow: Quota, change: impl FnOnce(&mut SharedConfig)) -> Arc<Limits> {
-    let mut config = config(url, Failure::Closed, allow);
+fn limits_over_tls(
+    url: &str,
+    dir: &Path,
+    allow: Quota,
+    change: impl FnOnce(&mut SharedQuotaConfig),
+) -> Arc<UsageLimiter> {
+    let mut config = config(url, SharedFailureMode::Closed, allow);
     let shared = &mut config.shared;
     (shared.ca, shared.certificate, shared.key) =
         (Some("ca.pem".into()), Some("cert.pem".into()), Some("key.pem".into()));
     change(shared);
-    Limits::new(&config, dir).unwrap()
+    UsageLimiter::new(&config, dir).unwrap()
 }
 
-fn config(url: &str, failure: Failure, allow: Quota) -> QuotaConfig {
+fn config(url: &str, failure: SharedFailureMode, allow: Quota) -> QuotaConfig {
     QuotaConfig {
-        rule: vec![RuleConfig { name: "all".into(), per: Per::Global, allow, ..RuleConfig::default() }],
-        shared: SharedConfig {
+        rule: vec![RuleConfig { name: "all".into(), count_by: CountBy::Global, allow, ..RuleConfig::default() }],
+        shared: SharedQuotaConfig {
             redis: Some(url.into()),
-            timeout: Span::millis(2_000),
+            timeout: HumanDuration::from_millis(2_000),
             failure,
-            ..SharedConfig::default()
+            ..SharedQuotaConfig::default()
         },
         ..QuotaConfig::default()
     }
 }
 
-fn subject() -> Subject {
-    Subject {
+fn subject() -> RequestAttributes {
+    RequestAttributes {
         key: None,
         user: None,
         route: None,
@@ -145,7 +151,7 @@ fn subject() -> Subject {
     }
 }
 
-const ASK: Estimate = Estimate { input: 10, max_output: Some(0) };
+const ASK: UsageEstimate = UsageEstimate { input: 10, max_output: Some(0) };
 
 fn budget(tokens: u64) -> Quota {
     Quota { tokens_per_day: Some(tokens), ..Quota::default() }
@@ -161,17 +167,17 @@ async fn worker() {
     let Ok(url) = std::env::var(WORKER) else { return };
     let l = match std::env::var_os(WORKER_TLS) {
         Some(dir) => limits_over_tls(&url, Path::new(&dir), budget(500), |_| ()),
-        None => limits(&url, Failure::Closed, budget(500)),
+        None => limits(&url, SharedFailureMode::Closed, budget(500)),
     };
     let mut passed = 0;
     for _ in 0..40 {
-        match l.begin(subject(), ASK).await {
+        match l.admit(subject(), ASK).await {
             Ok(grant) => {
-                grant.settle(&Tokens { input: 10, ..Tokens::default() });
+                grant.commit(&TokenCounts { input: 10, ..TokenCounts::default() });
                 passed += 1;
             }
-            Err(NotNow::Limit { .. }) => {}
-            Err(NotNow::Unavailable(e)) => panic!("{e}"),
+            Err(AdmissionRejection::Limit { .. }) => {}
+            Err(AdmissionRejection::Unavailable(e)) => panic!("{e}"),
         }
     }
     println!("passed={passed};");
@@ -193,10 +199,10 @@ fn three_processes_hold_one_budget_together_over_tls() {
 async fn over_tls_both_sides_must_show_who_they_are() {
     let Some(mut server) = Server::start_tls() else { return };
     let (url, dir) = (server.url(), server.dir.path().to_owned());
-    let refused = async |url: &str, change: fn(&mut SharedConfig)| {
+    let refused = async |url: &str, change: fn(&mut SharedQuotaConfig)| {
         let l = limits_over_tls(url, &dir, budget(1_000), change);
-        match l.begin(subject(), ASK).await {
-            Err(NotNow::Unavailable(e)) => e.to_string(),
+        match l.admit(subject(), ASK).await {
+            Err(AdmissionRejection::Unavailable(e)) => e.to_string(),
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("let in at {url}"),
         }
@@ -204,20 +210,20 @@ async fn over_tls_both_sides_must_show_who_they_are() {
     // The server's authority is none that the system knows.
     refused(&url, |s| s.ca = None).await;
     refused(&url, |s| (s.certificate, s.key) = (None, None)).await;
-    let plain = |s: &mut SharedConfig| (s.ca, s.certificate, s.key) = (None, None, None);
+    let plain = |s: &mut SharedQuotaConfig| (s.ca, s.certificate, s.key) = (None, None, None);
     refused(&url.replace("rediss", "redis"), plain).await;
     let said = refused(&url.replace(PASSWORD, "another-word"), |_| ()).await;
     assert!(!said.contains("another-word") && !said.contains(PASSWORD), "{said}");
 
     let l = limits_over_tls(&url, &dir, budget(1_000), |_| ());
-    l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 30, ..Tokens::default() });
+    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
     server.kill();
-    assert!(matches!(l.begin(subject(), ASK).await, Err(NotNow::Unavailable(_))));
-    let open = limits_over_tls(&url, &dir, budget(0), |s| s.failure = Failure::Open);
-    assert!(open.begin(subject(), ASK).await.is_ok());
+    assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));
+    let open = limits_over_tls(&url, &dir, budget(0), |s| s.failure = SharedFailureMode::Open);
+    assert!(open.admit(subject(), ASK).await.is_ok());
     server.restart();
     let until = Instant::now() + Duration::from_secs(10);
-    while l.begin(subject(), ASK).await.is_err() {
+    while l.admit(subject(), ASK).await.is_err() {
         assert!(Instant::now() < until, "it does not come back");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -251,50 +257,50 @@ fn hold_one_budget(server: &Server) {
 #[tokio::test]
 async fn a_cut_connection_refuses_until_the_server_is_back() {
     let Some(mut server) = Server::start() else { return };
-    let l = limits(&server.url(), Failure::Closed, budget(1_000));
-    l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 30, ..Tokens::default() });
+    let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
+    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
     server.kill();
     let asked = Instant::now();
-    assert!(matches!(l.begin(subject(), ASK).await, Err(NotNow::Unavailable(_))));
+    assert!(matches!(l.admit(subject(), ASK).await, Err(AdmissionRejection::Unavailable(_))));
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
-    assert!(!l.shared().unwrap().reachable);
+    assert!(!l.shared_status().unwrap().reachable);
     server.restart();
     let until = Instant::now() + Duration::from_secs(10);
-    while l.begin(subject(), ASK).await.is_err() {
+    while l.admit(subject(), ASK).await.is_err() {
         assert!(Instant::now() < until, "it does not come back");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(l.shared().unwrap().reachable);
+    assert!(l.shared_status().unwrap().reachable);
 }
 
 #[tokio::test]
 async fn a_connection_that_the_server_closed_is_made_anew_without_a_refusal() {
     let Some(server) = Server::start() else { return };
-    let l = limits(&server.url(), Failure::Closed, budget(1_000));
-    l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 30, ..Tokens::default() });
+    let l = limits(&server.url(), SharedFailureMode::Closed, budget(1_000));
+    l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 30, ..TokenCounts::default() });
     let mut other = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     for _ in 0..3 {
         other.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\n").unwrap();
         let mut answer = [0; 64];
         assert!(other.read(&mut answer).unwrap() > 0);
-        assert!(l.begin(subject(), ASK).await.is_ok());
+        assert!(l.admit(subject(), ASK).await.is_ok());
     }
-    assert!(l.shared().unwrap().reachable);
+    assert!(l.shared_status().unwrap().reachable);
 }
 
 #[tokio::test]
 async fn a_server_that_keeps_silent_costs_the_time_limit_and_no_more() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    let mut config = limits(&url, Failure::Open, budget(1)).config();
-    config.shared.timeout = Span::millis(200);
-    let l = Limits::new(&config, Path::new("/")).unwrap();
+    let mut config = limits(&url, SharedFailureMode::Open, budget(1)).config();
+    config.shared.timeout = HumanDuration::from_millis(200);
+    let l = UsageLimiter::new(&config, Path::new("/")).unwrap();
     let asked = Instant::now();
     for _ in 0..5 {
-        assert!(l.begin(subject(), ASK).await.is_ok());
+        assert!(l.admit(subject(), ASK).await.is_ok());
     }
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-    assert_eq!(l.shared().unwrap().fallbacks, 5);
+    assert_eq!(l.shared_status().unwrap().fallbacks, 5);
 }
 
 #[tokio::test]
@@ -308,30 +314,31 @@ async fn all_kinds_of_counters_work_there_as_in_memory() {
         money_per_day: Some(1.0),
         ..Quota::default()
     };
-    let shared = limits(&server.url(), Failure::Closed, allow.clone());
+    let shared = limits(&server.url(), SharedFailureMode::Closed, allow.clone());
     let mut config = shared.config();
     config.shared.redis = None;
-    let memory = Limits::new(&config, Path::new("/")).unwrap();
+    let memory = UsageLimiter::new(&config, Path::new("/")).unwrap();
     let mut told = Vec::new();
     for l in [&shared, &memory] {
         let mut steps = Vec::new();
-        let first = l.begin(subject(), ASK).await.unwrap();
-        let second = l.begin(subject(), ASK).await.unwrap();
+        let first = l.admit(subject(), ASK).await.unwrap();
+        let second = l.admit(subject(), ASK).await.unwrap();
         steps.push(refused(l).await);
-        first.settle(&Tokens { input: 100, output: 20, ..Tokens::default() });
+        first.commit(&TokenCounts { input: 100, output: 20, ..TokenCounts::default() });
         // Settling goes on beside the traffic.
-        while l.read(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 1.0) {
+        while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 1.0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let third = l.begin(subject(), ASK).await.unwrap();
+        let third = l.admit(subject(), ASK).await.unwrap();
         drop((second, third));
-        while l.read(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 0.0) {
+        while l.snapshot(&subject()).await.unwrap().iter().any(|r| r.counter == "concurrent" && r.used > 0.0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        l.begin(subject(), ASK).await.unwrap().settle(&Tokens::default());
+        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts::default());
         steps.push(refused(l).await);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let levels: Vec<_> = l.read(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used.round())).collect();
+        let levels: Vec<_> =
+            l.snapshot(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used.round())).collect();
         told.push((steps, levels));
     }
     assert_eq!(told[0], told[1]);
@@ -343,8 +350,8 @@ async fn all_kinds_of_counters_work_there_as_in_memory() {
 #[tokio::test]
 async fn holder() {
     let Ok(url) = std::env::var(HOLDER) else { return };
-    let l = Limits::new(&one_slot(&url), Path::new("/")).unwrap();
-    let _grant = l.begin(subject(), ASK).await.unwrap();
+    let l = UsageLimiter::new(&one_slot(&url), Path::new("/")).unwrap();
+    let _grant = l.admit(subject(), ASK).await.unwrap();
     println!("held;");
     std::future::pending::<()>().await;
 }
@@ -353,8 +360,8 @@ const HOLDER: &str = "INTERFLOW_TEST_REDIS_HOLDER";
 
 /// One slot, told of every 200 ms.
 fn one_slot(url: &str) -> QuotaConfig {
-    let mut config = config(url, Failure::Closed, Quota { concurrent: Some(1), ..Quota::default() });
-    config.shared.heartbeat = Span::millis(200);
+    let mut config = config(url, SharedFailureMode::Closed, Quota { concurrent: Some(1), ..Quota::default() });
+    config.shared.heartbeat = HumanDuration::from_millis(200);
     config
 }
 
@@ -372,7 +379,7 @@ async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was
         assert!(n > 0, "{said}");
         said.push_str(&String::from_utf8_lossy(&some[..n]));
     }
-    let l = Limits::new(&one_slot(&server.url()), Path::new("/")).unwrap();
+    let l = UsageLimiter::new(&one_slot(&server.url()), Path::new("/")).unwrap();
     // Longer than a slot lasts by itself.
     let until = Instant::now() + Duration::from_millis(2_000);
     while Instant::now() < until {
@@ -383,7 +390,7 @@ async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was
     holder.wait().unwrap();
     let until = Instant::now() + Duration::from_secs(10);
     let grant = loop {
-        match l.begin(subject(), ASK).await {
+        match l.admit(subject(), ASK).await {
             Ok(grant) => break grant,
             Err(_) => assert!(Instant::now() < until, "the slot does not come back"),
         }
@@ -392,16 +399,16 @@ async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was
     // What is given back stays so, whatever the heartbeat was about to say.
     drop(grant);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(l.begin(subject(), ASK).await.is_ok());
+    assert!(l.admit(subject(), ASK).await.is_ok());
 }
 
-async fn refused(l: &Arc<Limits>) -> &'static str {
-    match l.begin(subject(), ASK).await {
-        Err(NotNow::Limit { counter, wait, .. }) => {
+async fn refused(l: &Arc<UsageLimiter>) -> &'static str {
+    match l.admit(subject(), ASK).await {
+        Err(AdmissionRejection::Limit { counter, wait, .. }) => {
             assert!(wait > Duration::ZERO);
             counter.as_str()
         }
-        Err(NotNow::Unavailable(e)) => panic!("{e}"),
+        Err(AdmissionRejection::Unavailable(e)) => panic!("{e}"),
         Ok(_) => "let in",
     }
 }

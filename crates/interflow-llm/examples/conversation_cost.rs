@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use interflow_flow::{FlowId, Headers, Timestamp};
-use interflow_llm::conversation::{Assembler, Recorded, Seen};
+use interflow_llm::conversation::{ConversationAssembler, ParsedCall, RawCall};
 use serde_json::{Value, json};
 
 /// As in the binary: the system's own gives long bodies back to the kernel and takes them anew each time.
@@ -37,7 +37,7 @@ struct Took {
 /// An assembler and the clock of its world.
 #[derive(Default)]
 struct World {
-    assembler: Assembler,
+    assembler: ConversationAssembler,
     headers: Headers,
     count: u64,
 }
@@ -67,12 +67,12 @@ impl World {
         let mut took = Took { exchanges: asked.len(), ..Took::default() };
         for some in asked.chunks(LINE) {
             let start = Watch::start();
-            let read: Vec<Recorded> = some.iter().map(|a| self.read(a)).collect();
+            let read: Vec<ParsedCall> = some.iter().map(|a| self.read(a)).collect();
             took.reading += start.micros();
             took.bytes += some.iter().map(|a| a.body.len()).sum::<usize>();
             let start = Watch::start();
             for recorded in read {
-                let Ok(found) = self.assembler.take(recorded, |_| Ok::<_, Infallible>(Vec::new()));
+                let Ok(found) = self.assembler.add_call(recorded, |_| Ok::<_, Infallible>(Vec::new()));
                 took.rows += found.nodes.len();
             }
             took.assembling += start.micros();
@@ -80,8 +80,8 @@ impl World {
         took
     }
 
-    fn read(&self, asked: &Asked) -> Recorded {
-        let seen = Seen {
+    fn read(&self, asked: &Asked) -> ParsedCall {
+        let seen = RawCall {
             flow: FlowId::from_u128(u128::from(asked.n)),
             part: 0,
             started: Timestamp::from_micros(asked.n * 1000),
@@ -97,7 +97,7 @@ impl World {
             fault: None,
         };
         let value = serde_json::from_str(&asked.body).expect("it was written as JSON");
-        Recorded::read(&seen, value, "application/json", asked.answer.as_bytes()).expect("it is an exchange")
+        ParsedCall::parse(&seen, value, "application/json", asked.answer.as_bytes()).expect("it is an exchange")
     }
 }
 

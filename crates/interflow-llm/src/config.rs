@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub struct LlmConfig {
     pub aliases: BTreeMap<String, String>,
     /// Upstreams by name, which is the first part of their paths. The providers are there already; what is set for one of
     /// them here replaces its default.
-    pub upstream: BTreeMap<String, UpstreamConfig>,
+    pub provider: BTreeMap<String, LlmUpstreamConfig>,
 }
 
 /// What is done with an agent's telemetry to its provider.
@@ -53,17 +53,17 @@ pub enum CredentialsMode {
 /// A provider, or a server that speaks a provider's API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct UpstreamConfig {
+pub struct LlmUpstreamConfig {
     /// Whose API it speaks: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`.
     /// By its name, else `openai`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Where it is: `https://host/path`. Paths go behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
+    pub url: Option<String>,
     /// The gateway's own key, `env:NAME` or `file:PATH`, sent in place of the client's. Without one the client's goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
+    pub api_key: Option<String>,
     /// Other names for models at this upstream; they go before `llm.aliases`. What stands on the right is looked up again. A
     /// fallback without a name for a model takes the one that the first upstream gives it.
     pub models: BTreeMap<String, String>,
@@ -73,13 +73,13 @@ pub struct UpstreamConfig {
     /// How often each upstream is tried.
     pub attempts: u32,
     /// How long all attempts together may take until an answer begins.
-    pub budget: Span,
+    pub budget: HumanDuration,
     /// Statuses after which another attempt is made.
     pub retry_on: Vec<u16>,
     /// Failures in a row after which the upstream is left alone; 0 for never.
     pub breaker_failures: u32,
     /// How long it is left alone; then one request tries it.
-    pub breaker_pause: Span,
+    pub breaker_pause: HumanDuration,
     /// Where the credentials of a cloud come from, when the configuration holds none: `ambient` takes those that the machine,
     /// the container or the pod is given, as the cloud's own SDKs find them. For bedrock, azure, vertex and gemini.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,24 +136,24 @@ impl Default for LlmConfig {
             max_body: ByteSize(50 << 20),
             telemetry: TelemetryRule::default(),
             aliases: BTreeMap::new(),
-            upstream: BTreeMap::new(),
+            provider: BTreeMap::new(),
         }
     }
 }
 
-impl Default for UpstreamConfig {
+impl Default for LlmUpstreamConfig {
     fn default() -> Self {
         Self {
             kind: None,
-            target: None,
-            key: None,
+            url: None,
+            api_key: None,
             models: BTreeMap::new(),
             fallback: Vec::new(),
             attempts: 1,
-            budget: Span(Duration::from_secs(60)),
+            budget: HumanDuration(Duration::from_secs(60)),
             retry_on: vec![429, 500, 502, 503, 504, 529],
             breaker_failures: 0,
-            breaker_pause: Span(Duration::from_secs(30)),
+            breaker_pause: HumanDuration(Duration::from_secs(30)),
             credentials: None,
             api_version: None,
             region: None,
@@ -182,6 +182,6 @@ mod tests {
         assert!(serde_json::from_str::<LlmConfig>(r#"{"upstream": {"openai": {"url": "x"}}}"#).is_err());
         let c: LlmConfig =
             serde_json::from_str(r#"{"upstream": {"local": {"target": "http://127.0.0.1:8000"}}}"#).unwrap();
-        assert_eq!(c.upstream["local"].attempts, 1);
+        assert_eq!(c.provider["local"].attempts, 1);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, ErrorRenderer, Flow, FlowId, Kind, RequestId, Response};
+use interflow_flow::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, Response};
 
-use crate::{Exchange, Provider, Refusal};
+use crate::{LlmCall, LlmRefusal, Provider};
 
 /// Attaches the exchange to its flow, and has errors of the flow rendered in the provider's format.
-pub(crate) fn attach(flow: &mut Flow, exchange: Exchange) {
-    flow.note_mut::<ErrorRenderer>().0 = Some(render);
-    *flow.note_mut::<Exchange>() = exchange;
+pub(crate) fn attach(flow: &mut Flow, exchange: LlmCall) {
+    flow.extension_mut::<ErrorRenderer>().0 = Some(render);
+    *flow.extension_mut::<LlmCall>() = exchange;
 }
 
 fn render(flow: &Flow, error: &Error) -> Response {
-    let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
+    let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
     provider_error(error, provider, flow.id, &RequestId::of(flow))
 }
 
@@ -25,35 +25,39 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> 
         "" => error.to_string(),
         remedy => format!("{error}. {remedy}"),
     };
-    let mut refusal = Refusal::new(kind.status(), class, code, message);
+    let mut refusal = LlmRefusal::new(kind.status(), class, code, message);
     refusal.retry_after = again.then_some(Duration::from_secs(1));
     let mut response = refusal.answer_with(provider, flow, id);
     response.head.headers.remove("x-interflow-error");
-    response.head.headers.append_parsed(b"X-Interflow-Error", kind.as_str().as_bytes());
+    response.head.headers.append_unchecked(b"X-Interflow-Error", kind.as_str().as_bytes());
     response
 }
 
 /// What clients of a provider are told of an error: its class, its code, and whether it is worth trying again.
-const fn class_of(kind: Kind) -> (&'static str, &'static str, bool) {
+const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
     match kind {
-        Kind::Dns | Kind::Connect | Kind::ConnectTimeout | Kind::UpstreamClosed | Kind::UpstreamProxy => {
-            ("provider_error", "unreachable", true)
-        }
-        Kind::UpstreamCertificate | Kind::UpstreamTls => ("provider_error", "unreachable", false),
-        Kind::UpstreamTimeout => ("provider_error", "timeout", true),
-        Kind::BadResponse => ("provider_error", "response_read_failed", true),
-        Kind::PoolTimeout | Kind::Draining => ("capacity", "concurrency_exceeded", true),
-        Kind::Overloaded => ("capacity", "overloaded", true),
-        Kind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
-        Kind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
-        Kind::HeadTooLarge | Kind::UriTooLong => ("payload_too_large", "request_head_too_large", false),
-        Kind::BadRequest | Kind::UnknownProtocol | Kind::Unsupported | Kind::ClientTls | Kind::Loop => {
-            ("invalid_request", "bad_request", false)
-        }
-        Kind::ClientGone | Kind::ClientTimeout => ("invalid_request", "body_read", false),
-        Kind::Denied => ("forbidden", "denied", false),
-        Kind::Unauthorized => ("unauthorized", "invalid_api_key", false),
-        Kind::StageFailed | Kind::Internal => ("internal_error", "internal_error", false),
+        ErrorKind::Dns
+        | ErrorKind::Connect
+        | ErrorKind::ConnectTimeout
+        | ErrorKind::UpstreamClosed
+        | ErrorKind::UpstreamProxy => ("provider_error", "unreachable", true),
+        ErrorKind::UpstreamCertificate | ErrorKind::UpstreamTls => ("provider_error", "unreachable", false),
+        ErrorKind::UpstreamTimeout => ("provider_error", "timeout", true),
+        ErrorKind::BadResponse => ("provider_error", "response_read_failed", true),
+        ErrorKind::PoolTimeout | ErrorKind::Draining => ("capacity", "concurrency_exceeded", true),
+        ErrorKind::Overloaded => ("capacity", "overloaded", true),
+        ErrorKind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
+        ErrorKind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
+        ErrorKind::HeadTooLarge | ErrorKind::UriTooLong => ("payload_too_large", "request_head_too_large", false),
+        ErrorKind::BadRequest
+        | ErrorKind::UnknownProtocol
+        | ErrorKind::Unsupported
+        | ErrorKind::ClientTls
+        | ErrorKind::Loop => ("invalid_request", "bad_request", false),
+        ErrorKind::ClientGone | ErrorKind::ClientTimeout => ("invalid_request", "body_read", false),
+        ErrorKind::Denied => ("forbidden", "denied", false),
+        ErrorKind::Unauthorized => ("unauthorized", "invalid_api_key", false),
+        ErrorKind::StageFailed | ErrorKind::Internal => ("internal_error", "internal_error", false),
     }
 }
 
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn errors_have_the_format_of_the_providers_api() {
-        let e = Error::new(Kind::Connect, "127.0.0.1:9 refused the connection");
+        let e = Error::new(ErrorKind::Connect, "127.0.0.1:9 refused the connection");
         for (provider, pointer) in [
             (Provider::OpenAi, "/error/code"),
             (Provider::Anthropic, "/error/code"),
@@ -89,7 +93,7 @@ mod tests {
 
     #[test]
     fn spent_memory_budget_asks_the_client_to_retry() {
-        let e = Error::new(Kind::Overloaded, "spent");
+        let e = Error::new(ErrorKind::Overloaded, "spent");
         let r = provider_error(&e, Provider::OpenAi, FlowId::from_u128(7), "req-7");
         assert_eq!(r.head.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(r.head.headers.get_str("retry-after"), Some("1"));

@@ -4,22 +4,22 @@
 
 mod config;
 pub mod conversation;
+mod error_body;
 mod error_response;
-pub mod events;
-mod exchange;
+pub mod event_stream;
 pub mod gateway;
-pub mod live;
+mod llm_call;
 pub mod message;
 pub mod otlp;
 mod provider;
-mod refusal;
+pub mod realtime;
 pub mod spans;
 mod stage;
 pub mod usage;
 
-pub use config::{CredentialsMode, LlmConfig, TelemetryRule, UpstreamConfig};
-pub use exchange::{Exchange, Settled};
-pub use provider::{Call, Operation, Provider, model_in_path, recognise};
-pub use refusal::Refusal;
-pub use stage::Recogniser;
-pub use usage::Usage;
+pub use config::{CredentialsMode, LlmConfig, LlmUpstreamConfig, TelemetryRule};
+pub use error_body::LlmRefusal;
+pub use llm_call::{LlmCall, ResponseSummary};
+pub use provider::{DetectedCall, Operation, Provider, detect_call, model_in_path};
+pub use stage::ProviderDetector;
+pub use usage::CallUsage;

@@ -4,56 +4,59 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use interflow_flow::{
-    Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Method, Phase,
-    RequestHead, RequestId, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
+    Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EntryKind, Flow, MaybeFuture, MessageKind, Method,
+    Phase, PhaseSet, PlanScope, RequestHead, RequestId, ResponseHead, Result, Stage, StageVerdict, StatusCode,
+    StreamMessage,
 };
 
 use bytes::Bytes;
-use interflow_wire::content_coding::{self as coding, Decoder};
+use interflow_wire::content_coding::{self as coding, ContentDecoder};
 
 use crate::config::TelemetryRule;
 use crate::error_response::attach;
-use crate::events::Framing;
-use crate::gateway::{Gateway, Upstream};
-use crate::message::{Outline, Shape};
-use crate::usage::{self, Scanner};
-use crate::{Call, Exchange, Operation, Provider, Refusal, live, model_in_path, provider, recognise, spans};
+use crate::event_stream::StreamFraming;
+use crate::gateway::{LlmGateway, LlmUpstream};
+use crate::message::{ApiFormat, Outline};
+use crate::usage::{self, UsageScanner};
+use crate::{
+    DetectedCall, LlmCall, LlmRefusal, Operation, Provider, detect_call, model_in_path, provider, realtime, spans,
+};
 
 /// The largest that a stream may grow to while its counts are read; beyond it they stay unknown.
-const LONGEST: u64 = 4 << 30;
+const MAX_DECODED_BYTES: u64 = 4 << 30;
 /// The longest body that is looked into on a path that says nothing: what is longer is not told to be a conversation either.
-const LONGEST_UNKNOWN: usize = 16 << 20;
+const MAX_UNKNOWN_BODY_BYTES: usize = 16 << 20;
 
 /// Recognises exchanges with providers.
-pub struct Recogniser {
-    gateway: Arc<Gateway>,
+pub struct ProviderDetector {
+    gateway: Arc<LlmGateway>,
 }
 
-impl Recogniser {
+impl ProviderDetector {
     /// The stage; the gateway knows which of its flows go to which upstream.
-    pub fn new(gateway: Arc<Gateway>) -> Self {
+    pub fn new(gateway: Arc<LlmGateway>) -> Self {
         Self { gateway }
     }
 
-    fn exchange(&self, flow: &Flow, head: &RequestHead) -> Option<Exchange> {
+    fn detect_call(&self, flow: &Flow, head: &RequestHead) -> Option<LlmCall> {
         let url = &head.url;
-        let named = if flow.transport == Transport::Gateway { self.gateway.identify(flow, url) } else { None };
-        let others = |u: &Upstream| self.gateway.table().behind(u);
+        let named = if flow.transport == EntryKind::Gateway { self.gateway.identify(flow, url) } else { None };
+        let others = |u: &LlmUpstream| self.gateway.table().fallback_order(u);
         let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
-                let call = provider::call(upstream.provider, &head.method, path, query);
+                let call = provider::call_for_path(upstream.provider, &head.method, path, query);
                 (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
-                let call = recognise(host, port, &head.method, &url.path, &head.headers);
-                (call.or_else(|| socket(head)).or_else(|| self.named(head))?, None, Vec::new())
+                let call = detect_call(host, port, &head.method, &url.path, &head.headers);
+                (call.or_else(|| detect_websocket(head)).or_else(|| self.named(head))?, None, Vec::new())
             }
         };
-        let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
-        let named = || live::query(&url.path, "model").map(ByteStr::from);
-        Some(Exchange {
+        let live = realtime::is_websocket(head) && realtime::is_supported(call.provider, &url.path);
+        let named = || realtime::query_parameter(&url.path, "model").map(ByteStr::from);
+        Some(LlmCall {
             provider: call.provider,
             operation: if live { Operation::Realtime } else { call.operation },
             upstream,
@@ -61,15 +64,15 @@ impl Recogniser {
             model: if live { named() } else { call.model },
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
-            ..Exchange::default()
+            ..LlmCall::default()
         })
     }
 }
 
-impl Recogniser {
+impl ProviderDetector {
     /// A request to an endpoint of which the operator says what is spoken there.
-    fn named(&self, head: &RequestHead) -> Option<Call> {
-        let websocket = live::is_websocket(head);
+    fn named(&self, head: &RequestHead) -> Option<DetectedCall> {
+        let websocket = realtime::is_websocket(head);
         if !websocket && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
             return None;
         }
@@ -78,49 +81,49 @@ impl Recogniser {
     }
 
     /// A request that its head says nothing of: where it may be a question to a model all the same, its body tells.
-    fn unrecognised<'a>(
+    fn detect_by_body<'a>(
         &'a self,
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let promising = provider::is_promising(&head.url.path);
-        let strict = self.gateway.looks_everywhere(flow.transport);
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let promising = provider::may_be_call(&head.url.path);
+        let strict = self.gateway.inspects_everywhere(flow.transport);
         let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
         if head.method != Method::POST || body.is_empty() || !(promising || strict && json) {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
         let max = self.gateway.max_body();
-        let most = if promising { max } else { max.min(LONGEST_UNKNOWN) };
-        Step::later(async move {
+        let most = if promising { max } else { max.min(MAX_UNKNOWN_BODY_BYTES) };
+        MaybeFuture::pending(async move {
             let raw = match body.collect(most).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
                 Err(CollectError::TooLarge(body)) => {
                     // Whoever redacts must not let it go unseen.
                     let (provider, operation) = (Provider::OpenAi, Operation::Chat);
-                    attach(flow, Exchange { provider, operation, ..Exchange::default() });
+                    attach(flow, LlmCall { provider, operation, ..LlmCall::default() });
                     return Ok(body);
                 }
-                Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+                Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
             };
-            let plain = coding::decode_held(&head.headers, &raw, max as u64).await;
-            if let Some(e) = plain.as_ref().err().and_then(coding::overloaded) {
-                return Err(Verdict::Deny(e));
+            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
+            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
+                return Err(StageVerdict::Deny(e));
             }
             let (call, text) = match plain {
                 Ok(plain) => {
                     let text = plain.unwrap_or_else(|| raw.clone());
                     let (path, body) = (head.url.path.clone(), text.clone());
-                    let look = move || provider::by_body(&path, &Outline::read(&body)?);
+                    let look = move || provider::detect_by_body(&path, &Outline::read(&body)?);
                     let call = spans::beside(text.len(), look).await.flatten();
                     (call, text)
                 }
                 // What cannot be decoded is taken for a question where that matters.
-                Err(_) => (strict.then(unread), raw.clone()),
+                Err(_) => (strict.then(unknown_call), raw.clone()),
             };
             if let Some(call) = call {
-                let exchange = Exchange {
+                let exchange = LlmCall {
                     provider: call.provider,
                     operation: call.operation,
                     model: model_in_path(call.provider, &head.url.path)
@@ -128,11 +131,11 @@ impl Recogniser {
                         .map(ByteStr::from),
                     stream: call.stream.unwrap_or_default(),
                     grows: call.grows,
-                    ..Exchange::default()
+                    ..LlmCall::default()
                 };
                 attach(flow, exchange);
-                match read_request(flow.note_mut::<Exchange>(), &text).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(Verdict::Deny(e)),
+                match read_request(flow.extension_mut::<LlmCall>(), &text).await {
+                    Err(spans::MarkError::Overloaded(e)) => return Err(StageVerdict::Deny(e)),
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
             }
@@ -142,48 +145,51 @@ impl Recogniser {
 }
 
 /// A WebSocket whose path promises events of the Responses API, on whatever host.
-fn socket(head: &RequestHead) -> Option<Call> {
-    let spoken = live::is_websocket(head) && Shape::of_path(&head.url.path) == Some(Shape::Responses);
+fn detect_websocket(head: &RequestHead) -> Option<DetectedCall> {
+    let spoken = realtime::is_websocket(head) && ApiFormat::from_path(&head.url.path) == Some(ApiFormat::Responses);
     let (provider, operation) = (Provider::OpenAi, Operation::Realtime);
-    spoken.then_some(Call { provider, operation, model: None, stream: None, grows: false })
+    spoken.then_some(DetectedCall { provider, operation, model: None, stream: None, grows: false })
 }
 
 /// A request that may be a question to a model, for all that is known of it.
-const fn unread() -> Call {
-    Call { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
+const fn unknown_call() -> DetectedCall {
+    DetectedCall { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
 }
 
-impl Stage for Recogniser {
+impl Stage for ProviderDetector {
     fn name(&self) -> &'static str {
         "llm"
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
-        let seen = scope.intercepted || matches!(scope.transport, Transport::Absolute | Transport::Gateway);
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
         if seen {
-            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody).and(Phase::Message)
+            PhaseSet::from_phase(Phase::RequestHead)
+                .with(Phase::RequestBody)
+                .with(Phase::ResponseBody)
+                .with(Phase::Message)
         } else {
-            Interest::NONE
+            PhaseSet::NONE
         }
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        let Some(exchange) = self.exchange(flow, head) else { return Step::Now(Verdict::Continue) };
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        let Some(exchange) = self.detect_call(flow, head) else { return MaybeFuture::Ready(StageVerdict::Continue) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
-        if flow.transport == Transport::Gateway {
+        if flow.transport == EntryKind::Gateway {
             let id = RequestId::new(&head.headers, flow.id);
             id.put(&mut head.headers);
-            *flow.note_mut() = id;
+            *flow.extension_mut() = id;
         }
-        attach(flow, Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
+        attach(flow, LlmCall { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
-            let refusal = Refusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow))));
+            let refusal = LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
+            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(refusal.to_response(provider, flow))));
         }
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     fn request_body<'a>(
@@ -191,31 +197,31 @@ impl Stage for Recogniser {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        if flow.note::<Exchange>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
-            return self.unrecognised(flow, head, body);
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        if flow.extension::<LlmCall>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
+            return self.detect_by_body(flow, head, body);
         }
         let wanted =
-            flow.note::<Exchange>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
+            flow.extension::<LlmCall>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
         let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
         if !wanted || form || body.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
         let max = self.gateway.max_body();
-        Step::later(async move {
+        MaybeFuture::pending(async move {
             let raw = match body.collect(max).await {
                 Ok((raw, _)) => raw,
                 Err(CollectError::TooLarge(body)) => return Ok(body),
-                Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+                Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
             };
-            let plain = coding::decode_held(&head.headers, &raw, max as u64).await;
-            if let Some(e) = plain.as_ref().err().and_then(coding::overloaded) {
-                return Err(Verdict::Deny(e));
+            let plain = coding::decode_off_thread(&head.headers, &raw, max as u64).await;
+            if let Some(e) = plain.as_ref().err().and_then(coding::budget_error) {
+                return Err(StageVerdict::Deny(e));
             }
             if let Ok(plain) = plain {
                 let body = plain.as_ref().unwrap_or(&raw);
-                match read_request(flow.note_mut::<Exchange>(), body).await {
-                    Err(spans::MarkError::Overloaded(e)) => return Err(Verdict::Deny(e)),
+                match read_request(flow.extension_mut::<LlmCall>(), body).await {
+                    Err(spans::MarkError::Overloaded(e)) => return Err(StageVerdict::Deny(e)),
                     // What cannot be read tells nothing; whoever must understand it says so.
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
                 }
@@ -230,47 +236,49 @@ impl Stage for Recogniser {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Ok(body)) };
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
         if !head.status.is_success() || body.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
-        let Ok(decoder) = Decoder::new(&head.headers, LONGEST) else { return Step::Now(Ok(body)) };
-        let scanner = Scanner::new(Framing::of(&head.headers, exchange.grows));
-        let tap = Tap { decoder, scanner: Some(scanner), exchange: exchange.clone() };
-        Step::Now(Ok(match body {
+        let Ok(decoder) = ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) else {
+            return MaybeFuture::Ready(Ok(body));
+        };
+        let scanner = UsageScanner::new(StreamFraming::from_headers(&head.headers, exchange.grows));
+        let tap = UsageTap { decoder, scanner: Some(scanner), exchange: exchange.clone() };
+        MaybeFuture::Ready(Ok(match body {
             Body::Full(bytes) => {
                 let mut tap = tap;
-                tap.see(&bytes);
-                tap.settle();
+                tap.feed(&bytes);
+                tap.finish();
                 Body::Full(bytes)
             }
-            body => Body::stream(Tapped { body, tap }),
+            body => Body::stream(TappedBody { body, tap }),
         }))
     }
 
-    fn follows(&self, flow: &Flow) -> bool {
-        flow.note::<Exchange>().is_some_and(|e| e.operation == Operation::Realtime)
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
         let said = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
-        if said && self.follows(flow) {
-            read_message(flow.note_mut::<Exchange>(), message);
+        if said && self.wants_messages(flow) {
+            read_message(flow.extension_mut::<LlmCall>(), message);
         }
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 }
 
 /// Notes what one message of a WebSocket tells.
-fn read_message(exchange: &mut Exchange, message: &Message) {
+fn read_message(exchange: &mut LlmCall, message: &StreamMessage) {
     if message.direction == Direction::Response {
         // Deltas tell no counts; what ends an answer does.
-        if usage::may_tell(&message.payload)
-            && let Some(said) = usage::of_json(&message.payload)
+        if usage::may_hold_usage(&message.payload)
+            && let Some(said) = usage::summary_from_json(&message.payload)
             && said.usage.is_some()
         {
-            exchange.settle_more(&said);
+            exchange.merge_more(&said);
         }
         return;
     }
@@ -282,7 +290,7 @@ fn read_message(exchange: &mut Exchange, message: &Message) {
 }
 
 /// Notes what a request's body tells.
-async fn read_request(exchange: &mut Exchange, body: &Bytes) -> Result<(), spans::MarkError> {
+async fn read_request(exchange: &mut LlmCall, body: &Bytes) -> Result<(), spans::MarkError> {
     let marked = spans::facts_held(body).await?;
     // Where the path names the model, a body's word for it decides nothing.
     if exchange.model.is_none() {
@@ -296,14 +304,14 @@ async fn read_request(exchange: &mut Exchange, body: &Bytes) -> Result<(), spans
 }
 
 /// Reads an answer as it passes.
-struct Tap {
-    decoder: Option<Decoder>,
-    scanner: Option<Scanner>,
-    exchange: Exchange,
+struct UsageTap {
+    decoder: Option<ContentDecoder>,
+    scanner: Option<UsageScanner>,
+    exchange: LlmCall,
 }
 
-impl Tap {
-    fn see(&mut self, bytes: &[u8]) {
+impl UsageTap {
+    fn feed(&mut self, bytes: &[u8]) {
         let Some(scanner) = &mut self.scanner else { return };
         match &mut self.decoder {
             None => scanner.push(bytes),
@@ -314,34 +322,34 @@ impl Tap {
         }
     }
 
-    fn settle(&mut self) {
+    fn finish(&mut self) {
         if let Some(mut scanner) = self.scanner.take() {
             if let Some(rest) = self.decoder.as_mut().and_then(|d| d.finish().ok()) {
                 scanner.push(&rest);
             }
-            self.exchange.settle(scanner.finish());
+            self.exchange.merge_summary(scanner.finish());
         }
     }
 }
 
-struct Tapped {
+struct TappedBody {
     body: Body,
-    tap: Tap,
+    tap: UsageTap,
 }
 
-impl BodyStream for Tapped {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for TappedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         let frame = ready!(self.body.poll_frame(cx));
         match &frame {
-            Some(Ok(Frame::Data(data))) => {
-                self.tap.see(data);
+            Some(Ok(BodyFrame::Data(data))) => {
+                self.tap.feed(data);
                 // Nobody asks for more when it is known that nothing comes.
                 if self.body.remaining() == Some(0) {
-                    self.tap.settle();
+                    self.tap.finish();
                 }
             }
-            Some(Ok(Frame::Trailers(_))) => {}
-            None | Some(Err(_)) => self.tap.settle(),
+            Some(Ok(BodyFrame::Trailers(_))) => {}
+            None | Some(Err(_)) => self.tap.finish(),
         }
         Poll::Ready(frame)
     }
@@ -351,9 +359,9 @@ impl BodyStream for Tapped {
     }
 }
 
-impl Drop for Tapped {
+impl Drop for TappedBody {
     /// A client that goes away has used up what was counted until then.
     fn drop(&mut self) {
-        self.tap.settle();
+        self.tap.finish();
     }
 }

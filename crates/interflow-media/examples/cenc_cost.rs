@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_media::cenc::{AesKey, Ctr, Decrypter, Init, Key, KeyRing};
+use interflow_media::cenc::{AesKey, CencDecrypter, ContentKey, ContentKeyRing, CtrCipher, InitSegment};
 
 /// Bytes of media data in the segment.
 const SEGMENT: usize = 4_360_000;
@@ -33,8 +33,8 @@ fn main() {
     for (name, scheme, pattern) in
         [("cenc", b"cenc", 0), ("cens 1:9", b"cens", 0x19), ("cbc1", b"cbc1", 0), ("cbcs 1:9", b"cbcs", 0x19)]
     {
-        let init = Init::parse(&init_segment(scheme, pattern)).expect("the init segment is whole");
-        let ring = KeyRing::any(Key([7; 16]));
+        let init = InitSegment::parse(&init_segment(scheme, pattern)).expect("the init segment is whole");
+        let ring = ContentKeyRing::any(ContentKey([7; 16]));
         let segment = media_segment();
         for (how, chunk) in [("one chunk", usize::MAX), ("64 KiB chunks", 64 << 10), ("shared 64 KiB chunks", 64 << 10)]
         {
@@ -42,7 +42,7 @@ fn main() {
             let times = measure(|| {
                 let chunks: Vec<Bytes> = segment.chunks(chunk.min(segment.len())).map(Bytes::copy_from_slice).collect();
                 let held = if shared { chunks.clone() } else { Vec::new() };
-                let mut decrypter = Decrypter::for_segment(ring.clone(), init.clone());
+                let mut decrypter = CencDecrypter::for_segment(ring.clone(), init.clone());
                 let mut out = Vec::with_capacity(2 * chunks.len());
                 let start = Instant::now();
                 for chunk in chunks {
@@ -56,18 +56,18 @@ fn main() {
             report(&format!("{name}, {how}"), &times, SEGMENT);
         }
     }
-    let key = AesKey::new(&Key([7; 16]));
+    let key = AesKey::new(&ContentKey([7; 16]));
     let mut data = BytesMut::zeroed(SEGMENT);
     let bare = measure(|| {
         let start = Instant::now();
-        Ctr::new([1; 16]).apply(&key, &mut data);
+        CtrCipher::new([1; 16]).apply(&key, &mut data);
         start.elapsed()
     });
     report("bare AES-CTR, same bytes", &bare, SEGMENT);
     let mut data = BytesMut::zeroed(BLOCK);
     let block = measure(|| {
         let start = Instant::now();
-        Ctr::new([1; 16]).apply(&key, &mut data);
+        CtrCipher::new([1; 16]).apply(&key, &mut data);
         start.elapsed()
     });
     report("bare AES-CTR, 4 MiB", &block, BLOCK);

@@ -3,25 +3,25 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_media::dash::to_hls::{self, Frame, Part, Wanted, Wishes};
+use interflow_media::dash::to_hls::{self, HlsOptions, PlaylistHeader, PlaylistPeriod, UrlKind};
 use interflow_media::dash::{model, segments, xml};
-use interflow_media::endpoint::Children;
-use interflow_media::hls::rewrite::Crypt;
-use interflow_media::hls::{Kind, Options, Place, rewrite};
-use interflow_media::relay::Base;
+use interflow_media::endpoint::ChildUrls;
+use interflow_media::hls::rewrite::SegmentEncryption;
+use interflow_media::hls::{HlsRewriteOptions, UriReplacer, UriRole, rewrite};
+use interflow_media::relay::BaseUrl;
 use interflow_media::relay::address::push_value;
-use interflow_media::token::{Grant, LinkKeys};
+use interflow_media::token::{LinkGrant, LinkKeys};
 
 /// Puts child URLs, as the endpoints do.
-struct Ours(Children);
+struct Ours(ChildUrls);
 
-impl Place for Ours {
-    fn put(&mut self, kind: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
-        let path = if kind == Kind::Segment { "/proxy/hls/segment.ts" } else { "/proxy/stream" };
-        let from = self.0.begin(path, out);
+impl UriReplacer for Ours {
+    fn write_uri(&mut self, kind: UriRole, address: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
+        let path = if kind == UriRole::Segment { "/proxy/hls/segment.ts" } else { "/proxy/stream" };
+        let from = self.0.write_prefix(path, out);
         out.extend_from_slice(b"d=");
         push_value(address.as_bytes(), out);
-        self.0.end(out, from);
+        self.0.write_signature(out, from);
     }
 }
 
@@ -61,17 +61,17 @@ fn manifest() -> String {
 }
 
 /// The multivariant playlist and one track's, from the manifest's text.
-fn as_hls(text: &str, base: &Base) -> usize {
+fn as_hls(text: &str, base: &BaseUrl) -> usize {
     let root = xml::read(text.as_bytes()).expect("a well-formed manifest");
     let manifest = model::read(&root, base).expect("a manifest that makes sense");
     let period = &manifest.periods[0];
-    let master = to_hls::master(period, &Wishes::default(), |track| track.profile()).expect("within bounds");
+    let master = to_hls::master(period, &HlsOptions::default(), |track| track.profile()).expect("within bounds");
     let track = to_hls::tracks(period).next().expect("it has tracks");
     let segments = segments::list(track.own, period, &manifest, 0.0).expect("within bounds");
-    let parts = [Part { period, track, segments }];
-    let media = to_hls::media(&manifest, &parts, Frame::default(), |wanted| match wanted {
-        Wanted::Init(_) => Some("i.mp4".to_owned()),
-        Wanted::Segment(_, segment) => segment.address.clone(),
+    let parts = [PlaylistPeriod { period, track, segments }];
+    let media = to_hls::media(&manifest, &parts, PlaylistHeader::default(), |wanted| match wanted {
+        UrlKind::Init(_) => Some("i.mp4".to_owned()),
+        UrlKind::Segment(_, segment) => segment.address.clone(),
     })
     .expect("within bounds");
     master.len() + media.len()
@@ -90,8 +90,8 @@ fn best(mut work: impl FnMut() -> usize) -> Duration {
 fn main() {
     let only = std::env::args().nth(1).unwrap_or_default();
     let keys = LinkKeys::new(&[("0".into(), vec![7; 32])]).expect("a key of 32 bytes will do");
-    let base = Base::read("https://origin.test/live/master.m3u8").expect("a well-formed address");
-    let token = keys.seal(&Grant { child: true, ..Grant::default() });
+    let base = BaseUrl::parse("https://origin.test/live/master.m3u8").expect("a well-formed address");
+    let token = keys.seal(&LinkGrant { child: true, ..LinkGrant::default() });
     println!("{:<34} {:>10} {:>12} {:>10}", "playlist", "bytes", "best", "MB/s");
     for (name, text) in [
         ("IPTV, 30,000 channels", iptv(30_000)),
@@ -104,8 +104,8 @@ fn main() {
                 continue;
             }
             let key = sealed.then(|| (token.as_str(), keys.child_key(&token).expect("its key is there")));
-            let mut place = Ours(Children::new("http://127.0.0.1:7071/media", key, hide));
-            let took = best(|| rewrite(&text, &base, &Options::default(), &mut place).len());
+            let mut place = Ours(ChildUrls::new("http://127.0.0.1:7071/media", key, hide));
+            let took = best(|| rewrite(&text, &base, &HlsRewriteOptions::default(), &mut place).len());
             let speed = text.len() as f64 / took.as_secs_f64() / 1e6;
             println!("{:<34} {:>10} {:>12.1?} {:>10.0}", name, text.len(), took, speed);
         }

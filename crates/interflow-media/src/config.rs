@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -43,7 +43,7 @@ pub struct MediaConfig {
     /// How often a body that broke off is asked for again from where it stopped.
     pub resume: u8,
     /// How long to wait before that.
-    pub resume_delay: Span,
+    pub resume_delay: HumanDuration,
     /// The largest document that is read: a programme guide, an index of a file, an initialization section.
     pub document_bytes: ByteSize,
     /// The largest playlist or manifest that is read, decoded when it came coded; `document_bytes` bounds it as well.
@@ -53,17 +53,17 @@ pub struct MediaConfig {
     /// Streams at once from one host, 0 for any number; playlists and manifests are never held back.
     pub streams_per_host: u32,
     /// How long a stream waits for its turn.
-    pub stream_wait: Span,
+    pub stream_wait: HumanDuration,
     /// How long a programme guide is kept.
-    pub epg_ttl: Span,
+    pub epg_ttl: HumanDuration,
     /// Shared work: many viewers, one request upstream.
-    pub cache: CacheConfig,
+    pub cache: MediaCacheConfig,
     /// HLS playlists.
     pub hls: HlsConfig,
     /// DASH manifests.
     pub dash: DashConfig,
     /// Being used in the place of another proxy.
-    pub compat: CompatConfig,
+    pub compat: MediaCompatConfig,
 }
 
 impl Default for MediaConfig {
@@ -81,17 +81,17 @@ impl Default for MediaConfig {
             user_agent: "Interflow".into(),
             redirects: 10,
             resume: 3,
-            resume_delay: Span::millis(250),
+            resume_delay: HumanDuration::from_millis(250),
             document_bytes: ByteSize(64 << 20),
             playlist_bytes: ByteSize(32 << 20),
             rewritten_bytes: ByteSize(96 << 20),
             streams_per_host: 0,
-            stream_wait: Span::secs(30),
-            epg_ttl: Span::secs(3600),
-            cache: CacheConfig::default(),
+            stream_wait: HumanDuration::from_secs(30),
+            epg_ttl: HumanDuration::from_secs(3600),
+            cache: MediaCacheConfig::default(),
             hls: HlsConfig::default(),
             dash: DashConfig::default(),
-            compat: CompatConfig::default(),
+            compat: MediaCompatConfig::default(),
         }
     }
 }
@@ -121,33 +121,33 @@ pub struct LinkKey {
 /// Shared work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct CacheConfig {
+pub struct MediaCacheConfig {
     /// Memory for segments, keys and playlists together; 0 turns sharing off.
     pub memory: ByteSize,
     /// The largest body that is shared; longer ones are relayed to each viewer.
     pub entry: ByteSize,
     /// How long a segment is kept.
-    pub ttl: Span,
+    pub ttl: HumanDuration,
     /// How long a playlist or manifest is kept.
-    pub playlist_ttl: Span,
+    pub playlist_ttl: HumanDuration,
     /// Disk for segments as they came from origins; 0 for none. They outlive a restart. What was decrypted here is never
     /// written.
     pub disk: ByteSize,
     /// How long a segment is kept on disk.
-    pub disk_ttl: Span,
+    pub disk_ttl: HumanDuration,
     /// How many segments are fetched ahead of a player that plays on; 0 for none.
     pub prefetch: u8,
 }
 
-impl Default for CacheConfig {
+impl Default for MediaCacheConfig {
     fn default() -> Self {
         Self {
             memory: ByteSize(64 << 20),
             entry: ByteSize(16 << 20),
-            ttl: Span::secs(60),
-            playlist_ttl: Span::millis(500),
+            ttl: HumanDuration::from_secs(60),
+            playlist_ttl: HumanDuration::from_millis(500),
             disk: ByteSize(0),
-            disk_ttl: Span::secs(3600),
+            disk_ttl: HumanDuration::from_secs(3600),
             prefetch: 0,
         }
     }
@@ -162,14 +162,14 @@ pub struct HlsConfig {
     /// Base address for `segments = "stremio"`: `http://127.0.0.1:11470`.
     pub stremio_url: Option<String>,
     /// What becomes of keys of AES-128 and SAMPLE-AES.
-    pub keys: KeyUse,
+    pub keys: HlsKeyMode,
     /// `EXT-X-START` for live playlists that have none, in seconds before the end (`-18`); 0 for none.
     pub live_start: f64,
 }
 
 impl Default for HlsConfig {
     fn default() -> Self {
-        Self { segments: SegmentRoute::Proxy, stremio_url: None, keys: KeyUse::Relay, live_start: 0.0 }
+        Self { segments: SegmentRoute::Proxy, stremio_url: None, keys: HlsKeyMode::Relay, live_start: 0.0 }
     }
 }
 
@@ -190,7 +190,7 @@ pub enum SegmentRoute {
 /// What becomes of HLS keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum KeyUse {
+pub enum HlsKeyMode {
     /// The player fetches them through this gateway.
     #[default]
     Relay,
@@ -219,7 +219,7 @@ impl Default for DashConfig {
 /// Being used in the place of another proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct CompatConfig {
+pub struct MediaCompatConfig {
     /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
     /// root), on its port too, and read its links.
     pub mediaflow: bool,
@@ -227,25 +227,25 @@ pub struct CompatConfig {
     pub port: u16,
 }
 
-impl Default for CompatConfig {
+impl Default for MediaCompatConfig {
     fn default() -> Self {
         Self { mediaflow: false, port: 8888 }
     }
 }
 
-fn shown(secret: &str) -> &str {
+fn displayed_secret(secret: &str) -> &str {
     if secret.starts_with("env:") || secret.starts_with("file:") { secret } else { "***" }
 }
 
 fn hidden<S: Serializer>(secret: &Option<String>, s: S) -> Result<S::Ok, S::Error> {
     match secret {
-        Some(secret) => s.serialize_some(shown(secret)),
+        Some(secret) => s.serialize_some(displayed_secret(secret)),
         None => s.serialize_none(),
     }
 }
 
 fn hidden_text<S: Serializer>(secret: &str, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(shown(secret))
+    s.serialize_str(displayed_secret(secret))
 }
 
 impl MediaConfig {
@@ -276,7 +276,7 @@ impl MediaConfig {
     }
 
     /// Whether the client's address is a reverse proxy's that is believed.
-    pub fn trusts(&self, ip: IpAddr) -> bool {
+    pub fn trusts_proxy(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.trusted_proxies.iter().any(|net| net.contains(&ip))
     }

@@ -15,4 +15,4 @@ pub mod sample_aes;
 pub mod token;
 
 pub use config::MediaConfig;
-pub use endpoint::{Media, MediaDoor, Setup};
+pub use endpoint::{MediaMount, MediaService, MediaSetup};

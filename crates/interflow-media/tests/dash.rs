@@ -1,25 +1,25 @@
 //! Manifests: each way of addressing, each thing inherited, live and not, and the playlists made of them.
 
-use interflow_media::dash::model::{self, Manifest, Media};
-use interflow_media::dash::segments::{self, Segment};
-use interflow_media::dash::to_hls::{self, Frame, Part, Track, Wanted, Wishes};
+use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
+use interflow_media::dash::segments::{self, DashSegment};
+use interflow_media::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod, UrlKind};
 use interflow_media::dash::{to_mpd, xml};
-use interflow_media::hls::variants::Wish;
-use interflow_media::relay::Base;
+use interflow_media::hls::variant_filter::VariantChoice;
+use interflow_media::relay::BaseUrl;
 use proptest::prelude::*;
 
-fn read(text: &str) -> Manifest {
+fn read(text: &str) -> DashManifest {
     let root = xml::read(text.as_bytes()).unwrap();
-    model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap()
+    model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap()
 }
 
 /// The segments of the first representation of each period, addresses resolved.
 fn listed(text: &str, now: f64) -> Vec<Vec<(u64, f64, f64, String)>> {
     let manifest = read(text);
-    let of = |s: Segment, base: &str| {
-        (s.number, s.start, s.duration, Base::read(base).unwrap().resolve(s.address.as_deref().unwrap_or_default()))
+    let of = |s: DashSegment, base: &str| {
+        (s.number, s.start, s.duration, BaseUrl::parse(base).unwrap().resolve(s.address.as_deref().unwrap_or_default()))
     };
-    let one = |p: &model::Period| {
+    let one = |p: &model::DashPeriod| {
         let own = &p.sets[0].representations[0];
         segments::list(own, p, &manifest, now).unwrap().into_iter().map(|s| of(s, &own.bases[0])).collect()
     };
@@ -163,26 +163,26 @@ const MULTI: &str = "<MPD mediaPresentationDuration='PT14S'><Period id='1' durat
     <Period id='2'><AdaptationSet contentType='video'><SegmentTemplate media='b$Number$' duration='4' initialization='b.mp4'/>\
     <Representation id='y' bandwidth='2'/><Representation id='z' bandwidth='8'/></AdaptationSet></Period></MPD>";
 
-fn media_text(manifest: &Manifest, profile: &str, now: f64, frame: Frame) -> String {
-    let parts: Vec<Part<'_>> = manifest
+fn media_text(manifest: &DashManifest, profile: &str, now: f64, frame: PlaylistHeader) -> String {
+    let parts: Vec<PlaylistPeriod<'_>> = manifest
         .periods
         .iter()
         .filter_map(|period| {
-            let track = to_hls::find(period, profile, Some(Media::Video), "")?;
+            let track = to_hls::find(period, profile, Some(DashMediaKind::Video), "")?;
             let segments = segments::list(track.own, period, manifest, now).unwrap();
-            Some(Part { period, track, segments })
+            Some(PlaylistPeriod { period, track, segments })
         })
         .collect();
     to_hls::media(manifest, &parts, frame, |wanted| match wanted {
-        Wanted::Init(part) => part.track.own.addressing.init.address.clone(),
-        Wanted::Segment(part, segment) => Some(format!("{}:{}", part.track.own.id, segment.address.clone()?)),
+        UrlKind::Init(part) => part.track.own.addressing.init.address.clone(),
+        UrlKind::Segment(part, segment) => Some(format!("{}:{}", part.track.own.id, segment.address.clone()?)),
     })
     .unwrap()
 }
 
 #[test]
 fn periods_follow_one_another_with_a_discontinuity() {
-    let text = media_text(&read(MULTI), "v_x_9", 0.0, Frame::default());
+    let text = media_text(&read(MULTI), "v_x_9", 0.0, PlaylistHeader::default());
     assert_eq!(
         text,
         "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n\
@@ -194,7 +194,8 @@ fn periods_follow_one_another_with_a_discontinuity() {
 #[test]
 fn live_playlists_tell_the_time_and_have_no_end() {
     let manifest = read(&live("suggestedPresentationDelay='PT12S'", "startNumber='10'"));
-    let frame = Frame { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false, most: None };
+    let frame =
+        PlaylistHeader { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false, most: None };
     let text = media_text(&manifest, "n0_v_0", 1009.0, frame);
     for says in [
         "#EXT-X-MEDIA-SEQUENCE:10\n",
@@ -223,14 +224,14 @@ const RICH: &str = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTempla
     <AdaptationSet mimeType='image/jpeg'><Representation id='th' bandwidth='20' width='1000' height='500'>\
       <EssentialProperty schemeIdUri='http://dashif.org/guidelines/thumbnail_tile' value='10x5'/></Representation></AdaptationSet></Period></MPD>";
 
-fn master(wishes: &Wishes) -> String {
+fn master(wishes: &HlsOptions) -> String {
     let manifest = read(RICH);
-    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: Track<'_>| t.own.id.clone()).unwrap()
+    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: DashTrack<'_>| t.own.id.clone()).unwrap()
 }
 
 #[test]
 fn the_multivariant_playlist_tells_of_every_set() {
-    let text = master(&Wishes::default());
+    let text = master(&HlsOptions::default());
     for says in [
         "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"Deutsch 'neu'\",LANGUAGE=\"de\",DEFAULT=NO,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"de\"",
         "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"en\"",
@@ -248,7 +249,12 @@ fn the_multivariant_playlist_tells_of_every_set() {
 
 #[test]
 fn wishes_choose_heights_and_languages() {
-    let text = master(&Wishes { height: Some(Wish::Height(720)), language: Some("de".into()), ts: false, most: None });
+    let text = master(&HlsOptions {
+        height: Some(VariantChoice::Height(720)),
+        language: Some("de".into()),
+        ts: false,
+        most: None,
+    });
     assert!(
         text.contains("\nlo\n")
             && !text.contains("\nhi\n")
@@ -256,7 +262,7 @@ fn wishes_choose_heights_and_languages() {
             && !text.contains("URI=\"en\""),
         "{text}"
     );
-    let unknown = master(&Wishes { language: Some("xx".into()), ..Wishes::default() });
+    let unknown = master(&HlsOptions { language: Some("xx".into()), ..HlsOptions::default() });
     assert!(unknown.contains("URI=\"de\"") && unknown.contains("URI=\"en\""));
 }
 
@@ -265,7 +271,7 @@ fn sound_alone_is_a_variant() {
     let manifest = read(
         "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='audio/mp4' codecs='mp4a.40.2'><SegmentTemplate media='$Number$' duration='4'/><Representation id='a' bandwidth='64'/></AdaptationSet></Period></MPD>",
     );
-    let text = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap();
+    let text = to_hls::master(&manifest.periods[0], &HlsOptions::default(), |t| t.own.id.clone()).unwrap();
     assert!(text.contains("#EXT-X-STREAM-INF:BANDWIDTH=64,CODECS=\"mp4a.40.2\",AUDIO=\"audio-mp4a-x\"\na\n"), "{text}");
 }
 
@@ -273,15 +279,18 @@ fn sound_alone_is_a_variant() {
 fn thumbnails_and_trick_tracks_say_what_they_are() {
     let manifest = read(RICH);
     let period = &manifest.periods[0];
-    let text = |id: &str| {
-        let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
-        let segments = segments::list(track.own, period, &manifest, 0.0).unwrap();
-        to_hls::media(&manifest, &[Part { period, track, segments }], Frame::default(), |w| match w {
-            Wanted::Segment(_, s) => s.address.clone(),
-            Wanted::Init(_) => None,
-        })
-        .unwrap()
-    };
+    let text =
+        |id: &str| {
+            let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
+            let segments = segments::list(track.own, period, &manifest, 0.0).unwrap();
+            to_hls::media(&manifest, &[PlaylistPeriod { period, track, segments }], PlaylistHeader::default(), |w| {
+                match w {
+                    UrlKind::Segment(_, s) => s.address.clone(),
+                    UrlKind::Init(_) => None,
+                }
+            })
+            .unwrap()
+        };
     assert!(
         text("th").contains("#EXT-X-IMAGES-ONLY\n#EXT-X-TILES:RESOLUTION=100x100,LAYOUT=10x5,DURATION=0.080\n"),
         "{}",
@@ -293,15 +302,15 @@ fn thumbnails_and_trick_tracks_say_what_they_are() {
 #[test]
 fn sets_are_known_by_whatever_they_say() {
     for (attributes, media) in [
-        ("contentType='video'", Some(Media::Video)),
-        ("mimeType='audio/mp4'", Some(Media::Audio)),
-        ("codecs='hev1.1.6'", Some(Media::Video)),
-        ("codecs='av01.0.4'", Some(Media::Video)),
-        ("codecs='dvh1.05'", Some(Media::Video)),
-        ("codecs='opus'", Some(Media::Audio)),
-        ("mimeType='application/mp4' codecs='wvtt'", Some(Media::Text)),
-        ("mimeType='application/ttml+xml'", Some(Media::Text)),
-        ("width='1'", Some(Media::Video)),
+        ("contentType='video'", Some(DashMediaKind::Video)),
+        ("mimeType='audio/mp4'", Some(DashMediaKind::Audio)),
+        ("codecs='hev1.1.6'", Some(DashMediaKind::Video)),
+        ("codecs='av01.0.4'", Some(DashMediaKind::Video)),
+        ("codecs='dvh1.05'", Some(DashMediaKind::Video)),
+        ("codecs='opus'", Some(DashMediaKind::Audio)),
+        ("mimeType='application/mp4' codecs='wvtt'", Some(DashMediaKind::Text)),
+        ("mimeType='application/ttml+xml'", Some(DashMediaKind::Text)),
+        ("width='1'", Some(DashMediaKind::Video)),
         ("mimeType='application/octet-stream'", None),
     ] {
         let text = format!("<MPD><Period><AdaptationSet {attributes}><Representation/></AdaptationSet></Period></MPD>");
@@ -318,7 +327,7 @@ fn what_would_lead_elsewhere_is_refused() {
     assert!(xml::read(hidden.as_bytes()).is_err(), "a document type hides nowhere");
     for bad in [period("<Period xlink:href='http://10.0.0.1/'/>"), "<MPD/>".into(), "<html/>".into()] {
         let root = xml::read(bad.as_bytes()).unwrap();
-        assert!(model::read(&root, &Base::read("http://o.test/").unwrap()).is_err(), "{bad}");
+        assert!(model::read(&root, &BaseUrl::parse("http://o.test/").unwrap()).is_err(), "{bad}");
     }
 }
 
@@ -331,10 +340,12 @@ fn a_manifest_keeps_everything_but_addresses() {
         <AdaptationSet mimeType='audio/mp4'><Representation id='b'><BaseURL>b.mp4</BaseURL><SegmentBase indexRange='10-20'><Initialization range='0-9'/></SegmentBase></Representation></AdaptationSet>\
         </Period></MPD>";
     let mut root = xml::read(text.as_bytes()).unwrap();
-    let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
+    let manifest = model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap();
     to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", true, u64::MAX, &mut |wanted| match wanted {
-        to_mpd::Wanted::Init(addresses, _) => format!("http://us/i?{}", addresses[0]),
-        to_mpd::Wanted::Segment { addresses, pattern, .. } => format!("http://us/s?{}&p={pattern}", addresses[0]),
+        to_mpd::ManifestUrlKind::Init(addresses, _) => format!("http://us/i?{}", addresses[0]),
+        to_mpd::ManifestUrlKind::Segment { addresses, pattern, .. } => {
+            format!("http://us/s?{}&p={pattern}", addresses[0])
+        }
     })
     .unwrap();
     let mut out = String::new();
@@ -370,7 +381,7 @@ proptest! {
         let timeline = if runs.is_empty() { String::new() } else { format!("<SegmentTimeline>{runs}</SegmentTimeline>") };
         let text = format!("<MPD type='{kind}' timeShiftBufferDepth='PT60S' mediaPresentationDuration='PT3600S'><Period><AdaptationSet contentType='video'><SegmentTemplate media='$Number$$Time$'{attributes}>{timeline}</SegmentTemplate><Representation/></AdaptationSet></Period></MPD>");
         if let Ok(root) = xml::read(text.as_bytes())
-            && let Ok(manifest) = model::read(&root, &Base::read("http://o.test/").unwrap())
+            && let Ok(manifest) = model::read(&root, &BaseUrl::parse("http://o.test/").unwrap())
         {
             let period = &manifest.periods[0];
             let _ = segments::list(&period.sets[0].representations[0], period, &manifest, now);
@@ -409,12 +420,12 @@ fn every_representation_counts_and_what_all_inherit_counts_for_each() {
              <SegmentTemplate media='$Number$' duration='4'/></AdaptationSet></Period></MPD>"
         );
         let root = xml::read(text.as_bytes()).unwrap();
-        model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap())
+        model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap())
     };
     let all = of(20_000, "").unwrap();
     assert_eq!(all.periods[0].sets[0].representations.len(), 20_000);
     assert!(all.periods[0].sets[0].representations.iter().all(|r| r.is_protected));
-    let master = to_hls::master(&all.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err().to_string();
+    let master = to_hls::master(&all.periods[0], &HlsOptions::default(), |t| t.own.id.clone()).unwrap_err().to_string();
     assert!(master.contains("10000 combinations"), "{master}");
     assert!(of(20_001, "").unwrap_err().to_string().contains("20000 representations"));
     let codecs = format!("codecs='{}'", "x".repeat(100_000));
@@ -441,11 +452,12 @@ fn pictures_and_sounds_do_not_multiply_without_bound() {
         set("audio", 200)
     );
     let manifest = read(&text);
-    let refused = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err();
+    let refused = to_hls::master(&manifest.periods[0], &HlsOptions::default(), |t| t.own.id.clone()).unwrap_err();
     assert!(refused.to_string().contains("combinations"), "{refused}");
     let most = Some(1000);
     let small = read(RICH);
-    let refused = to_hls::master(&small.periods[0], &Wishes { most, ..Wishes::default() }, |t| t.own.id.clone());
+    let refused =
+        to_hls::master(&small.periods[0], &HlsOptions { most, ..HlsOptions::default() }, |t| t.own.id.clone());
     assert!(refused.unwrap_err().to_string().contains("media.rewritten_bytes"));
 }
 
@@ -460,10 +472,10 @@ fn web_media_stands_in_no_hls_playlist() {
         read(&format!("<MPD mediaPresentationDuration='PT8S'><Period>{}</Period></MPD>", sets.concat()))
     };
     let both = of(&[set("video", "webm"), set("video", "mp4"), set("audio", "webm"), set("audio", "mp4")]);
-    let text = to_hls::master(&both.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap();
+    let text = to_hls::master(&both.periods[0], &HlsOptions::default(), |t| t.own.id.clone()).unwrap();
     assert!(text.contains("\nvideo-mp4\n") && text.contains("URI=\"audio-mp4\"") && !text.contains("webm"), "{text}");
     let alone = of(&[set("video", "webm")]);
-    let refused = to_hls::master(&alone.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err();
+    let refused = to_hls::master(&alone.periods[0], &HlsOptions::default(), |t| t.own.id.clone()).unwrap_err();
     assert!(refused.to_string().contains("WebM"), "{refused}");
 }
 
@@ -502,7 +514,7 @@ fn a_manifest_keeps_what_low_latency_players_and_indexes_need() {
         <AdaptationSet mimeType='video/mp4'><SegmentTemplate media='$Number$.m4s' duration='2' availabilityTimeOffset='1.5' availabilityTimeComplete='false' pdDelta='3'/><Representation id='v'/></AdaptationSet>\
         <AdaptationSet mimeType='audio/mp4'><Representation id='a'><BaseURL>a.mp4</BaseURL><SegmentBase indexRange='10-20' indexRangeExact='true'><Initialization range='0-9'/><RepresentationIndex range='30-40'/></SegmentBase></Representation></AdaptationSet></Period></MPD>";
     let mut root = xml::read(text.as_bytes()).unwrap();
-    let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
+    let manifest = model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap();
     to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", false, u64::MAX, &mut |_| "http://us/x".into()).unwrap();
     let mut out = String::new();
     root.write(&mut out);

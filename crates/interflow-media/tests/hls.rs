@@ -1,16 +1,16 @@
 //! Playlists rewritten: each tag that holds an address, and everything else untouched.
 
-use interflow_media::hls::define::Variables;
-use interflow_media::hls::rewrite::{Crypt, extension, is_playlist_address};
-use interflow_media::hls::{Kind, Options, Place, rewrite, rewrite_within};
-use interflow_media::relay::Base;
+use interflow_media::hls::define::PlaylistVariables;
+use interflow_media::hls::rewrite::{SegmentEncryption, extension, is_playlist_address};
+use interflow_media::hls::{HlsRewriteOptions, UriReplacer, UriRole, rewrite, rewrite_within};
+use interflow_media::relay::BaseUrl;
 use proptest::prelude::*;
 
 /// Writes `<Kind|address>`, and how the segment is encrypted.
 struct Marks;
 
-impl Place for Marks {
-    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for Marks {
+    fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         let crypt = crypt.map(|c| format!("|{}|{}|{}", c.method, c.key, c.iv)).unwrap_or_default();
         out.extend_from_slice(format!("<{kind:?}|{address}{crypt}>").as_bytes());
     }
@@ -20,21 +20,21 @@ impl Place for Marks {
     }
 }
 
-fn rewritten_with(text: &str, options: &Options) -> String {
-    let base = Base::read("https://o.test/a/b.m3u8?q=7").unwrap();
+fn rewritten_with(text: &str, options: &HlsRewriteOptions) -> String {
+    let base = BaseUrl::parse("https://o.test/a/b.m3u8?q=7").unwrap();
     String::from_utf8(rewrite(text.as_bytes(), &base, options, &mut Marks)).unwrap()
 }
 
 fn rewritten(text: &str) -> String {
-    rewritten_with(text, &Options::default())
+    rewritten_with(text, &HlsRewriteOptions::default())
 }
 
 /// Takes header fields behind addresses, and writes them.
 #[derive(Default)]
 struct Fields(String);
 
-impl Place for Fields {
-    fn put(&mut self, kind: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for Fields {
+    fn write_uri(&mut self, kind: UriRole, address: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("<{kind:?}|{address}|{}>", std::mem::take(&mut self.0)).as_bytes());
     }
 
@@ -46,9 +46,10 @@ impl Place for Fields {
 
 #[test]
 fn fields_behind_a_channels_address_are_taken_from_the_line() {
-    let base = Base::read("https://o.test/a/list.m3u").unwrap();
+    let base = BaseUrl::parse("https://o.test/a/list.m3u").unwrap();
     let of = |text: &str| {
-        String::from_utf8(rewrite(text.as_bytes(), &base, &Options::default(), &mut Fields::default())).unwrap()
+        String::from_utf8(rewrite(text.as_bytes(), &base, &HlsRewriteOptions::default(), &mut Fields::default()))
+            .unwrap()
     };
     for (line, becomes) in [
         ("http://h/1.ts|User-Agent=Box", "<Channel|http://h/1.ts|User-Agent=Box>"),
@@ -165,7 +166,7 @@ fn keys_are_applied_with_the_right_vectors() {
     let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:9\n#EXTINF:4,\n9.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n\
                 #EXTINF:4,\n10.ts\n#EXTINF:4,\n11.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0xAB\n#EXTINF:4,\n12.ts\n\
                 #EXT-X-KEY:METHOD=NONE\n#EXTINF:4,\n13.ts\n";
-    let out = rewritten_with(text, &Options { apply_keys: true, ..Options::default() });
+    let out = rewritten_with(text, &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() });
     let segments: Vec<_> = out.lines().filter(|l| l.starts_with('<')).collect();
     assert_eq!(
         segments,
@@ -183,8 +184,8 @@ fn keys_are_applied_with_the_right_vectors() {
 #[test]
 fn variables_are_filled_in_and_query_parameters_made_known() {
     let text = "#EXTM3U\n#EXT-X-DEFINE:NAME=\"h\",VALUE=\"//cdn.test\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{$h}/{$q}.ts\n";
-    let variables = Variables::collect(text.as_bytes(), Some("q=7"), &[]).unwrap();
-    let out = rewritten_with(text, &Options { variables, ..Options::default() });
+    let variables = PlaylistVariables::collect(text.as_bytes(), Some("q=7"), &[]).unwrap();
+    let out = rewritten_with(text, &HlsRewriteOptions { variables, ..HlsRewriteOptions::default() });
     assert!(out.contains("\n<Segment|https://cdn.test/7.ts>\n"), "{out}");
     assert!(
         out.contains("#EXT-X-DEFINE:NAME=\"q\",VALUE=\"7\"\n") && out.contains("NAME=\"h\",VALUE=\"//cdn.test\""),
@@ -194,13 +195,15 @@ fn variables_are_filled_in_and_query_parameters_made_known() {
 
 #[tokio::test]
 async fn variables_do_not_make_a_small_playlist_a_large_one() {
-    let base = Base::read("https://o.test/a/b.m3u8").unwrap();
+    let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
     let define =
         format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(10_000));
     let grow = async |lines: &str, most: u64| {
         let text = format!("{define}{lines}");
-        let options =
-            Options { variables: Variables::collect(text.as_bytes(), None, &[]).unwrap(), ..Options::default() };
+        let options = HlsRewriteOptions {
+            variables: PlaylistVariables::collect(text.as_bytes(), None, &[]).unwrap(),
+            ..HlsRewriteOptions::default()
+        };
         rewrite_within(text.as_bytes(), &base, &options, &mut Marks, most).await
     };
     let many = grow(&"{$v}\n".repeat(20_000), 1 << 20).await.unwrap_err().to_string();
@@ -217,7 +220,7 @@ async fn variables_do_not_make_a_small_playlist_a_large_one() {
 fn keys_in_the_playlist_itself_and_keys_of_256_bits_are_applied() {
     let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"data:;base64,AAAAAAAAAAAAAAAAAAAAAA==\"\n#EXTINF:4,\n1.ts\n\
         #EXT-X-KEY:METHOD=AES-256,URI=\"k\"\n#EXTINF:4,\n2.ts\n";
-    let out = rewritten_with(text, &Options { apply_keys: true, ..Options::default() });
+    let out = rewritten_with(text, &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() });
     assert!(!out.contains("EXT-X-KEY"), "{out}");
     assert!(out.contains("1.ts|AES-128|data:;base64,AAAAAAAAAAAAAAAAAAAAAA==|"), "{out}");
     assert!(out.contains("2.ts|AES-256|https://o.test/a/k|"), "{out}");
@@ -238,7 +241,10 @@ fn what_a_player_is_told_to_fetch_early_passes_through_us() {
 
 #[test]
 fn a_start_is_put_behind_the_first_line() {
-    let out = rewritten_with("#EXTM3U\r\n#EXTINF:4,\n", &Options { start: Some(-18.0), ..Options::default() });
+    let out = rewritten_with(
+        "#EXTM3U\r\n#EXTINF:4,\n",
+        &HlsRewriteOptions { start: Some(-18.0), ..HlsRewriteOptions::default() },
+    );
     assert_eq!(out, "#EXTM3U\r\n#EXT-X-START:TIME-OFFSET=-18,PRECISE=YES\n#EXTINF:4,\n");
 }
 
@@ -262,8 +268,8 @@ fn names_tell_what_an_address_is() {
 /// Puts every address back as it is: what the rewriter leaves is what was there.
 struct Back;
 
-impl Place for Back {
-    fn put(&mut self, _: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for Back {
+    fn write_uri(&mut self, _: UriRole, address: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         out.extend_from_slice(address.as_bytes());
     }
 }
@@ -285,8 +291,8 @@ fn unwrapped(text: &[u8]) -> Vec<u8> {
 
 struct Wrap;
 
-impl Place for Wrap {
-    fn put(&mut self, _: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for Wrap {
+    fn write_uri(&mut self, _: UriRole, address: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("\x01[{address}]\x01").as_bytes());
     }
 }
@@ -311,15 +317,15 @@ proptest! {
     #[test]
     fn rewriting_and_back_gives_the_same_bytes(lines in prop::collection::vec((line(), "\r?\n"), 0..40)) {
         let text: String = lines.iter().map(|(l, end)| format!("{l}{end}")).collect();
-        let base = Base::read("https://o.test/a/b.m3u8").unwrap();
-        let options = Options::default();
+        let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
+        let options = HlsRewriteOptions::default();
         prop_assert_eq!(&rewrite(text.as_bytes(), &base, &options, &mut Back), text.as_bytes());
         prop_assert_eq!(&unwrapped(&rewrite(text.as_bytes(), &base, &options, &mut Wrap)), text.as_bytes());
     }
 
     #[test]
     fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..400)) {
-        let base = Base::read("https://o.test/a/b.m3u8").unwrap();
-        rewrite(&text, &base, &Options { apply_keys: true, ..Options::default() }, &mut Wrap);
+        let base = BaseUrl::parse("https://o.test/a/b.m3u8").unwrap();
+        rewrite(&text, &base, &HlsRewriteOptions { apply_keys: true, ..HlsRewriteOptions::default() }, &mut Wrap);
     }
 }

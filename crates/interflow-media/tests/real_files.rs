@@ -1,11 +1,13 @@
 //! Files that shaka-packager and ffmpeg made: one H.264 source under each scheme, which must come out the same.
 
 use bytes::Bytes;
-use interflow_media::bmff::{Fragment, Movie, boxes, codec_string};
-use interflow_media::cenc::{Decrypter, Error, Init, Key, KeyRing, Kid, Probe, Scheme};
+use interflow_media::bmff::{Movie, MovieFragment, boxes, codec_string};
+use interflow_media::cenc::{
+    CencDecrypter, CencError, ContentKey, ContentKeyRing, IndexProbe, InitSegment, KeyId, ProtectionScheme,
+};
 
 const KEY: [u8; 16] = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes();
-const KID: Kid = Kid(0xa1b2_c3d4_e5f6_0718_293a_4b5c_6d7e_8f90_u128.to_be_bytes());
+const KID: KeyId = KeyId(0xa1b2_c3d4_e5f6_0718_293a_4b5c_6d7e_8f90_u128.to_be_bytes());
 
 fn seed(name: &str) -> Vec<u8> {
     let path: std::path::PathBuf =
@@ -13,12 +15,12 @@ fn seed(name: &str) -> Vec<u8> {
     std::fs::read(path).expect("a seed")
 }
 
-fn ring() -> KeyRing {
-    KeyRing::from_pairs([(KID, Key(KEY))])
+fn ring() -> ContentKeyRing {
+    ContentKeyRing::from_pairs([(KID, ContentKey(KEY))])
 }
 
-fn decrypt(data: Vec<u8>, keys: KeyRing) -> Result<Vec<u8>, Error> {
-    let mut decrypter = Decrypter::new(keys);
+fn decrypt(data: Vec<u8>, keys: ContentKeyRing) -> Result<Vec<u8>, CencError> {
+    let mut decrypter = CencDecrypter::new(keys);
     let mut out = Vec::new();
     decrypter.push(Bytes::from(data), &mut out)?;
     decrypter.finish()?;
@@ -30,8 +32,8 @@ fn samples(data: &[u8]) -> Vec<Vec<u8>> {
     let all: Vec<_> = boxes(data, 0).map(|b| b.expect("whole boxes")).collect();
     let moov = all.iter().find(|b| b.kind() == b"moov").expect("a moov");
     let movie = Movie::read(moov).expect("a movie");
-    let moofs = all.iter().filter(|b| b.kind() == b"moof").map(|b| Fragment::read(b).expect("a fragment"));
-    let placed = moofs.flat_map(|f| f.place(|id| movie.track(id).expect("a track").defaults).expect("places"));
+    let moofs = all.iter().filter(|b| b.kind() == b"moof").map(|b| MovieFragment::read(b).expect("a fragment"));
+    let placed = moofs.flat_map(|f| f.locate_samples(|id| movie.track(id).expect("a track").defaults).expect("places"));
     placed.flatten().map(|p| data[p.offset as usize..][..p.size as usize].to_vec()).collect()
 }
 
@@ -39,7 +41,7 @@ fn samples(data: &[u8]) -> Vec<Vec<u8>> {
 fn one_source_comes_out_the_same_under_every_scheme() {
     let clear = ["cenc", "cens", "cbc1", "cbcs"].map(|scheme| {
         let sealed = seed(scheme);
-        let init = Init::parse(&sealed).unwrap();
+        let init = InitSegment::parse(&sealed).unwrap();
         assert_eq!(init.kids(), [KID]);
         assert_eq!(init.protected().next().unwrap().protection.scheme.as_str(), scheme);
         let clear = decrypt(sealed.clone(), ring()).unwrap();
@@ -62,27 +64,27 @@ fn one_source_comes_out_the_same_under_every_scheme() {
 #[test]
 fn an_index_at_the_end_is_found_and_the_codec_named() {
     let data = seed("progressive");
-    let mut probe = Probe::new(ring(), data.len() as u64);
-    while let Some(range) = probe.wants() {
-        probe.give(range.start, &data[range.start as usize..range.end as usize]).unwrap();
+    let mut probe = IndexProbe::new(ring(), data.len() as u64);
+    while let Some(range) = probe.next_range() {
+        probe.push(range.start, &data[range.start as usize..range.end as usize]).unwrap();
     }
     let file = probe.finish().unwrap().expect("a progressive file");
     let entry = &file.init().movie.tracks[0].entries[0];
     assert_eq!((codec_string(entry), entry.format.to_string()), ("mp4a.40.2".into(), "mp4a".into()));
-    assert_eq!(file.init().protected().next().unwrap().protection.scheme, Scheme::Cenc);
+    assert_eq!(file.init().protected().next().unwrap().protection.scheme, ProtectionScheme::Cenc);
 }
 
 #[test]
 fn a_key_for_another_id_is_refused() {
-    let other = KeyRing::from_pairs([(Kid([1; 16]), Key(KEY))]);
-    assert_eq!(decrypt(seed("cbcs"), other), Err(Error::NoKey { kid: KID, track: 1 }));
+    let other = ContentKeyRing::from_pairs([(KeyId([1; 16]), ContentKey(KEY))]);
+    assert_eq!(decrypt(seed("cbcs"), other), Err(CencError::NoKey { kid: KID, track: 1 }));
 }
 
 #[test]
 fn damage_is_told_before_a_byte_of_the_media_comes_out() {
     let whole = seed("cenc");
     let fragment = boxes(&whole, 0).flatten().find(|b| b.kind() == b"moof").expect("a fragment").offset as usize;
-    let init = || Init::parse(&whole[..fragment]).unwrap();
+    let init = || InitSegment::parse(&whole[..fragment]).unwrap();
     let media = &whole[fragment..];
     let mdat = boxes(media, 0).flatten().find(|b| b.kind() == b"mdat").expect("media data").offset as usize;
     let mut past_the_end = media.to_vec();
@@ -100,13 +102,13 @@ fn damage_is_told_before_a_byte_of_the_media_comes_out() {
         ("media data that reaches past the end", long_media),
         ("media data that nothing describes", no_index),
     ] {
-        let mut decrypter = Decrypter::for_segment(ring(), init()).with_length(Some(data.len() as u64));
+        let mut decrypter = CencDecrypter::for_segment(ring(), init()).with_length(Some(data.len() as u64));
         let mut out = Vec::new();
         let done = decrypter.push(Bytes::from(data), &mut out).and_then(|()| decrypter.finish());
         assert!(done.is_err() && !decrypter.has_media(), "{name}: {done:?}");
     }
     // Cut in the middle: what was given out is right, and the end is an error.
-    let mut decrypter = Decrypter::for_segment(ring(), init());
+    let mut decrypter = CencDecrypter::for_segment(ring(), init());
     let mut out = Vec::new();
     decrypter.push(Bytes::copy_from_slice(&media[..mdat + 100]), &mut out).unwrap();
     assert!(decrypter.has_media() && decrypter.finish().is_err());

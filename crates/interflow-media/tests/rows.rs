@@ -1,29 +1,29 @@
 //! What media proxies are known to get wrong, a test for each: manifests first, then playlists. How each way of addressing
 //! works in full is in `dash.rs`, every tag in `hls.rs`, and both through the binary in `crates/interflow/tests/media`.
 
-use interflow_media::dash::model::{self, Manifest, Media};
+use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
 use interflow_media::dash::segments;
-use interflow_media::dash::to_hls::{self, Frame, Part, Track, Wishes};
+use interflow_media::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
 use interflow_media::dash::{time, to_mpd, xml};
-use interflow_media::hls::rewrite::Crypt;
-use interflow_media::hls::{Kind, Options, Place, rewrite};
-use interflow_media::relay::Base;
+use interflow_media::hls::rewrite::SegmentEncryption;
+use interflow_media::hls::{HlsRewriteOptions, UriReplacer, UriRole, rewrite};
+use interflow_media::relay::BaseUrl;
 
-fn read(text: &str) -> Manifest {
-    model::read(&xml::read(text.as_bytes()).unwrap(), &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap()
+fn read(text: &str) -> DashManifest {
+    model::read(&xml::read(text.as_bytes()).unwrap(), &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap()
 }
 
 /// The addresses of a period's first track.
-fn of_period(manifest: &Manifest, period: usize, now: f64) -> Vec<String> {
+fn of_period(manifest: &DashManifest, period: usize, now: f64) -> Vec<String> {
     let period = &manifest.periods[period];
     let own = &period.sets[0].representations[0];
-    let base = Base::read(&own.bases[0]).unwrap();
-    let address = |s: segments::Segment| base.resolve(s.address.as_deref().unwrap_or_default());
+    let base = BaseUrl::parse(&own.bases[0]).unwrap();
+    let address = |s: segments::DashSegment| base.resolve(s.address.as_deref().unwrap_or_default());
     segments::list(own, period, manifest, now).unwrap().into_iter().map(address).collect()
 }
 
 /// A track of eight seconds.
-fn track(inside: &str) -> Manifest {
+fn track(inside: &str) -> DashManifest {
     read(&format!(
         "<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet mimeType='video/mp4'>{inside}</AdaptationSet></Period></MPD>"
     ))
@@ -40,7 +40,7 @@ fn template(attributes: &str, timeline: &str) -> Vec<String> {
     ))
 }
 
-fn live(attributes: &str, template: &str) -> Manifest {
+fn live(attributes: &str, template: &str) -> DashManifest {
     read(&format!(
         "<MPD type='dynamic' {attributes}><Period start='PT0S'><AdaptationSet contentType='video'>\
          <SegmentTemplate media='$Number$' duration='4' {template}/><Representation id='v'/></AdaptationSet></Period></MPD>"
@@ -48,7 +48,7 @@ fn live(attributes: &str, template: &str) -> Manifest {
 }
 
 /// How many segments a live track of that kind has.
-fn count(manifest: &Manifest, now: f64) -> usize {
+fn count(manifest: &DashManifest, now: f64) -> usize {
     of_period(manifest, 0, now).len()
 }
 
@@ -117,15 +117,16 @@ const PERIODS: &str = "<MPD mediaPresentationDuration='PT12S'><Period duration='
     <Period><AdaptationSet id='1' contentType='video'><SegmentTemplate media='b$Number$' duration='4' presentationTimeOffset='100'/>\
     <Representation id='v' bandwidth='1'/></AdaptationSet></Period></MPD>";
 
-fn playlist(manifest: &Manifest, now: f64) -> String {
+fn playlist(manifest: &DashManifest, now: f64) -> String {
     let part = |period| {
-        let track = to_hls::find(period, "1_v_1", Some(Media::Video), "").or_else(|| to_hls::tracks(period).next())?;
-        Some(Part { period, track, segments: segments::list(track.own, period, manifest, now).unwrap() })
+        let track =
+            to_hls::find(period, "1_v_1", Some(DashMediaKind::Video), "").or_else(|| to_hls::tracks(period).next())?;
+        Some(PlaylistPeriod { period, track, segments: segments::list(track.own, period, manifest, now).unwrap() })
     };
-    let parts: Vec<Part<'_>> = manifest.periods.iter().filter_map(part).collect();
-    to_hls::media(manifest, &parts, Frame::default(), |wanted| match wanted {
-        to_hls::Wanted::Init(_) => None,
-        to_hls::Wanted::Segment(_, segment) => segment.address.clone(),
+    let parts: Vec<PlaylistPeriod<'_>> = manifest.periods.iter().filter_map(part).collect();
+    to_hls::media(manifest, &parts, PlaylistHeader::default(), |wanted| match wanted {
+        to_hls::UrlKind::Init(_) => None,
+        to_hls::UrlKind::Segment(_, segment) => segment.address.clone(),
     })
     .unwrap()
 }
@@ -170,14 +171,14 @@ fn sets_without_names_are_told_apart() {
 #[test]
 fn kinds_without_a_media_type() {
     for (attributes, media) in [
-        ("contentType='video'", Media::Video),
-        ("contentType='audio'", Media::Audio),
-        ("codecs='hev1.1.6.L93.B0'", Media::Video),
-        ("codecs='av01.0.05M.08'", Media::Video),
-        ("codecs='dvh1.05.06'", Media::Video),
-        ("codecs='ec-3'", Media::Audio),
-        ("codecs='stpp'", Media::Text),
-        ("width='640'", Media::Video),
+        ("contentType='video'", DashMediaKind::Video),
+        ("contentType='audio'", DashMediaKind::Audio),
+        ("codecs='hev1.1.6.L93.B0'", DashMediaKind::Video),
+        ("codecs='av01.0.05M.08'", DashMediaKind::Video),
+        ("codecs='dvh1.05.06'", DashMediaKind::Video),
+        ("codecs='ec-3'", DashMediaKind::Audio),
+        ("codecs='stpp'", DashMediaKind::Text),
+        ("width='640'", DashMediaKind::Video),
     ] {
         let text = format!("<MPD><Period><AdaptationSet {attributes}><Representation/></AdaptationSet></Period></MPD>");
         assert_eq!(read(&text).periods[0].sets[0].media, media, "{attributes}");
@@ -229,7 +230,7 @@ fn clocks_locations_and_patches() {
 
 fn as_mpd(text: &str) -> String {
     let mut root = xml::read(text.as_bytes()).unwrap();
-    let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
+    let manifest = model::read(&root, &BaseUrl::parse("http://o.test/d/m.mpd").unwrap()).unwrap();
     to_mpd::rewrite(&mut root, &manifest, "http://ours.test/m.mpd", false, u64::MAX, &mut |_| {
         "http://ours.test/s".to_owned()
     })
@@ -244,7 +245,7 @@ fn parts_from_elsewhere_are_refused_and_empty_ones_left_out() {
     let xlink = |href: &str| format!("<MPD><Period id='a' xlink:href='{href}'/><Period id='b'/></MPD>");
     let remote = xlink("http://169.254.169.254/p.xml");
     let root = xml::read(remote.as_bytes()).unwrap();
-    let refused = model::read(&root, &Base::read("http://o.test/m.mpd").unwrap()).unwrap_err();
+    let refused = model::read(&root, &BaseUrl::parse("http://o.test/m.mpd").unwrap()).unwrap_err();
     assert!(refused.to_string().contains("xlink"), "{refused}");
     assert_eq!(read(&xlink("urn:mpeg:dash:resolve-to-zero:2013")).periods.len(), 1);
 }
@@ -270,7 +271,8 @@ fn a_live_manifest_that_does_not_say_when_it_was_made() {
 fn addresses_are_resolved_where_a_redirect_led() {
     let text = "<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet contentType='video'><Representation>\
         <SegmentTemplate media='s' duration='8'/></Representation></AdaptationSet></Period></MPD>";
-    let manifest = model::read(&xml::read(text.as_bytes()).unwrap(), &Base::read("https://cdn.test/x/y.mpd").unwrap());
+    let manifest =
+        model::read(&xml::read(text.as_bytes()).unwrap(), &BaseUrl::parse("https://cdn.test/x/y.mpd").unwrap());
     assert_eq!(of_period(&manifest.unwrap(), 0, 0.0), ["https://cdn.test/x/s"]);
 }
 
@@ -286,7 +288,7 @@ fn times_and_durations_of_every_form() {
     assert_eq!(time::duration("-PT1.5S"), Some(-1.5));
     assert_eq!(live("availabilityStartTime='1970-01-01T00:01:00'", "").available, 60.0, "no zone: it is UTC");
     assert_eq!(live("availabilityStartTime='1970-01-01T01:01:00+01:00'", "").available, 60.0);
-    assert_eq!(time::show(60.0), "1970-01-01T00:01:00.000Z");
+    assert_eq!(time::format_date_time(60.0), "1970-01-01T00:01:00.000Z");
 }
 
 #[test]
@@ -300,22 +302,23 @@ fn more_than_five_heights_and_four_languages() {
         "<MPD><Period><SegmentTemplate media='s' duration='1'/><AdaptationSet contentType='video'>{videos}</AdaptationSet>{sets}</Period></MPD>"
     );
     let manifest = read(&text);
-    let out = to_hls::master(&manifest.periods[0], &Wishes::default(), |t: Track<'_>| t.own.id.clone()).unwrap();
+    let out =
+        to_hls::master(&manifest.periods[0], &HlsOptions::default(), |t: DashTrack<'_>| t.own.id.clone()).unwrap();
     assert_eq!((out.matches("#EXT-X-STREAM-INF").count(), out.matches("#EXT-X-MEDIA:TYPE=AUDIO").count()), (9, 9));
 }
 
 /// Puts `<…>` around every address.
 struct Marks;
 
-impl Place for Marks {
-    fn put(&mut self, _: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for Marks {
+    fn write_uri(&mut self, _: UriRole, address: &str, _: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("<{address}>").as_bytes());
     }
 }
 
 fn rewritten(text: &str) -> String {
-    let base = Base::read("http://o.test/m.m3u8").unwrap();
-    String::from_utf8(rewrite(text.as_bytes(), &base, &Options::default(), &mut Marks)).unwrap()
+    let base = BaseUrl::parse("http://o.test/m.m3u8").unwrap();
+    String::from_utf8(rewrite(text.as_bytes(), &base, &HlsRewriteOptions::default(), &mut Marks)).unwrap()
 }
 
 #[test]

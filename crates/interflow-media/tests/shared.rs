@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use interflow_flow::{Body, Egress, Error, Headers, Kind, Method, Reply, Request, Response, StatusCode};
+use interflow_flow::{
+    Body, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture, StatusCode,
+};
 use interflow_media::relay::address::parse;
-use interflow_media::relay::resume::Patience;
-use interflow_media::relay::shared::Bounds;
-use interflow_media::relay::{Ask, Fetch, Keep, Shared};
+use interflow_media::relay::resume::RetryPolicy;
+use interflow_media::relay::segment_cache::CacheLimits;
+use interflow_media::relay::{CachePolicy, FetchRequest, MediaFetcher, SegmentCache};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
@@ -20,41 +22,41 @@ struct Gated {
     fails: bool,
 }
 
-impl Egress for Gated {
-    fn send(&self, _: Request) -> Reply<'_> {
+impl HttpClient for Gated {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             self.asked.fetch_add(1, SeqCst);
             self.gate.acquire().await.expect("the gate is never closed").forget();
             self.answered.fetch_add(1, SeqCst);
             if self.fails {
-                return Err(Error::new(Kind::Connect, "nobody is there"));
+                return Err(Error::new(ErrorKind::Connect, "nobody is there"));
             }
             Ok(Response::full(StatusCode::OK, "video/mp2t", "a segment"))
         })
     }
 }
 
-fn origin(fails: bool) -> (Arc<Gated>, Shared) {
+fn origin(fails: bool) -> (Arc<Gated>, SegmentCache) {
     let asked = (AtomicUsize::new(0), AtomicUsize::new(0));
     let origin = Arc::new(Gated { gate: Semaphore::new(0), asked: asked.0, answered: asked.1, fails });
-    let fetch = Arc::new(Fetch::new(Arc::clone(&origin) as Arc<dyn Egress>, 3));
-    let bounds = Bounds {
+    let fetch = Arc::new(MediaFetcher::new(Arc::clone(&origin) as Arc<dyn HttpClient>, 3));
+    let bounds = CacheLimits {
         memory: 1 << 20,
         entry: 1 << 20,
         ttl: Duration::from_secs(60),
         playlist_ttl: Duration::from_secs(60),
-        patience: Patience { attempts: 0, delay: Duration::ZERO },
+        patience: RetryPolicy { attempts: 0, delay: Duration::ZERO },
     };
-    (origin, Shared::new(fetch, bounds))
+    (origin, SegmentCache::new(fetch, bounds))
 }
 
-type Seen = Result<String, Kind>;
+type Seen = Result<String, ErrorKind>;
 
-fn viewer(shared: &Shared, keep: Keep) -> JoinHandle<Seen> {
+fn viewer(shared: &SegmentCache, keep: CachePolicy) -> JoinHandle<Seen> {
     let shared = shared.clone();
     tokio::spawn(async move {
         let url = parse("http://origin.test/s.ts").expect("a well-formed address").url;
-        let ask = Ask { method: Method::GET, url, headers: Headers::new(), scope: None };
+        let ask = FetchRequest { method: Method::GET, url, headers: Headers::new(), scope: None };
         let fetched = shared.get(ask, keep).await.map_err(|e| e.kind())?;
         let body: Body = fetched.response.body;
         let (bytes, _) = body.collect(100).await.expect("it is short");
@@ -71,7 +73,7 @@ async fn settle() {
 
 #[tokio::test]
 async fn the_one_who_asked_first_may_leave_and_the_origin_is_asked_once() {
-    for keep in [Keep::Segment, Keep::Playlist] {
+    for keep in [CachePolicy::Segment, CachePolicy::Playlist] {
         let (origin, shared) = origin(false);
         let first = viewer(&shared, keep);
         settle().await;
@@ -91,27 +93,27 @@ async fn the_one_who_asked_first_may_leave_and_the_origin_is_asked_once() {
 #[tokio::test]
 async fn when_all_leave_the_request_ends_and_the_next_one_asks_anew() {
     let (origin, shared) = origin(false);
-    let viewers = [viewer(&shared, Keep::Segment), viewer(&shared, Keep::Segment)];
+    let viewers = [viewer(&shared, CachePolicy::Segment), viewer(&shared, CachePolicy::Segment)];
     settle().await;
     viewers.iter().for_each(JoinHandle::abort);
     settle().await;
     origin.gate.add_permits(1);
     settle().await;
     assert_eq!((origin.asked.load(SeqCst), origin.answered.load(SeqCst)), (1, 0), "nobody waits for this answer");
-    assert_eq!(viewer(&shared, Keep::Segment).await.unwrap(), Ok("a segment".to_owned()));
+    assert_eq!(viewer(&shared, CachePolicy::Segment).await.unwrap(), Ok("a segment".to_owned()));
     assert_eq!((origin.asked.load(SeqCst), origin.answered.load(SeqCst)), (2, 1));
 }
 
 #[tokio::test]
 async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
     let (origin, shared) = origin(true);
-    let viewers: Vec<_> = (0..20).map(|_| viewer(&shared, Keep::Segment)).collect();
+    let viewers: Vec<_> = (0..20).map(|_| viewer(&shared, CachePolicy::Segment)).collect();
     settle().await;
     origin.gate.add_permits(100);
     for viewer in viewers {
-        assert_eq!(viewer.await.unwrap(), Err(Kind::Connect));
+        assert_eq!(viewer.await.unwrap(), Err(ErrorKind::Connect));
     }
     assert_eq!(origin.asked.load(SeqCst), 1);
-    assert_eq!(viewer(&shared, Keep::Segment).await.unwrap(), Err(Kind::Connect));
+    assert_eq!(viewer(&shared, CachePolicy::Segment).await.unwrap(), Err(ErrorKind::Connect));
     assert_eq!(origin.asked.load(SeqCst), 2);
 }

@@ -7,12 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_flow::{Body, Clock, Frame, Headers, Host, Method, Request, RequestHead, Scheme, Timings, Url, Version};
-use interflow_net::ca::Ca;
-use interflow_net::egress::dial::{AnyAddress, Dialer, DialerOptions};
-use interflow_net::egress::dns::{Resolver, ResolverOptions};
-use interflow_net::egress::{Egress, EgressOptions, EgressShared, Exchange, Protocol, Route};
-use interflow_net::io::Io;
+use interflow_flow::{
+    Body, BodyFrame, FlowClock, FlowTimings, Headers, Host, HttpVersion, Method, Request, RequestHead, Scheme, Url,
+};
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::egress::dial::{AllowAllAddresses, Dialer, DialerOptions};
+use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
+use interflow_net::egress::{
+    EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute,
+};
+use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, TlsProfile, TlsProfileOptions, accept_tls, connect_tls};
 use interflow_wire::fingerprint::PROFILES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,7 +31,7 @@ fn main() {
     let file = std::env::args().nth(1);
     let (handshakes, requests): (usize, usize) = (arg(2, 300), arg(3, 10_000));
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let ca = Ca::open_or_create(dir.path()).expect("a certificate authority");
+    let ca = CertificateAuthority::open_or_create(dir.path()).expect("a certificate authority");
     let trusting = TlsProfileOptions {
         platform_roots: false,
         extra_ca_pem: vec![ca.certificate_pem().as_bytes().to_vec()],
@@ -37,7 +41,7 @@ fn main() {
     let addr = origin(&ca);
     let mut ways = vec![("plain", Arc::clone(&plain))];
     for profile in PROFILES {
-        let like = plain.disguised(profile.name, profile.fingerprint(), false).expect("a build by `make`");
+        let like = plain.with_fingerprint(profile.name, profile.fingerprint(), false).expect("a build by `make`");
         ways.push((profile.name, like));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -79,35 +83,36 @@ async fn handshake(addr: SocketAddr, tls: &TlsProfile, times: usize) -> f64 {
     let cpu = cpu_nanos();
     for _ in 0..times {
         let tcp = TcpStream::connect(addr).await.expect("the origin is there");
-        connect_tls(Io::from(tcp), &host, tls, Alpn::Http1, LIMIT).await.expect("a handshake");
+        connect_tls(IoStream::from(tcp), &host, tls, Alpn::Http1, LIMIT).await.expect("a handshake");
     }
     (cpu_nanos() - cpu) as f64 / 1000.0 / times as f64
 }
 
 async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64, f64) {
-    let route = Route {
+    let route = UpstreamRoute {
         scheme: Scheme::Https,
         authority: format!("localhost:{}", addr.port()).parse().expect("an authority"),
-        dial: Some(addr.into()),
+        connect_to: Some(addr.into()),
         via: Arc::new([]),
-        protocol: Protocol::Http1,
+        protocol: UpstreamProtocol::Http1,
         tls: Arc::clone(tls),
         partition: 0,
-        names: None,
+        resolver: None,
         connect_via: None,
     };
-    let resolver = Resolver::new(ResolverOptions::default());
-    let dialer = Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()));
-    let egress = Egress::new(EgressOptions::default(), dialer, EgressShared::new(None));
+    let resolver = DnsResolver::new(ResolverOptions::default());
+    let dialer = Arc::new(Dialer::new(resolver, Arc::new(AllowAllAddresses), DialerOptions::default()));
+    let egress = UpstreamClient::new(EgressOptions::default(), dialer, EgressShared::new(None));
     let (begun, cpu) = (Instant::now(), cpu_nanos());
     for _ in 0..times {
-        let clock = Clock::start();
-        let (mut timings, mut upstream) = (Timings::default(), None);
-        let mut x = Exchange { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| {} };
+        let clock = FlowClock::start();
+        let (mut timings, mut upstream) = (FlowTimings::default(), None);
+        let mut x =
+            UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| {} };
         let mut answer = egress.send(&route, request(&route), &mut x).await.expect("an answer");
         let mut got = 0;
         while let Some(frame) = answer.body.frame().await {
-            if let Frame::Data(data) = frame.expect("a whole body") {
+            if let BodyFrame::Data(data) = frame.expect("a whole body") {
                 got += data.len();
             }
         }
@@ -117,15 +122,15 @@ async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64
     ((cpu_nanos() - cpu) as f64 / 1000.0 / n, n / begun.elapsed().as_secs_f64())
 }
 
-fn request(route: &Route) -> Request {
+fn request(route: &UpstreamRoute) -> Request {
     let headers: Headers = [("Host", "localhost"), ("User-Agent", "bench/1"), ("Accept", "*/*")].into_iter().collect();
     let url = Url { scheme: route.scheme, authority: route.authority.clone(), path: "/x?y".into() };
-    let head = RequestHead { method: Method::GET, url, version: Version::Http11, headers, protocol: None };
+    let head = RequestHead { method: Method::GET, url, version: HttpVersion::Http11, headers, protocol: None };
     Request { head, body: Body::Empty }
 }
 
 /// An origin in a thread of its own, so that its work is not counted.
-fn origin(ca: &Ca) -> SocketAddr {
+fn origin(ca: &CertificateAuthority) -> SocketAddr {
     let tls = ca.server_tls(&Host::parse("localhost").expect("a name"), Alpn::Http1);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a socket like any other");
@@ -139,7 +144,7 @@ fn origin(ca: &Ca) -> SocketAddr {
             while let Ok((tcp, _)) = listener.accept().await {
                 let (tls, answer) = (tls.clone(), answer.clone());
                 tokio::spawn(async move {
-                    let Ok((mut io, _)) = accept_tls(Io::from(tcp), &tls, LIMIT).await else { return };
+                    let Ok((mut io, _)) = accept_tls(IoStream::from(tcp), &tls, LIMIT).await else { return };
                     let mut buf = [0; 16 * 1024];
                     while io.read(&mut buf).await.is_ok_and(|n| n > 0) && io.write_all(&answer).await.is_ok() {
                         let _ = io.flush().await;

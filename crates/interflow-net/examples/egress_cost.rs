@@ -6,31 +6,35 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_flow::{Body, Clock, Frame, Headers, Method, Request, RequestHead, Scheme, Timings, Url, Version};
-use interflow_net::egress::dial::{AnyAddress, Dialer, DialerOptions};
-use interflow_net::egress::dns::{Resolver, ResolverOptions};
-use interflow_net::egress::{Egress, EgressOptions, EgressShared, Exchange, Protocol, Route};
+use interflow_flow::{
+    Body, BodyFrame, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme, Url,
+};
+use interflow_net::egress::dial::{AllowAllAddresses, Dialer, DialerOptions};
+use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
+use interflow_net::egress::{
+    EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute,
+};
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
 
 fn main() {
     let arg = |n, default| std::env::args().nth(n).map_or(default, |a| a.parse().expect("a number"));
     let (body, total, width): (usize, usize, usize) = (arg(1, 0), arg(2, 200_000), arg(3, 16));
-    let route = Arc::new(Route {
+    let route = Arc::new(UpstreamRoute {
         scheme: Scheme::Http,
         authority: origin(body).into(),
-        dial: None,
+        connect_to: None,
         via: Arc::new([]),
-        protocol: Protocol::Auto,
+        protocol: UpstreamProtocol::Auto,
         tls: TlsProfile::new(TlsProfileOptions::default()).expect("default options are sound"),
         partition: 0,
-        names: None,
+        resolver: None,
         connect_via: None,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let resolver = Resolver::new(ResolverOptions::default());
-        let dialer = Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()));
-        let egress = Arc::new(Egress::new(EgressOptions::default(), dialer, EgressShared::new(None)));
+        let resolver = DnsResolver::new(ResolverOptions::default());
+        let dialer = Arc::new(Dialer::new(resolver, Arc::new(AllowAllAddresses), DialerOptions::default()));
+        let egress = Arc::new(UpstreamClient::new(EgressOptions::default(), dialer, EgressShared::new(None)));
         for _ in 0..3 {
             let (begun, cpu) = (Instant::now(), cpu_nanos());
             let tasks: Vec<_> =
@@ -45,15 +49,16 @@ fn main() {
     });
 }
 
-async fn client(egress: Arc<Egress>, route: Arc<Route>, requests: usize, body: usize) {
+async fn client(egress: Arc<UpstreamClient>, route: Arc<UpstreamRoute>, requests: usize, body: usize) {
     for _ in 0..requests {
-        let clock = Clock::start();
-        let (mut timings, mut upstream) = (Timings::default(), None);
-        let mut x = Exchange { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| {} };
+        let clock = FlowClock::start();
+        let (mut timings, mut upstream) = (FlowTimings::default(), None);
+        let mut x =
+            UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| {} };
         let mut answer = egress.send(&route, request(&route), &mut x).await.expect("an answer");
         let mut got = 0;
         while let Some(frame) = answer.body.frame().await {
-            if let Frame::Data(data) = frame.expect("a whole body") {
+            if let BodyFrame::Data(data) = frame.expect("a whole body") {
                 got += data.len();
             }
         }
@@ -61,11 +66,11 @@ async fn client(egress: Arc<Egress>, route: Arc<Route>, requests: usize, body: u
     }
 }
 
-fn request(route: &Route) -> Request {
+fn request(route: &UpstreamRoute) -> Request {
     let headers: Headers =
         [("Host", "127.0.0.1:8080"), ("User-Agent", "bench/1"), ("Accept", "*/*")].into_iter().collect();
     let url = Url { scheme: Scheme::Http, authority: route.authority.clone(), path: "/x?y".into() };
-    let head = RequestHead { method: Method::GET, url, version: Version::Http11, headers, protocol: None };
+    let head = RequestHead { method: Method::GET, url, version: HttpVersion::Http11, headers, protocol: None };
     Request { head, body: Body::Empty }
 }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use interflow_flow::Host;
-use interflow_net::ca::Ca;
+use interflow_net::ca::CertificateAuthority;
 use interflow_net::relay::{TunnelCounters, TunnelOptions, tunnel};
 use interflow_net::tls::Alpn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,7 +30,7 @@ fn main() {
 
 fn leaves() {
     let dir = std::env::temp_dir().join(format!("interflow-net-costs-{}", std::process::id()));
-    let ca = Ca::open_or_create(&dir).expect("a temporary folder can be written");
+    let ca = CertificateAuthority::open_or_create(&dir).expect("a temporary folder can be written");
     std::thread::sleep(Duration::from_millis(100));
     let hosts: Vec<_> = (0..LEAVES).map(|i| Host::parse(&format!("h{i}.example")).expect("a host name")).collect();
     let few = &hosts[..32];

@@ -9,7 +9,7 @@ use h2::{Reason, RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most that one write hands on.
-const PIECE: usize = 64 * 1024;
+const MAX_WRITE: usize = 64 * 1024;
 
 /// Both halves of a stream; `_held` lives as long as they do.
 pub(crate) struct H2Stream<H> {
@@ -53,7 +53,7 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.send.reserve_capacity(buf.len().min(PIECE));
+        self.send.reserve_capacity(buf.len().min(MAX_WRITE));
         let room = match self.send.capacity() {
             0 => match ready!(self.send.poll_capacity(cx)) {
                 Some(room) => room.map_err(io_error)?,
@@ -61,7 +61,7 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
             },
             room => room,
         };
-        let n = room.min(buf.len()).min(PIECE);
+        let n = room.min(buf.len()).min(MAX_WRITE);
         self.send.send_data(Bytes::copy_from_slice(&buf[..n]), false).map_err(io_error)?;
         Poll::Ready(Ok(n))
     }

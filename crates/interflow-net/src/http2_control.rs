@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::time::Instant;
 
 /// Set once the peer has sent too many.
-pub(crate) type Flood = Arc<AtomicBool>;
+pub(crate) type FloodFlag = Arc<AtomicBool>;
 
 /// The frames of a kind that are allowed at first.
 const BURST: u32 = 1000;
@@ -17,11 +17,11 @@ const BURST_EMPTY: u32 = 100;
 /// Further ones for each second.
 const PER_SECOND: u32 = 20;
 /// What a connection may save up.
-const MOST: u32 = 20_000;
+const MAX_ALLOWANCE: u32 = 20_000;
 
 /// The length of the client's connection preface (RFC 9113 3.4).
-const PREFACE: usize = 24;
-const HEAD: usize = 9;
+const PREFACE_LEN: usize = 24;
+const FRAME_HEADER_LEN: usize = 9;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -35,19 +35,19 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
 /// Where frames begin in a stream of bytes.
-struct Scan {
+struct FrameScanner {
     skip: usize,
-    head: [u8; HEAD],
+    head: [u8; FRAME_HEADER_LEN],
     have: usize,
 }
 
-impl Scan {
-    const fn behind(skip: usize) -> Self {
-        Self { skip, head: [0; HEAD], have: 0 }
+impl FrameScanner {
+    const fn skipping(skip: usize) -> Self {
+        Self { skip, head: [0; FRAME_HEADER_LEN], have: 0 }
     }
 
     /// Shows each frame's type, flags and length as its head is complete.
-    fn see(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8, usize)) {
+    fn scan(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8, usize)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -61,7 +61,7 @@ impl Scan {
             room.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
             bytes = rest;
             self.have += n;
-            if self.have == HEAD {
+            if self.have == FRAME_HEADER_LEN {
                 let [a, b, c, kind, flags, ..] = self.head;
                 let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
                 (self.skip, self.have) = (length, 0);
@@ -72,19 +72,19 @@ impl Scan {
 }
 
 /// How many frames of a kind may still come.
-struct Allowance {
+struct FrameAllowance {
     left: u32,
     /// Up to when the seconds were counted.
     at: Instant,
 }
 
-impl Allowance {
+impl FrameAllowance {
     fn new(burst: u32) -> Self {
         Self { left: burst, at: Instant::now() }
     }
 
-    fn earn(&mut self, more: u32) {
-        self.left = self.left.saturating_add(more).min(MOST);
+    fn add(&mut self, more: u32) {
+        self.left = self.left.saturating_add(more).min(MAX_ALLOWANCE);
     }
 
     /// Takes one; false when there is none.
@@ -92,7 +92,7 @@ impl Allowance {
         if self.left == 0 {
             let seconds = self.at.elapsed().as_secs();
             self.at += std::time::Duration::from_secs(seconds);
-            self.earn(PER_SECOND.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX)));
+            self.add(PER_SECOND.saturating_mul(u32::try_from(seconds).unwrap_or(u32::MAX)));
         }
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
@@ -101,43 +101,43 @@ impl Allowance {
 }
 
 /// The frames of one connection.
-pub(crate) struct Control {
+pub(crate) struct FrameLimiter {
     /// Whether the peer is an upstream, which may answer each request that it is sent.
     upstream: bool,
-    read: Scan,
-    written: Scan,
+    read: FrameScanner,
+    written: FrameScanner,
     /// What has to be answered: PING, SETTINGS; and RST_STREAM, GOAWAY.
-    answered: Allowance,
-    window: Allowance,
+    answered: FrameAllowance,
+    window: FrameAllowance,
     /// PRIORITY, and types that we do not know.
-    ignored: Allowance,
-    empty: Allowance,
-    flood: Flood,
+    ignored: FrameAllowance,
+    empty: FrameAllowance,
+    flood: FloodFlag,
 }
 
-impl Control {
+impl FrameLimiter {
     /// For what a client sends.
-    pub fn of_client() -> (Self, Flood) {
+    pub fn of_client() -> (Self, FloodFlag) {
         Self::new(false)
     }
 
     /// For what an upstream sends.
-    pub fn of_upstream() -> (Self, Flood) {
+    pub fn of_upstream() -> (Self, FloodFlag) {
         Self::new(true)
     }
 
-    fn new(upstream: bool) -> (Self, Flood) {
-        let flood = Flood::default();
+    fn new(upstream: bool) -> (Self, FloodFlag) {
+        let flood = FloodFlag::default();
         // The client's side begins with the preface.
-        let (read, written) = if upstream { (0, PREFACE) } else { (PREFACE, 0) };
+        let (read, written) = if upstream { (0, PREFACE_LEN) } else { (PREFACE_LEN, 0) };
         let control = Self {
             upstream,
-            read: Scan::behind(read),
-            written: Scan::behind(written),
-            answered: Allowance::new(BURST),
-            window: Allowance::new(BURST),
-            ignored: Allowance::new(BURST),
-            empty: Allowance::new(BURST_EMPTY),
+            read: FrameScanner::skipping(read),
+            written: FrameScanner::skipping(written),
+            answered: FrameAllowance::new(BURST),
+            window: FrameAllowance::new(BURST),
+            ignored: FrameAllowance::new(BURST),
+            empty: FrameAllowance::new(BURST_EMPTY),
             flood: Arc::clone(&flood),
         };
         (control, flood)
@@ -154,17 +154,17 @@ impl Control {
     }
 
     /// Bytes from the peer.
-    pub fn read(&mut self, bytes: &[u8]) {
+    pub fn on_read(&mut self, bytes: &[u8]) {
         let Self { read, answered, window, ignored, empty, flood, .. } = self;
-        read.see(bytes, |kind, flags, length| {
+        read.scan(bytes, |kind, flags, length| {
             let ends = flags & if kind == DATA { END_STREAM } else { END_HEADERS } != 0;
             let fine = match kind {
                 DATA | HEADERS | CONTINUATION if length == 0 && !ends => empty.take(),
                 DATA | CONTINUATION => true,
                 HEADERS => {
-                    answered.earn(2);
-                    window.earn(2);
-                    ignored.earn(10);
+                    answered.add(2);
+                    window.add(2);
+                    ignored.add(10);
                     true
                 }
                 PING | SETTINGS | RST_STREAM | GOAWAY => answered.take(),
@@ -178,16 +178,16 @@ impl Control {
     }
 
     /// Bytes to the peer: for what it is sent, it may answer.
-    pub fn written(&mut self, bytes: &[u8]) {
+    pub fn on_write(&mut self, bytes: &[u8]) {
         let Self { upstream, written, answered, window, .. } = self;
-        written.see(bytes, |kind, _, _| match kind {
+        written.scan(bytes, |kind, _, _| match kind {
             DATA => {
-                answered.earn(1);
-                window.earn(10);
+                answered.add(1);
+                window.add(10);
             }
             HEADERS if *upstream => {
-                answered.earn(2);
-                window.earn(2);
+                answered.add(2);
+                window.add(2);
             }
             _ => {}
         });
@@ -198,7 +198,7 @@ impl Control {
         let mut left = n;
         for buf in bufs {
             let taken = left.min(buf.len());
-            self.written(buf.get(..taken).unwrap_or_default());
+            self.on_write(buf.get(..taken).unwrap_or_default());
             left -= taken;
         }
     }

@@ -15,39 +15,39 @@ use tokio::net::TcpStream;
 use crate::relay::buffer;
 
 /// A stream of bytes in both directions that is not known to this crate: an HTTP/2 stream, a test's pipe.
-pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+pub trait AsyncReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> AsyncReadWrite for T {}
 
 /// A connection.
-pub struct Io(Kind);
+pub struct IoStream(IoInner);
 
-enum Kind {
+enum IoInner {
     Tcp(TcpStream),
-    ServerTls(Box<tokio_rustls::server::TlsStream<Io>>),
-    ClientTls(Box<tokio_rustls::client::TlsStream<Io>>),
+    ServerTls(Box<tokio_rustls::server::TlsStream<IoStream>>),
+    ClientTls(Box<tokio_rustls::client::TlsStream<IoStream>>),
     #[cfg(feature = "impersonate")]
-    Impersonated(Box<tokio_btls::SslStream<Io>>),
-    Prefixed(Box<Prefixed>),
-    Ahead(Box<Ahead>),
-    Other(Box<dyn Duplex>),
+    Impersonated(Box<tokio_btls::SslStream<IoStream>>),
+    Prefixed(Box<RewindStream>),
+    Ahead(Box<ReadAhead>),
+    Other(Box<dyn AsyncReadWrite>),
     Closed,
 }
 
 /// Bytes that were read ahead, and the stream they came from.
-struct Prefixed {
+struct RewindStream {
     bytes: Bytes,
-    io: Io,
+    io: IoStream,
 }
 
 /// A stream that is read in large pieces, whatever its reader asks for: TLS asks for 4 KiB at a time.
-struct Ahead {
-    io: Io,
+struct ReadAhead {
+    io: IoStream,
     /// A pooled buffer, while there is something in it, and where that stands.
     held: Option<(Box<[u8]>, Range<usize>)>,
 }
 
-impl Ahead {
+impl ReadAhead {
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (bytes, held) = match self.held.take() {
             Some(held) => held,
@@ -57,7 +57,7 @@ impl Ahead {
                 let polled = Pin::new(&mut self.io).poll_read(cx, &mut read);
                 let held = 0..read.filled().len();
                 if !matches!(polled, Poll::Ready(Ok(()))) {
-                    buffer::give_back(bytes);
+                    buffer::release(bytes);
                     return polled;
                 }
                 (bytes, held)
@@ -66,7 +66,7 @@ impl Ahead {
         let n = held.len().min(into.remaining());
         into.put_slice(&bytes[held.start..held.start + n]);
         if n == held.len() {
-            buffer::give_back(bytes);
+            buffer::release(bytes);
         } else {
             self.held = Some((bytes, held.start + n..held.end));
         }
@@ -74,42 +74,42 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for ReadAhead {
     fn drop(&mut self) {
         if let Some((bytes, _)) = self.held.take() {
-            buffer::give_back(bytes);
+            buffer::release(bytes);
         }
     }
 }
 
-impl Io {
+impl IoStream {
     /// A stream over anything.
-    pub fn other(stream: impl Duplex + 'static) -> Self {
-        Self(Kind::Other(Box::new(stream)))
+    pub fn other(stream: impl AsyncReadWrite + 'static) -> Self {
+        Self(IoInner::Other(Box::new(stream)))
     }
 
     /// A stream that is at its end: reads give nothing, writes fail.
     pub const fn closed() -> Self {
-        Self(Kind::Closed)
+        Self(IoInner::Closed)
     }
 
     #[allow(dead_code)]
     pub(crate) fn server_tls(stream: tokio_rustls::server::TlsStream<Self>) -> Self {
-        Self(Kind::ServerTls(Box::new(stream)))
+        Self(IoInner::ServerTls(Box::new(stream)))
     }
 
     pub(crate) fn client_tls(stream: tokio_rustls::client::TlsStream<Self>) -> Self {
-        Self(Kind::ClientTls(Box::new(stream)))
+        Self(IoInner::ClientTls(Box::new(stream)))
     }
 
     #[cfg(feature = "impersonate")]
     pub(crate) fn impersonated(stream: tokio_btls::SslStream<Self>) -> Self {
-        Self(Kind::Impersonated(Box::new(stream)))
+        Self(IoInner::Impersonated(Box::new(stream)))
     }
 
     /// The same stream, read in large pieces: for readers that ask for little at a time.
     pub(crate) fn read_ahead(self) -> Self {
-        Self(Kind::Ahead(Box::new(Ahead { io: self, held: None })))
+        Self(IoInner::Ahead(Box::new(ReadAhead { io: self, held: None })))
     }
 
     /// The same stream with `bytes` to be read before it.
@@ -118,11 +118,11 @@ impl Io {
         if bytes.is_empty() {
             return self;
         }
-        if let Kind::Prefixed(p) = &mut self.0 {
+        if let IoInner::Prefixed(p) = &mut self.0 {
             p.bytes = [&bytes[..], &p.bytes[..]].concat().into();
             return self;
         }
-        Self(Kind::Prefixed(Box::new(Prefixed { bytes, io: self })))
+        Self(IoInner::Prefixed(Box::new(RewindStream { bytes, io: self })))
     }
 
     /// The TCP connection below, with the bytes that were read ahead of it.
@@ -131,10 +131,10 @@ impl Io {
     /// Gives the stream back when it is not plain TCP.
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.0 {
-            Kind::Tcp(tcp) => Ok((tcp, Bytes::new())),
-            Kind::Prefixed(p) => match *p {
-                Prefixed { bytes, io: Self(Kind::Tcp(tcp)) } => Ok((tcp, bytes)),
-                Prefixed { bytes, io } => Err(io.prefixed(bytes)),
+            IoInner::Tcp(tcp) => Ok((tcp, Bytes::new())),
+            IoInner::Prefixed(p) => match *p {
+                RewindStream { bytes, io: Self(IoInner::Tcp(tcp)) } => Ok((tcp, bytes)),
+                RewindStream { bytes, io } => Err(io.prefixed(bytes)),
             },
             kind => Err(Self(kind)),
         }
@@ -143,8 +143,8 @@ impl Io {
     /// The TCP connection, when that is all this is (bytes read ahead aside).
     pub fn tcp_ref(&self) -> Option<&TcpStream> {
         match &self.0 {
-            Kind::Tcp(tcp) => Some(tcp),
-            Kind::Prefixed(p) => p.io.tcp_ref(),
+            IoInner::Tcp(tcp) => Some(tcp),
+            IoInner::Prefixed(p) => p.io.tcp_ref(),
             _ => None,
         }
     }
@@ -152,14 +152,14 @@ impl Io {
     /// The TCP connection at the very bottom, below any TLS: for socket options and addresses, never for bytes.
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.0 {
-            Kind::Tcp(tcp) => Some(tcp),
-            Kind::ServerTls(tls) => tls.get_ref().0.socket(),
-            Kind::ClientTls(tls) => tls.get_ref().0.socket(),
+            IoInner::Tcp(tcp) => Some(tcp),
+            IoInner::ServerTls(tls) => tls.get_ref().0.socket(),
+            IoInner::ClientTls(tls) => tls.get_ref().0.socket(),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(tls) => tls.get_ref().socket(),
-            Kind::Prefixed(p) => p.io.socket(),
-            Kind::Ahead(a) => a.io.socket(),
-            Kind::Other(_) | Kind::Closed => None,
+            IoInner::Impersonated(tls) => tls.get_ref().socket(),
+            IoInner::Prefixed(p) => p.io.socket(),
+            IoInner::Ahead(a) => a.io.socket(),
+            IoInner::Other(_) | IoInner::Closed => None,
         }
     }
 
@@ -167,7 +167,7 @@ impl Io {
     #[cfg(test)]
     pub(crate) fn client_session(&self) -> Option<&rustls::ClientConnection> {
         match &self.0 {
-            Kind::ClientTls(tls) => Some(tls.get_ref().1),
+            IoInner::ClientTls(tls) => Some(tls.get_ref().1),
             _ => None,
         }
     }
@@ -182,40 +182,40 @@ impl Io {
     }
 }
 
-impl From<TcpStream> for Io {
+impl From<TcpStream> for IoStream {
     fn from(tcp: TcpStream) -> Self {
-        Self(Kind::Tcp(tcp))
+        Self(IoInner::Tcp(tcp))
     }
 }
 
-impl fmt::Debug for Io {
+impl fmt::Debug for IoStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Tcp(tcp) => tcp.fmt(f),
-            Kind::ServerTls(tls) => write!(f, "ServerTls({:?})", tls.get_ref().0),
-            Kind::ClientTls(tls) => write!(f, "ClientTls({:?})", tls.get_ref().0),
+            IoInner::Tcp(tcp) => tcp.fmt(f),
+            IoInner::ServerTls(tls) => write!(f, "ServerTls({:?})", tls.get_ref().0),
+            IoInner::ClientTls(tls) => write!(f, "ClientTls({:?})", tls.get_ref().0),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(tls) => write!(f, "Impersonated({:?})", tls.get_ref()),
-            Kind::Prefixed(p) => write!(f, "Prefixed({} bytes, {:?})", p.bytes.len(), p.io),
-            Kind::Ahead(a) => a.io.fmt(f),
-            Kind::Other(_) => f.write_str("Other"),
-            Kind::Closed => f.write_str("Closed"),
+            IoInner::Impersonated(tls) => write!(f, "Impersonated({:?})", tls.get_ref()),
+            IoInner::Prefixed(p) => write!(f, "Prefixed({} bytes, {:?})", p.bytes.len(), p.io),
+            IoInner::Ahead(a) => a.io.fmt(f),
+            IoInner::Other(_) => f.write_str("Other"),
+            IoInner::Closed => f.write_str("Closed"),
         }
     }
 }
 
-impl AsyncRead for Io {
+impl AsyncRead for IoStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Kind::Tcp(s) => Pin::new(s).poll_read(cx, buf),
-            Kind::ServerTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
-            Kind::ClientTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            IoInner::Tcp(s) => Pin::new(s).poll_read(cx, buf),
+            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => Pin::new(&mut **s).poll_read(cx, buf),
-            Kind::Ahead(a) => a.poll_read(cx, buf),
-            Kind::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
-            Kind::Closed => Poll::Ready(Ok(())),
-            Kind::Prefixed(p) => {
+            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            IoInner::Ahead(a) => a.poll_read(cx, buf),
+            IoInner::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            IoInner::Closed => Poll::Ready(Ok(())),
+            IoInner::Prefixed(p) => {
                 let n = p.bytes.len().min(buf.remaining());
                 buf.put_slice(&p.bytes[..n]);
                 p.bytes.advance(n);
@@ -228,18 +228,18 @@ impl AsyncRead for Io {
     }
 }
 
-impl AsyncWrite for Io {
+impl AsyncWrite for IoStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            Kind::Tcp(s) => Pin::new(s).poll_write(cx, buf),
-            Kind::ServerTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            Kind::ClientTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            IoInner::Tcp(s) => Pin::new(s).poll_write(cx, buf),
+            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
-            Kind::Ahead(a) => Pin::new(&mut a.io).poll_write(cx, buf),
-            Kind::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
-            Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
+            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_write(cx, buf),
+            IoInner::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            IoInner::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
 
@@ -249,57 +249,57 @@ impl AsyncWrite for Io {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.0 {
-            Kind::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
-            Kind::ServerTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            Kind::ClientTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            IoInner::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
-            Kind::Ahead(a) => Pin::new(&mut a.io).poll_write_vectored(cx, bufs),
-            Kind::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
-            Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
+            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_write_vectored(cx, bufs),
+            IoInner::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            IoInner::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.0 {
-            Kind::Tcp(s) => s.is_write_vectored(),
-            Kind::ServerTls(s) => s.is_write_vectored(),
-            Kind::ClientTls(s) => s.is_write_vectored(),
+            IoInner::Tcp(s) => s.is_write_vectored(),
+            IoInner::ServerTls(s) => s.is_write_vectored(),
+            IoInner::ClientTls(s) => s.is_write_vectored(),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => s.is_write_vectored(),
-            Kind::Prefixed(p) => p.io.is_write_vectored(),
-            Kind::Ahead(a) => a.io.is_write_vectored(),
-            Kind::Other(s) => s.is_write_vectored(),
-            Kind::Closed => true,
+            IoInner::Impersonated(s) => s.is_write_vectored(),
+            IoInner::Prefixed(p) => p.io.is_write_vectored(),
+            IoInner::Ahead(a) => a.io.is_write_vectored(),
+            IoInner::Other(s) => s.is_write_vectored(),
+            IoInner::Closed => true,
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Kind::Tcp(s) => Pin::new(s).poll_flush(cx),
-            Kind::ServerTls(s) => Pin::new(&mut **s).poll_flush(cx),
-            Kind::ClientTls(s) => Pin::new(&mut **s).poll_flush(cx),
+            IoInner::Tcp(s) => Pin::new(s).poll_flush(cx),
+            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_flush(cx),
+            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_flush(cx),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => Pin::new(&mut **s).poll_flush(cx),
-            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
-            Kind::Ahead(a) => Pin::new(&mut a.io).poll_flush(cx),
-            Kind::Other(s) => Pin::new(&mut **s).poll_flush(cx),
-            Kind::Closed => Poll::Ready(Ok(())),
+            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_flush(cx),
+            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
+            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_flush(cx),
+            IoInner::Other(s) => Pin::new(&mut **s).poll_flush(cx),
+            IoInner::Closed => Poll::Ready(Ok(())),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            Kind::Tcp(s) => Pin::new(s).poll_shutdown(cx),
-            Kind::ServerTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            Kind::ClientTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            IoInner::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+            IoInner::ServerTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            IoInner::ClientTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
             #[cfg(feature = "impersonate")]
-            Kind::Impersonated(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
-            Kind::Ahead(a) => Pin::new(&mut a.io).poll_shutdown(cx),
-            Kind::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
-            Kind::Closed => Poll::Ready(Ok(())),
+            IoInner::Impersonated(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            IoInner::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
+            IoInner::Ahead(a) => Pin::new(&mut a.io).poll_shutdown(cx),
+            IoInner::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            IoInner::Closed => Poll::Ready(Ok(())),
         }
     }
 }
@@ -312,7 +312,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_read_ahead_come_first_and_the_stream_behind_them() {
         let (mut far, near) = tokio::io::duplex(64);
-        let mut io = Io::other(near).prefixed(Bytes::from_static(b"cd")).prefixed(Bytes::from_static(b"ab"));
+        let mut io = IoStream::other(near).prefixed(Bytes::from_static(b"cd")).prefixed(Bytes::from_static(b"ab"));
         far.write_all(b"ef").await.unwrap();
         far.shutdown().await.unwrap();
         let mut all = Vec::new();
@@ -325,7 +325,7 @@ mod tests {
         let (mut far, near) = tokio::io::duplex(1 << 20);
         let sent: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
-        let mut io = Io::other(near).prefixed(Bytes::from_static(b"first")).read_ahead();
+        let mut io = IoStream::other(near).prefixed(Bytes::from_static(b"first")).read_ahead();
         let mut got = [0; 5];
         io.read_exact(&mut got).await.unwrap();
         assert_eq!(&got, b"first");
@@ -345,17 +345,17 @@ mod tests {
     async fn tcp_comes_out_again_with_its_prefix() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let io = Io::from(tcp).prefixed(Bytes::from_static(b"x"));
+        let io = IoStream::from(tcp).prefixed(Bytes::from_static(b"x"));
         assert!(io.tcp_ref().is_some());
         let (_, prefix) = io.into_tcp().unwrap();
         assert_eq!(&prefix[..], b"x");
         let (_far, near) = tokio::io::duplex(1);
-        assert!(Io::other(near).prefixed(Bytes::from_static(b"y")).into_tcp().is_err());
+        assert!(IoStream::other(near).prefixed(Bytes::from_static(b"y")).into_tcp().is_err());
     }
 
     #[tokio::test]
     async fn a_closed_stream_reads_as_ended_and_takes_nothing() {
-        let mut io = Io::closed();
+        let mut io = IoStream::closed();
         assert_eq!(io.read(&mut [0; 4]).await.unwrap(), 0);
         assert_eq!(io.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }

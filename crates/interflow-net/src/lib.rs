@@ -10,9 +10,9 @@ pub mod descriptors;
 pub mod egress;
 mod h2_stream;
 mod http2_control;
-#[cfg(target_os = "linux")]
-pub mod image;
 pub mod ingress;
 pub mod io;
 pub mod relay;
+#[cfg(target_os = "linux")]
+pub mod text_pages;
 pub mod tls;

@@ -6,14 +6,14 @@ use crate::key::{Flag, Key};
 
 /// Where something stands in the query's text, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct QuerySpan {
     /// The first byte.
     pub start: usize,
     /// The byte behind the last.
     pub end: usize,
 }
 
-impl Span {
+impl QuerySpan {
     /// From the first byte to the one behind the last.
     pub const fn new(start: usize, end: usize) -> Self {
         Self { start, end }
@@ -81,13 +81,13 @@ impl Expr {
     }
 
     /// One test without a place in a text.
-    pub fn term(key: Key, test: Test) -> Self {
-        Self::Term(Term { key, name: None, test, span: Span::default() })
+    pub fn term(key: Key, test: TermTest) -> Self {
+        Self::Term(Term { key, name: None, test, span: QuerySpan::default() })
     }
 
     /// A flag.
     pub fn flag(flag: Flag) -> Self {
-        Self::term(Key::Is, Test::Flag(flag))
+        Self::term(Key::Is, TermTest::Flag(flag))
     }
 
     /// Shows every term to `see`, from left to right.
@@ -109,9 +109,9 @@ pub struct Term {
     /// The header field's name in lower case, for `header.name:value`.
     pub name: Option<String>,
     /// What is asked of it.
-    pub test: Test,
+    pub test: TermTest,
     /// Where it stands in the text it was read from.
-    pub span: Span,
+    pub span: QuerySpan,
 }
 
 impl PartialEq for Term {
@@ -123,24 +123,24 @@ impl PartialEq for Term {
 
 /// What is asked of a fact.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Test {
+pub enum TermTest {
     /// The fact is there at all: `key:*`.
     Present,
     /// One of its texts fits.
-    Text(Pattern),
+    Text(TextPattern),
     /// The number fits.
-    Number(Number),
+    Number(NumberTest),
     /// The moment fits.
-    Time(Time),
+    Time(TimeTest),
     /// The flag is set.
     Flag(Flag),
     /// The address is this one or lies in this network.
     Net(IpNet),
 }
 
-/// What a text must look like. ASCII letters fit in either case, but in a [`Regex`], which says so itself.
+/// What a text must look like. ASCII letters fit in either case, but in a [`RegexSource`], which says so itself.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pattern {
+pub enum TextPattern {
     /// This text: as a whole, at the start, or anywhere, as its key's kind says.
     Text(String),
     /// This text and nothing else: `key:=text`.
@@ -149,18 +149,18 @@ pub enum Pattern {
     /// pieces; those between the first and the last are not empty, nor are all of them.
     Glob(Vec<String>),
     /// A regular expression, found anywhere.
-    Regex(Regex),
+    Regex(RegexSource),
 }
 
 /// A regular expression's source. It compiles; the parser has seen to that.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Regex {
+pub struct RegexSource {
     source: String,
     /// Letters fit in either case.
     pub ignore_case: bool,
 }
 
-impl Regex {
+impl RegexSource {
     /// A source in the syntax of the `regex` crate. A backslash before a slash or a space goes, and nothing becomes an
     /// empty group, so that the form between slashes reads back to the same.
     pub fn new(source: &str, ignore_case: bool) -> Self {
@@ -188,7 +188,7 @@ impl Regex {
 
 /// How a number compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
+pub enum CompareOp {
     /// Smaller.
     Lt,
     /// Smaller or equal.
@@ -201,7 +201,7 @@ pub enum Op {
     Gt,
 }
 
-impl Op {
+impl CompareOp {
     /// As it is written; nothing for equality.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -216,24 +216,24 @@ impl Op {
 
 /// A test of a number in the base unit of its key: bytes, microseconds, or a plain count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
+pub enum NumberTest {
     /// Against one number.
-    Compare(Op, u64),
+    Compare(CompareOp, u64),
     /// Between two, both included.
     Range(u64, u64),
     /// A class of status codes: 4 for `4xx`.
     Class(u8),
 }
 
-impl Number {
+impl NumberTest {
     /// The smallest and the greatest number that fit; `None` when none does.
     pub fn bounds(self) -> Option<(u64, u64)> {
         Some(match self {
-            Self::Compare(Op::Lt, n) => (0, n.checked_sub(1)?),
-            Self::Compare(Op::Le, n) => (0, n),
-            Self::Compare(Op::Eq, n) => (n, n),
-            Self::Compare(Op::Ge, n) => (n, u64::MAX),
-            Self::Compare(Op::Gt, n) => (n.checked_add(1)?, u64::MAX),
+            Self::Compare(CompareOp::Lt, n) => (0, n.checked_sub(1)?),
+            Self::Compare(CompareOp::Le, n) => (0, n),
+            Self::Compare(CompareOp::Eq, n) => (n, n),
+            Self::Compare(CompareOp::Ge, n) => (n, u64::MAX),
+            Self::Compare(CompareOp::Gt, n) => (n.checked_add(1)?, u64::MAX),
             Self::Range(low, high) => (low, high),
             Self::Class(c) => (u64::from(c) * 100, u64::from(c) * 100 + 99),
         })
@@ -242,9 +242,9 @@ impl Number {
 
 /// A test of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Time {
+pub enum TimeTest {
     /// Against one point.
-    Compare(Op, TimePoint),
+    Compare(CompareOp, TimePoint),
     /// From one point to another, both included.
     Range(TimePoint, TimePoint),
 }
@@ -274,18 +274,18 @@ impl TimePoint {
     }
 }
 
-impl Time {
+impl TimeTest {
     /// The first and the last microsecond that fit; `None` when none does.
     pub fn bounds(self, now: u64) -> Option<(u64, u64)> {
         Some(match self {
             Self::Compare(op, point) => {
                 let (start, end) = point.extent(now);
                 match op {
-                    Op::Lt => (0, start.checked_sub(1)?),
-                    Op::Le => (0, end - 1),
-                    Op::Eq => (start, end - 1),
-                    Op::Ge => (start, u64::MAX),
-                    Op::Gt => (end, u64::MAX),
+                    CompareOp::Lt => (0, start.checked_sub(1)?),
+                    CompareOp::Le => (0, end - 1),
+                    CompareOp::Eq => (start, end - 1),
+                    CompareOp::Ge => (start, u64::MAX),
+                    CompareOp::Gt => (end, u64::MAX),
                 }
             }
             Self::Range(from, to) => {
@@ -322,7 +322,7 @@ mod tests {
             ("x\\", "x\\"),
             ("a\\ b", "a b"),
         ] {
-            assert_eq!(Regex::new(written, false).source(), kept, "{written}");
+            assert_eq!(RegexSource::new(written, false).source(), kept, "{written}");
         }
     }
 
@@ -330,22 +330,22 @@ mod tests {
     fn a_day_counts_as_a_whole() {
         let day = TimePoint::At { start: 1000, lasts: 10 };
         for (op, bounds) in [
-            (Op::Lt, Some((0, 999))),
-            (Op::Le, Some((0, 1009))),
-            (Op::Eq, Some((1000, 1009))),
-            (Op::Ge, Some((1000, u64::MAX))),
-            (Op::Gt, Some((1010, u64::MAX))),
+            (CompareOp::Lt, Some((0, 999))),
+            (CompareOp::Le, Some((0, 1009))),
+            (CompareOp::Eq, Some((1000, 1009))),
+            (CompareOp::Ge, Some((1000, u64::MAX))),
+            (CompareOp::Gt, Some((1010, u64::MAX))),
         ] {
-            assert_eq!(Time::Compare(op, day).bounds(0), bounds, "{op:?}");
+            assert_eq!(TimeTest::Compare(op, day).bounds(0), bounds, "{op:?}");
         }
-        assert_eq!(Time::Compare(Op::Gt, TimePoint::Ago(50)).bounds(100), Some((51, u64::MAX)));
-        assert_eq!(Time::Range(day, TimePoint::Ago(0)).bounds(10), None);
+        assert_eq!(TimeTest::Compare(CompareOp::Gt, TimePoint::Ago(50)).bounds(100), Some((51, u64::MAX)));
+        assert_eq!(TimeTest::Range(day, TimePoint::Ago(0)).bounds(10), None);
     }
 
     #[test]
     fn comparisons_beyond_the_ends_fit_nothing() {
-        assert_eq!(Number::Compare(Op::Lt, 0).bounds(), None);
-        assert_eq!(Number::Compare(Op::Gt, u64::MAX).bounds(), None);
-        assert_eq!(Number::Class(4).bounds(), Some((400, 499)));
+        assert_eq!(NumberTest::Compare(CompareOp::Lt, 0).bounds(), None);
+        assert_eq!(NumberTest::Compare(CompareOp::Gt, u64::MAX).bounds(), None);
+        assert_eq!(NumberTest::Class(4).bounds(), Some((400, 499)));
     }
 }

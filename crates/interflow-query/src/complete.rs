@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::key::{FLAGS, KEYS, Key, Kind};
+use crate::key::{FLAGS, KEYS, Key, ValueKind};
 
 /// Something that could stand at the end of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Completion {
 
 /// What the last word of an unfinished query may become: keys, flags behind `is:`, the few values of some keys.
 pub fn complete(query: &str) -> Vec<Completion> {
-    if in_quotes(query) {
+    if is_inside_quotes(query) {
         return Vec::new();
     }
     let begins = |c: char| c.is_whitespace() || c == '(';
@@ -34,7 +34,7 @@ pub fn complete(query: &str) -> Vec<Completion> {
     }
 }
 
-fn in_quotes(query: &str) -> bool {
+fn is_inside_quotes(query: &str) -> bool {
     let mut open = false;
     let mut chars = query.chars();
     while let Some(c) = chars.next() {
@@ -50,28 +50,28 @@ fn in_quotes(query: &str) -> bool {
 fn keys(start: usize, word: &str) -> Vec<Completion> {
     KEYS.iter()
         .filter(|k| !k.name.is_empty())
-        .filter(|k| [k.name].iter().chain(k.aliases).any(|n| starts(n, word)))
+        .filter(|k| [k.name].iter().chain(k.aliases).any(|n| has_prefix(n, word)))
         .map(|k| Completion { start, text: format!("{}:", k.name), doc: k.doc })
         .collect()
 }
 
 fn values(start: usize, key: Key, value: &str) -> Vec<Completion> {
     match key.kind() {
-        Kind::Flag => FLAGS
+        ValueKind::Flag => FLAGS
             .iter()
-            .filter(|f| starts(f.name, value))
+            .filter(|f| has_prefix(f.name, value))
             .map(|f| Completion { start, text: f.name.to_owned(), doc: f.doc })
             .collect(),
-        Kind::Choice(choices) => choices
+        ValueKind::Choice(choices) => choices
             .iter()
-            .filter(|(name, others)| starts(name, value) || others.iter().any(|o| starts(o, value)))
+            .filter(|(name, others)| has_prefix(name, value) || others.iter().any(|o| has_prefix(o, value)))
             .map(|(name, _)| Completion { start, text: (*name).to_owned(), doc: key.info().doc })
             .collect(),
         _ => Vec::new(),
     }
 }
 
-fn starts(name: &str, prefix: &str) -> bool {
+fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|n| n.eq_ignore_ascii_case(prefix))
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::Span;
+use crate::QuerySpan;
 
 /// A query that could not be read: where, what is wrong, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryError {
     /// The place in the text, in bytes.
-    pub span: Span,
+    pub span: QuerySpan,
     /// The column of the first character there, from 1.
     pub column: usize,
     /// What is wrong.
@@ -18,18 +18,18 @@ pub struct QueryError {
 }
 
 impl QueryError {
-    pub(crate) fn new(text: &str, span: Span, message: impl Into<String>) -> Self {
+    pub(crate) fn new(text: &str, span: QuerySpan, message: impl Into<String>) -> Self {
         let before = text.get(..span.start).unwrap_or(text);
         Self { span, column: before.chars().count() + 1, message: message.into(), remedy: None }
     }
 
-    pub(crate) fn hint(mut self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
 
     /// The error under the query's text, with a mark below the place; for a terminal.
-    pub fn show(&self, text: &str) -> String {
+    pub fn render(&self, text: &str) -> String {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let width = text.get(self.span.start..self.span.end).map_or(0, |s| s.chars().count()).max(1);
         format!("{line}\n{}{}\n{self}", " ".repeat(self.column - 1), "^".repeat(width))
@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn the_mark_stands_below_the_place() {
         let text = "é stats:4";
-        let error = QueryError::new(text, Span::new(3, 8), "unknown key 'stats'").hint("did you mean 'status'?");
-        assert_eq!(error.show(text), "é stats:4\n  ^^^^^\ncolumn 3: unknown key 'stats': did you mean 'status'?");
+        let error =
+            QueryError::new(text, QuerySpan::new(3, 8), "unknown key 'stats'").with_remedy("did you mean 'status'?");
+        assert_eq!(error.render(text), "é stats:4\n  ^^^^^\ncolumn 3: unknown key 'stats': did you mean 'status'?");
     }
 }

@@ -5,7 +5,7 @@ use interflow_flow::Phase;
 
 /// What kind of value a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A text that must fit as a whole.
     Whole,
     /// The start of a text.
@@ -44,7 +44,7 @@ pub struct KeyInfo {
     /// Other names for it.
     pub aliases: &'static [&'static str],
     /// What it takes.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The phase from which on it is known.
     pub phase: Phase,
     /// What it is, for the help.
@@ -95,8 +95,8 @@ macro_rules! flags {
     };
 }
 
-const SCHEMES: Kind = Kind::Choice(&[("http", &["ws"]), ("https", &["wss"])]);
-const TRANSPORTS: Kind = Kind::Choice(&[
+const SCHEMES: ValueKind = ValueKind::Choice(&[("http", &["ws"]), ("https", &["wss"])]);
+const TRANSPORTS: ValueKind = ValueKind::Choice(&[
     ("absolute", &["proxy"]),
     ("connect", &[]),
     ("socks5", &["socks"]),
@@ -105,75 +105,75 @@ const TRANSPORTS: Kind = Kind::Choice(&[
     ("gateway", &[]),
     ("internal", &[]),
 ]);
-const VERSIONS: Kind = Kind::Choice(&[
+const VERSIONS: ValueKind = ValueKind::Choice(&[
     ("HTTP/1.0", &["1.0", "http1.0"]),
     ("HTTP/1.1", &["1.1", "1", "h1", "http1", "http1.1"]),
     ("HTTP/2", &["2", "2.0", "h2", "http2", "HTTP/2.0"]),
 ]);
 
 keys! {
-    Word "" [] Kind::Inside, Done, "text in the URL or in a body", "refund";
-    Host "host" ["domain"] Kind::Whole, Authority, "host name or address of the origin", "host:*.openai.com";
-    Port "port" [] Kind::Count, Authority, "port of the origin", "port:8443";
-    Authority "authority" [] Kind::Whole, Authority, "host and port of the origin", "authority:/^shop[.]test:(443|8443)$/";
+    Word "" [] ValueKind::Inside, Done, "text in the URL or in a body", "refund";
+    Host "host" ["domain"] ValueKind::Whole, Authority, "host name or address of the origin", "host:*.openai.com";
+    Port "port" [] ValueKind::Count, Authority, "port of the origin", "port:8443";
+    Authority "authority" [] ValueKind::Whole, Authority, "host and port of the origin", "authority:/^shop[.]test:(443|8443)$/";
     Scheme "scheme" [] SCHEMES, RequestHead, "http or https", "scheme:https";
-    Url "url" [] Kind::Anywhere, RequestHead, "whole URL", "url:/v1/messages";
-    Path "path" [] Kind::Anywhere, RequestHead, "path of the URL, without the query", "path:/api/*";
-    Query "query" ["qs"] Kind::Anywhere, RequestHead, "query of the URL, without the question mark", "query:page=2";
-    Method "method" [] Kind::Whole, RequestHead, "request method", "method:POST";
+    Url "url" [] ValueKind::Anywhere, RequestHead, "whole URL", "url:/v1/messages";
+    Path "path" [] ValueKind::Anywhere, RequestHead, "path of the URL, without the query", "path:/api/*";
+    Query "query" ["qs"] ValueKind::Anywhere, RequestHead, "query of the URL, without the question mark", "query:page=2";
+    Method "method" [] ValueKind::Whole, RequestHead, "request method", "method:POST";
     Version "version" ["proto"] VERSIONS, RequestHead, "HTTP version of either leg", "version:h2";
-    Status "status" ["code"] Kind::Status, ResponseHead, "status code, or a class of them", "status:4xx";
-    Type "type" ["mime", "content-type"] Kind::Anywhere, ResponseHead,
+    Status "status" ["code"] ValueKind::Status, ResponseHead, "status code, or a class of them", "status:4xx";
+    Type "type" ["mime", "content-type"] ValueKind::Anywhere, ResponseHead,
         "media type of the request or the response", "type:json";
-    ReqType "req.type" ["request.type"] Kind::Anywhere, RequestHead, "media type of the request", "req.type:multipart";
-    RespType "resp.type" ["response.type"] Kind::Anywhere, ResponseHead,
+    ReqType "req.type" ["request.type"] ValueKind::Anywhere, RequestHead, "media type of the request", "req.type:multipart";
+    RespType "resp.type" ["response.type"] ValueKind::Anywhere, ResponseHead,
         "media type of the response", "resp.type:image/*";
-    Header "header" ["headers"] Kind::Header, ResponseHead,
+    Header "header" ["headers"] ValueKind::Header, ResponseHead,
         "a header field by name; with .name, by value", "header.server:nginx";
-    ReqHeader "req.header" ["request.header", "req.headers", "request.headers"] Kind::Header, RequestHead,
+    ReqHeader "req.header" ["request.header", "req.headers", "request.headers"] ValueKind::Header, RequestHead,
         "the same in the request only", "req.header.accept:html";
-    RespHeader "resp.header" ["response.header", "resp.headers", "response.headers"] Kind::Header, ResponseHead,
+    RespHeader "resp.header" ["response.header", "resp.headers", "response.headers"] ValueKind::Header, ResponseHead,
         "the same in the response only", "resp.header:set-cookie";
-    Body "body" [] Kind::Inside, Done, "text in a body or message of either direction", "body:\"no funds\"";
-    ReqBody "req.body" ["request.body"] Kind::Inside, RequestBody,
+    Body "body" [] ValueKind::Inside, Done, "text in a body or message of either direction", "body:\"no funds\"";
+    ReqBody "req.body" ["request.body"] ValueKind::Inside, RequestBody,
         "text in the request's body or messages", "req.body:prompt";
-    RespBody "resp.body" ["response.body"] Kind::Inside, Done,
+    RespBody "resp.body" ["response.body"] ValueKind::Inside, Done,
         "text in the response's body or messages", "resp.body:/err(or)?/i";
-    Size "size" ["bytes"] Kind::Bytes, Done, "bytes of both bodies together", "size:>1MB";
-    ReqSize "req.size" ["request.size"] Kind::Bytes, Done, "bytes of the request's body", "req.size:>=64KiB";
-    RespSize "resp.size" ["response.size"] Kind::Bytes, Done, "bytes of the response's body", "resp.size:0";
-    Dur "dur" ["duration", "took"] Kind::Duration, Done, "how long the flow took", "dur:>2s";
-    Ttfb "ttfb" ["latency"] Kind::Duration, ResponseHead,
+    Size "size" ["bytes"] ValueKind::Bytes, Done, "bytes of both bodies together", "size:>1MB";
+    ReqSize "req.size" ["request.size"] ValueKind::Bytes, Done, "bytes of the request's body", "req.size:>=64KiB";
+    RespSize "resp.size" ["response.size"] ValueKind::Bytes, Done, "bytes of the response's body", "resp.size:0";
+    Dur "dur" ["duration", "took"] ValueKind::Duration, Done, "how long the flow took", "dur:>2s";
+    Ttfb "ttfb" ["latency"] ValueKind::Duration, ResponseHead,
         "from the start until the response's head came", "ttfb:>500ms";
-    Time "time" ["date", "started"] Kind::Time, Accepted,
+    Time "time" ["date", "started"] ValueKind::Time, Accepted,
         "when the flow began: a date or time (UTC unless it names an offset), or how long ago", "time:>-1h";
-    Error "error" ["err"] Kind::Inside, Done, "kind or message of the error", "error:timeout";
-    Passthrough "passthrough" ["uninspected"] Kind::Whole, Done,
+    Error "error" ["err"] ValueKind::Inside, Done, "kind or message of the error", "error:timeout";
+    Passthrough "passthrough" ["uninspected"] ValueKind::Whole, Done,
         "why a tunnel was passed through uninspected", "passthrough:pinning_bypass";
-    Is "is" [] Kind::Flag, Done, "one of the flags below", "is:websocket";
-    Tag "tag" [] Kind::Whole, Done, "a mark on the flow", "tag:checkout";
-    Comment "comment" ["note"] Kind::Inside, Done, "the comment on the flow", "comment:flaky";
-    User "user" [] Kind::Whole, Authority, "authenticated user of the proxy", "user:alice";
-    Client "client" ["src"] Kind::Address, Accepted, "address of the client, or its network", "client:10.0.0.0/8";
-    Upstream "upstream" ["dst"] Kind::Address, ResponseHead,
+    Is "is" [] ValueKind::Flag, Done, "one of the flags below", "is:websocket";
+    Tag "tag" [] ValueKind::Whole, Done, "a mark on the flow", "tag:checkout";
+    Comment "comment" ["note"] ValueKind::Inside, Done, "the comment on the flow", "comment:flaky";
+    User "user" [] ValueKind::Whole, Authority, "authenticated user of the proxy", "user:alice";
+    Client "client" ["src"] ValueKind::Address, Accepted, "address of the client, or its network", "client:10.0.0.0/8";
+    Upstream "upstream" ["dst"] ValueKind::Address, ResponseHead,
         "address that was connected to, or its network", "upstream:192.0.2.7";
-    Listener "listener" [] Kind::Whole, Accepted, "name of the listener", "listener:proxy";
+    Listener "listener" [] ValueKind::Whole, Accepted, "name of the listener", "listener:proxy";
     Transport "transport" [] TRANSPORTS, Authority, "how the client asked for the origin", "transport:connect";
-    Sni "sni" [] Kind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
-    Ja3 "ja3" [] Kind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
-    Ja4 "ja4" [] Kind::Prefix, ClientHello, "JA4 fingerprint of the client, or its start", "ja4:t13d1516h2";
-    Ja4h "ja4h" [] Kind::Prefix, RequestHead, "JA4H fingerprint of the request, or its start", "ja4h:ge11cn";
-    Http2 "http2" ["akamai"] Kind::Prefix, RequestHead,
+    Sni "sni" [] ValueKind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
+    Ja3 "ja3" [] ValueKind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
+    Ja4 "ja4" [] ValueKind::Prefix, ClientHello, "JA4 fingerprint of the client, or its start", "ja4:t13d1516h2";
+    Ja4h "ja4h" [] ValueKind::Prefix, RequestHead, "JA4H fingerprint of the request, or its start", "ja4h:ge11cn";
+    Http2 "http2" ["akamai"] ValueKind::Prefix, RequestHead,
         "Akamai's fingerprint of the client's HTTP/2 connection, or its start", "http2:\"1:65536;2:0\"";
-    Process "process" ["program"] Kind::Whole, Accepted, "program of a client on this machine", "process:curl";
-    Pid "pid" [] Kind::Count, Accepted, "process number of a client on this machine", "pid:4711";
-    Container "container" [] Kind::Whole, Accepted, "Docker or Podman container of a client", "container:web";
-    Id "id" [] Kind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
-    Parent "parent" [] Kind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
-    Model "model" [] Kind::Anywhere, Done, "model of an LLM call", "model:claude";
-    Agent "agent" [] Kind::Whole, Done, "program that talks to the model", "agent:claude-code";
-    Provider "provider" [] Kind::Whole, Done, "provider of an LLM call", "provider:anthropic";
-    Tokens "tokens" [] Kind::Count, Done, "tokens in and out of an LLM call", "tokens:>10000";
+    Process "process" ["program"] ValueKind::Whole, Accepted, "program of a client on this machine", "process:curl";
+    Pid "pid" [] ValueKind::Count, Accepted, "process number of a client on this machine", "pid:4711";
+    Container "container" [] ValueKind::Whole, Accepted, "Docker or Podman container of a client", "container:web";
+    Id "id" [] ValueKind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
+    Parent "parent" [] ValueKind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
+    Model "model" [] ValueKind::Anywhere, Done, "model of an LLM call", "model:claude";
+    Agent "agent" [] ValueKind::Whole, Done, "program that talks to the model", "agent:claude-code";
+    Provider "provider" [] ValueKind::Whole, Done, "provider of an LLM call", "provider:anthropic";
+    Tokens "tokens" [] ValueKind::Count, Done, "tokens in and out of an LLM call", "tokens:>10000";
 }
 
 flags! {
@@ -204,7 +204,7 @@ impl Key {
     }
 
     /// What it takes.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> ValueKind {
         self.info().kind
     }
 
@@ -233,7 +233,7 @@ impl Flag {
 }
 
 /// The name that was probably meant.
-pub(crate) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest_name<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     names
         .filter(|n| !n.is_empty())
@@ -270,7 +270,7 @@ mod tests {
     fn slips_of_the_finger_find_their_key() {
         let names = || KEYS.iter().map(|k| k.name);
         for (slip, meant) in [("stats", Some("status")), ("hots", Some("host")), ("zzzzzz", None)] {
-            assert_eq!(nearest(slip, names()), meant, "{slip}");
+            assert_eq!(closest_name(slip, names()), meant, "{slip}");
         }
     }
 }

@@ -5,36 +5,36 @@ use std::net::IpAddr;
 use interflow_flow::{Direction, Phase, Timestamp};
 use ipnet::IpNet;
 
-use crate::ast::{Expr, Term, Test};
-use crate::key::{Flag, Key, Kind};
-use crate::pattern::Matcher;
-use crate::subject::{Subject, Truth};
+use crate::ast::{Expr, Term, TermTest};
+use crate::key::{Flag, Key, ValueKind};
+use crate::pattern::TextMatcher;
+use crate::subject::{QuerySubject, Tristate};
 
 /// A condition ready to be asked.
 #[derive(Clone, Debug)]
-pub(crate) enum Node {
+pub(crate) enum CompiledExpr {
     Always(bool),
-    And(Vec<Node>),
-    Or(Vec<Node>),
-    Not(Box<Node>),
-    Text(Key, Option<Matcher>),
+    And(Vec<CompiledExpr>),
+    Or(Vec<CompiledExpr>),
+    Not(Box<CompiledExpr>),
+    Text(Key, Option<TextMatcher>),
     Number(Key, (u64, u64)),
     /// Relative times are bound when asked, not when built: a rule lives for days.
-    Time(crate::ast::Time),
+    Time(crate::ast::TimeTest),
     NumberPresent(Key),
     Flag(Flag),
     Net(Key, IpNet),
-    AddressText(Key, Option<Matcher>),
+    AddressText(Key, Option<TextMatcher>),
     Header(&'static [Direction], HeaderTest),
-    Body(&'static [Direction], Option<Matcher>),
-    Word(Matcher),
+    Body(&'static [Direction], Option<TextMatcher>),
+    Word(TextMatcher),
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum HeaderTest {
-    Name(Option<Matcher>),
-    Line(Matcher),
-    Value(String, Option<Matcher>),
+    Name(Option<TextMatcher>),
+    Line(TextMatcher),
+    Value(String, Option<TextMatcher>),
 }
 
 const REQUEST: &[Direction] = &[Direction::Request];
@@ -42,7 +42,7 @@ const RESPONSE: &[Direction] = &[Direction::Response];
 const BOTH: &[Direction] = &[Direction::Request, Direction::Response];
 
 /// Which sides a key of headers or bodies looks at.
-pub(crate) fn sides(key: Key) -> &'static [Direction] {
+pub(crate) fn key_directions(key: Key) -> &'static [Direction] {
     match key {
         Key::ReqHeader | Key::ReqBody => REQUEST,
         Key::RespHeader | Key::RespBody => RESPONSE,
@@ -50,13 +50,13 @@ pub(crate) fn sides(key: Key) -> &'static [Direction] {
     }
 }
 
-impl Node {
-    pub(crate) fn build(expr: &Expr) -> Self {
+impl CompiledExpr {
+    pub(crate) fn compile(expr: &Expr) -> Self {
         match expr {
             Expr::All => Self::Always(true),
-            Expr::And(parts) => Self::And(by_cost(parts)),
-            Expr::Or(parts) => Self::Or(by_cost(parts)),
-            Expr::Not(inner) => Self::Not(Box::new(Self::build(inner))),
+            Expr::And(parts) => Self::And(compile_by_cost(parts)),
+            Expr::Or(parts) => Self::Or(compile_by_cost(parts)),
+            Expr::Not(inner) => Self::Not(Box::new(Self::compile(inner))),
             Expr::Term(term) => Self::term(term),
         }
     }
@@ -65,21 +65,23 @@ impl Node {
         let key = term.key;
         let kind = key.kind();
         match &term.test {
-            Test::Number(number) => number.bounds().map_or(Self::Always(false), |b| Self::Number(key, b)),
-            Test::Time(time) => Self::Time(*time),
-            Test::Flag(flag) => Self::Flag(*flag),
-            Test::Net(net) => Self::Net(key, *net),
-            Test::Present | Test::Text(_) => {
-                let pattern = if let Test::Text(p) = &term.test { Some(p) } else { None };
-                let matcher = |kind| pattern.map(|p| Matcher::new(p, kind));
+            TermTest::Number(number) => number.bounds().map_or(Self::Always(false), |b| Self::Number(key, b)),
+            TermTest::Time(time) => Self::Time(*time),
+            TermTest::Flag(flag) => Self::Flag(*flag),
+            TermTest::Net(net) => Self::Net(key, *net),
+            TermTest::Present | TermTest::Text(_) => {
+                let pattern = if let TermTest::Text(p) = &term.test { Some(p) } else { None };
+                let matcher = |kind| pattern.map(|p| TextMatcher::new(p, kind));
                 match kind {
-                    Kind::Header => Self::Header(sides(key), header_test(term)),
-                    Kind::Address => Self::AddressText(key, matcher(Kind::Whole)),
-                    Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration | Kind::Time => Self::NumberPresent(key),
-                    _ if matches!(key, Key::Body | Key::ReqBody | Key::RespBody) => {
-                        Self::Body(sides(key), matcher(Kind::Inside))
+                    ValueKind::Header => Self::Header(key_directions(key), header_test(term)),
+                    ValueKind::Address => Self::AddressText(key, matcher(ValueKind::Whole)),
+                    ValueKind::Count | ValueKind::Status | ValueKind::Bytes | ValueKind::Duration | ValueKind::Time => {
+                        Self::NumberPresent(key)
                     }
-                    _ if key == Key::Word => matcher(Kind::Inside).map_or(Self::Always(true), Self::Word),
+                    _ if matches!(key, Key::Body | Key::ReqBody | Key::RespBody) => {
+                        Self::Body(key_directions(key), matcher(ValueKind::Inside))
+                    }
+                    _ if key == Key::Word => matcher(ValueKind::Inside).map_or(Self::Always(true), Self::Word),
                     _ => Self::Text(key, matcher(kind)),
                 }
             }
@@ -91,7 +93,7 @@ impl Node {
         match self {
             Self::Always(_) | Self::Flag(_) | Self::Number(..) | Self::NumberPresent(_) | Self::Time(_) => 0,
             Self::Net(..) => 1,
-            Self::Text(_, Some(Matcher::Search(_))) | Self::AddressText(..) => 3,
+            Self::Text(_, Some(TextMatcher::Search(_))) | Self::AddressText(..) => 3,
             Self::Text(..) => 2,
             Self::Header(..) => 4,
             Self::Body(..) | Self::Word(_) => 9,
@@ -100,13 +102,13 @@ impl Node {
         }
     }
 
-    pub(crate) fn ask(&self, subject: &dyn Subject) -> Truth {
+    pub(crate) fn evaluate(&self, subject: &dyn QuerySubject) -> Tristate {
         match self {
-            Self::Always(b) => Truth::Known(*b),
-            Self::And(parts) => !any(parts.iter().map(|p| !p.ask(subject))),
-            Self::Or(parts) => any(parts.iter().map(|p| p.ask(subject))),
-            Self::Not(inner) => !inner.ask(subject),
-            Self::Text(key, matcher) => subject.text(*key, &mut |v| fits(matcher.as_ref(), v.as_bytes())),
+            Self::Always(b) => Tristate::Known(*b),
+            Self::And(parts) => !evaluate_any(parts.iter().map(|p| !p.evaluate(subject))),
+            Self::Or(parts) => evaluate_any(parts.iter().map(|p| p.evaluate(subject))),
+            Self::Not(inner) => !inner.evaluate(subject),
+            Self::Text(key, matcher) => subject.text(*key, &mut |v| matches_value(matcher.as_ref(), v.as_bytes())),
             Self::Number(key, (low, high)) => subject.number(*key).test(|n| (*low..=*high).contains(&n)),
             Self::NumberPresent(key) => subject.number(*key).test(|_| true),
             Self::Time(time) => {
@@ -115,30 +117,33 @@ impl Node {
                 subject.number(Key::Time).test(within)
             }
             Self::Flag(flag) => subject.flag(*flag),
-            Self::Net(key, net) => subject.address(*key).test(|a| holds(net, a.ip().to_canonical())),
+            Self::Net(key, net) => subject.address(*key).test(|a| net_contains(net, a.ip().to_canonical())),
             Self::AddressText(key, matcher) => subject.address(*key).test(|a| {
                 let ip = a.ip().to_canonical().to_string();
-                fits(matcher.as_ref(), ip.as_bytes()) || fits(matcher.as_ref(), a.to_string().as_bytes())
+                matches_value(matcher.as_ref(), ip.as_bytes())
+                    || matches_value(matcher.as_ref(), a.to_string().as_bytes())
             }),
-            Self::Header(sides, test) => any(sides.iter().map(|&s| subject.headers(s, &mut |n, v| test.fits(n, v)))),
-            Self::Body(sides, matcher) => body(subject, sides, matcher.as_ref()),
+            Self::Header(sides, test) => {
+                evaluate_any(sides.iter().map(|&s| subject.headers(s, &mut |n, v| test.fits(n, v))))
+            }
+            Self::Body(sides, matcher) => evaluate_body(subject, sides, matcher.as_ref()),
             Self::Word(matcher) => {
                 let url = subject.text(Key::Url, &mut |v| matcher.fits(v.as_bytes()));
-                if url.holds() { url } else { url.or(body(subject, BOTH, Some(matcher))) }
+                if url.holds() { url } else { url.or(evaluate_body(subject, BOTH, Some(matcher))) }
             }
         }
     }
 }
 
-fn by_cost(parts: &[Expr]) -> Vec<Node> {
-    let mut nodes: Vec<Node> = parts.iter().map(Node::build).collect();
-    nodes.sort_by_key(Node::cost);
+fn compile_by_cost(parts: &[Expr]) -> Vec<CompiledExpr> {
+    let mut nodes: Vec<CompiledExpr> = parts.iter().map(CompiledExpr::compile).collect();
+    nodes.sort_by_key(CompiledExpr::cost);
     nodes
 }
 
 /// Stops at the first that holds.
-fn any(truths: impl Iterator<Item = Truth>) -> Truth {
-    let mut so_far = Truth::Known(false);
+fn evaluate_any(truths: impl Iterator<Item = Tristate>) -> Tristate {
+    let mut so_far = Tristate::Known(false);
     for truth in truths {
         so_far = so_far.or(truth);
         if so_far.holds() {
@@ -148,46 +153,46 @@ fn any(truths: impl Iterator<Item = Truth>) -> Truth {
     so_far
 }
 
-fn fits(matcher: Option<&Matcher>, value: &[u8]) -> bool {
+fn matches_value(matcher: Option<&TextMatcher>, value: &[u8]) -> bool {
     matcher.is_none_or(|m| m.fits(value))
 }
 
-fn body(subject: &dyn Subject, sides: &[Direction], matcher: Option<&Matcher>) -> Truth {
-    any(sides.iter().map(|&s| subject.body(s, &mut |b| matcher.map_or(!b.is_empty(), |m| m.fits(b)))))
+fn evaluate_body(subject: &dyn QuerySubject, sides: &[Direction], matcher: Option<&TextMatcher>) -> Tristate {
+    evaluate_any(sides.iter().map(|&s| subject.body(s, &mut |b| matcher.map_or(!b.is_empty(), |m| m.fits(b)))))
 }
 
-fn holds(net: &IpNet, ip: IpAddr) -> bool {
+fn net_contains(net: &IpNet, ip: IpAddr) -> bool {
     net.contains(&ip)
 }
 
 fn header_test(term: &Term) -> HeaderTest {
-    use crate::ast::Pattern::Regex;
-    let value = |kind| if let Test::Text(p) = &term.test { Some(Matcher::new(p, kind)) } else { None };
+    use crate::ast::TextPattern::Regex;
+    let value = |kind| if let TermTest::Text(p) = &term.test { Some(TextMatcher::new(p, kind)) } else { None };
     match (&term.name, &term.test) {
-        (Some(name), _) => HeaderTest::Value(name.clone(), value(Kind::Anywhere)),
-        (None, Test::Text(pattern @ Regex(_))) => HeaderTest::Line(Matcher::new(pattern, Kind::Anywhere)),
-        (None, _) => HeaderTest::Name(value(Kind::Whole)),
+        (Some(name), _) => HeaderTest::Value(name.clone(), value(ValueKind::Anywhere)),
+        (None, TermTest::Text(pattern @ Regex(_))) => HeaderTest::Line(TextMatcher::new(pattern, ValueKind::Anywhere)),
+        (None, _) => HeaderTest::Name(value(ValueKind::Whole)),
     }
 }
 
 impl HeaderTest {
     fn fits(&self, name: &[u8], value: &[u8]) -> bool {
         match self {
-            Self::Name(matcher) => fits(matcher.as_ref(), name),
+            Self::Name(matcher) => matches_value(matcher.as_ref(), name),
             Self::Line(matcher) => matcher.fits(&[name, b": ", value].concat()),
             Self::Value(wanted, matcher) => {
-                name.eq_ignore_ascii_case(wanted.as_bytes()) && fits(matcher.as_ref(), value)
+                name.eq_ignore_ascii_case(wanted.as_bytes()) && matches_value(matcher.as_ref(), value)
             }
         }
     }
 }
 
 /// The phase from which on every fact that the condition asks for is known.
-pub(crate) fn phase(expr: &Expr) -> Phase {
+pub(crate) fn required_phase(expr: &Expr) -> Phase {
     let mut latest = Phase::Accepted;
     expr.visit(&mut |term| {
         let phase = match &term.test {
-            Test::Flag(flag) => flag.info().phase,
+            TermTest::Flag(flag) => flag.info().phase,
             _ => term.key.info().phase,
         };
         latest = latest.max(phase);

@@ -1,9 +1,9 @@
 //! mitmproxy's filter language, read into the same tree. Its regular expressions ignore case, `!` binds stronger than
 //! `&`, that stronger than `|`, and terms side by side all hold.
 
-use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test};
+use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
-use crate::key::{Flag, Key, nearest};
+use crate::key::{Flag, Key, closest_name};
 use crate::pattern;
 use crate::query::{MAX_DEPTH, MAX_TERMS};
 
@@ -11,7 +11,7 @@ type Result<T> = std::result::Result<T, QueryError>;
 
 /// What an atom asks for.
 #[derive(Clone, Copy)]
-enum Atom {
+enum FilterAtom {
     /// Nothing more.
     Alone(fn() -> Expr),
     /// A regex behind it, for each of these keys.
@@ -20,50 +20,53 @@ enum Atom {
     Code,
 }
 
-const ATOMS: &[(&str, Atom)] = &[
-    ("a", Atom::Alone(asset)),
-    ("all", Atom::Alone(|| Expr::All)),
-    ("e", Atom::Alone(|| Expr::flag(Flag::Error))),
+const ATOMS: &[(&str, FilterAtom)] = &[
+    ("a", FilterAtom::Alone(asset_expr)),
+    ("all", FilterAtom::Alone(|| Expr::All)),
+    ("e", FilterAtom::Alone(|| Expr::flag(Flag::Error))),
     // There a WebSocket is an HTTP flow with messages.
-    ("http", Atom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
-    ("websocket", Atom::Alone(|| Expr::flag(Flag::Websocket))),
-    ("tcp", Atom::Alone(|| Expr::flag(Flag::Tunnel))),
-    ("udp", Atom::Alone(|| Expr::or([]))),
-    ("dns", Atom::Alone(|| Expr::or([]))),
-    ("q", Atom::Alone(|| Expr::not(Expr::flag(Flag::Answered)))),
-    ("s", Atom::Alone(|| Expr::flag(Flag::Answered))),
-    ("marked", Atom::Alone(|| Expr::term(Key::Tag, Test::Present))),
-    ("replay", Atom::Alone(|| Expr::flag(Flag::Replay))),
-    ("replayq", Atom::Alone(|| Expr::flag(Flag::Replay))),
-    ("replays", Atom::Alone(|| Expr::term(Key::Tag, Test::Text(Pattern::Text("server-replay".to_owned()))))),
-    ("b", Atom::Search(&[Key::Body])),
-    ("bq", Atom::Search(&[Key::ReqBody])),
-    ("bs", Atom::Search(&[Key::RespBody])),
-    ("h", Atom::Search(&[Key::Header])),
-    ("hq", Atom::Search(&[Key::ReqHeader])),
-    ("hs", Atom::Search(&[Key::RespHeader])),
-    ("t", Atom::Search(&[Key::Type])),
-    ("tq", Atom::Search(&[Key::ReqType])),
-    ("ts", Atom::Search(&[Key::RespType])),
-    ("d", Atom::Search(&[Key::Host])),
-    ("u", Atom::Search(&[Key::Url])),
-    ("m", Atom::Search(&[Key::Method])),
-    ("src", Atom::Search(&[Key::Client])),
-    ("dst", Atom::Search(&[Key::Authority])),
-    ("meta", Atom::Search(&[Key::Tag, Key::Comment])),
-    ("marker", Atom::Search(&[Key::Tag])),
-    ("comment", Atom::Search(&[Key::Comment])),
-    ("c", Atom::Code),
+    ("http", FilterAtom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
+    ("websocket", FilterAtom::Alone(|| Expr::flag(Flag::Websocket))),
+    ("tcp", FilterAtom::Alone(|| Expr::flag(Flag::Tunnel))),
+    ("udp", FilterAtom::Alone(|| Expr::or([]))),
+    ("dns", FilterAtom::Alone(|| Expr::or([]))),
+    ("q", FilterAtom::Alone(|| Expr::not(Expr::flag(Flag::Answered)))),
+    ("s", FilterAtom::Alone(|| Expr::flag(Flag::Answered))),
+    ("marked", FilterAtom::Alone(|| Expr::term(Key::Tag, TermTest::Present))),
+    ("replay", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
+    ("replayq", FilterAtom::Alone(|| Expr::flag(Flag::Replay))),
+    (
+        "replays",
+        FilterAtom::Alone(|| Expr::term(Key::Tag, TermTest::Text(TextPattern::Text("server-replay".to_owned())))),
+    ),
+    ("b", FilterAtom::Search(&[Key::Body])),
+    ("bq", FilterAtom::Search(&[Key::ReqBody])),
+    ("bs", FilterAtom::Search(&[Key::RespBody])),
+    ("h", FilterAtom::Search(&[Key::Header])),
+    ("hq", FilterAtom::Search(&[Key::ReqHeader])),
+    ("hs", FilterAtom::Search(&[Key::RespHeader])),
+    ("t", FilterAtom::Search(&[Key::Type])),
+    ("tq", FilterAtom::Search(&[Key::ReqType])),
+    ("ts", FilterAtom::Search(&[Key::RespType])),
+    ("d", FilterAtom::Search(&[Key::Host])),
+    ("u", FilterAtom::Search(&[Key::Url])),
+    ("m", FilterAtom::Search(&[Key::Method])),
+    ("src", FilterAtom::Search(&[Key::Client])),
+    ("dst", FilterAtom::Search(&[Key::Authority])),
+    ("meta", FilterAtom::Search(&[Key::Tag, Key::Comment])),
+    ("marker", FilterAtom::Search(&[Key::Tag])),
+    ("comment", FilterAtom::Search(&[Key::Comment])),
+    ("c", FilterAtom::Code),
 ];
 
 /// What browsers load beside a page: scripts, style sheets, images, fonts.
-fn asset() -> Expr {
+fn asset_expr() -> Expr {
     let types = r"^(text/javascript|(application|text)/(x-)?javascript|text/css|image/|application/x-shockwave-flash|(application/(x-)?)?font)";
-    Expr::term(Key::RespType, Test::Text(Pattern::Regex(Regex::new(types, true))))
+    Expr::term(Key::RespType, TermTest::Text(TextPattern::Regex(RegexSource::new(types, true))))
 }
 
 /// The atom that the text begins with: `~` and a name of mitmproxy's.
-pub(crate) fn atom(text: &str) -> Option<&str> {
+pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('~')?;
     let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
     let ends = rest[len..].chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, ')' | '"' | '\''));
@@ -71,29 +74,31 @@ pub(crate) fn atom(text: &str) -> Option<&str> {
 }
 
 /// Whether a query is written in this language: an atom is the first thing in it, but for `!` and `(`.
-pub(crate) fn leads(text: &str) -> bool {
+pub(crate) fn starts_with_atom(text: &str) -> bool {
     let first = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '!' | '('));
     first.starts_with('~') && first[1..].starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 /// Reads a filter.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
-    let mut reader = Reader { text, at: 0, depth: 0, terms: 0 };
-    let expr = reader.side_by_side()?;
+    let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0 };
+    let expr = reader.juxtaposition()?;
     match reader.peek() {
         None => Ok(expr),
-        Some(_) => Err(reader.error_here("a ')' without its '('").hint("take it out, or put the text in quotes")),
+        Some(_) => {
+            Err(reader.error_here("a ')' without its '('").with_remedy("take it out, or put the text in quotes"))
+        }
     }
 }
 
-struct Reader<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
     terms: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FilterParser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -104,16 +109,16 @@ impl<'a> Reader<'a> {
         self.rest().chars().next()
     }
 
-    fn error(&self, span: Span, message: impl Into<String>) -> QueryError {
+    fn error(&self, span: QuerySpan, message: impl Into<String>) -> QueryError {
         QueryError::new(self.text, span, message)
     }
 
     fn error_here(&self, message: impl Into<String>) -> QueryError {
         let len = self.rest().chars().next().map_or(0, char::len_utf8);
-        self.error(Span::new(self.at, self.at + len), message)
+        self.error(QuerySpan::new(self.at, self.at + len), message)
     }
 
-    fn side_by_side(&mut self) -> Result<Expr> {
+    fn juxtaposition(&mut self) -> Result<Expr> {
         let mut parts = vec![self.alternatives()?];
         while !matches!(self.peek(), None | Some(')')) {
             parts.push(self.alternatives()?);
@@ -152,11 +157,13 @@ impl<'a> Reader<'a> {
     fn primary(&mut self) -> Result<Expr> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
-            return Err(self.error_here(format!("more than {MAX_TERMS} terms")).hint("use one regex for many words"));
+            return Err(self
+                .error_here(format!("more than {MAX_TERMS} terms"))
+                .with_remedy("use one regex for many words"));
         }
         match self.peek() {
             None | Some(')' | '&' | '|') => {
-                Err(self.error_here("a term is expected here").hint("add one, such as ~d example.com"))
+                Err(self.error_here("a term is expected here").with_remedy("add one, such as ~d example.com"))
             }
             Some('(') => self.group(),
             Some('~') => self.atom(),
@@ -170,12 +177,12 @@ impl<'a> Reader<'a> {
         if self.depth > MAX_DEPTH {
             return Err(self
                 .error_here(format!("parentheses are nested deeper than {MAX_DEPTH}"))
-                .hint("simplify the query"));
+                .with_remedy("simplify the query"));
         }
         self.at += 1;
-        let inner = self.side_by_side()?;
+        let inner = self.juxtaposition()?;
         if self.peek() != Some(')') {
-            return Err(self.error(Span::new(open, open + 1), "this '(' is not closed").hint("add ')'"));
+            return Err(self.error(QuerySpan::new(open, open + 1), "this '(' is not closed").with_remedy("add ')'"));
         }
         self.at += 1;
         self.depth -= 1;
@@ -187,29 +194,29 @@ impl<'a> Reader<'a> {
         let name = self.rest()[1..].split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
         self.at += 1 + name.len();
         let Some((_, atom)) = ATOMS.iter().find(|(n, _)| *n == name) else {
-            let error = self.error(Span::new(start, self.at), format!("mitmproxy has no '~{name}'"));
-            return Err(match nearest(name, ATOMS.iter().map(|(n, _)| *n)) {
-                Some(meant) => error.hint(format!("did you mean '~{meant}'?")),
-                None => error.hint("see the list of its filter expressions, or use key:value terms"),
+            let error = self.error(QuerySpan::new(start, self.at), format!("mitmproxy has no '~{name}'"));
+            return Err(match closest_name(name, ATOMS.iter().map(|(n, _)| *n)) {
+                Some(meant) => error.with_remedy(format!("did you mean '~{meant}'?")),
+                None => error.with_remedy("see the list of its filter expressions, or use key:value terms"),
             });
         };
         match atom {
-            Atom::Alone(expr) => Ok(expr()),
-            Atom::Search(keys) => self.search(keys, start),
-            Atom::Code => self.code(start),
+            FilterAtom::Alone(expr) => Ok(expr()),
+            FilterAtom::Search(keys) => self.search(keys, start),
+            FilterAtom::Code => self.code(start),
         }
     }
 
     fn code(&mut self, start: usize) -> Result<Expr> {
         let (text, span) = self.argument("~c")?;
         let code: u64 = text.parse().map_err(|_| {
-            self.error(span, format!("'{text}' is no status code")).hint("write a number, as in ~c 404")
+            self.error(span, format!("'{text}' is no status code")).with_remedy("write a number, as in ~c 404")
         })?;
         Ok(Expr::Term(Term {
             key: Key::Status,
             name: None,
-            test: Test::Number(Number::Compare(Op::Eq, code)),
-            span: Span::new(start, self.at),
+            test: TermTest::Number(NumberTest::Compare(CompareOp::Eq, code)),
+            span: QuerySpan::new(start, self.at),
         }))
     }
 
@@ -219,18 +226,18 @@ impl<'a> Reader<'a> {
         // Only in bodies a dot is also the end of a line.
         let in_bodies = keys.iter().all(|k| matches!(k, Key::Body | Key::ReqBody | Key::RespBody));
         let source = if in_bodies && source.contains('.') { format!("(?s){source}") } else { source };
-        let regex = Regex::new(&source, true);
+        let regex = RegexSource::new(&source, true);
         pattern::compile(&regex).map_err(|why| {
-            self.error(span, why).hint("look-around and back-references are not supported; put a backslash before signs that are meant as such")
+            self.error(span, why).with_remedy("look-around and back-references are not supported; put a backslash before signs that are meant as such")
         })?;
-        let whole = Span::new(start, self.at);
+        let whole = QuerySpan::new(start, self.at);
         Ok(Expr::or(keys.iter().map(|&key| {
-            Expr::Term(Term { key, name: None, test: Test::Text(Pattern::Regex(regex.clone())), span: whole })
+            Expr::Term(Term { key, name: None, test: TermTest::Text(TextPattern::Regex(regex.clone())), span: whole })
         })))
     }
 
     /// A text in either quote, or one without quotes, parentheses, tildes and spaces.
-    fn argument(&mut self, of: &str) -> Result<(String, Span)> {
+    fn argument(&mut self, of: &str) -> Result<(String, QuerySpan)> {
         let first = self.peek();
         let start = self.at;
         if let Some(quote @ ('"' | '\'')) = first {
@@ -241,21 +248,21 @@ impl<'a> Reader<'a> {
         if len == 0 {
             return Err(self
                 .error_here(format!("'{of}' needs a text behind it"))
-                .hint("put it in quotes if it has spaces or parentheses"));
+                .with_remedy("put it in quotes if it has spaces or parentheses"));
         }
         self.at += len;
-        let span = Span::new(start, self.at);
+        let span = QuerySpan::new(start, self.at);
         Ok((self.text[start..self.at].to_owned(), span))
     }
 
-    fn quoted(&mut self, quote: char) -> Result<(String, Span)> {
+    fn quoted(&mut self, quote: char) -> Result<(String, QuerySpan)> {
         let start = self.at;
         let mut text = String::new();
         let mut chars = self.rest().char_indices().skip(1);
         while let Some((i, c)) = chars.next() {
             if c == quote {
                 self.at = start + i + 1;
-                return Ok((text, Span::new(start, self.at)));
+                return Ok((text, QuerySpan::new(start, self.at)));
             }
             // A backslash guards a quote; before anything else it belongs to the regex.
             match (c, chars.clone().next()) {
@@ -270,6 +277,8 @@ impl<'a> Reader<'a> {
                 _ => text.push(c),
             }
         }
-        Err(self.error(Span::new(start, start + 1), "this quote is not closed").hint("add a quote at the end"))
+        Err(self
+            .error(QuerySpan::new(start, start + 1), "this quote is not closed")
+            .with_remedy("add a quote at the end"))
     }
 }

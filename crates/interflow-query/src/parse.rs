@@ -1,8 +1,8 @@
 //! Reads a query. Precedence from strong to weak: `-` and `NOT`, `AND` or nothing, `OR`.
 
-use crate::ast::{Expr, Span};
+use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
-use crate::key::{FLAGS, KEYS, Key, Kind, nearest};
+use crate::key::{FLAGS, KEYS, Key, ValueKind, closest_name};
 use crate::mitmproxy;
 use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 
@@ -12,19 +12,21 @@ pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
-        return Err(QueryError::new(text, Span::new(0, 0), message).hint("split it, or use a regex for many words"));
+        return Err(
+            QueryError::new(text, QuerySpan::new(0, 0), message).with_remedy("split it, or use a regex for many words")
+        );
     }
-    if mitmproxy::leads(text) {
+    if mitmproxy::starts_with_atom(text) {
         return mitmproxy::parse(text);
     }
-    let mut parser = Parser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
-    match parser.whole() {
+    let mut parser = QueryParser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
+    match parser.parse_all() {
         Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
         other => other,
     }
 }
 
-pub(crate) struct Parser<'a> {
+pub(crate) struct QueryParser<'a> {
     pub(crate) text: &'a str,
     pub(crate) at: usize,
     depth: usize,
@@ -36,11 +38,11 @@ pub(crate) struct Parser<'a> {
 }
 
 /// A key, and the field's name behind a header's.
-pub(crate) type Subject = (Key, Option<String>);
+pub(crate) type TermSubject = (Key, Option<String>);
 
-impl<'a> Parser<'a> {
-    fn whole(&mut self) -> Result<Expr> {
-        self.space();
+impl<'a> QueryParser<'a> {
+    fn parse_all(&mut self) -> Result<Expr> {
+        self.skip_space();
         if self.rest().is_empty() {
             return Ok(Expr::All);
         }
@@ -49,7 +51,7 @@ impl<'a> Parser<'a> {
             None => Ok(expr),
             Some(_) => Err(self
                 .error_here("a ')' without its '('")
-                .hint("take it out, or put the text that holds it in quotes")),
+                .with_remedy("take it out, or put the text that holds it in quotes")),
         }
     }
 
@@ -61,34 +63,35 @@ impl<'a> Parser<'a> {
         self.rest().chars().next()
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    pub(crate) fn error(&self, span: Span, message: impl Into<String>) -> QueryError {
+    pub(crate) fn error(&self, span: QuerySpan, message: impl Into<String>) -> QueryError {
         QueryError::new(self.text, span, message)
     }
 
     pub(crate) fn error_here(&self, message: impl Into<String>) -> QueryError {
         let len = self.peek().map_or(0, char::len_utf8);
-        self.error(Span::new(self.at, self.at + len), message)
+        self.error(QuerySpan::new(self.at, self.at + len), message)
     }
 
     /// `a OR b`. `within` is the key whose group of values is read.
-    fn alternatives(&mut self, within: Option<&Subject>) -> Result<Expr> {
+    fn alternatives(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.conjunction(within)?];
-        while self.operator(&["OR", "||", "|"]) {
+        while self.take_operator(&["OR", "||", "|"]) {
             parts.push(self.conjunction(within)?);
         }
         Ok(Expr::or(parts))
     }
 
     /// `a b`, `a AND b`.
-    fn conjunction(&mut self, within: Option<&Subject>) -> Result<Expr> {
+    fn conjunction(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.negation(within)?];
         loop {
-            let explicit = self.operator(&["AND", "&&", "&"]);
-            if !explicit && (matches!(self.peek(), None | Some(')')) || self.sees(&["OR", "||", "|"]).is_some()) {
+            let explicit = self.take_operator(&["AND", "&&", "&"]);
+            if !explicit && (matches!(self.peek(), None | Some(')')) || self.operator_len(&["OR", "||", "|"]).is_some())
+            {
                 return Ok(Expr::and(parts));
             }
             parts.push(self.negation(within)?);
@@ -96,63 +99,63 @@ impl<'a> Parser<'a> {
     }
 
     /// `-a`, `NOT a`, `!a`, and what they stand before.
-    fn negation(&mut self, within: Option<&Subject>) -> Result<Expr> {
+    fn negation(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut negative = false;
         loop {
-            if self.operator(&["NOT"]) {
+            if self.take_operator(&["NOT"]) {
                 negative = !negative;
-            } else if self.is_sign(within) {
+            } else if self.is_negation_sign(within) {
                 self.at += 1;
                 negative = !negative;
                 if self.peek().is_none_or(|c| c.is_whitespace() || c == ')') {
                     return Err(self
                         .error_here("a term is missing behind the sign")
-                        .hint("write -term without a space"));
+                        .with_remedy("write -term without a space"));
                 }
             } else {
                 break;
             }
         }
         let inner = self.primary(within)?;
-        self.space();
+        self.skip_space();
         Ok(if negative { Expr::not(inner) } else { inner })
     }
 
-    fn is_sign(&self, within: Option<&Subject>) -> bool {
+    fn is_negation_sign(&self, within: Option<&TermSubject>) -> bool {
         match self.peek() {
-            Some('-') => within.is_none_or(|(key, _)| key.kind() != Kind::Time),
+            Some('-') => within.is_none_or(|(key, _)| key.kind() != ValueKind::Time),
             Some('!') => !(within.is_some() && self.rest().starts_with("!=")),
             _ => false,
         }
     }
 
     /// The length of one of these operators, when it stands here as a word of its own.
-    fn sees(&self, names: &[&str]) -> Option<usize> {
+    fn operator_len(&self, names: &[&str]) -> Option<usize> {
         let ends = |rest: &str| rest.chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, '(' | ')'));
         names.iter().find(|n| self.rest().strip_prefix(**n).is_some_and(ends)).map(|n| n.len())
     }
 
-    fn operator(&mut self, names: &[&str]) -> bool {
-        let Some(len) = self.sees(names) else { return false };
+    fn take_operator(&mut self, names: &[&str]) -> bool {
+        let Some(len) = self.operator_len(names) else { return false };
         self.at += len;
-        self.space();
+        self.skip_space();
         true
     }
 
-    fn primary(&mut self, within: Option<&Subject>) -> Result<Expr> {
+    fn primary(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         match self.peek() {
             Some('(') => self.group(within),
             None => Err(self
                 .error_here("the query ends where a term is expected")
-                .hint("add one, such as host:example.com")),
+                .with_remedy("add one, such as host:example.com")),
             Some(')') => {
-                Err(self.error_here("a term is expected before ')'").hint("add one, such as host:example.com"))
+                Err(self.error_here("a term is expected before ')'").with_remedy("add one, such as host:example.com"))
             }
-            Some(_) if self.sees(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => Err(self
+            Some(_) if self.operator_len(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => Err(self
                 .error_here("a term is expected before the operator")
-                .hint("add one, or put the word in quotes to search for it")),
+                .with_remedy("add one, or put the word in quotes to search for it")),
             Some(_) => {
-                self.count()?;
+                self.count_term()?;
                 match within {
                     Some(subject) => self.value(subject, self.at),
                     None => self.term(),
@@ -161,31 +164,31 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn group(&mut self, within: Option<&Subject>) -> Result<Expr> {
+    fn group(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let open = self.at;
         if self.depth == MAX_DEPTH {
             return Err(self
                 .error_here(format!("parentheses are nested deeper than {MAX_DEPTH}"))
-                .hint("simplify the query"));
+                .with_remedy("simplify the query"));
         }
         self.depth += 1;
         self.at += 1;
-        self.space();
+        self.skip_space();
         let inner = self.alternatives(within)?;
         if self.peek() != Some(')') {
-            return Err(self.error(Span::new(open, open + 1), "this '(' is not closed").hint("add ')'"));
+            return Err(self.error(QuerySpan::new(open, open + 1), "this '(' is not closed").with_remedy("add ')'"));
         }
         self.at += 1;
         self.depth -= 1;
         Ok(inner)
     }
 
-    fn count(&mut self) -> Result<()> {
+    fn count_term(&mut self) -> Result<()> {
         self.terms += 1;
         if self.terms > MAX_TERMS {
             return Err(self
                 .error_here(format!("more than {MAX_TERMS} terms"))
-                .hint("use a glob or a regex for many words"));
+                .with_remedy("use a glob or a regex for many words"));
         }
         Ok(())
     }
@@ -201,12 +204,12 @@ impl<'a> Parser<'a> {
                 _ => self.value(&subject, start),
             };
         }
-        if let Some(atom) = mitmproxy::atom(self.rest()) {
+        if let Some(atom) = mitmproxy::leading_atom(self.rest()) {
             self.foreign = !self.keyed;
             let message = format!("'{atom}' of mitmproxy's language stands among other terms");
             return Err(self
-                .error(Span::new(start, start + atom.len()), message)
-                .hint("write the whole query in one language, or put it in quotes to search for it"));
+                .error(QuerySpan::new(start, start + atom.len()), message)
+                .with_remedy("write the whole query in one language, or put it in quotes to search for it"));
         }
         self.value(&(Key::Word, None), start)
     }
@@ -220,25 +223,25 @@ impl<'a> Parser<'a> {
         (name.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_url).then_some(name)
     }
 
-    fn subject(&self, name: &str) -> Result<Subject> {
+    fn subject(&self, name: &str) -> Result<TermSubject> {
         if let Some(key) = Key::find(name) {
             return Ok((key, None));
         }
         for (dot, _) in name.match_indices('.') {
             let (key, field) = (Key::find(&name[..dot]), &name[dot + 1..]);
-            if let Some(key) = key.filter(|k| k.kind() == Kind::Header)
+            if let Some(key) = key.filter(|k| k.kind() == ValueKind::Header)
                 && !field.is_empty()
             {
                 return Ok((key, Some(field.to_ascii_lowercase())));
             }
         }
-        let span = Span::new(self.at, self.at + name.len());
+        let span = QuerySpan::new(self.at, self.at + name.len());
         let names = KEYS.iter().flat_map(|k| k.aliases.iter().copied().chain([k.name]));
-        let remedy = match (nearest(name, names), FLAGS.iter().find(|f| f.name.eq_ignore_ascii_case(name))) {
+        let remedy = match (closest_name(name, names), FLAGS.iter().find(|f| f.name.eq_ignore_ascii_case(name))) {
             (Some(meant), _) => format!("did you mean '{meant}'?"),
             (None, Some(flag)) => format!("did you mean 'is:{}'?", flag.name),
             (None, None) => "put the term in quotes to search for its text; the keys are in the help".to_owned(),
         };
-        Err(self.error(span, format!("unknown key '{name}'")).hint(remedy))
+        Err(self.error(span, format!("unknown key '{name}'")).with_remedy(remedy))
     }
 }

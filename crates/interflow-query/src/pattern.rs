@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use regex::bytes::{Regex as Compiled, RegexBuilder};
 
-use crate::ast::{Pattern, Regex};
-use crate::key::Kind;
+use crate::ast::{RegexSource, TextPattern};
+use crate::key::ValueKind;
 
 /// The most memory that one compiled regular expression may take, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
 /// A pattern ready to match.
 #[derive(Clone, Debug)]
-pub(crate) enum Matcher {
+pub(crate) enum TextMatcher {
     Equals(String),
     Prefix(String),
     Glob(Vec<String>),
@@ -22,13 +22,13 @@ pub(crate) enum Matcher {
 }
 
 /// Values up to this many bytes are searched without waking a regular expression's machinery.
-const SHORT: usize = 128;
+const MAX_SHORT_VALUE: usize = 128;
 
 /// Builds a regular expression.
 ///
 /// # Errors
 /// What is wrong with it, in words for its writer.
-pub(crate) fn compile(regex: &Regex) -> Result<Compiled, String> {
+pub(crate) fn compile(regex: &RegexSource) -> Result<Compiled, String> {
     RegexBuilder::new(regex.source())
         .case_insensitive(regex.ignore_case)
         .size_limit(REGEX_SIZE)
@@ -45,23 +45,25 @@ pub(crate) fn compile(regex: &Regex) -> Result<Compiled, String> {
         })
 }
 
-impl Matcher {
+impl TextMatcher {
     /// Makes a pattern ready for values of this kind.
-    pub(crate) fn new(pattern: &Pattern, kind: Kind) -> Self {
+    pub(crate) fn new(pattern: &TextPattern, kind: ValueKind) -> Self {
         match pattern {
-            Pattern::Exact(text) => Self::Equals(text.clone()),
-            Pattern::Text(text) => match kind {
-                Kind::Prefix => Self::Prefix(text.clone()),
-                Kind::Anywhere | Kind::Inside => Self::Inside(vec![text.clone()], search([text.as_str()])),
+            TextPattern::Exact(text) => Self::Equals(text.clone()),
+            TextPattern::Text(text) => match kind {
+                ValueKind::Prefix => Self::Prefix(text.clone()),
+                ValueKind::Anywhere | ValueKind::Inside => {
+                    Self::Inside(vec![text.clone()], search_in_order([text.as_str()]))
+                }
                 _ => Self::Equals(text.clone()),
             },
-            Pattern::Glob(pieces) if kind == Kind::Inside => {
-                Self::Inside(pieces.clone(), search(pieces.iter().map(String::as_str)))
+            TextPattern::Glob(pieces) if kind == ValueKind::Inside => {
+                Self::Inside(pieces.clone(), search_in_order(pieces.iter().map(String::as_str)))
             }
-            Pattern::Glob(pieces) => Self::Glob(pieces.clone()),
-            Pattern::Regex(regex) => {
+            TextPattern::Glob(pieces) => Self::Glob(pieces.clone()),
+            TextPattern::Regex(regex) => {
                 // A tree that was built by hand may hold a source that the parser would have refused.
-                Self::Search(compile(regex).unwrap_or_else(|_| search_nothing()))
+                Self::Search(compile(regex).unwrap_or_else(|_| never_matching()))
             }
         }
     }
@@ -71,14 +73,14 @@ impl Matcher {
             Self::Equals(text) => value.eq_ignore_ascii_case(text.as_bytes()),
             Self::Prefix(text) => starts_with(value, text.as_bytes()),
             Self::Glob(pieces) => glob(pieces, value),
-            Self::Inside(pieces, _) if value.len() <= SHORT => in_turn(pieces, value).is_some(),
+            Self::Inside(pieces, _) if value.len() <= MAX_SHORT_VALUE => find_in_order(pieces, value).is_some(),
             Self::Inside(_, regex) | Self::Search(regex) => regex.is_match(value),
         }
     }
 }
 
 /// A search for these texts one behind the other. Spelled by bytes, so that only ASCII letters lose their case.
-fn search<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
+fn search_in_order<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
     let mut source = String::from("(?s-u)");
     for (i, piece) in pieces.into_iter().enumerate() {
         if i > 0 {
@@ -98,10 +100,10 @@ fn search<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
         .unicode(false)
         .size_limit(64 << 20)
         .build()
-        .unwrap_or_else(|_| search_nothing())
+        .unwrap_or_else(|_| never_matching())
 }
 
-fn search_nothing() -> Compiled {
+fn never_matching() -> Compiled {
     Compiled::new(r"[^\s\S]").expect("an empty class is well formed")
 }
 
@@ -114,12 +116,12 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
     if !starts_with(value, first.as_bytes()) {
         return false;
     }
-    let Some(rest) = in_turn(middle, &value[first.len()..]) else { return false };
+    let Some(rest) = find_in_order(middle, &value[first.len()..]) else { return false };
     rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
 }
 
 /// What is behind these pieces when each is found behind the one before it.
-fn in_turn<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
+fn find_in_order<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
     for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
         let at = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece))?;
         rest = &rest[at + piece.len()..];
@@ -131,8 +133,8 @@ fn in_turn<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    fn glob_of(text: &str) -> Pattern {
-        Pattern::Glob(text.split('*').map(str::to_owned).collect())
+    fn glob_of(text: &str) -> TextPattern {
+        TextPattern::Glob(text.split('*').map(str::to_owned).collect())
     }
 
     #[test]
@@ -151,32 +153,36 @@ mod tests {
             ("a**b", "ab", true),
             ("**b", "a", false),
         ] {
-            assert_eq!(Matcher::new(&glob_of(glob), Kind::Whole).fits(value.as_bytes()), fits, "{glob} {value}");
+            assert_eq!(
+                TextMatcher::new(&glob_of(glob), ValueKind::Whole).fits(value.as_bytes()),
+                fits,
+                "{glob} {value}"
+            );
         }
     }
 
     #[test]
     fn long_texts_are_searched_through() {
-        let find = |p: &Pattern, v: &[u8]| Matcher::new(p, Kind::Inside).fits(v);
-        assert!(find(&Pattern::Text("ReFund é".into()), "no REFUND é now".as_bytes()));
-        assert!(!find(&Pattern::Text("É".into()), "é".as_bytes()));
+        let find = |p: &TextPattern, v: &[u8]| TextMatcher::new(p, ValueKind::Inside).fits(v);
+        assert!(find(&TextPattern::Text("ReFund é".into()), "no REFUND é now".as_bytes()));
+        assert!(!find(&TextPattern::Text("É".into()), "é".as_bytes()));
         assert!(find(&glob_of("no*now"), b"xx no\nrefund \xff now xx"));
-        assert!(find(&Pattern::Text("a.b".into()), b"\xffA.B") && !find(&Pattern::Text("a.b".into()), b"axb"));
-        assert!(find(&Pattern::Exact("A".into()), b"a") && !find(&Pattern::Exact("A".into()), b"ab"));
+        assert!(find(&TextPattern::Text("a.b".into()), b"\xffA.B") && !find(&TextPattern::Text("a.b".into()), b"axb"));
+        assert!(find(&TextPattern::Exact("A".into()), b"a") && !find(&TextPattern::Exact("A".into()), b"ab"));
     }
 
     #[test]
     fn regexes_keep_case_unless_told() {
         let find = |ignore_case, v: &[u8]| {
-            Matcher::new(&Pattern::Regex(Regex::new("^ab?$", ignore_case)), Kind::Whole).fits(v)
+            TextMatcher::new(&TextPattern::Regex(RegexSource::new("^ab?$", ignore_case)), ValueKind::Whole).fits(v)
         };
         assert!(find(false, b"ab") && !find(false, b"AB") && find(true, b"AB"));
     }
 
     #[test]
     fn regexes_that_are_malformed_or_huge_are_named() {
-        assert!(compile(&Regex::new("a(", false)).is_err_and(|e| e.contains("unclosed group")));
-        assert_eq!(compile(&Regex::new("\\w{1000}{10}", false)).err().as_deref(), Some("the regex is too large"));
-        assert!(compile(&Regex::new("(?=a)", false)).is_err_and(|e| e.contains("look-around")));
+        assert!(compile(&RegexSource::new("a(", false)).is_err_and(|e| e.contains("unclosed group")));
+        assert_eq!(compile(&RegexSource::new("\\w{1000}{10}", false)).err().as_deref(), Some("the regex is too large"));
+        assert!(compile(&RegexSource::new("(?=a)", false)).is_err_and(|e| e.contains("look-around")));
     }
 }

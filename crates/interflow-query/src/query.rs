@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use interflow_flow::{Direction, Phase};
 
-use crate::ast::{Expr, Test};
+use crate::ast::{Expr, TermTest};
 use crate::error::QueryError;
 use crate::key::{Flag, Key};
-use crate::matcher::{self, Node};
+use crate::matcher::{self, CompiledExpr};
 use crate::mitmproxy;
 use crate::parse;
-use crate::sql::{self, Columns, Where};
-use crate::subject::{Subject, Truth};
+use crate::sql::{self, SqlColumns, SqlCondition};
+use crate::subject::{QuerySubject, Tristate};
 
 /// The longest query, in bytes.
 pub const MAX_LENGTH: usize = 16 * 1024;
@@ -27,7 +27,7 @@ pub const MAX_TERMS: usize = 512;
 #[derive(Clone, Debug)]
 pub struct Query {
     expr: Expr,
-    node: Node,
+    node: CompiledExpr,
 }
 
 impl Query {
@@ -53,8 +53,8 @@ impl Query {
     /// What is left of it at a moment at which there is no response yet, or at which there is one: what is certain then is
     /// decided, and of facts that both sides have the request's count as long as it is alone.
     #[must_use]
-    pub fn at(self, side: Direction) -> Self {
-        settle(self.expr, side).into()
+    pub fn simplified_at(self, side: Direction) -> Self {
+        simplify(self.expr, side).into()
     }
 
     /// Whether it selects no flow.
@@ -84,18 +84,18 @@ impl Query {
     }
 
     /// Whether the flow is selected; a fact that has not come yet selects nothing.
-    pub fn matches(&self, subject: &dyn Subject) -> bool {
+    pub fn matches(&self, subject: &dyn QuerySubject) -> bool {
         self.evaluate(subject).holds()
     }
 
     /// Whether the flow is selected, as far as is known at its phase. Allocates nothing for texts, numbers and flags.
-    pub fn evaluate(&self, subject: &dyn Subject) -> Truth {
-        self.node.ask(subject)
+    pub fn evaluate(&self, subject: &dyn QuerySubject) -> Tristate {
+        self.node.evaluate(subject)
     }
 
     /// The phase from which on every fact it asks for is known. It may well be decided earlier.
     pub fn phase(&self) -> Phase {
-        matcher::phase(&self.expr)
+        matcher::required_phase(&self.expr)
     }
 
     /// Whether it may look into the body or messages of this side.
@@ -104,35 +104,35 @@ impl Query {
         self.expr.visit(&mut |term| {
             wanted |= term.key == Key::Word
                 || matches!(term.key, Key::Body | Key::ReqBody | Key::RespBody)
-                    && matcher::sides(term.key).contains(&side);
+                    && matcher::key_directions(term.key).contains(&side);
         });
         wanted
     }
 
     /// What a store can answer of it, and what must be matched on the rows that come back.
-    pub fn to_sql(&self, columns: &dyn Columns) -> Where {
+    pub fn to_sql(&self, columns: &dyn SqlColumns) -> SqlCondition {
         sql::translate(&self.expr, columns)
     }
 }
 
 /// See [`Query::at`].
-fn settle(expr: Expr, side: Direction) -> Expr {
+fn simplify(expr: Expr, side: Direction) -> Expr {
     let never = || Expr::or([]);
     match expr {
         Expr::All => Expr::All,
         Expr::And(parts) => {
-            let parts: Vec<Expr> = parts.into_iter().map(|p| settle(p, side)).collect();
+            let parts: Vec<Expr> = parts.into_iter().map(|p| simplify(p, side)).collect();
             if parts.contains(&never()) { never() } else { Expr::and(parts) }
         }
-        Expr::Or(parts) => Expr::or(parts.into_iter().map(|p| settle(p, side)).filter(|p| *p != never())),
-        Expr::Not(inner) => Expr::not(settle(*inner, side)),
+        Expr::Or(parts) => Expr::or(parts.into_iter().map(|p| simplify(p, side)).filter(|p| *p != never())),
+        Expr::Not(inner) => Expr::not(simplify(*inner, side)),
         Expr::Term(term) => {
             let request = side == Direction::Request;
             let (key, known) = match (term.key, &term.test) {
-                (Key::Is, Test::Flag(Flag::Answered)) => (Key::Is, Some(!request)),
-                (Key::Is, Test::Flag(Flag::Http)) => (Key::Is, Some(true)),
-                (Key::Is, Test::Flag(Flag::Error | Flag::Tunnel)) => (Key::Is, Some(false)),
-                (Key::Is, Test::Flag(Flag::Websocket | Flag::Sse)) if request => (Key::Is, Some(false)),
+                (Key::Is, TermTest::Flag(Flag::Answered)) => (Key::Is, Some(!request)),
+                (Key::Is, TermTest::Flag(Flag::Http)) => (Key::Is, Some(true)),
+                (Key::Is, TermTest::Flag(Flag::Error | Flag::Tunnel)) => (Key::Is, Some(false)),
+                (Key::Is, TermTest::Flag(Flag::Websocket | Flag::Sse)) if request => (Key::Is, Some(false)),
                 (Key::Status | Key::RespType | Key::RespHeader | Key::RespBody | Key::RespSize, _) if request => {
                     (term.key, Some(false))
                 }
@@ -152,7 +152,7 @@ fn settle(expr: Expr, side: Direction) -> Expr {
 
 impl From<Expr> for Query {
     fn from(expr: Expr) -> Self {
-        let node = Node::build(&expr);
+        let node = CompiledExpr::compile(&expr);
         Self { expr, node }
     }
 }

@@ -3,14 +3,14 @@
 //! The condition is never too narrow: every row that the query selects passes it. What it lets through beyond that, the
 //! residual query takes out.
 
-use crate::ast::{Expr, Pattern, Term, Test};
-use crate::key::{Flag, Key, Kind};
+use crate::ast::{Expr, Term, TermTest, TextPattern};
+use crate::key::{Flag, Key, ValueKind};
 use crate::query::Query;
 
 /// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` stands for a fact that
 /// is not there. Texts must be stored without NUL characters, as the subject of the same row would give them.
 #[derive(Clone, Copy, Debug)]
-pub enum Column {
+pub enum SqlColumn {
     /// Texts, any of which may fit.
     Text(&'static [&'static str]),
     /// The same, stored in lower case: compared as they are, so that an index serves.
@@ -28,9 +28,9 @@ pub enum Column {
 }
 
 /// Where a store keeps its facts.
-pub trait Columns {
+pub trait SqlColumns {
     /// Where a key's texts or numbers are; `None` leaves the key to the residual query.
-    fn column(&self, key: Key) -> Option<Column>;
+    fn column(&self, key: Key) -> Option<SqlColumn>;
 
     /// A condition that is true where the flag is set and false, never `NULL`, where it is not.
     fn flag(&self, _flag: Flag) -> Option<&'static str> {
@@ -40,7 +40,7 @@ pub trait Columns {
 
 /// A value for a `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Param {
+pub enum SqlParam {
     /// A text.
     Text(String),
     /// A whole number.
@@ -49,11 +49,11 @@ pub enum Param {
 
 /// A condition for a `WHERE`.
 #[derive(Clone, Debug)]
-pub struct Where {
+pub struct SqlCondition {
     /// SQL, SQLite's dialect, with one `?` for each of `params`; `1` when it says nothing.
     pub sql: String,
     /// Values in the order of the question marks.
-    pub params: Vec<Param>,
+    pub params: Vec<SqlParam>,
     /// What must be matched on the rows; `None` when the condition says all.
     pub residual: Option<Query>,
 }
@@ -62,13 +62,13 @@ pub struct Where {
 const MAX_STARS: usize = 6;
 
 /// A condition, and whether it is the very same as what it stands for (else it lets through more).
-struct Part {
+struct SqlFragment {
     sql: String,
-    params: Vec<Param>,
+    params: Vec<SqlParam>,
     exact: bool,
 }
 
-pub(crate) fn translate(expr: &Expr, columns: &dyn Columns) -> Where {
+pub(crate) fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
     let parts = if let Expr::And(parts) = expr { parts.as_slice() } else { std::slice::from_ref(expr) };
     let mut conditions = Vec::new();
     let mut left = Vec::new();
@@ -79,74 +79,76 @@ pub(crate) fn translate(expr: &Expr, columns: &dyn Columns) -> Where {
         }
         conditions.extend(translated);
     }
-    let whole = joined(conditions, " AND ", "1");
-    Where { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
+    let whole = join_fragments(conditions, " AND ", "1");
+    SqlCondition { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
 }
 
 /// `None` when nothing can be said of it. Negation is pushed down to the terms, so that a `NULL` never turns a
 /// negation into "unknown".
-fn condition(expr: &Expr, negative: bool, columns: &dyn Columns) -> Option<Part> {
+fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     match (expr, negative) {
-        (Expr::All, _) => Some(Part { sql: if negative { "0" } else { "1" }.to_owned(), params: vec![], exact: true }),
+        (Expr::All, _) => {
+            Some(SqlFragment { sql: if negative { "0" } else { "1" }.to_owned(), params: vec![], exact: true })
+        }
         (Expr::Not(inner), _) => condition(inner, !negative, columns),
         (Expr::And(parts), false) | (Expr::Or(parts), true) => {
-            let found: Vec<Part> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
+            let found: Vec<SqlFragment> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
             let complete = found.len() == parts.len();
             (!found.is_empty()).then(|| {
-                let mut whole = joined(found, " AND ", "1");
+                let mut whole = join_fragments(found, " AND ", "1");
                 whole.exact &= complete;
                 whole
             })
         }
         (Expr::Or(parts), false) | (Expr::And(parts), true) => {
-            let found: Option<Vec<Part>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
-            found.map(|f| joined(f, " OR ", "0"))
+            let found: Option<Vec<SqlFragment>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
+            found.map(|f| join_fragments(f, " OR ", "0"))
         }
-        (Expr::Term(term), _) => of_term(term, negative, columns),
+        (Expr::Term(term), _) => term_condition(term, negative, columns),
     }
 }
 
-fn joined(parts: Vec<Part>, between: &str, empty: &str) -> Part {
+fn join_fragments(parts: Vec<SqlFragment>, between: &str, empty: &str) -> SqlFragment {
     let exact = parts.iter().all(|p| p.exact);
     let sql = match parts.as_slice() {
         [] => empty.to_owned(),
         [one] => one.sql.clone(),
         many => format!("({})", many.iter().map(|p| p.sql.as_str()).collect::<Vec<_>>().join(between)),
     };
-    Part { sql, params: parts.into_iter().flat_map(|p| p.params).collect(), exact }
+    SqlFragment { sql, params: parts.into_iter().flat_map(|p| p.params).collect(), exact }
 }
 
-fn of_term(term: &Term, negative: bool, columns: &dyn Columns) -> Option<Part> {
-    if let Test::Flag(flag) = term.test {
+fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
+    if let TermTest::Flag(flag) = term.test {
         let sql = columns.flag(flag)?;
-        return Some(Part {
+        return Some(SqlFragment {
             sql: if negative { format!("NOT {sql}") } else { sql.to_owned() },
             params: vec![],
             exact: true,
         });
     }
     match columns.column(term.key)? {
-        Column::Integer(column) => of_integer(column, term, negative),
-        Column::Text(list) => of_texts(list, false, term, negative),
-        Column::LowerText(list) => of_texts(list, true, term, negative),
-        Column::Rows { exists, value } => {
-            let part = of_text(value, false, term, false)?;
+        SqlColumn::Integer(column) => integer_condition(column, term, negative),
+        SqlColumn::Text(list) => texts_condition(list, false, term, negative),
+        SqlColumn::LowerText(list) => texts_condition(list, true, term, negative),
+        SqlColumn::Rows { exists, value } => {
+            let part = text_condition(value, false, term, false)?;
             let sql = exists.replacen("{}", &part.sql, 1);
-            Some(Part { sql: if negative { format!("NOT {sql}") } else { sql }, ..part })
+            Some(SqlFragment { sql: if negative { format!("NOT {sql}") } else { sql }, ..part })
         }
     }
 }
 
-fn of_integer(column: &str, term: &Term, negative: bool) -> Option<Part> {
+fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFragment> {
     let now = interflow_flow::Timestamp::now().micros();
     let bounds = match term.test {
-        Test::Present => return Some(present(column, negative)),
-        Test::Number(number) => number.bounds(),
-        Test::Time(time) => time.bounds(now),
+        TermTest::Present => return Some(presence_condition(column, negative)),
+        TermTest::Number(number) => number.bounds(),
+        TermTest::Time(time) => time.bounds(now),
         _ => return None,
     };
     let Some((low, high)) = bounds else {
-        return Some(Part { sql: if negative { "1" } else { "0" }.to_owned(), params: vec![], exact: true });
+        return Some(SqlFragment { sql: if negative { "1" } else { "0" }.to_owned(), params: vec![], exact: true });
     };
     let low = i64::try_from(low).ok()?;
     let high = if high == u64::MAX { None } else { Some(i64::try_from(high).ok()?) };
@@ -156,55 +158,59 @@ fn of_integer(column: &str, term: &Term, negative: bool) -> Option<Part> {
         Some(high) if low == 0 => (format!("{column} <= ?"), vec![high]),
         Some(high) => (format!("{column} BETWEEN ? AND ?"), vec![low, high]),
     };
-    let params = params.into_iter().map(Param::Integer).collect();
-    Some(signed(column, Part { sql, params, exact: true }, negative))
+    let params = params.into_iter().map(SqlParam::Integer).collect();
+    Some(with_negation(column, SqlFragment { sql, params, exact: true }, negative))
 }
 
-fn of_texts(list: &[&str], lower: bool, term: &Term, negative: bool) -> Option<Part> {
-    let parts: Option<Vec<Part>> = list.iter().map(|c| of_text(c, lower, term, negative)).collect();
-    Some(if negative { joined(parts?, " AND ", "1") } else { joined(parts?, " OR ", "0") })
+fn texts_condition(list: &[&str], lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
+    let parts: Option<Vec<SqlFragment>> = list.iter().map(|c| text_condition(c, lower, term, negative)).collect();
+    Some(if negative { join_fragments(parts?, " AND ", "1") } else { join_fragments(parts?, " OR ", "0") })
 }
 
-fn of_text(column: &str, lower: bool, term: &Term, negative: bool) -> Option<Part> {
+fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Option<SqlFragment> {
     let pattern = match &term.test {
-        Test::Present => return Some(present(column, negative)),
-        Test::Text(pattern) => pattern,
+        TermTest::Present => return Some(presence_condition(column, negative)),
+        TermTest::Text(pattern) => pattern,
         _ => return None,
     };
     let folded = if lower { column.to_owned() } else { format!("lower({column})") };
     let (sql, param) = match (pattern, term.key.kind()) {
-        (Pattern::Regex(_), _) => return None,
-        (Pattern::Exact(text), _) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
-        (Pattern::Text(text), Kind::Whole | Kind::Choice(_)) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
-        (Pattern::Text(text), Kind::Prefix) => (format!("{folded} GLOB ?"), glob(&[text, ""])),
-        (Pattern::Text(text), Kind::Anywhere | Kind::Inside) => {
+        (TextPattern::Regex(_), _) => return None,
+        (TextPattern::Exact(text), _) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
+        (TextPattern::Text(text), ValueKind::Whole | ValueKind::Choice(_)) => {
+            (format!("{folded} = ?"), text.to_ascii_lowercase())
+        }
+        (TextPattern::Text(text), ValueKind::Prefix) => (format!("{folded} GLOB ?"), sqlite_glob(&[text, ""])),
+        (TextPattern::Text(text), ValueKind::Anywhere | ValueKind::Inside) => {
             (format!("instr({folded}, ?) > 0"), text.to_ascii_lowercase())
         }
-        (Pattern::Glob(pieces), Kind::Inside) => (format!("{folded} GLOB ?"), format!("*{}*", glob(pieces))),
-        (Pattern::Glob(pieces), _) => (format!("{folded} GLOB ?"), glob(pieces)),
-        (Pattern::Text(_), _) => return None,
+        (TextPattern::Glob(pieces), ValueKind::Inside) => {
+            (format!("{folded} GLOB ?"), format!("*{}*", sqlite_glob(pieces)))
+        }
+        (TextPattern::Glob(pieces), _) => (format!("{folded} GLOB ?"), sqlite_glob(pieces)),
+        (TextPattern::Text(_), _) => return None,
     };
     if param.contains('\0') || param.matches('*').count() > MAX_STARS {
         return None;
     }
-    Some(signed(column, Part { sql, params: vec![Param::Text(param)], exact: true }, negative))
+    Some(with_negation(column, SqlFragment { sql, params: vec![SqlParam::Text(param)], exact: true }, negative))
 }
 
 /// A negated test also holds where there is nothing to test.
-fn signed(column: &str, part: Part, negative: bool) -> Part {
+fn with_negation(column: &str, part: SqlFragment, negative: bool) -> SqlFragment {
     if !negative {
         return part;
     }
-    Part { sql: format!("({column} IS NULL OR NOT {})", part.sql), ..part }
+    SqlFragment { sql: format!("({column} IS NULL OR NOT {})", part.sql), ..part }
 }
 
-fn present(column: &str, negative: bool) -> Part {
+fn presence_condition(column: &str, negative: bool) -> SqlFragment {
     let sql = format!("{column} IS {}", if negative { "NULL" } else { "NOT NULL" });
-    Part { sql, params: vec![], exact: true }
+    SqlFragment { sql, params: vec![], exact: true }
 }
 
 /// SQLite's `GLOB`, in lower case, its own signs taken literally.
-fn glob<S: AsRef<str>>(pieces: &[S]) -> String {
+fn sqlite_glob<S: AsRef<str>>(pieces: &[S]) -> String {
     let mut out = String::new();
     for (i, piece) in pieces.iter().enumerate() {
         if i > 0 {

@@ -8,20 +8,20 @@ use crate::key::{Flag, Key};
 
 /// Whether something holds, as far as is known at this phase of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truth {
+pub enum Tristate {
     /// It is known.
     Known(bool),
     /// A fact that decides it has not come yet.
     NotYet,
 }
 
-impl Truth {
+impl Tristate {
     /// Whether it holds for certain.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Known(true))
     }
 
-    /// Whether any of the texts fits: the body of [`Subject::text`] for facts that are known.
+    /// Whether any of the texts fits: the body of [`QuerySubject::text`] for facts that are known.
     pub fn any<'a>(values: impl IntoIterator<Item = &'a str>, fits: &mut dyn FnMut(&str) -> bool) -> Self {
         Self::Known(values.into_iter().any(fits))
     }
@@ -37,7 +37,7 @@ impl Truth {
     }
 }
 
-impl std::ops::Not for Truth {
+impl std::ops::Not for Tristate {
     type Output = Self;
 
     fn not(self) -> Self {
@@ -66,11 +66,11 @@ impl<T> Fact<T> {
     }
 
     /// Whether the fact passes the test.
-    pub fn test(self, test: impl FnOnce(T) -> bool) -> Truth {
+    pub fn test(self, test: impl FnOnce(T) -> bool) -> Tristate {
         match self {
-            Self::Is(value) => Truth::Known(test(value)),
-            Self::Absent => Truth::Known(false),
-            Self::NotYet => Truth::NotYet,
+            Self::Is(value) => Tristate::Known(test(value)),
+            Self::Absent => Tristate::Known(false),
+            Self::NotYet => Tristate::NotYet,
         }
     }
 }
@@ -79,13 +79,13 @@ impl<T> Fact<T> {
 /// only what it knows; while a flow is under way it answers `NotYet` for what is still to come.
 ///
 /// The visiting methods call `fits` with one value after another until it says true, and give
-/// `Truth::Known(true)` then; else `Known(false)` when all values were there to be seen, `NotYet` otherwise.
-pub trait Subject {
+/// `Tristate::Known(true)` then; else `Known(false)` when all values were there to be seen, `NotYet` otherwise.
+pub trait QuerySubject {
     /// The texts of a key of kind `Whole`, `Prefix`, `Anywhere`, `Choice`, or of `Error`, `Comment`. Spellings:
     /// hosts in lower case and without brackets around IPv6, `Scheme::as_str`, `Transport::as_str`, `Version::as_str`.
     /// `Error` gives the kind and the message, `Version` both legs'.
-    fn text(&self, _key: Key, _fits: &mut dyn FnMut(&str) -> bool) -> Truth {
-        Truth::Known(false)
+    fn text(&self, _key: Key, _fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        Tristate::Known(false)
     }
 
     /// The number of a key: `Count`, `Status`, `Bytes`; `Duration` and `Time` in microseconds (since the Unix epoch).
@@ -94,8 +94,8 @@ pub trait Subject {
     }
 
     /// Whether the flag is set.
-    fn flag(&self, _flag: Flag) -> Truth {
-        Truth::Known(false)
+    fn flag(&self, _flag: Flag) -> Tristate {
+        Tristate::Known(false)
     }
 
     /// `Client` or `Upstream`. Port 0 where it is not known.
@@ -104,13 +104,13 @@ pub trait Subject {
     }
 
     /// The header fields of one side, as `(name, value)`.
-    fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
-        Truth::Known(false)
+    fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        Tristate::Known(false)
     }
 
     /// The body of one side without its content coding, and each message of that side. Asked last, and only when
     /// nothing cheaper decides; long bodies are loaded here and not before.
-    fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
-        Truth::Known(false)
+    fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        Tristate::Known(false)
     }
 }

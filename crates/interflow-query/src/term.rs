@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test};
-use crate::display::number_kind;
-use crate::key::{FLAGS, Flag, Key, Kind, nearest};
-use crate::parse::{Parser, Result, Subject};
+use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
+use crate::format::number_kind;
+use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
+use crate::parse::{QueryParser, Result, TermSubject};
 use crate::{pattern, value};
 
 /// Whether the character ends or changes an unquoted text, wherever it stands.
@@ -47,14 +47,14 @@ pub(crate) fn takes_paths(key: Key) -> bool {
 }
 
 /// An unquoted or quoted text as it stands in the query.
-struct Word {
+struct TextToken {
     /// What stands between the wildcards; one piece when there is none.
     pieces: Vec<String>,
     quoted: bool,
-    span: Span,
+    span: QuerySpan,
 }
 
-impl Word {
+impl TextToken {
     fn plain(&self) -> Option<&str> {
         if let [only] = self.pieces.as_slice() { Some(only) } else { None }
     }
@@ -64,23 +64,23 @@ impl Word {
     }
 }
 
-impl Parser<'_> {
+impl QueryParser<'_> {
     /// One value of a key; `start` is where its term begins.
-    pub(crate) fn value(&mut self, subject: &Subject, start: usize) -> Result<Expr> {
+    pub(crate) fn value(&mut self, subject: &TermSubject, start: usize) -> Result<Expr> {
         let key = subject.0;
         let operators = key != Key::Word;
         if operators && self.rest().starts_with("!=") {
             self.at += 2;
-            return self.compared(subject, start, true).map(Expr::not);
+            return self.comparison(subject, start, true).map(Expr::not);
         }
         if operators && self.rest().starts_with('=') && takes_text(key) {
             self.at += 1;
-            return self.compared(subject, start, true);
+            return self.comparison(subject, start, true);
         }
-        self.compared(subject, start, false)
+        self.comparison(subject, start, false)
     }
 
-    fn compared(&mut self, subject: &Subject, start: usize, exact: bool) -> Result<Expr> {
+    fn comparison(&mut self, subject: &TermSubject, start: usize, exact: bool) -> Result<Expr> {
         let (key, name) = subject;
         let test = if takes_text(*key)
             && !exact
@@ -101,34 +101,34 @@ impl Parser<'_> {
             }
             self.test(*key, word, exact)?
         };
-        Ok(Expr::Term(Term { key: *key, name: name.clone(), test, span: Span::new(start, self.at) }))
+        Ok(Expr::Term(Term { key: *key, name: name.clone(), test, span: QuerySpan::new(start, self.at) }))
     }
 
-    fn regex(&mut self, len: usize, source: usize) -> Result<Test> {
+    fn regex(&mut self, len: usize, source: usize) -> Result<TermTest> {
         let whole = &self.rest()[..len];
-        let regex = Regex::new(&whole[1..1 + source], whole.ends_with('i'));
-        let span = Span::new(self.at, self.at + len);
+        let regex = RegexSource::new(&whole[1..1 + source], whole.ends_with('i'));
+        let span = QuerySpan::new(self.at, self.at + len);
         self.at += len;
         match pattern::compile(&regex) {
-            Ok(_) => Ok(Test::Text(Pattern::Regex(regex))),
-            Err(why) => Err(self.error(span, why).hint("put a text that is no regex in quotes")),
+            Ok(_) => Ok(TermTest::Text(TextPattern::Regex(regex))),
+            Err(why) => Err(self.error(span, why).with_remedy("put a text that is no regex in quotes")),
         }
     }
 
     /// A quoted or unquoted text.
-    fn word(&mut self, key: Key) -> Result<Word> {
+    fn word(&mut self, key: Key) -> Result<TextToken> {
         let start = self.at;
         let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted()? };
         if word.span.start == word.span.end {
             let name = key.name();
             return Err(self
-                .error(Span::new(start, start), format!("a value is missing behind '{name}:'"))
-                .hint(format!("write it without a space, as in {}", key.info().example)));
+                .error(QuerySpan::new(start, start), format!("a value is missing behind '{name}:'"))
+                .with_remedy(format!("write it without a space, as in {}", key.info().example)));
         }
         Ok(word)
     }
 
-    fn quoted(&mut self) -> Result<Word> {
+    fn quoted(&mut self) -> Result<TextToken> {
         let start = self.at;
         let mut text = String::new();
         let mut chars = self.rest().char_indices().skip(1);
@@ -139,9 +139,9 @@ impl Parser<'_> {
                     if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
                         return Err(self
                             .error_here("a space is missing behind the quote")
-                            .hint("write \\\" for a quote inside the text"));
+                            .with_remedy("write \\\" for a quote inside the text"));
                     }
-                    return Ok(Word { pieces: vec![text], quoted: true, span: Span::new(start, self.at) });
+                    return Ok(TextToken { pieces: vec![text], quoted: true, span: QuerySpan::new(start, self.at) });
                 }
                 '\\' => match chars.next() {
                     Some((_, c @ ('"' | '\\'))) => text.push(c),
@@ -151,10 +151,12 @@ impl Parser<'_> {
                 other => text.push(other),
             }
         }
-        Err(self.error(Span::new(start, start + 1), "this quote is not closed").hint("add a quote at the end"))
+        Err(self
+            .error(QuerySpan::new(start, start + 1), "this quote is not closed")
+            .with_remedy("add a quote at the end"))
     }
 
-    fn unquoted(&mut self) -> Result<Word> {
+    fn unquoted(&mut self) -> Result<TextToken> {
         let start = self.at;
         let mut pieces = vec![String::new()];
         while let Some(c) = self.peek() {
@@ -166,12 +168,12 @@ impl Parser<'_> {
                 '(' if self.at > start => {
                     return Err(self
                         .error_here("a '(' in the middle of a text")
-                        .hint("put the text in quotes, or a space before it"));
+                        .with_remedy("put the text in quotes, or a space before it"));
                 }
                 '"' if self.at > start => {
                     return Err(self
                         .error_here("a quote in the middle of a text")
-                        .hint("put the whole text in quotes"));
+                        .with_remedy("put the whole text in quotes"));
                 }
                 '*' if piece.is_empty() && several => {}
                 '*' => pieces.push(String::new()),
@@ -189,11 +191,11 @@ impl Parser<'_> {
             }
             self.at += c.len_utf8();
         }
-        Ok(Word { pieces, quoted: false, span: Span::new(start, self.at) })
+        Ok(TextToken { pieces, quoted: false, span: QuerySpan::new(start, self.at) })
     }
 
     /// `host:localhost:8080` means both.
-    fn host_and_port(&self, word: &Word, start: usize) -> Option<Expr> {
+    fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
         let port_len = port.len();
@@ -209,63 +211,66 @@ impl Parser<'_> {
         }
         let mut pieces = word.pieces.clone();
         host.clone_into(pieces.last_mut()?);
-        let span = Span::new(start, self.at);
+        let span = QuerySpan::new(start, self.at);
         let term = |key, test| Expr::Term(Term { key, name: None, test, span });
-        let host = match pattern_of(pieces) {
-            Some(pattern) => Test::Text(lower_host(pattern)),
-            None => Test::Present,
+        let host = match pattern_from_pieces(pieces) {
+            Some(pattern) => TermTest::Text(lower_host(pattern)),
+            None => TermTest::Present,
         };
-        Some(Expr::and([term(Key::Host, host), term(Key::Port, Test::Number(Number::Compare(Op::Eq, port.into())))]))
+        Some(Expr::and([
+            term(Key::Host, host),
+            term(Key::Port, TermTest::Number(NumberTest::Compare(CompareOp::Eq, port.into()))),
+        ]))
     }
 
-    fn test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
-        if word.is_star() && !exact && key.kind() != Kind::Flag {
-            return Ok(Test::Present);
+    fn test(&self, key: Key, word: TextToken, exact: bool) -> Result<TermTest> {
+        if word.is_star() && !exact && key.kind() != ValueKind::Flag {
+            return Ok(TermTest::Present);
         }
         let wrong = |expected: &str| {
             let shown = &self.text[word.span.start..word.span.end];
-            self.error(word.span, format!("'{shown}' does not fit '{}'", key.name())).hint(expected)
+            self.error(word.span, format!("'{shown}' does not fit '{}'", key.name())).with_remedy(expected)
         };
         let raw = word.plain();
         match key.kind() {
-            Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration => {
-                value::number(number_kind(key), raw.unwrap_or("*")).map(Test::Number).map_err(wrong)
+            ValueKind::Count | ValueKind::Status | ValueKind::Bytes | ValueKind::Duration => {
+                value::number(number_kind(key), raw.unwrap_or("*")).map(TermTest::Number).map_err(wrong)
             }
-            Kind::Time => value::time(raw.unwrap_or("*")).map(Test::Time).map_err(wrong),
-            Kind::Flag => self.flag(raw, word.span),
-            Kind::Address => address(raw, &word)
+            ValueKind::Time => value::time(raw.unwrap_or("*")).map(TermTest::Time).map_err(wrong),
+            ValueKind::Flag => self.flag(raw, word.span),
+            ValueKind::Address => address(raw, &word)
                 .ok_or_else(|| wrong("expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)")),
-            Kind::Choice(choices) if !exact && raw.is_some() => {
+            ValueKind::Choice(choices) if !exact && raw.is_some() => {
                 self.choice(choices, raw.unwrap_or_default(), word.span)
             }
             _ => self.text_test(key, word, exact),
         }
     }
 
-    fn flag(&self, raw: Option<&str>, span: Span) -> Result<Test> {
+    fn flag(&self, raw: Option<&str>, span: QuerySpan) -> Result<TermTest> {
         let name = raw.unwrap_or("*");
-        Flag::find(name).map(Test::Flag).ok_or_else(|| {
+        Flag::find(name).map(TermTest::Flag).ok_or_else(|| {
             let error = self.error(span, format!("unknown flag '{name}'"));
-            match nearest(name, FLAGS.iter().map(|f| f.name)) {
-                Some(meant) => error.hint(format!("did you mean 'is:{meant}'?")),
-                None => error.hint(list("flags", FLAGS.iter().map(|f| f.name))),
+            match closest_name(name, FLAGS.iter().map(|f| f.name)) {
+                Some(meant) => error.with_remedy(format!("did you mean 'is:{meant}'?")),
+                None => error.with_remedy(list_names("flags", FLAGS.iter().map(|f| f.name))),
             }
         })
     }
 
-    fn choice(&self, choices: &[(&'static str, &[&'static str])], raw: &str, span: Span) -> Result<Test> {
+    fn choice(&self, choices: &[(&'static str, &[&'static str])], raw: &str, span: QuerySpan) -> Result<TermTest> {
         let is = |n: &str| n.eq_ignore_ascii_case(raw);
         if let Some((name, _)) = choices.iter().find(|(name, others)| is(name) || others.iter().any(|o| is(o))) {
-            return Ok(Test::Text(Pattern::Text((*name).to_owned())));
+            return Ok(TermTest::Text(TextPattern::Text((*name).to_owned())));
         }
         let error = self.error(span, format!("unknown value '{raw}'"));
-        Err(match nearest(raw, choices.iter().map(|(name, _)| *name)) {
-            Some(meant) => error.hint(format!("did you mean '{meant}'?")),
-            None => error.hint(list("values", choices.iter().map(|(name, _)| *name))),
+        Err(match closest_name(raw, choices.iter().map(|(name, _)| *name)) {
+            Some(meant) => error.with_remedy(format!("did you mean '{meant}'?")),
+            None => error.with_remedy(list_names("values", choices.iter().map(|(name, _)| *name))),
         })
     }
 
-    fn text_test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
+    fn text_test(&self, key: Key, word: TextToken, exact: bool) -> Result<TermTest> {
         let quoted = word.quoted;
         let span = word.span;
         if let Some(raw) = word.plain() {
@@ -277,55 +282,63 @@ impl Parser<'_> {
             {
                 return Err(self
                     .error(span, format!("'{}' is a text and cannot be compared so", key.name()))
-                    .hint("put the value in quotes if it begins with that sign"));
+                    .with_remedy("put the value in quotes if it begins with that sign"));
             }
             if exact {
-                return Ok(Test::Text(Pattern::Exact(raw.to_owned())));
+                return Ok(TermTest::Text(TextPattern::Exact(raw.to_owned())));
             }
         } else if exact {
             return Err(self
                 .error(span, "'=' asks for this very text, without wildcards")
-                .hint("leave out the '=' or write \\* for a star"));
+                .with_remedy("leave out the '=' or write \\* for a star"));
         }
-        let pattern = pattern_of(word.pieces).expect("a lone star is dealt with before");
-        Ok(Test::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
+        let pattern = pattern_from_pieces(word.pieces).expect("a lone star is dealt with before");
+        Ok(TermTest::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
     }
 }
 
 /// Whether the key's value may be a text, a glob or a regex.
 fn takes_text(key: Key) -> bool {
-    !matches!(key.kind(), Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration | Kind::Time | Kind::Flag)
+    !matches!(
+        key.kind(),
+        ValueKind::Count
+            | ValueKind::Status
+            | ValueKind::Bytes
+            | ValueKind::Duration
+            | ValueKind::Time
+            | ValueKind::Flag
+    )
 }
 
 /// `None` for a lone star.
-fn pattern_of(mut pieces: Vec<String>) -> Option<Pattern> {
+fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
     match pieces.len() {
-        1 => pieces.pop().map(Pattern::Text),
+        1 => pieces.pop().map(TextPattern::Text),
         _ if pieces.iter().all(String::is_empty) => None,
-        _ => Some(Pattern::Glob(pieces)),
+        _ => Some(TextPattern::Glob(pieces)),
     }
 }
 
 /// An IPv6 address may be written in brackets or without; subjects give it without.
-fn lower_host(pattern: Pattern) -> Pattern {
+fn lower_host(pattern: TextPattern) -> TextPattern {
     match pattern {
-        Pattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
-            Ok(v6) => Pattern::Text(v6.to_string()),
-            Err(_) => Pattern::Text(text),
+        TextPattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
+            Ok(v6) => TextPattern::Text(v6.to_string()),
+            Err(_) => TextPattern::Text(text),
         },
         other => other,
     }
 }
 
-fn address(raw: Option<&str>, word: &Word) -> Option<Test> {
-    let Some(raw) = raw else { return Some(Test::Text(Pattern::Glob(word.pieces.clone()))) };
+fn address(raw: Option<&str>, word: &TextToken) -> Option<TermTest> {
+    let Some(raw) = raw else { return Some(TermTest::Text(TextPattern::Glob(word.pieces.clone()))) };
     let bare = raw.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(raw);
     if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Some(Test::Net(IpNet::from(ip.to_canonical())));
+        return Some(TermTest::Net(IpNet::from(ip.to_canonical())));
     }
-    bare.parse::<IpNet>().ok().map(|net| Test::Net(net.trunc()))
+    bare.parse::<IpNet>().ok().map(|net| TermTest::Net(net.trunc()))
 }
 
-fn list<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> String {
+fn list_names<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> String {
     format!("the {what} are {}", names.collect::<Vec<_>>().join(", "))
 }

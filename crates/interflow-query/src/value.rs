@@ -3,12 +3,12 @@
 use jiff::civil;
 use jiff::tz::TimeZone;
 
-use crate::ast::{Number, Op, Time, TimePoint};
+use crate::ast::{CompareOp, NumberTest, TimePoint, TimeTest};
 
-type Unit = (&'static str, u64);
+type UnitScale = (&'static str, u64);
 
 /// Bytes: powers of 1000, and of 1024 with an `i`.
-const BYTES: &[Unit] = &[
+const BYTES: &[UnitScale] = &[
     ("TiB", 1 << 40),
     ("TB", 1_000_000_000_000),
     ("GiB", 1 << 30),
@@ -25,10 +25,10 @@ const BYTES: &[Unit] = &[
 ];
 
 /// Microseconds.
-const DURATIONS: &[Unit] = &[("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
+const DURATIONS: &[UnitScale] = &[("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
 /// Microseconds, for how long ago.
-const AGES: &[Unit] = &[
+const AGES: &[UnitScale] = &[
     ("w", 604_800_000_000),
     ("d", 86_400_000_000),
     ("h", 3_600_000_000),
@@ -41,7 +41,7 @@ const AGES: &[Unit] = &[
 const DAY: u64 = 86_400_000_000;
 
 /// What is expected, when a value does not read.
-pub(crate) type Expected = &'static str;
+pub(crate) type ExpectedHint = &'static str;
 
 /// Which numbers a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,46 +53,48 @@ pub(crate) enum NumberKind {
 }
 
 /// `>=400`, `4xx`, `400..499`, `>1MB`.
-pub(crate) fn number(kind: NumberKind, text: &str) -> Result<Number, Expected> {
+pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == NumberKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
     {
         return match class.parse() {
-            Ok(c @ 1..=9) => Ok(Number::Class(c)),
+            Ok(c @ 1..=9) => Ok(NumberTest::Class(c)),
             _ => Err("a class of status codes is written 1xx to 5xx"),
         };
     }
     match text.split_once("..") {
         Some(("", "")) => Err("a range is written 400..499"),
-        Some(("", high)) => Ok(Number::Compare(Op::Le, one_number(kind, high)?)),
-        Some((low, "")) => Ok(Number::Compare(Op::Ge, one_number(kind, low)?)),
+        Some(("", high)) => Ok(NumberTest::Compare(CompareOp::Le, one_number(kind, high)?)),
+        Some((low, "")) => Ok(NumberTest::Compare(CompareOp::Ge, one_number(kind, low)?)),
         Some((low, high)) => match (one_number(kind, low)?, one_number(kind, high)?) {
-            (low, high) if low <= high => Ok(Number::Range(low, high)),
+            (low, high) if low <= high => Ok(NumberTest::Range(low, high)),
             _ => Err("a range begins with the smaller number"),
         },
         None => {
             let (op, rest) = operator(text);
-            Ok(Number::Compare(op, one_number(kind, rest)?))
+            Ok(NumberTest::Compare(op, one_number(kind, rest)?))
         }
     }
 }
 
 /// The comparison in front of a value; equality when there is none.
-pub(crate) fn operator(text: &str) -> (Op, &str) {
-    for (sign, op) in [(">=", Op::Ge), ("<=", Op::Le), (">", Op::Gt), ("<", Op::Lt), ("=", Op::Eq)] {
+pub(crate) fn operator(text: &str) -> (CompareOp, &str) {
+    for (sign, op) in
+        [(">=", CompareOp::Ge), ("<=", CompareOp::Le), (">", CompareOp::Gt), ("<", CompareOp::Lt), ("=", CompareOp::Eq)]
+    {
         if let Some(rest) = text.strip_prefix(sign) {
             return (op, rest);
         }
     }
-    (Op::Eq, text)
+    (CompareOp::Eq, text)
 }
 
-fn one_number(kind: NumberKind, text: &str) -> Result<u64, Expected> {
+fn one_number(kind: NumberKind, text: &str) -> Result<u64, ExpectedHint> {
     match kind {
-        NumberKind::Count => plain(text).ok_or("expected a whole number"),
-        NumberKind::Status => plain(text).ok_or("expected a status code such as 404, or a class such as 4xx"),
+        NumberKind::Count => parse_count(text).ok_or("expected a whole number"),
+        NumberKind::Status => parse_count(text).ok_or("expected a status code such as 404, or a class such as 4xx"),
         NumberKind::Bytes => {
-            plain(text).or_else(|| with_unit(text, BYTES)).ok_or("expected bytes such as 512, 64KiB or 1.5MB")
+            parse_count(text).or_else(|| with_unit(text, BYTES)).ok_or("expected bytes such as 512, 64KiB or 1.5MB")
         }
         NumberKind::Duration => with_unit(text, DURATIONS)
             .or_else(|| (text == "0").then_some(0))
@@ -100,12 +102,12 @@ fn one_number(kind: NumberKind, text: &str) -> Result<u64, Expected> {
     }
 }
 
-fn plain(text: &str) -> Option<u64> {
+fn parse_count(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 /// A decimal number and a unit; `None` when it is not a whole number of base units, or too large.
-fn with_unit(text: &str, units: &[Unit]) -> Option<u64> {
+fn with_unit(text: &str, units: &[UnitScale]) -> Option<u64> {
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(at);
     let scale = u128::from(units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1);
@@ -113,36 +115,36 @@ fn with_unit(text: &str, units: &[Unit]) -> Option<u64> {
     if whole.is_empty() || part.len() > 12 || digits.ends_with('.') {
         return None;
     }
-    let all = plain(whole)?;
+    let all = parse_count(whole)?;
     let mut sum = u128::from(all) * scale;
     if !part.is_empty() {
         let ten = 10u128.pow(part.len() as u32);
-        sum += u128::from(plain(part)?) * scale / ten;
+        sum += u128::from(parse_count(part)?) * scale / ten;
     }
     u64::try_from(sum).ok()
 }
 
 /// `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour).
-pub(crate) fn time(text: &str) -> Result<Time, Expected> {
+pub(crate) fn time(text: &str) -> Result<TimeTest, ExpectedHint> {
     match text.split_once("..") {
         Some(("", "")) => Err("a range is written 2026-01-01..2026-01-31"),
-        Some(("", to)) => Ok(Time::Compare(Op::Le, point(to)?)),
-        Some((from, "")) => Ok(Time::Compare(Op::Ge, point(from)?)),
-        Some((from, to)) => Ok(Time::Range(point(from)?, point(to)?)),
+        Some(("", to)) => Ok(TimeTest::Compare(CompareOp::Le, parse_time_point(to)?)),
+        Some((from, "")) => Ok(TimeTest::Compare(CompareOp::Ge, parse_time_point(from)?)),
+        Some((from, to)) => Ok(TimeTest::Range(parse_time_point(from)?, parse_time_point(to)?)),
         None => {
             let (op, rest) = operator(text);
-            match point(rest)? {
-                ago @ TimePoint::Ago(_) if op == Op::Eq => Ok(Time::Compare(Op::Ge, ago)),
-                point => Ok(Time::Compare(op, point)),
+            match parse_time_point(rest)? {
+                ago @ TimePoint::Ago(_) if op == CompareOp::Eq => Ok(TimeTest::Compare(CompareOp::Ge, ago)),
+                point => Ok(TimeTest::Compare(op, point)),
             }
         }
     }
 }
 
-const TIME: Expected = "expected a date (2026-01-31), a time (2026-01-31T12:00, +01:00 or Z behind it if you like) \
+const TIME: ExpectedHint = "expected a date (2026-01-31), a time (2026-01-31T12:00, +01:00 or Z behind it if you like) \
                         or how long ago (-90s, -2h, -7d)";
 
-fn point(text: &str) -> Result<TimePoint, Expected> {
+fn parse_time_point(text: &str) -> Result<TimePoint, ExpectedHint> {
     if text == "now" {
         return Ok(TimePoint::Ago(0));
     }
@@ -155,7 +157,7 @@ fn point(text: &str) -> Result<TimePoint, Expected> {
 fn date_time(text: &str) -> Option<TimePoint> {
     if text.len() == 10 {
         let start = civil::Date::strptime("%Y-%m-%d", text).ok()?.to_datetime(civil::Time::midnight());
-        return at(start, 0, DAY);
+        return to_time_point(start, 0, DAY);
     }
     let (date, clock) = text.split_at_checked(10)?;
     let clock = clock.strip_prefix(['T', 't'])?;
@@ -168,11 +170,11 @@ fn date_time(text: &str) -> Option<TimePoint> {
         _ => return None,
     };
     let moment: civil::DateTime = format!("{date}T{clock}").parse().ok()?;
-    at(moment, offset(zone)?, lasts)
+    to_time_point(moment, parse_utc_offset(zone)?, lasts)
 }
 
 /// Seconds east of UTC: nothing, `Z`, `+01:00` or `+0100`.
-fn offset(zone: &str) -> Option<i64> {
+fn parse_utc_offset(zone: &str) -> Option<i64> {
     if zone.is_empty() || zone.eq_ignore_ascii_case("z") {
         return Some(0);
     }
@@ -181,33 +183,33 @@ fn offset(zone: &str) -> Option<i64> {
     if digits.len() != 4 || rest.len() > 5 {
         return None;
     }
-    let (hours, minutes) = (plain(&digits[..2])?, plain(&digits[2..])?);
+    let (hours, minutes) = (parse_count(&digits[..2])?, parse_count(&digits[2..])?);
     (hours < 24 && minutes < 60).then(|| sign * (hours * 3600 + minutes * 60) as i64)
 }
 
-fn at(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimePoint> {
+fn to_time_point(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimePoint> {
     let micros = moment.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond() - east * 1_000_000;
     Some(TimePoint::At { start: u64::try_from(micros).ok()?, lasts })
 }
 
 /// A number as it reads back.
-pub(crate) fn show_number(kind: NumberKind, number: Number) -> String {
+pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
     let one = |n: u64| match kind {
         NumberKind::Count | NumberKind::Status => n.to_string(),
         NumberKind::Bytes if n < 1000 => n.to_string(),
-        NumberKind::Bytes => in_units(n, &BYTES[..9]),
-        NumberKind::Duration => in_units(n, DURATIONS),
+        NumberKind::Bytes => format_in_units(n, &BYTES[..9]),
+        NumberKind::Duration => format_in_units(n, DURATIONS),
     };
     match number {
-        Number::Compare(op, n) => format!("{}{}", op.as_str(), one(n)),
-        Number::Range(low, high) => format!("{}..{}", one(low), one(high)),
-        Number::Class(class) => format!("{class}xx"),
+        NumberTest::Compare(op, n) => format!("{}{}", op.as_str(), one(n)),
+        NumberTest::Range(low, high) => format!("{}..{}", one(low), one(high)),
+        NumberTest::Class(class) => format!("{class}xx"),
     }
 }
 
 /// With the greatest unit that divides it.
-fn in_units(n: u64, units: &[Unit]) -> String {
-    let fits = |(_, scale): &&Unit| n.is_multiple_of(*scale);
+fn format_in_units(n: u64, units: &[UnitScale]) -> String {
+    let fits = |(_, scale): &&UnitScale| n.is_multiple_of(*scale);
     match units.iter().filter(fits).max_by_key(|(_, scale)| *scale) {
         Some((unit, scale)) if n > 0 => format!("{}{unit}", n / scale),
         _ => format!("0{}", if units.len() == BYTES[..9].len() { "B" } else { "s" }),
@@ -215,18 +217,18 @@ fn in_units(n: u64, units: &[Unit]) -> String {
 }
 
 /// A time as it reads back.
-pub(crate) fn show_time(time: Time) -> String {
+pub(crate) fn format_time(time: TimeTest) -> String {
     match time {
-        Time::Compare(Op::Ge, TimePoint::Ago(micros)) => show_point(TimePoint::Ago(micros)),
-        Time::Compare(op, point) => format!("{}{}", op.as_str(), show_point(point)),
-        Time::Range(from, to) => format!("{}..{}", show_point(from), show_point(to)),
+        TimeTest::Compare(CompareOp::Ge, TimePoint::Ago(micros)) => format_point(TimePoint::Ago(micros)),
+        TimeTest::Compare(op, point) => format!("{}{}", op.as_str(), format_point(point)),
+        TimeTest::Range(from, to) => format!("{}..{}", format_point(from), format_point(to)),
     }
 }
 
-fn show_point(point: TimePoint) -> String {
+fn format_point(point: TimePoint) -> String {
     let (start, lasts) = match point {
         TimePoint::Ago(0) => return "now".to_owned(),
-        TimePoint::Ago(micros) => return format!("-{}", in_units(micros, AGES)),
+        TimePoint::Ago(micros) => return format!("-{}", format_in_units(micros, AGES)),
         TimePoint::At { start, lasts } => (start, lasts),
     };
     let moment = i64::try_from(start).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok()).unwrap_or_default();
@@ -245,27 +247,27 @@ mod tests {
 
     #[test]
     fn numbers_are_read_in_every_form() {
-        use Number::{Class, Compare, Range};
         use NumberKind::{Bytes, Count, Duration, Status};
+        use NumberTest::{Class, Compare, Range};
         for (kind, text, number, shown) in [
-            (Status, "404", Compare(Op::Eq, 404), "404"),
-            (Status, "=404", Compare(Op::Eq, 404), "404"),
-            (Status, ">=400", Compare(Op::Ge, 400), ">=400"),
+            (Status, "404", Compare(CompareOp::Eq, 404), "404"),
+            (Status, "=404", Compare(CompareOp::Eq, 404), "404"),
+            (Status, ">=400", Compare(CompareOp::Ge, 400), ">=400"),
             (Status, "5XX", Class(5), "5xx"),
             (Status, "400..499", Range(400, 499), "400..499"),
-            (Status, "400..", Compare(Op::Ge, 400), ">=400"),
-            (Count, "..9", Compare(Op::Le, 9), "<=9"),
-            (Bytes, ">1MB", Compare(Op::Gt, 1_000_000), ">1MB"),
-            (Bytes, ">1mib", Compare(Op::Gt, 1_048_576), ">1MiB"),
-            (Bytes, "1.5k", Compare(Op::Eq, 1500), "1500B"),
-            (Bytes, "0", Compare(Op::Eq, 0), "0"),
-            (Duration, ">2s", Compare(Op::Gt, 2_000_000), ">2s"),
-            (Duration, "<1.5s", Compare(Op::Lt, 1_500_000), "<1500ms"),
-            (Duration, "90m", Compare(Op::Eq, 5_400_000_000), "90m"),
-            (Duration, "0", Compare(Op::Eq, 0), "0s"),
+            (Status, "400..", Compare(CompareOp::Ge, 400), ">=400"),
+            (Count, "..9", Compare(CompareOp::Le, 9), "<=9"),
+            (Bytes, ">1MB", Compare(CompareOp::Gt, 1_000_000), ">1MB"),
+            (Bytes, ">1mib", Compare(CompareOp::Gt, 1_048_576), ">1MiB"),
+            (Bytes, "1.5k", Compare(CompareOp::Eq, 1500), "1500B"),
+            (Bytes, "0", Compare(CompareOp::Eq, 0), "0"),
+            (Duration, ">2s", Compare(CompareOp::Gt, 2_000_000), ">2s"),
+            (Duration, "<1.5s", Compare(CompareOp::Lt, 1_500_000), "<1500ms"),
+            (Duration, "90m", Compare(CompareOp::Eq, 5_400_000_000), "90m"),
+            (Duration, "0", Compare(CompareOp::Eq, 0), "0s"),
         ] {
             assert_eq!(super::number(kind, text), Ok(number), "{text}");
-            assert_eq!(show_number(kind, number), shown, "{text}");
+            assert_eq!(format_number(kind, number), shown, "{text}");
             assert_eq!(super::number(kind, shown), Ok(number), "{shown}");
         }
     }
@@ -295,22 +297,26 @@ mod tests {
 
     #[test]
     fn times_are_read_in_every_form() {
-        use Time::{Compare, Range};
+        use TimeTest::{Compare, Range};
         const MIDNIGHT: u64 = 1_767_225_600_000_000; // 2026-01-01T00:00Z
         let at = |start, lasts| TimePoint::At { start, lasts };
         for (text, time, shown) in [
-            ("2026-01-01", Compare(Op::Eq, at(MIDNIGHT, DAY)), "2026-01-01"),
-            (">2026-01-01", Compare(Op::Gt, at(MIDNIGHT, DAY)), ">2026-01-01"),
-            ("2026-01-01T01:00+01:00", Compare(Op::Eq, at(MIDNIGHT, 60_000_000)), "2026-01-01T00:00Z"),
-            ("2025-12-31T19:00:00-0500", Compare(Op::Eq, at(MIDNIGHT, 1_000_000)), "2026-01-01T00:00:00Z"),
-            (">=2026-01-01T00:00:00.5Z", Compare(Op::Ge, at(MIDNIGHT + 500_000, 1)), ">=2026-01-01T00:00:00.500000Z"),
-            ("-1h", Compare(Op::Ge, TimePoint::Ago(3_600_000_000)), "-1h"),
-            ("<-1.5h", Compare(Op::Lt, TimePoint::Ago(5_400_000_000)), "<-90m"),
+            ("2026-01-01", Compare(CompareOp::Eq, at(MIDNIGHT, DAY)), "2026-01-01"),
+            (">2026-01-01", Compare(CompareOp::Gt, at(MIDNIGHT, DAY)), ">2026-01-01"),
+            ("2026-01-01T01:00+01:00", Compare(CompareOp::Eq, at(MIDNIGHT, 60_000_000)), "2026-01-01T00:00Z"),
+            ("2025-12-31T19:00:00-0500", Compare(CompareOp::Eq, at(MIDNIGHT, 1_000_000)), "2026-01-01T00:00:00Z"),
+            (
+                ">=2026-01-01T00:00:00.5Z",
+                Compare(CompareOp::Ge, at(MIDNIGHT + 500_000, 1)),
+                ">=2026-01-01T00:00:00.500000Z",
+            ),
+            ("-1h", Compare(CompareOp::Ge, TimePoint::Ago(3_600_000_000)), "-1h"),
+            ("<-1.5h", Compare(CompareOp::Lt, TimePoint::Ago(5_400_000_000)), "<-90m"),
             ("-1w..now", Range(TimePoint::Ago(7 * DAY), TimePoint::Ago(0)), "-1w..now"),
-            ("2026-01-01..", Compare(Op::Ge, at(MIDNIGHT, DAY)), ">=2026-01-01"),
+            ("2026-01-01..", Compare(CompareOp::Ge, at(MIDNIGHT, DAY)), ">=2026-01-01"),
         ] {
             assert_eq!(super::time(text), Ok(time), "{text}");
-            assert_eq!(show_time(time), shown, "{text}");
+            assert_eq!(format_time(time), shown, "{text}");
             assert_eq!(super::time(shown), Ok(time), "{shown}");
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use interflow_flow::{Direction, Phase, Timestamp};
-use interflow_query::{Fact, Flag, Key, Query, Subject, Truth};
+use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 
 /// A flow written down for a test.
 #[derive(Clone, Default)]
@@ -20,11 +20,11 @@ struct Flow {
     early: bool,
 }
 
-impl Subject for Flow {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
-        let found = Truth::any(self.texts.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v), fits);
+impl QuerySubject for Flow {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        let found = Tristate::any(self.texts.iter().filter(|(k, _)| *k == key).map(|(_, v)| *v), fits);
         let later = self.early && matches!(key, Key::Type | Key::RespType | Key::Error | Key::Model);
-        if later { found.or(Truth::NotYet) } else { found }
+        if later { found.or(Tristate::NotYet) } else { found }
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
@@ -35,10 +35,10 @@ impl Subject for Flow {
         }
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
+    fn flag(&self, flag: Flag) -> Tristate {
         match (self.flags.contains(&flag), self.early && flag.info().phase > Phase::RequestHead) {
-            (false, true) => Truth::NotYet,
-            (set, _) => Truth::Known(set),
+            (false, true) => Tristate::NotYet,
+            (set, _) => Tristate::Known(set),
         }
     }
 
@@ -46,19 +46,19 @@ impl Subject for Flow {
         Fact::known(self.peer.filter(|_| key == Key::Client).map(|p| p.parse().unwrap()))
     }
 
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
         let (fields, open) =
             if side == Direction::Request { (&self.request, false) } else { (&self.response, self.early) };
         let found = fields.iter().any(|(n, v)| fits(n.as_bytes(), v.as_bytes()));
-        if open && !found { Truth::NotYet } else { Truth::Known(found) }
+        if open && !found { Tristate::NotYet } else { Tristate::Known(found) }
     }
 
-    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         let body = if side == Direction::Request { Some(self.request_body) } else { self.response_body };
         match body {
-            Some(body) => Truth::Known(fits(body.as_bytes())),
-            None if self.early => Truth::NotYet,
-            None => Truth::Known(false),
+            Some(body) => Tristate::Known(fits(body.as_bytes())),
+            None if self.early => Tristate::NotYet,
+            None => Tristate::Known(false),
         }
     }
 }
@@ -210,24 +210,24 @@ fn what_is_not_known_yet_is_said_to_be_so() {
     early.response.clear();
     early.response_body = None;
     for (text, truth) in [
-        ("host:api.openai.com", Truth::Known(true)),
-        ("status:404", Truth::NotYet),
-        ("-status:404", Truth::NotYet),
-        ("host:x status:404", Truth::Known(false)),
-        ("method:POST OR status:404", Truth::Known(true)),
-        ("method:GET OR status:404", Truth::NotYet),
-        ("-(host:x status:404)", Truth::Known(true)),
-        ("is:answered", Truth::NotYet),
-        ("header:accept", Truth::Known(true)),
-        ("header:server", Truth::NotYet),
-        ("req.header:server", Truth::Known(false)),
-        ("refund", Truth::Known(true)),
-        ("elsewhere", Truth::NotYet),
-        ("req.body:elsewhere", Truth::Known(false)),
+        ("host:api.openai.com", Tristate::Known(true)),
+        ("status:404", Tristate::NotYet),
+        ("-status:404", Tristate::NotYet),
+        ("host:x status:404", Tristate::Known(false)),
+        ("method:POST OR status:404", Tristate::Known(true)),
+        ("method:GET OR status:404", Tristate::NotYet),
+        ("-(host:x status:404)", Tristate::Known(true)),
+        ("is:answered", Tristate::NotYet),
+        ("header:accept", Tristate::Known(true)),
+        ("header:server", Tristate::NotYet),
+        ("req.header:server", Tristate::Known(false)),
+        ("refund", Tristate::Known(true)),
+        ("elsewhere", Tristate::NotYet),
+        ("req.body:elsewhere", Tristate::Known(false)),
     ] {
         let query = Query::parse(text).unwrap();
         assert_eq!(query.evaluate(&early), truth, "{text}");
-        assert_eq!(query.matches(&early), truth == Truth::Known(true), "{text}");
+        assert_eq!(query.matches(&early), truth == Tristate::Known(true), "{text}");
     }
 }
 
@@ -255,8 +255,8 @@ fn a_query_names_its_phase_and_the_bodies_it_wants() {
 #[test]
 fn bodies_are_asked_for_last() {
     struct Costly;
-    impl Subject for Costly {
-        fn body(&self, _: Direction, _: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+    impl QuerySubject for Costly {
+        fn body(&self, _: Direction, _: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
             panic!("the body was asked for although the port had decided")
         }
     }

@@ -2,17 +2,18 @@
 //! with the residual query selects what the matcher selects.
 
 use interflow_flow::Direction;
-use interflow_query::key::{FLAGS, KEYS, Kind};
-use interflow_query::sql::{Column, Columns, Param};
+use interflow_query::key::{FLAGS, KEYS, ValueKind};
+use interflow_query::sql::{SqlColumn, SqlColumns, SqlParam};
 use interflow_query::{
-    Expr, Fact, Flag, Key, Number, Op, Pattern, Query, Regex, Subject, Term, Test, Time, TimePoint, Truth,
+    CompareOp, Expr, Fact, Flag, Key, NumberTest, Query, QuerySubject, RegexSource, Term, TermTest, TextPattern,
+    TimePoint, TimeTest, Tristate,
 };
 use proptest::prelude::*;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-fn op() -> impl Strategy<Value = Op> {
-    prop_oneof![Just(Op::Lt), Just(Op::Le), Just(Op::Eq), Just(Op::Ge), Just(Op::Gt)]
+fn op() -> impl Strategy<Value = CompareOp> {
+    prop_oneof![Just(CompareOp::Lt), Just(CompareOp::Le), Just(CompareOp::Eq), Just(CompareOp::Ge), Just(CompareOp::Gt)]
 }
 
 /// Texts full of what means something to the parser.
@@ -28,34 +29,34 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn glob() -> impl Strategy<Value = Pattern> {
+fn glob() -> impl Strategy<Value = TextPattern> {
     (prop_oneof![Just(String::new()), text()], proptest::collection::vec(text(), 0..2), text()).prop_map(
         |(first, middle, last)| {
             let mut pieces = vec![first];
             pieces.extend(middle);
             pieces.push(last);
-            Pattern::Glob(pieces)
+            TextPattern::Glob(pieces)
         },
     )
 }
 
-fn pattern(globs_only: bool) -> BoxedStrategy<Pattern> {
-    let regex = ("[a-c/ .]{0,4}", any::<bool>()).prop_map(|(s, i)| Pattern::Regex(Regex::new(&s, i)));
+fn pattern(globs_only: bool) -> BoxedStrategy<TextPattern> {
+    let regex = ("[a-c/ .]{0,4}", any::<bool>()).prop_map(|(s, i)| TextPattern::Regex(RegexSource::new(&s, i)));
     if globs_only {
         return prop_oneof![glob(), regex].boxed();
     }
-    prop_oneof![text().prop_map(Pattern::Text), text().prop_map(Pattern::Exact), glob(), regex].boxed()
+    prop_oneof![text().prop_map(TextPattern::Text), text().prop_map(TextPattern::Exact), glob(), regex].boxed()
 }
 
-fn number() -> impl Strategy<Value = Number> {
+fn number() -> impl Strategy<Value = NumberTest> {
     let n = prop_oneof![0..5u64, 395..405u64, Just(1_000_000), Just(1 << 20), any::<u64>()];
     prop_oneof![
-        (op(), n.clone()).prop_map(|(op, n)| Number::Compare(op, n)),
-        (n.clone(), n).prop_map(|(a, b)| Number::Range(a.min(b), a.max(b))),
+        (op(), n.clone()).prop_map(|(op, n)| NumberTest::Compare(op, n)),
+        (n.clone(), n).prop_map(|(a, b)| NumberTest::Range(a.min(b), a.max(b))),
     ]
 }
 
-fn time() -> impl Strategy<Value = Time> {
+fn time() -> impl Strategy<Value = TimeTest> {
     let day = 86_400_000_000u64;
     let point = prop_oneof![
         (1..30_000u64).prop_map(move |d| TimePoint::At { start: d * day, lasts: day }),
@@ -65,42 +66,44 @@ fn time() -> impl Strategy<Value = Time> {
     ];
     prop_oneof![
         (op(), point.clone()).prop_filter_map("read as 'within'", |(op, p)| {
-            (op != Op::Eq || !matches!(p, TimePoint::Ago(_))).then_some(Time::Compare(op, p))
+            (op != CompareOp::Eq || !matches!(p, TimePoint::Ago(_))).then_some(TimeTest::Compare(op, p))
         }),
-        (point.clone(), point).prop_map(|(a, b)| Time::Range(a, b)),
+        (point.clone(), point).prop_map(|(a, b)| TimeTest::Range(a, b)),
     ]
 }
 
-fn test(kind: Kind, word: bool) -> BoxedStrategy<Test> {
-    let texts = pattern(false).prop_map(Test::Text);
+fn test(kind: ValueKind, word: bool) -> BoxedStrategy<TermTest> {
+    let texts = pattern(false).prop_map(TermTest::Text);
     match kind {
-        Kind::Count | Kind::Bytes | Kind::Duration => number().prop_map(Test::Number).boxed(),
-        Kind::Status => prop_oneof![number(), (1..9u8).prop_map(Number::Class)].prop_map(Test::Number).boxed(),
-        Kind::Time => time().prop_map(Test::Time).boxed(),
-        Kind::Flag => (0..FLAGS.len()).prop_map(|i| Test::Flag(FLAGS[i].flag)).boxed(),
-        Kind::Address => prop_oneof![
-            Just(Test::Net("10.0.0.0/8".parse().unwrap())),
-            Just(Test::Net("::1/128".parse().unwrap())),
-            Just(Test::Present),
-            pattern(true).prop_map(Test::Text)
+        ValueKind::Count | ValueKind::Bytes | ValueKind::Duration => number().prop_map(TermTest::Number).boxed(),
+        ValueKind::Status => {
+            prop_oneof![number(), (1..9u8).prop_map(NumberTest::Class)].prop_map(TermTest::Number).boxed()
+        }
+        ValueKind::Time => time().prop_map(TermTest::Time).boxed(),
+        ValueKind::Flag => (0..FLAGS.len()).prop_map(|i| TermTest::Flag(FLAGS[i].flag)).boxed(),
+        ValueKind::Address => prop_oneof![
+            Just(TermTest::Net("10.0.0.0/8".parse().unwrap())),
+            Just(TermTest::Net("::1/128".parse().unwrap())),
+            Just(TermTest::Present),
+            pattern(true).prop_map(TermTest::Text)
         ]
         .boxed(),
-        Kind::Choice(choices) => prop_oneof![
-            (0..choices.len()).prop_map(move |i| Test::Text(Pattern::Text(choices[i].0.to_owned()))),
-            pattern(true).prop_map(Test::Text)
+        ValueKind::Choice(choices) => prop_oneof![
+            (0..choices.len()).prop_map(move |i| TermTest::Text(TextPattern::Text(choices[i].0.to_owned()))),
+            pattern(true).prop_map(TermTest::Text)
         ]
         .boxed(),
         _ if word => {
-            texts.prop_filter("words are not compared", |t| !matches!(t, Test::Text(Pattern::Exact(_)))).boxed()
+            texts.prop_filter("words are not compared", |t| !matches!(t, TermTest::Text(TextPattern::Exact(_)))).boxed()
         }
-        _ => prop_oneof![5 => texts, 1 => Just(Test::Present)].boxed(),
+        _ => prop_oneof![5 => texts, 1 => Just(TermTest::Present)].boxed(),
     }
 }
 
 fn term() -> impl Strategy<Value = Expr> {
     (0..KEYS.len()).prop_flat_map(|i| {
         let key = KEYS[i].key;
-        let name = if key.kind() == Kind::Header {
+        let name = if key.kind() == ValueKind::Header {
             proptest::option::of("[a-c][a-c._-]{0,3}".prop_map(|s| s.to_ascii_lowercase())).boxed()
         } else {
             Just(None).boxed()
@@ -140,24 +143,26 @@ fn stored_term() -> impl Strategy<Value = Expr> {
     ];
     let words = prop_oneof!["[ab]{0,2}", "[aAB?\\[é]{1,2}"];
     let pattern = prop_oneof![
-        words.clone().prop_map(Pattern::Text),
-        words.clone().prop_map(Pattern::Exact),
-        (words.clone(), "[ab]{1,2}").prop_map(|(a, b)| Pattern::Glob(vec![a, b])),
-        ("[ab]{1,2}", words).prop_map(|(a, b)| Pattern::Glob(vec![String::new(), a, b])),
-        "[ab]{1,2}".prop_map(|s| Pattern::Regex(Regex::new(&s, true))),
+        words.clone().prop_map(TextPattern::Text),
+        words.clone().prop_map(TextPattern::Exact),
+        (words.clone(), "[ab]{1,2}").prop_map(|(a, b)| TextPattern::Glob(vec![a, b])),
+        ("[ab]{1,2}", words).prop_map(|(a, b)| TextPattern::Glob(vec![String::new(), a, b])),
+        "[ab]{1,2}".prop_map(|s| TextPattern::Regex(RegexSource::new(&s, true))),
     ];
     let number = prop_oneof![
-        (op(), 0..4u64).prop_map(|(o, n)| Number::Compare(o, n)),
-        (0..3u64, 0..3u64).prop_map(|(a, b)| Number::Range(a.min(b), a.max(b))),
-        Just(Number::Compare(Op::Ge, u64::MAX)),
+        (op(), 0..4u64).prop_map(|(o, n)| NumberTest::Compare(o, n)),
+        (0..3u64, 0..3u64).prop_map(|(a, b)| NumberTest::Range(a.min(b), a.max(b))),
+        Just(NumberTest::Compare(CompareOp::Ge, u64::MAX)),
     ];
     (0..keys.len(), pattern, number, 0..3usize, any::<bool>()).prop_map(move |(i, pattern, number, flag, present)| {
         let test = match keys[i].kind() {
-            Kind::Flag => Test::Flag([Flag::Error, Flag::Open, Flag::Sse][flag]),
-            _ if present && i % 3 == 0 => Test::Present,
-            Kind::Status | Kind::Bytes => Test::Number(number),
-            Kind::Time => Test::Time(Time::Compare(Op::Le, TimePoint::At { start: flag as u64, lasts: 1 })),
-            _ => Test::Text(pattern),
+            ValueKind::Flag => TermTest::Flag([Flag::Error, Flag::Open, Flag::Sse][flag]),
+            _ if present && i % 3 == 0 => TermTest::Present,
+            ValueKind::Status | ValueKind::Bytes => TermTest::Number(number),
+            ValueKind::Time => {
+                TermTest::Time(TimeTest::Compare(CompareOp::Le, TimePoint::At { start: flag as u64, lasts: 1 }))
+            }
+            _ => TermTest::Text(pattern),
         };
         Expr::term(keys[i], test)
     })
@@ -207,8 +212,8 @@ fn row() -> impl Strategy<Value = Row> {
         })
 }
 
-impl Subject for Row {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for Row {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let one = |v: &Option<String>| v.iter().cloned().collect::<Vec<_>>();
         let values = match key {
             Key::Host => one(&self.host),
@@ -220,7 +225,7 @@ impl Subject for Row {
             Key::Type => [one(&self.request_type), one(&self.response_type)].concat(),
             _ => vec![],
         };
-        Truth::any(values.iter().map(String::as_str), fits)
+        Tristate::any(values.iter().map(String::as_str), fits)
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
@@ -232,32 +237,33 @@ impl Subject for Row {
         }
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        Truth::Known(flag == Flag::Error && self.error)
+    fn flag(&self, flag: Flag) -> Tristate {
+        Tristate::Known(flag == Flag::Error && self.error)
     }
 
-    fn body(&self, _side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
-        Truth::Known(fits(self.body.as_bytes()))
+    fn body(&self, _side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        Tristate::Known(fits(self.body.as_bytes()))
     }
 }
 
 struct Table;
 
-impl Columns for Table {
-    fn column(&self, key: Key) -> Option<Column> {
+impl SqlColumns for Table {
+    fn column(&self, key: Key) -> Option<SqlColumn> {
         Some(match key {
-            Key::Host => Column::LowerText(&["f.host"]),
-            Key::Method => Column::Text(&["f.method"]),
-            Key::Path => Column::Text(&["f.path"]),
-            Key::Comment => Column::Text(&["f.comment"]),
-            Key::Id => Column::Text(&["f.id"]),
-            Key::Type => Column::Text(&["f.request_type", "f.response_type"]),
-            Key::Tag => {
-                Column::Rows { exists: "EXISTS (SELECT 1 FROM tag WHERE tag.flow = f.rowid AND {})", value: "tag.name" }
-            }
-            Key::Status => Column::Integer("f.status"),
-            Key::Size => Column::Integer("f.size"),
-            Key::Time => Column::Integer("f.time"),
+            Key::Host => SqlColumn::LowerText(&["f.host"]),
+            Key::Method => SqlColumn::Text(&["f.method"]),
+            Key::Path => SqlColumn::Text(&["f.path"]),
+            Key::Comment => SqlColumn::Text(&["f.comment"]),
+            Key::Id => SqlColumn::Text(&["f.id"]),
+            Key::Type => SqlColumn::Text(&["f.request_type", "f.response_type"]),
+            Key::Tag => SqlColumn::Rows {
+                exists: "EXISTS (SELECT 1 FROM tag WHERE tag.flow = f.rowid AND {})",
+                value: "tag.name",
+            },
+            Key::Status => SqlColumn::Integer("f.status"),
+            Key::Size => SqlColumn::Integer("f.size"),
+            Key::Time => SqlColumn::Integer("f.time"),
             _ => return None,
         })
     }
@@ -304,8 +310,8 @@ fn store(rows: &[Row]) -> Connection {
 fn selected(db: &Connection, rows: &[Row], query: &Query) -> (Vec<usize>, bool) {
     let found = query.to_sql(&Table);
     let params = found.params.iter().map(|p| match p {
-        Param::Text(t) => Value::Text(t.clone()),
-        Param::Integer(i) => Value::Integer(*i),
+        SqlParam::Text(t) => Value::Text(t.clone()),
+        SqlParam::Integer(i) => Value::Integer(*i),
     });
     let mut statement = db.prepare(&format!("SELECT rowid FROM f WHERE {} ORDER BY rowid", found.sql)).unwrap();
     let ids: Vec<i64> =
@@ -322,7 +328,7 @@ proptest! {
     fn a_query_reads_back_from_its_text(expr in expr()) {
         let query = Query::from(expr);
         let shown = query.to_string();
-        let again = Query::parse(&shown).map_err(|e| TestCaseError::fail(e.show(&shown)))?;
+        let again = Query::parse(&shown).map_err(|e| TestCaseError::fail(e.render(&shown)))?;
         prop_assert_eq!(again.expr(), query.expr(), "{}", shown);
     }
 
@@ -337,7 +343,7 @@ proptest! {
             }
             Err(error) => {
                 prop_assert!(error.column >= 1 && error.column <= text.chars().count() + 1);
-                prop_assert!(error.show(&text).contains('^'));
+                prop_assert!(error.render(&text).contains('^'));
             }
         }
         let _ = interflow_query::complete(&text);
@@ -408,10 +414,10 @@ fn a_glob_fits_in_the_store_what_it_fits_here_for_every_short_text() {
     let values = texts("abA?[é", 3);
     for (key, negative) in [(Key::Comment, false), (Key::Comment, true), (Key::Path, false)] {
         for glob in texts("ab[*", 4).iter().filter(|g| g.contains('*')) {
-            let term = Expr::term(key, Test::Text(Pattern::Glob(glob.split('*').map(str::to_owned).collect())));
+            let term = Expr::term(key, TermTest::Text(TextPattern::Glob(glob.split('*').map(str::to_owned).collect())));
             let query = Query::from(if negative { Expr::not(term) } else { term });
             let found = query.to_sql(&Table);
-            let Some(Param::Text(param)) = found.params.first() else { continue };
+            let Some(SqlParam::Text(param)) = found.params.first() else { continue };
             let sql = found.sql.replace("f.comment", "?2").replace("f.path", "?2").replace("GLOB ?", "GLOB ?1");
             let mut statement = db.prepare(&format!("SELECT {sql}")).unwrap();
             for value in &values {

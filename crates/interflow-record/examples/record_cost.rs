@@ -6,10 +6,10 @@ use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use interflow_flow::{
-    ByteStr, ClientInfo, Direction, Flow, Method, Outcome, Recorder, RequestHead, ResponseHead, Scheme, StatusCode,
-    Timestamp, Transport, Url, Version,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{EmbeddedStore, RecordConfig, Store};
+use interflow_record::{FlowStore, RecordConfig, SqliteStore};
 
 /// As the product has it: much of what a worker takes is given back by the writer's thread.
 #[global_allocator]
@@ -67,7 +67,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         return;
     }
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).expect("the store opens");
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).expect("the store opens");
     let recorder = store.recorder().expect("the store is open for writing");
     let client = Arc::new(ClientInfo {
         connection: 1,
@@ -87,17 +87,17 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         ("Content-Type", "application/json"),
     ];
     let answer = ResponseHead::new(StatusCode::OK)
-        .with("Content-Type", "application/json")
-        .with("Date", "Fri, 20 Nov 2026 10:00:00 GMT")
-        .with("Server", "bench")
-        .with("Content-Length", "8192");
+        .with_header("Content-Type", "application/json")
+        .with_header("Date", "Fri, 20 Nov 2026 10:00:00 GMT")
+        .with_header("Server", "bench")
+        .with_header("Content-Length", "8192");
     // What the flow itself costs is measured first, and taken off.
     let mut make = |i: u64| {
-        let flow = Flow::begin(client.clone(), Transport::Absolute, Scheme::Http, authority.clone());
+        let flow = Flow::begin(client.clone(), EntryKind::Absolute, Scheme::Http, authority.clone());
         let head = RequestHead {
             method: Method::GET,
             url: Url { scheme: Scheme::Http, authority: authority.clone(), path: ByteStr::from("/v1/things?page=2") },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: fields.into_iter().collect(),
             protocol: None,
         };
@@ -115,7 +115,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         capture.response(&flow, &answer);
         capture.data(Direction::Response, &body);
         let ready = capture.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready();
-        capture.done(&flow, Outcome::Complete);
+        capture.finish(&flow, FlowOutcome::Complete);
         if !ready {
             store.flush().expect("the store can be written");
         }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_flow::{
-    ByteStr, ClientInfo, Direction, Flow, Headers, Method, Outcome, Recorder, RequestHead, ResponseHead, Scheme,
-    StatusCode, Timestamp, Transport, Url, Version,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, Headers, HttpVersion, Method, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{EmbeddedStore, RecordConfig, Store};
+use interflow_record::{FlowStore, RecordConfig, SqliteStore};
 
 /// The body of flow number `i`: it begins like the others', as histories do.
 fn body(i: u64) -> Vec<u8> {
@@ -26,7 +26,7 @@ fn main() {
     let dir = std::env::args().nth(1).expect("the folder of the store");
     let mut config = RecordConfig::default();
     config.segment_bytes.0 = 2 << 20;
-    let store = EmbeddedStore::open(Path::new(&dir), &config).expect("the store opens");
+    let store = SqliteStore::open(Path::new(&dir), &config).expect("the store opens");
     let recorder = store.recorder().expect("the store is open for writing");
     let client = Arc::new(ClientInfo {
         connection: 1,
@@ -40,12 +40,12 @@ fn main() {
     let mut out = std::io::stdout();
     for i in 0u64.. {
         let authority = "crash.test:80".parse().expect("an authority");
-        let flow = Flow::begin(client.clone(), Transport::Absolute, Scheme::Http, authority);
+        let flow = Flow::begin(client.clone(), EntryKind::Absolute, Scheme::Http, authority);
         let path = ByteStr::from(format!("/{i}"));
         let head = RequestHead {
             method: Method::GET,
             url: Url { scheme: Scheme::Http, authority: flow.authority.clone(), path },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: Headers::new(),
             protocol: None,
         };
@@ -54,7 +54,7 @@ fn main() {
             Some(mut capture) => {
                 capture.response(&flow, &ResponseHead::new(StatusCode::OK));
                 capture.data(Direction::Response, &Bytes::from(body(i)));
-                capture.done(&flow, Outcome::Complete);
+                capture.finish(&flow, FlowOutcome::Complete);
                 i % 50 == 0 && store.flush().is_ok()
             }
         };

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    ByteStr, ClientInfo, Direction, Flow, Headers, Method, Outcome, Recorder, RequestHead, ResponseHead, Scheme,
-    StatusCode, Timestamp, Transport, Url, Version,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, Headers, HttpVersion, Method, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{EmbeddedStore, RecordConfig, Store};
+use interflow_record::{FlowStore, RecordConfig, SqliteStore};
 
 /// Flows between two waits for the disk.
 const BATCH: u64 = 5_000;
@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let dir = args.next().ok_or("the folder of the store")?;
     let count: u64 = args.next().ok_or("how many flows")?.parse()?;
-    let store = EmbeddedStore::open(Path::new(&dir), &RecordConfig::default())?;
+    let store = SqliteStore::open(Path::new(&dir), &RecordConfig::default())?;
     let recorder = store.recorder().ok_or("the store is open for reading only")?;
     let client = Arc::new(ClientInfo {
         connection: 1,
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn one(recorder: &impl Recorder, client: &Arc<ClientInfo>, dice: &mut Dice) -> Result<(), Box<dyn std::error::Error>> {
     let host = format!("host-{}.test:443", dice.below(50));
-    let flow = Flow::begin(Arc::clone(client), Transport::Connect, Scheme::Https, host.parse()?);
+    let flow = Flow::begin(Arc::clone(client), EntryKind::Connect, Scheme::Https, host.parse()?);
     let path = match dice.below(6) {
         0 => "/".to_owned(),
         1 => format!("/assets/app.{:08x}.js", dice.below(1 << 32)),
@@ -62,7 +62,7 @@ fn one(recorder: &impl Recorder, client: &Arc<ClientInfo>, dice: &mut Dice) -> R
     let head = RequestHead {
         method: if dice.below(5) == 0 { Method::POST } else { Method::GET },
         url: Url { scheme: flow.scheme, authority: flow.authority.clone(), path: ByteStr::from(path) },
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: [("User-Agent", "record-many"), ("Accept", "*/*")].into_iter().collect::<Headers>(),
         protocol: None,
     };
@@ -75,6 +75,6 @@ fn one(recorder: &impl Recorder, client: &Arc<ClientInfo>, dice: &mut Dice) -> R
     capture.response(&flow, &answer);
     let body = format!("{{\"id\":{},\"pad\":\"{}\"}}", dice.below(1 << 40), "x".repeat(dice.below(200) as usize));
     capture.data(Direction::Response, &Bytes::from(body));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use interflow_flow::secret_names::{SECRET_HEADERS, SECRET_PARAMETERS};
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub struct RecordConfig {
     /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
     pub decrypted_media: bool,
     /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
-    pub overflow: Overflow,
+    pub overflow: OverflowPolicy,
     /// Bytes that may wait for the disk before the recorder counts as behind.
     pub queue_bytes: ByteSize,
     /// Flows that may wait for the disk before the recorder counts as behind.
@@ -37,7 +37,7 @@ pub struct RecordConfig {
     /// Parameters of the URL's query whose values are masked likewise: exact names.
     pub mask_query: Vec<String>,
     /// Flows older than this are dropped; 0 keeps them.
-    pub retention_age: Span,
+    pub retention_age: HumanDuration,
     /// The oldest flows are dropped when the store takes more disk than this; 0 for no bound.
     pub retention_bytes: ByteSize,
     /// Size at which a segment file is closed and the next one is begun.
@@ -63,7 +63,7 @@ pub enum LargeBodies {
 /// What happens when the recorder falls behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Overflow {
+pub enum OverflowPolicy {
     /// The flow waits until there is room.
     #[default]
     Wait,
@@ -80,12 +80,12 @@ impl Default for RecordConfig {
             max_body: ByteSize(0),
             large_bodies: LargeBodies::Head,
             decrypted_media: false,
-            overflow: Overflow::Wait,
+            overflow: OverflowPolicy::Wait,
             queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,
             mask_headers: SECRET_HEADERS.iter().map(|s| (*s).to_owned()).collect(),
             mask_query: SECRET_PARAMETERS.iter().map(|s| (*s).to_owned()).collect(),
-            retention_age: Span(Duration::from_secs(30 * 86_400)),
+            retention_age: HumanDuration(Duration::from_secs(30 * 86_400)),
             retention_bytes: ByteSize(10 << 30),
             segment_bytes: ByteSize(64 << 20),
             compress: true,
@@ -103,6 +103,6 @@ mod tests {
         assert_eq!(serde_json::from_str::<RecordConfig>("{}").unwrap(), RecordConfig::default());
         assert!(serde_json::from_str::<RecordConfig>(r#"{"queue_byte": 1}"#).is_err());
         let c: RecordConfig = serde_json::from_str(r#"{"overflow": "drop", "max_body": "1MiB"}"#).unwrap();
-        assert_eq!((c.overflow, c.max_body.0), (Overflow::Drop, 1 << 20));
+        assert_eq!((c.overflow, c.max_body.0), (OverflowPolicy::Drop, 1 << 20));
     }
 }

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 
 use interflow_flow::{FlowId, Timestamp};
-use interflow_query::{Fact, Flag, Key, Query, Subject, Truth};
+use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::serial;
+use crate::serde_repr;
 
 /// A conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,10 +21,10 @@ pub struct ConversationRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// When its first exchange began.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
     /// When its last exchange ended.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub updated: Timestamp,
     /// The program that talks to the model: `claude-code`.
     pub agent: String,
@@ -48,7 +48,7 @@ pub struct ConversationRow {
 
 /// A message of a conversation, named by everything that was said up to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeRow {
+pub struct MessageNodeRow {
     /// The conversation.
     pub conversation: String,
     /// Its name within the conversation.
@@ -83,14 +83,14 @@ pub struct ExchangeRow {
     /// Whose API is spoken.
     pub provider: String,
     /// Tokens and money.
-    pub used: Used,
+    pub used: TokenUsage,
     /// The LLM room's further facts, in JSON.
     pub facts: String,
 }
 
 /// What exchanges used up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Used {
+pub struct TokenUsage {
     /// Exchanges.
     pub exchanges: u64,
     /// Tokens read.
@@ -111,18 +111,18 @@ pub struct Used {
 
 /// What the LLM room found out, to be kept at once.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
+pub struct ConversationUpdate {
     /// Conversations that are new or changed.
     pub conversations: Vec<ConversationRow>,
     /// Messages that are new; those that are there already stay as they are.
-    pub nodes: Vec<NodeRow>,
+    pub nodes: Vec<MessageNodeRow>,
     /// Exchanges that are new or changed.
     pub exchanges: Vec<ExchangeRow>,
     /// Everything of flows up to this one has been looked at.
     pub cursor: Option<FlowId>,
 }
 
-impl Findings {
+impl ConversationUpdate {
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
         self.conversations.is_empty() && self.nodes.is_empty() && self.exchanges.is_empty() && self.cursor.is_none()
@@ -131,12 +131,12 @@ impl Findings {
 
 /// A conversation with what its exchanges used up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Listed {
+pub struct ConversationSummary {
     /// It.
     #[serde(flatten)]
     pub row: ConversationRow,
     /// The sum over its exchanges.
-    pub used: Used,
+    pub used: TokenUsage,
 }
 
 /// Which conversations are asked for: the latest first.
@@ -163,7 +163,7 @@ impl Default for ConversationOptions {
 
 /// What was used up in a span of time by one agent with one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Total {
+pub struct ConversationTotal {
     /// The beginning of the span, in microseconds since the Unix epoch.
     pub from: u64,
     /// The agent.
@@ -171,16 +171,16 @@ pub struct Total {
     /// The model.
     pub model: String,
     /// The sum.
-    pub used: Used,
+    pub used: TokenUsage,
 }
 
 /// Keeps conversations. Every method may block on the disk: call it from a blocking thread.
-pub trait Conversations {
+pub trait ConversationStore {
     /// Keeps what was found, all or nothing.
     ///
     /// # Errors
     /// The store is read-only or cannot be written.
-    fn keep(&self, findings: Findings) -> Result<()>;
+    fn save_update(&self, findings: ConversationUpdate) -> Result<()>;
 
     /// Forgets every conversation, so that all can be put together anew.
     ///
@@ -199,13 +199,13 @@ pub trait Conversations {
     ///
     /// # Errors
     /// The database said no.
-    fn set_back(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>>;
+    fn rewind_cursor(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>>;
 
     /// The place of a flow in the order in which flows were recorded, whatever the clock said; `None` when it is not there.
     ///
     /// # Errors
     /// The database said no.
-    fn place(&self, flow: FlowId) -> Result<Option<u64>>;
+    fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>>;
 
     /// What the owner said of endpoints, as it was given; empty when nothing was said.
     ///
@@ -223,13 +223,13 @@ pub trait Conversations {
     ///
     /// # Errors
     /// The database said no.
-    fn conversations(&self, options: &ConversationOptions) -> Result<Vec<Listed>>;
+    fn conversations(&self, options: &ConversationOptions) -> Result<Vec<ConversationSummary>>;
 
     /// One conversation; `None` when there is none of this id.
     ///
     /// # Errors
     /// The database said no.
-    fn conversation(&self, id: &str) -> Result<Option<Listed>>;
+    fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>>;
 
     /// The conversations of a session, the latest last, at most so many.
     ///
@@ -241,7 +241,7 @@ pub trait Conversations {
     ///
     /// # Errors
     /// The database said no.
-    fn nodes(&self, conversation: &str, bodies: bool) -> Result<Vec<NodeRow>>;
+    fn nodes(&self, conversation: &str, bodies: bool) -> Result<Vec<MessageNodeRow>>;
 
     /// The exchanges of a conversation, by the time they began.
     ///
@@ -259,10 +259,10 @@ pub trait Conversations {
     ///
     /// # Errors
     /// The database said no.
-    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<Total>>;
+    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>>;
 }
 
-impl Used {
+impl TokenUsage {
     /// Tokens read and written.
     pub const fn tokens(&self) -> u64 {
         self.input.saturating_add(self.output)
@@ -270,8 +270,9 @@ impl Used {
 }
 
 /// What a query may ask of the calls of language models that passed in a flow; `None` for other keys.
-pub fn text_of_calls(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Option<Truth> {
-    let texts = |f: fn(&ExchangeRow) -> &str, fits: &mut dyn FnMut(&str) -> bool| Truth::any(calls.iter().map(f), fits);
+pub fn call_text_matches(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Option<Tristate> {
+    let texts =
+        |f: fn(&ExchangeRow) -> &str, fits: &mut dyn FnMut(&str) -> bool| Tristate::any(calls.iter().map(f), fits);
     Some(match key {
         Key::Model => texts(|e| &e.model, fits),
         Key::Provider => texts(|e| &e.provider, fits),
@@ -281,12 +282,12 @@ pub fn text_of_calls(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str)
 }
 
 /// The tokens of the calls of language models that passed in a flow; absent where there were none.
-pub fn tokens_of_calls(calls: &[ExchangeRow]) -> Fact<u64> {
+pub fn call_tokens(calls: &[ExchangeRow]) -> Fact<u64> {
     Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).sum()))
 }
 
-impl Subject for Listed {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for ConversationSummary {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let row = &self.row;
         let texts: &[&str] = match key {
             Key::Word => &[&row.title, &row.agent, &row.model, &row.id],
@@ -299,7 +300,7 @@ impl Subject for Listed {
             Key::Parent => &[row.parent.as_deref().unwrap_or_default()],
             _ => &[],
         };
-        Truth::any(texts.iter().copied().filter(|t| !t.is_empty()), fits)
+        Tristate::any(texts.iter().copied().filter(|t| !t.is_empty()), fits)
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
@@ -311,17 +312,17 @@ impl Subject for Listed {
         })
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        Truth::Known(flag == Flag::Http)
+    fn flag(&self, flag: Flag) -> Tristate {
+        Tristate::Known(flag == Flag::Http)
     }
 
-    fn body(&self, _: interflow_flow::Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
-        Truth::Known(fits(self.row.title.as_bytes()))
+    fn body(&self, _: interflow_flow::Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        Tristate::Known(fits(self.row.title.as_bytes()))
     }
 }
 
 /// A title in one line of at most so many characters.
-pub fn in_a_line(text: &str, most: usize) -> Cow<'_, str> {
+pub fn single_line(text: &str, most: usize) -> Cow<'_, str> {
     let text = text.trim();
     if text.chars().count() <= most && !text.contains(['\n', '\r', '\t']) {
         return Cow::Borrowed(text);

@@ -1,33 +1,34 @@
 //! Capture, store, retention, search and the archive formats.
 #![forbid(unsafe_code)]
 
+mod body_policy;
 mod config;
-pub mod content;
 mod conversations;
+pub mod decoded_body;
 mod error;
 pub mod formats;
-mod heads;
 mod model;
 mod originals;
 mod recorder;
-pub(crate) mod serial;
+pub(crate) mod serde_repr;
 mod store;
 mod subject;
 pub mod view;
 
-pub use config::{LargeBodies, Overflow, RecordConfig};
+pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
 pub use conversations::{
-    ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used,
-    in_a_line, text_of_calls, tokens_of_calls,
+    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, call_text_matches, call_tokens, single_line,
 };
 pub use error::{Result, StoreError};
 pub use model::{
-    BodyRow, ClientRow, ClientTlsRow, Digest, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
-    MessageRow, Missing, ProcessRow, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
+    BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, MessageRow,
+    MissingReason, ProcessRow, RequestRow, ResponseRow, Sha256Digest, StaticLabel, TunnelRow, UpstreamRow,
+    UpstreamTlsRow, media_type,
 };
 pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
 pub use recorder::StoreRecorder;
 pub use store::{
-    Annotation, BodyReader, CheckReport, EmbeddedStore, Event, HeadMask, ListOptions, NewFlow, Order, Progress,
-    Recovery, Store, StoreStats, Subscription, Wanted,
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
+    SearchProgress, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
 };

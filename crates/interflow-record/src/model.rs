@@ -7,14 +7,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Authority, Direction, FlowId, Headers, Host, MessageKind, Scheme, Timestamp, Timings, Transport};
+use interflow_flow::{
+    Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::originals::OriginalRow;
-use crate::serial;
+use crate::serde_repr;
 
 /// Text that is usually a constant: protocol versions, error kinds.
-pub type Label = Cow<'static, str>;
+pub type StaticLabel = Cow<'static, str>;
 
 /// How far a flow has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,23 +50,23 @@ pub enum FlowKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowRow {
     /// Its name.
-    #[serde(with = "serial::text")]
+    #[serde(with = "serde_repr::text")]
     pub id: FlowId,
     /// How far it has come.
     pub state: FlowState,
     /// What it is.
     pub kind: FlowKind,
     /// When it began.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
     /// How the client asked for the origin.
-    #[serde(with = "serial::transport")]
-    pub transport: Transport,
+    #[serde(with = "serde_repr::transport")]
+    pub transport: EntryKind,
     /// Scheme of the origin.
-    #[serde(with = "serial::scheme")]
+    #[serde(with = "serde_repr::scheme")]
     pub scheme: Scheme,
     /// Host and port of the origin.
-    #[serde(with = "serial::text")]
+    #[serde(with = "serde_repr::text")]
     pub authority: Authority,
     /// The authenticated user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,8 +89,8 @@ pub struct FlowRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<Box<OriginalRow>>,
     /// Moments in microseconds after `started`, and durations in microseconds.
-    #[serde(with = "serial::timings")]
-    pub timings: Timings,
+    #[serde(with = "serde_repr::timings")]
+    pub timings: FlowTimings,
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRow>,
@@ -97,7 +99,7 @@ pub struct FlowRow {
     pub tunnel: Option<TunnelRow>,
     /// Why a tunnel was passed through uninspected: the label of an [`interflow_flow::Passthrough`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passthrough: Option<Label>,
+    pub passthrough: Option<StaticLabel>,
     /// How many messages are kept.
     #[serde(default)]
     pub messages: u64,
@@ -108,7 +110,7 @@ pub struct FlowRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comment: Option<String>,
     /// The flow this one was made from: what was replayed.
-    #[serde(default, with = "serial::maybe_text", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
     /// It came from an archive, not from the wire.
     #[serde(default)]
@@ -130,7 +132,7 @@ pub struct ClientRow {
     /// The listener's name.
     pub listener: Arc<str>,
     /// When the connection was accepted.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub accepted: Timestamp,
     /// Its TLS, when it was terminated here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -166,7 +168,7 @@ pub struct ClientTlsRow {
     pub sni: Option<String>,
     /// Protocol version agreed on: `TLSv1.3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<Label>,
+    pub version: Option<StaticLabel>,
     /// Cipher suite agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
@@ -195,7 +197,7 @@ pub struct UpstreamRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<Arc<str>>,
     /// The protocol spoken: `HTTP/1.1`, `HTTP/2`.
-    pub version: Label,
+    pub version: StaticLabel,
     /// A number of the connection, unique within the process that recorded it.
     pub connection: u64,
     /// Whether the connection had carried a request before.
@@ -210,7 +212,7 @@ pub struct UpstreamRow {
 pub struct UpstreamTlsRow {
     /// Protocol version agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<Label>,
+    pub version: Option<StaticLabel>,
     /// Cipher suite agreed on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
@@ -239,15 +241,15 @@ pub struct RequestRow {
     /// Path and query as the client wrote them; `*` for a server-wide OPTIONS.
     pub path: String,
     /// The version on the client's leg: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2` (an import may bring others).
-    pub version: Label,
+    pub version: StaticLabel,
     /// The protocol asked for by an upgrade or extended CONNECT: `websocket`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
     /// The fields, in order, secrets masked.
-    #[serde(with = "serial::headers")]
+    #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
     /// The trailer section.
-    #[serde(default, with = "serial::headers", skip_serializing_if = "Headers::is_empty")]
+    #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     pub trailers: Headers,
     /// The body.
     #[serde(default)]
@@ -260,7 +262,7 @@ pub struct InterimRow {
     /// 100 to 199.
     pub status: u16,
     /// The fields, in order, secrets masked.
-    #[serde(with = "serial::headers")]
+    #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
 }
 
@@ -270,15 +272,15 @@ pub struct ResponseRow {
     /// The status code.
     pub status: u16,
     /// The reason phrase as it stood on the wire; empty over HTTP/2.
-    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     pub reason: Bytes,
     /// The version on the leg it came by.
-    pub version: Label,
+    pub version: StaticLabel,
     /// The fields, in order, secrets masked.
-    #[serde(with = "serial::headers")]
+    #[serde(with = "serde_repr::headers")]
     pub headers: Headers,
     /// The trailer section.
-    #[serde(default, with = "serial::headers", skip_serializing_if = "Headers::is_empty")]
+    #[serde(default, with = "serde_repr::headers", skip_serializing_if = "Headers::is_empty")]
     pub trailers: Headers,
     /// The body.
     #[serde(default)]
@@ -294,10 +296,10 @@ pub struct BodyRow {
     pub kept: u64,
     /// Why less was kept than sent, when that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing: Option<Missing>,
+    pub missing: Option<MissingReason>,
     /// SHA-256 of the kept bytes of a body that was recorded as a head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head_sha256: Option<Digest>,
+    pub head_sha256: Option<Sha256Digest>,
 }
 
 impl BodyRow {
@@ -307,33 +309,33 @@ impl BodyRow {
     }
 
     /// What was kept of a body, and why less than was sent.
-    pub const fn part(size: u64, kept: u64, missing: Option<Missing>) -> Self {
+    pub const fn partial(size: u64, kept: u64, missing: Option<MissingReason>) -> Self {
         Self { size, kept, missing, head_sha256: None }
     }
 
     /// Says why less was kept than was sent; nothing for a body that is here whole.
-    pub fn why(&self) -> Option<&'static str> {
-        self.missing.map(Missing::why)
+    pub fn missing_explanation(&self) -> Option<&'static str> {
+        self.missing.map(MissingReason::explanation)
     }
 }
 
 /// A SHA-256, in hex where it is text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Digest(pub [u8; 32]);
+pub struct Sha256Digest(pub [u8; 32]);
 
-impl std::fmt::Display for Digest {
+impl std::fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }
 
-impl std::fmt::Debug for Digest {
+impl std::fmt::Debug for Sha256Digest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }
 
-impl std::str::FromStr for Digest {
+impl std::str::FromStr for Sha256Digest {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -351,13 +353,13 @@ impl std::str::FromStr for Digest {
     }
 }
 
-impl Serialize for Digest {
+impl Serialize for Sha256Digest {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Digest {
+impl<'de> Deserialize<'de> for Sha256Digest {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
@@ -366,7 +368,7 @@ impl<'de> Deserialize<'de> for Digest {
 /// Why a body is not here whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Missing {
+pub enum MissingReason {
     /// The owner's cap (`record.max_body`) or `record.bodies = false`.
     Capped,
     /// The recorder was too far behind and set to drop, or the disk was full.
@@ -379,7 +381,7 @@ pub enum Missing {
     Decrypted,
 }
 
-impl Missing {
+impl MissingReason {
     /// Its label: `capped`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -392,7 +394,7 @@ impl Missing {
     }
 
     /// The same in words.
-    pub const fn why(self) -> &'static str {
+    pub const fn explanation(self) -> &'static str {
         match self {
             Self::Capped => "capped by the configuration",
             Self::Dropped => "the recorder could not follow, or the disk was full",
@@ -407,9 +409,9 @@ impl Missing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorRow {
     /// The label of the error's kind, such as `upstream_timeout`.
-    pub kind: Label,
+    pub kind: StaticLabel,
     /// Whose fault it was: `client`, `upstream`, `config` or `internal`.
-    pub blame: Label,
+    pub blame: StaticLabel,
     /// What happened.
     pub message: String,
 }
@@ -429,18 +431,18 @@ pub struct MessageRow {
     /// Its place among the flow's messages, from 0.
     pub index: u64,
     /// Which way it went.
-    #[serde(with = "serial::direction")]
+    #[serde(with = "serde_repr::direction")]
     pub direction: Direction,
     /// What it is.
-    #[serde(with = "serial::message_kind")]
+    #[serde(with = "serde_repr::message_kind")]
     pub kind: MessageKind,
     /// When its last byte had come.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub at: Timestamp,
     /// Bytes of the payload as it passed.
     pub size: u64,
     /// The payload; shorter than `size` when it was capped.
-    #[serde(with = "serial::raw")]
+    #[serde(with = "serde_repr::raw")]
     pub payload: Bytes,
 }
 
@@ -448,22 +450,22 @@ pub struct MessageRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlowSummary {
     /// Its name.
-    #[serde(with = "serial::text")]
+    #[serde(with = "serde_repr::text")]
     pub id: FlowId,
     /// How far it has come.
     pub state: FlowState,
     /// What it is.
     pub kind: FlowKind,
     /// When it began.
-    #[serde(with = "serial::micros")]
+    #[serde(with = "serde_repr::micros")]
     pub started: Timestamp,
     /// Microseconds from its beginning to its end, or to now while it is open.
     pub duration: u64,
     /// Scheme of the origin.
-    #[serde(with = "serial::scheme")]
+    #[serde(with = "serde_repr::scheme")]
     pub scheme: Scheme,
     /// Host and port of the origin.
-    #[serde(with = "serial::text")]
+    #[serde(with = "serde_repr::text")]
     pub authority: Authority,
     /// The method, when there is a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -475,7 +477,7 @@ pub struct FlowSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The version on the client's leg.
-    pub version: Label,
+    pub version: StaticLabel,
     /// The authenticated user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Arc<str>>,
@@ -495,21 +497,21 @@ pub struct FlowSummary {
     pub messages: u64,
     /// The label of the error's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Label>,
+    pub error: Option<StaticLabel>,
     /// Why a tunnel was passed through uninspected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passthrough: Option<Label>,
+    pub passthrough: Option<StaticLabel>,
     /// Marks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// The flow this one was made from: what was replayed.
-    #[serde(default, with = "serial::maybe_text", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "serde_repr::maybe_text", skip_serializing_if = "Option::is_none")]
     pub parent: Option<FlowId>,
 }
 
 impl FlowRow {
     /// A row with nothing but what every flow has; importers fill in the rest.
-    pub fn new(id: FlowId, started: Timestamp, transport: Transport, scheme: Scheme, authority: Authority) -> Self {
+    pub fn new(id: FlowId, started: Timestamp, transport: EntryKind, scheme: Scheme, authority: Authority) -> Self {
         Self {
             id,
             state: FlowState::Open,
@@ -525,7 +527,7 @@ impl FlowRow {
             interim: Vec::new(),
             response: None,
             original: None,
-            timings: Timings::default(),
+            timings: FlowTimings::default(),
             error: None,
             tunnel: None,
             passthrough: None,
@@ -552,7 +554,7 @@ impl FlowRow {
             None => self.authority.to_string(),
             Some(r) => {
                 let path = if r.path == "*" { "" } else { r.path.as_str() };
-                format!("{}://{}{path}", self.scheme, self.authority.host_field(self.scheme))
+                format!("{}://{}{path}", self.scheme, self.authority.to_host_header(self.scheme))
             }
         }
     }

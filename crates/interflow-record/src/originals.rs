@@ -55,7 +55,7 @@ impl OriginalRow {
     }
 
     /// Bytes of edited bodies that are kept.
-    pub(crate) fn kept(&self) -> u64 {
+    pub(crate) fn stored_bytes(&self) -> u64 {
         [Direction::Request, Direction::Response].into_iter().filter_map(|d| self.edited_body(d)).map(|b| b.kept).sum()
     }
 }
@@ -80,7 +80,7 @@ impl FlowRow {
     /// The flow as it came in: with the request of the client and the response of the origin, where they were edited. A body
     /// that was not edited is the one that went on.
     #[must_use]
-    pub fn as_it_came(&self) -> Self {
+    pub fn original_view(&self) -> Self {
         let mut row = self.clone();
         let Some(original) = row.original.take() else { return row };
         if let Some(OriginalRequestRow { url, head, body_edited }) = original.request {

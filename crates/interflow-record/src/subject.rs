@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use interflow_flow::Direction;
-use interflow_query::sql::{Column, Columns};
-use interflow_query::{Fact, Flag, Key, Subject, Truth};
+use interflow_query::sql::{SqlColumn, SqlColumns};
+use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 
 use crate::model::{FlowKind, FlowRow, FlowState, FlowSummary};
 
@@ -19,9 +19,9 @@ impl FlowRow {
         self.tunnel.map_or_else(|| (body(Direction::Request), body(Direction::Response)), |t| (t.sent, t.received))
     }
 
-    fn types(&self, sides: &[Direction], fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+    fn types(&self, sides: &[Direction], fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let types: Vec<String> = sides.iter().filter_map(|d| self.media_type(*d)).collect();
-        Truth::any(types.iter().map(String::as_str), fits)
+        Tristate::any(types.iter().map(String::as_str), fits)
     }
 
     fn has_type(&self, side: Direction, wanted: fn(&str) -> bool) -> bool {
@@ -29,43 +29,43 @@ impl FlowRow {
     }
 }
 
-impl Subject for FlowRow {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for FlowRow {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let request = self.request.as_ref();
         let path = request.map(|r| r.path.split_once('?').map_or((r.path.as_str(), None), |(p, q)| (p, Some(q))));
         let tls = self.client.tls.as_ref();
         match key {
-            Key::Word | Key::Url => Truth::any([self.url().as_str()], fits),
-            Key::Host => Truth::any([&*self.host()], fits),
-            Key::Authority => Truth::any([format!("{}:{}", self.host(), self.authority.port).as_str()], fits),
-            Key::Scheme => Truth::any([self.scheme.as_str()], fits),
-            Key::Path => Truth::any(path.map(|(p, _)| p), fits),
-            Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),
-            Key::Method => Truth::any(request.map(|r| r.method.as_str()), fits),
+            Key::Word | Key::Url => Tristate::any([self.url().as_str()], fits),
+            Key::Host => Tristate::any([&*self.host()], fits),
+            Key::Authority => Tristate::any([format!("{}:{}", self.host(), self.authority.port).as_str()], fits),
+            Key::Scheme => Tristate::any([self.scheme.as_str()], fits),
+            Key::Path => Tristate::any(path.map(|(p, _)| p), fits),
+            Key::Query => Tristate::any(path.and_then(|(_, q)| q), fits),
+            Key::Method => Tristate::any(request.map(|r| r.method.as_str()), fits),
             Key::Version => {
                 let legs = [request.map(|r| &*r.version), self.upstream.as_ref().map(|u| &*u.version)];
-                Truth::any(legs.into_iter().flatten(), fits)
+                Tristate::any(legs.into_iter().flatten(), fits)
             }
             Key::Type => self.types(&BOTH, fits),
             Key::ReqType => self.types(&REQUEST, fits),
             Key::RespType => self.types(&RESPONSE, fits),
-            Key::Error => Truth::any(self.error.iter().flat_map(|e| [&*e.kind, e.message.as_str()]), fits),
-            Key::Tag => Truth::any(self.tags.iter().map(String::as_str), fits),
-            Key::Passthrough => Truth::any(self.passthrough.as_deref(), fits),
-            Key::Comment => Truth::any(self.comment.as_deref(), fits),
-            Key::User => Truth::any(self.user.as_deref(), fits),
-            Key::Listener => Truth::any([&*self.client.listener], fits),
-            Key::Transport => Truth::any([self.transport.as_str()], fits),
-            Key::Sni => Truth::any(tls.and_then(|t| t.sni.as_deref()), fits),
-            Key::Ja3 => Truth::any(tls.and_then(|t| t.ja3.as_deref()), fits),
-            Key::Ja4 => Truth::any(tls.and_then(|t| t.ja4.as_deref()), fits),
-            Key::Ja4h => Truth::any(self.client.ja4h.as_deref(), fits),
-            Key::Http2 => Truth::any(self.client.http2.as_deref(), fits),
-            Key::Process => Truth::any(self.client.process.as_ref().map(|p| p.name.as_str()), fits),
-            Key::Container => Truth::any(self.client.container.as_deref(), fits),
-            Key::Id => Truth::any([self.id.to_string().as_str()], fits),
-            Key::Parent => Truth::any(self.parent.map(|p| p.to_string()).as_deref(), fits),
-            _ => Truth::Known(false),
+            Key::Error => Tristate::any(self.error.iter().flat_map(|e| [&*e.kind, e.message.as_str()]), fits),
+            Key::Tag => Tristate::any(self.tags.iter().map(String::as_str), fits),
+            Key::Passthrough => Tristate::any(self.passthrough.as_deref(), fits),
+            Key::Comment => Tristate::any(self.comment.as_deref(), fits),
+            Key::User => Tristate::any(self.user.as_deref(), fits),
+            Key::Listener => Tristate::any([&*self.client.listener], fits),
+            Key::Transport => Tristate::any([self.transport.as_str()], fits),
+            Key::Sni => Tristate::any(tls.and_then(|t| t.sni.as_deref()), fits),
+            Key::Ja3 => Tristate::any(tls.and_then(|t| t.ja3.as_deref()), fits),
+            Key::Ja4 => Tristate::any(tls.and_then(|t| t.ja4.as_deref()), fits),
+            Key::Ja4h => Tristate::any(self.client.ja4h.as_deref(), fits),
+            Key::Http2 => Tristate::any(self.client.http2.as_deref(), fits),
+            Key::Process => Tristate::any(self.client.process.as_ref().map(|p| p.name.as_str()), fits),
+            Key::Container => Tristate::any(self.client.container.as_deref(), fits),
+            Key::Id => Tristate::any([self.id.to_string().as_str()], fits),
+            Key::Parent => Tristate::any(self.parent.map(|p| p.to_string()).as_deref(), fits),
+            _ => Tristate::Known(false),
         }
     }
 
@@ -85,8 +85,8 @@ impl Subject for FlowRow {
         })
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        Truth::Known(match flag {
+    fn flag(&self, flag: Flag) -> Tristate {
+        Tristate::Known(match flag {
             Flag::Error => self.state == FlowState::Failed || self.error.is_some(),
             Flag::Http => self.kind == FlowKind::Http,
             Flag::Answered => self.response.is_some(),
@@ -112,8 +112,8 @@ impl Subject for FlowRow {
         })
     }
 
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
-        Truth::Known(FlowRow::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        Tristate::Known(FlowRow::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
     }
 }
 
@@ -128,36 +128,36 @@ impl FlowSummary {
 }
 
 /// A live view's filter: what a summary does not say counts as not known yet, and selects nothing.
-impl Subject for FlowSummary {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for FlowSummary {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let path = self.path.as_deref().map(|p| p.split_once('?').map_or((p, None), |(p, q)| (p, Some(q))));
         let types = [self.request_type.as_deref(), self.response_type.as_deref()];
         match key {
             Key::Word | Key::Url => {
                 let path = self.path.as_deref().filter(|p| *p != "*").unwrap_or_default();
-                let url = format!("{}://{}{path}", self.scheme, self.authority.host_field(self.scheme));
-                Truth::any([url.as_str()], fits)
+                let url = format!("{}://{}{path}", self.scheme, self.authority.to_host_header(self.scheme));
+                Tristate::any([url.as_str()], fits)
             }
-            Key::Host => Truth::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
+            Key::Host => Tristate::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
             Key::Authority => {
                 let host = self.authority.host.to_string();
                 let text = format!("{}:{}", host.trim_matches(['[', ']']), self.authority.port);
-                Truth::any([text.as_str()], fits)
+                Tristate::any([text.as_str()], fits)
             }
-            Key::Scheme => Truth::any([self.scheme.as_str()], fits),
-            Key::Path => Truth::any(path.map(|(p, _)| p), fits),
-            Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),
-            Key::Method => Truth::any(self.method.as_deref(), fits),
-            Key::Version => Truth::any([&*self.version], fits),
-            Key::Type => Truth::any(types.into_iter().flatten(), fits),
-            Key::ReqType => Truth::any(types[0], fits),
-            Key::RespType => Truth::any(types[1], fits),
-            Key::Error => Truth::any(self.error.as_deref(), fits),
-            Key::Passthrough => Truth::any(self.passthrough.as_deref(), fits),
-            Key::Tag => Truth::any(self.tags.iter().map(String::as_str), fits),
-            Key::User => Truth::any(self.user.as_deref(), fits),
-            Key::Id => Truth::any([self.id.to_string().as_str()], fits),
-            _ => Truth::NotYet,
+            Key::Scheme => Tristate::any([self.scheme.as_str()], fits),
+            Key::Path => Tristate::any(path.map(|(p, _)| p), fits),
+            Key::Query => Tristate::any(path.and_then(|(_, q)| q), fits),
+            Key::Method => Tristate::any(self.method.as_deref(), fits),
+            Key::Version => Tristate::any([&*self.version], fits),
+            Key::Type => Tristate::any(types.into_iter().flatten(), fits),
+            Key::ReqType => Tristate::any(types[0], fits),
+            Key::RespType => Tristate::any(types[1], fits),
+            Key::Error => Tristate::any(self.error.as_deref(), fits),
+            Key::Passthrough => Tristate::any(self.passthrough.as_deref(), fits),
+            Key::Tag => Tristate::any(self.tags.iter().map(String::as_str), fits),
+            Key::User => Tristate::any(self.user.as_deref(), fits),
+            Key::Id => Tristate::any([self.id.to_string().as_str()], fits),
+            _ => Tristate::NotYet,
         }
     }
 
@@ -175,8 +175,8 @@ impl Subject for FlowSummary {
         }
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        Truth::Known(match flag {
+    fn flag(&self, flag: Flag) -> Tristate {
+        Tristate::Known(match flag {
             Flag::Error => self.state == FlowState::Failed || self.error.is_some(),
             Flag::Http => self.kind == FlowKind::Http,
             Flag::Answered => self.status.is_some(),
@@ -187,7 +187,7 @@ impl Subject for FlowSummary {
             Flag::Open => self.state == FlowState::Open,
             Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),
             Flag::Held => self.tags.iter().any(|t| t == "held"),
-            _ => return Truth::NotYet,
+            _ => return Tristate::NotYet,
         })
     }
 
@@ -195,47 +195,47 @@ impl Subject for FlowSummary {
         if key == Key::Client { Fact::known(self.client) } else { Fact::NotYet }
     }
 
-    fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
-        Truth::NotYet
+    fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        Tristate::NotYet
     }
 
-    fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
-        Truth::NotYet
+    fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        Tristate::NotYet
     }
 }
 
 /// The embedded store's tables: `flows f`, `hosts h`.
-pub(crate) struct Tables;
+pub(crate) struct SqliteTables;
 
-const fn of_call(value: &'static str) -> Column {
-    Column::Rows { exists: "f.id IN (SELECT flow FROM conversation_exchanges WHERE {})", value }
+const fn call_column(value: &'static str) -> SqlColumn {
+    SqlColumn::Rows { exists: "f.id IN (SELECT flow FROM conversation_exchanges WHERE {})", value }
 }
 
-impl Columns for Tables {
-    fn column(&self, key: Key) -> Option<Column> {
+impl SqlColumns for SqliteTables {
+    fn column(&self, key: Key) -> Option<SqlColumn> {
         Some(match key {
             // The names of hosts are few; the flows of one are found by index.
-            Key::Host => Column::Rows { exists: "f.host IN (SELECT id FROM hosts WHERE {})", value: "name" },
-            Key::Port => Column::Integer("f.port"),
-            Key::Method => Column::Text(&["f.method"]),
-            Key::Status => Column::Integer("f.status"),
-            Key::Type => Column::LowerText(&["f.request_type", "f.response_type"]),
-            Key::ReqType => Column::LowerText(&["f.request_type"]),
-            Key::RespType => Column::LowerText(&["f.response_type"]),
-            Key::Size => Column::Integer("(f.request_size + f.response_size)"),
-            Key::ReqSize => Column::Integer("f.request_size"),
-            Key::RespSize => Column::Integer("f.response_size"),
-            Key::Dur => Column::Integer("f.duration"),
-            Key::Time => Column::Integer("f.started"),
+            Key::Host => SqlColumn::Rows { exists: "f.host IN (SELECT id FROM hosts WHERE {})", value: "name" },
+            Key::Port => SqlColumn::Integer("f.port"),
+            Key::Method => SqlColumn::Text(&["f.method"]),
+            Key::Status => SqlColumn::Integer("f.status"),
+            Key::Type => SqlColumn::LowerText(&["f.request_type", "f.response_type"]),
+            Key::ReqType => SqlColumn::LowerText(&["f.request_type"]),
+            Key::RespType => SqlColumn::LowerText(&["f.response_type"]),
+            Key::Size => SqlColumn::Integer("(f.request_size + f.response_size)"),
+            Key::ReqSize => SqlColumn::Integer("f.request_size"),
+            Key::RespSize => SqlColumn::Integer("f.response_size"),
+            Key::Dur => SqlColumn::Integer("f.duration"),
+            Key::Time => SqlColumn::Integer("f.started"),
             // What is known of calls of language models stands beside the flows.
-            Key::Model => of_call("model"),
-            Key::Provider => of_call("provider"),
-            Key::Agent => of_call("agent"),
+            Key::Model => call_column("model"),
+            Key::Provider => call_column("provider"),
+            Key::Agent => call_column("agent"),
             Key::Tokens => {
-                Column::Integer("(SELECT sum(e.input + e.output) FROM conversation_exchanges e WHERE e.flow = f.id)")
+                SqlColumn::Integer("(SELECT sum(e.input + e.output) FROM conversation_exchanges e WHERE e.flow = f.id)")
             }
-            Key::User => Column::Text(&["f.user"]),
-            Key::Listener => Column::Text(&["f.listener"]),
+            Key::User => SqlColumn::Text(&["f.user"]),
+            Key::Listener => SqlColumn::Text(&["f.listener"]),
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use interflow_redact::{Finding, Kind, Policy, Redactor, Session};
+use interflow_redact::{Finding, Kind, Policy, RedactionSession, Redactor};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -100,7 +100,7 @@ fn main() {
     let value_of = |flag: &str| rest.iter().position(|a| a == flag).and_then(|i| rest.get(i + 1)).cloned();
     let least: u8 = value_of("--least").and_then(|v| v.parse().ok()).unwrap_or(50);
     let redactor = Redactor::new(Policy::parse(&format!("confidence = {least}")).expect("a policy"));
-    let find = |text: &str| redactor.find(text, &Session::one_way()).to_vec();
+    let find = |text: &str| redactor.find(text, &RedactionSession::one_way()).to_vec();
     let show = value_of("--show");
     let items: Vec<Item> =
         serde_json::from_str(&std::fs::read_to_string(path).expect("a readable file")).expect("labelled texts");

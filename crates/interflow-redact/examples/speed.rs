@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use interflow_redact::{Memo, Redactor, Session, Vault, VaultKey};
+use interflow_redact::{FindingCache, PlaceholderVault, RedactionSession, Redactor, VaultKey};
 
 /// Seconds that this thread has been on a processor.
 fn on_cpu() -> f64 {
@@ -17,7 +17,7 @@ fn on_cpu() -> f64 {
 
 fn main() {
     let redactor = Redactor::default();
-    let session = Session::one_way();
+    let session = RedactionSession::one_way();
     let mut all = String::new();
     let mut rates = serde_json::Map::new();
     let mut args: Vec<String> = std::env::args().skip(1).collect();
@@ -63,8 +63,8 @@ fn main() {
 
 /// A body of 64 KB with 50 turns of which 49 were seen before, as a client sends it with every new turn.
 fn conversation(prompts: &[&str]) -> f64 {
-    let memo = Arc::new(Memo::new(4096).expect("random bytes"));
-    let redactor = Redactor::default().with_memo(memo);
+    let memo = Arc::new(FindingCache::new(4096).expect("random bytes"));
+    let redactor = Redactor::default().with_cache(memo);
     let key = VaultKey::random().expect("random bytes");
     let turn = |n: usize| prompts[n % prompts.len()].chars().take(1300).collect::<String>();
     let body = |last: usize| {
@@ -73,7 +73,7 @@ fn conversation(prompts: &[&str]) -> f64 {
         serde_json::to_vec(&serde_json::json!({ "messages": messages })).expect("JSON")
     };
     let redact = |body: &[u8]| {
-        let mut session = Session::reversible(Vault::new(&key));
+        let mut session = RedactionSession::reversible(PlaceholderVault::new(&key));
         black_box(redactor.redact_json(black_box(body), &mut session).expect("JSON"))
     };
     redact(&body(50));
@@ -86,7 +86,7 @@ fn conversation(prompts: &[&str]) -> f64 {
 }
 
 /// Megabytes per second: the best of eight runs of about fifty milliseconds each.
-fn rate(redactor: &Redactor, session: &Session, text: &str) -> f64 {
+fn rate(redactor: &Redactor, session: &RedactionSession, text: &str) -> f64 {
     let turns = (2_000_000 / text.len().max(1)).max(1);
     let mut best = f64::MAX;
     for _ in 0..8 {

@@ -19,7 +19,7 @@ pub struct RedactConfig {
     /// What is done with requests to providers through the gateway.
     pub gateway: RedactMode,
     /// What is done with requests to providers that clients send through the proxy.
-    pub intercepted: RedactMode,
+    pub proxied: RedactMode,
     /// The file of the policy: our TOML, or Phileas's JSON. When absent, `policy.toml` of the data folder, where the web UI
     /// writes; without that file the built-in policy takes out everything that tells of a person, and every secret.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ pub struct RedactConfig {
     pub restore: bool,
     /// What is done with personal data and secrets in answers. A stream is held back by some 200 bytes per text then. Where
     /// requests are only flagged, answers are too.
-    pub outbound: OutboundMode,
+    pub responses: OutboundMode,
     /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
     pub metadata: bool,
     /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name and the
@@ -55,7 +55,7 @@ pub struct RedactConfig {
     /// The largest request or whole answer that is looked into, content codings undone; larger ones are refused.
     pub max_body: ByteSize,
     /// How many texts of conversations are known again, so that a history is not looked at anew with every turn.
-    pub memo: usize,
+    pub finding_cache_size: usize,
     /// How many conversations that a provider continues by an id are remembered, for their placeholders.
     pub conversations: usize,
     /// The secret that placeholders are made with, the same for every replica: `env:NAME` or `file:PATH`. One is made in
@@ -170,7 +170,7 @@ pub struct RedactRoute {
     pub restore: Option<bool>,
     /// What is done with findings in answers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub outbound: Option<OutboundMode>,
+    pub responses: Option<OutboundMode>,
 }
 
 impl RedactConfig {
@@ -184,12 +184,12 @@ impl Default for RedactConfig {
     fn default() -> Self {
         Self {
             gateway: RedactMode::Redact,
-            intercepted: RedactMode::Flag,
+            proxied: RedactMode::Flag,
             policy: None,
             policies: BTreeMap::new(),
             context: String::new(),
             restore: true,
-            outbound: OutboundMode::Off,
+            responses: OutboundMode::Off,
             metadata: true,
             url: AddressRule::Redact,
             headers: AddressRule::Redact,
@@ -198,7 +198,7 @@ impl Default for RedactConfig {
             audio: MediaRule::Pass,
             documents: MediaRule::Pass,
             max_body: ByteSize(50 << 20),
-            memo: 20_000,
+            finding_cache_size: 20_000,
             conversations: 1_000,
             secret: None,
             backend: Vec::new(),
@@ -215,9 +215,9 @@ mod tests {
     fn the_gateway_redacts_and_what_is_intercepted_is_only_flagged() {
         let config: RedactConfig = toml::from_str("").unwrap();
         assert_eq!(config, RedactConfig::default());
-        assert_eq!((config.gateway, config.intercepted), (RedactMode::Redact, RedactMode::Flag));
+        assert_eq!((config.gateway, config.proxied), (RedactMode::Redact, RedactMode::Flag));
         assert!(toml::from_str::<RedactConfig>("intercept = 'off'").is_err());
         let route: RedactConfig = toml::from_str("[[route]]\nmodel = 'x*'\noutbound = 'block'").unwrap();
-        assert_eq!((route.route[0].outbound, route.route[0].mode), (Some(OutboundMode::Block), None));
+        assert_eq!((route.route[0].responses, route.route[0].mode), (Some(OutboundMode::Block), None));
     }
 }

@@ -1,28 +1,28 @@
 //! Detectors: one pass over the tokens of a text, each detector starting from what it can recognise cheaply.
 
 mod address;
+mod alphanumeric_ids;
+mod byte_runs;
+mod coordinates;
 mod dates;
 mod fields;
-mod figures;
-mod ids;
-mod labelled;
-mod mixed;
+mod labeled_values;
 mod names;
+mod national_ids;
 mod net;
+mod number_context;
 mod numbers;
+mod opt_in_kinds;
 mod phone;
-mod places;
-mod records;
-mod runs;
 mod secrets;
-mod small;
+mod tables;
 
-pub(crate) use self::runs::Runs;
+pub(crate) use self::byte_runs::ByteRunCache;
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
-use crate::stop;
-use crate::token::{Token, Tokens};
+use crate::stop_flag;
+use crate::token::{TokenList, WordToken};
 use crate::{Kind, KindSet};
 
 /// A detector's opinion on a piece of text.
@@ -54,7 +54,7 @@ impl Finding {
 
 /// What the detectors look for.
 #[derive(Clone, Debug)]
-pub(crate) struct Wants {
+pub(crate) struct KindFilter {
     /// The kinds that somebody asked for.
     pub kinds: KindSet,
     /// Only card numbers whose check digit holds.
@@ -65,38 +65,38 @@ pub(crate) struct Wants {
     pub phone_regions: Vec<[u8; 2]>,
 }
 
-impl Default for Wants {
+impl Default for KindFilter {
     fn default() -> Self {
         Self { kinds: KindSet::all(), valid_cards_only: true, valid_ibans_only: true, phone_regions: vec![*b"US"] }
     }
 }
 
 /// Tokens between two looks at whether the work is to end: less than a millisecond's.
-const WINDOW: usize = 256;
+const STOP_CHECK_INTERVAL: usize = 256;
 
 /// A text under the detectors' eyes.
-pub(crate) struct Scan<'t> {
+pub(crate) struct ScanState<'t> {
     pub text: &'t str,
     pub bytes: &'t [u8],
-    pub tokens: &'t Tokens,
-    pub wants: &'t Wants,
+    pub tokens: &'t TokenList,
+    pub wants: &'t KindFilter,
     pub found: &'t mut Vec<Finding>,
-    pub runs: Runs,
+    pub runs: ByteRunCache,
 }
 
-impl<'t> Scan<'t> {
-    pub fn list(&self) -> &'t [Token] {
+impl<'t> ScanState<'t> {
+    pub fn list(&self) -> &'t [WordToken] {
         &self.tokens.list
     }
 
     #[inline]
-    pub fn token(&self, i: usize) -> Option<&'t Token> {
+    pub fn token(&self, i: usize) -> Option<&'t WordToken> {
         #[cfg(test)]
         steps::count(1);
         self.tokens.list.get(i)
     }
 
-    pub fn word(&self, token: &Token) -> &'t str {
+    pub fn word(&self, token: &WordToken) -> &'t str {
         #[cfg(test)]
         steps::count(1);
         self.text.get(token.start()..token.end()).unwrap_or_default()
@@ -104,16 +104,16 @@ impl<'t> Scan<'t> {
 
     /// Whether the work is to end here: asked once in a window of tokens.
     #[inline]
-    pub fn ended(&self, i: usize) -> bool {
-        i.is_multiple_of(WINDOW) && stop::is_asked()
+    pub fn should_stop(&self, i: usize) -> bool {
+        i.is_multiple_of(STOP_CHECK_INTERVAL) && stop_flag::is_stop_requested()
     }
 
     /// The text between a token and the next one, or the end of the text.
     pub fn gap(&self, i: usize) -> &'t str {
         #[cfg(test)]
         steps::count(1);
-        let from = self.token(i).map_or(0, Token::end);
-        let to = self.token(i + 1).map_or(self.text.len(), Token::start);
+        let from = self.token(i).map_or(0, WordToken::end);
+        let to = self.token(i + 1).map_or(self.text.len(), WordToken::start);
         self.text.get(from..to).unwrap_or_default()
     }
 
@@ -121,8 +121,8 @@ impl<'t> Scan<'t> {
     pub fn gap_before(&self, i: usize) -> &'t str {
         #[cfg(test)]
         steps::count(1);
-        let from = i.checked_sub(1).and_then(|p| self.token(p)).map_or(0, Token::end);
-        let to = self.token(i).map_or(self.text.len(), Token::start);
+        let from = i.checked_sub(1).and_then(|p| self.token(p)).map_or(0, WordToken::end);
+        let to = self.token(i).map_or(self.text.len(), WordToken::start);
         self.text.get(from..to).unwrap_or_default()
     }
 
@@ -138,18 +138,18 @@ impl<'t> Scan<'t> {
         self.bytes.get(at).copied().unwrap_or(b' ')
     }
 
-    pub fn want(&self, kind: Kind) -> bool {
+    pub fn wants(&self, kind: Kind) -> bool {
         self.wants.kinds.has(kind)
     }
 
     pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
-        if self.want(kind) && start < end {
+        if self.wants(kind) && start < end {
             self.found.push(Finding { start, end, kind, confidence, rule: 0 });
         }
     }
 
     /// The topics spoken of in the `back` tokens before token `i` and the `ahead` tokens behind it.
-    pub fn topics(&self, i: usize, back: usize, ahead: usize) -> u32 {
+    pub fn topics_near(&self, i: usize, back: usize, ahead: usize) -> u32 {
         let list = self.list();
         let from = i.saturating_sub(back);
         let before = list.get(from..i.min(list.len())).unwrap_or_default();
@@ -158,21 +158,26 @@ impl<'t> Scan<'t> {
     }
 
     /// Whether one of the topics is spoken of near token `i`.
-    pub fn near(&self, i: usize, topics: u32, back: usize, ahead: usize) -> bool {
-        self.topics(i, back, ahead) & topics != 0
+    pub fn has_topic_near(&self, i: usize, topics: u32, back: usize, ahead: usize) -> bool {
+        self.topics_near(i, back, ahead) & topics != 0
     }
 
     /// The topics of the nearest of the `back` tokens before token `i` that speaks of a personal number.
     pub fn nearest_personal(&self, i: usize, back: usize) -> u32 {
         let before = self.list().get(i.saturating_sub(back)..i).unwrap_or_default();
         // `number` and `contact` speak of telephones, and of all else.
-        before.iter().rev().map(|t| self.token_topics(t) & PERSONAL & !topic::PHONE).find(|t| *t != 0).unwrap_or(0)
+        before
+            .iter()
+            .rev()
+            .map(|t| self.token_topics(t) & PERSONAL_TOPICS & !topic::PHONE)
+            .find(|t| *t != 0)
+            .unwrap_or(0)
     }
 
     /// The topics of one token; those of its parts for `camelCase`.
-    fn token_topics(&self, token: &Token) -> u32 {
+    fn token_topics(&self, token: &WordToken) -> u32 {
         match token.shape {
-            crate::token::Shape::Camel if token.class == 0 => camel_topics(self.word(token)),
+            crate::token::TokenShape::Camel if token.class == 0 => camel_topics(self.word(token)),
             _ if token.class == 0 => 0,
             _ => token.topics,
         }
@@ -215,11 +220,18 @@ fn camel_topics(word: &str) -> u32 {
 }
 
 /// Runs every detector.
-pub(crate) fn detect(scan: &mut Scan<'_>) {
-    let steps = [structured, small::optional, address::addresses, names::names, records::rows, fields::fields];
+pub(crate) fn detect(scan: &mut ScanState<'_>) {
+    let steps = [
+        detect_structured,
+        opt_in_kinds::detect_opt_in,
+        address::addresses,
+        names::names,
+        tables::detect_rows,
+        fields::fields,
+    ];
     for step in steps {
         // Nobody waits any longer: what was found is not used either.
-        if stop::is_asked() {
+        if stop_flag::is_stop_requested() {
             return;
         }
         step(scan);
@@ -227,44 +239,48 @@ pub(crate) fn detect(scan: &mut Scan<'_>) {
 }
 
 /// Runs the detectors of structured kinds.
-fn structured(scan: &mut Scan<'_>) {
+fn detect_structured(scan: &mut ScanState<'_>) {
     net::emails(scan);
     net::urls(scan);
     net::colon_addresses(scan);
     secrets::private_keys(scan);
     secrets::connection_strings(scan);
-    if scan.want(Kind::Password) {
+    if scan.wants(Kind::Password) {
         secrets::pgpass(scan);
     }
     let mut i = 0;
     let secrets = scan.wants.kinds.iter().any(|k| k.is_secret() || k == Kind::Username);
     let hosts = scan.wants.kinds.any(&[Kind::Url, Kind::Domain]);
-    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
+    while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let after = scan.byte_at(token.end());
-        if secrets && secrets::may_be(token, after) {
-            secrets::token(scan, i);
+        if secrets && secrets::may_be_secret(token, after) {
+            secrets::detect_token(scan, i);
         }
         if hosts && after == b'.' && token.is_word() {
             net::dotted(scan, i);
         }
         i = match token.shape {
-            crate::token::Shape::Digits => {
-                if let Some(next) = mixed::hyphened_mac(scan, i) {
+            crate::token::TokenShape::Digits => {
+                if let Some(next) = alphanumeric_ids::hyphened_mac(scan, i) {
                     i = next;
                     continue;
                 }
                 if scan.byte_at(token.end()) == b'.' {
-                    places::coordinates(scan, i);
+                    coordinates::coordinates(scan, i);
                 }
-                numbers::run(scan, i)
+                numbers::detect_run(scan, i)
             }
-            crate::token::Shape::Mixed => mixed::token(scan, i),
+            crate::token::TokenShape::Mixed => alphanumeric_ids::detect_token(scan, i),
             _ => {
-                if dates::may_be(scan, token) {
-                    dates::word(scan, i);
+                if dates::may_be_date_word(scan, token) {
+                    dates::date_or_age_word(scan, i);
                 }
-                if token.shape == crate::token::Shape::Upper || token.len() == 1 || token.len() >= 26 || after == b'-' {
-                    mixed::word(scan, i);
+                if token.shape == crate::token::TokenShape::Upper
+                    || token.len() == 1
+                    || token.len() >= 26
+                    || after == b'-'
+                {
+                    alphanumeric_ids::detect_word(scan, i);
                 }
                 i + 1
             }
@@ -273,7 +289,7 @@ fn structured(scan: &mut Scan<'_>) {
 }
 
 /// Topics that make a bare number somebody's.
-pub(crate) const PERSONAL: u32 = topic::SSN
+pub(crate) const PERSONAL_TOPICS: u32 = topic::SSN
     | topic::PHONE
     | topic::CARD
     | topic::BANK

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::RedactError;
 use crate::json;
-use crate::redactor::{Redacted, Redaction, Redactor, Session};
+use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
 
 /// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum DocumentFormat {
     /// UTF-8 text.
     Text,
     /// One JSON value.
@@ -18,15 +18,15 @@ pub enum Format {
 
 /// What was replaced in a document and why. Holds no original, and nothing of the vault.
 #[derive(Clone, Debug, Serialize)]
-pub struct Explanation<'a> {
+pub struct DocumentExplanation<'a> {
     /// The policy's name.
     pub policy: &'a str,
     /// The first 16 hexadecimal digits of the policy's fingerprint.
     pub policy_version: String,
     /// How the document was read.
-    pub format: Format,
+    pub format: DocumentFormat,
     /// The replacements, in order.
-    pub spans: &'a [Redacted],
+    pub spans: &'a [Replacement],
 }
 
 impl Redactor {
@@ -37,21 +37,24 @@ impl Redactor {
     pub fn redact_document(
         &self,
         document: &[u8],
-        session: &mut Session,
-    ) -> Result<(Format, Redaction<Vec<u8>>), RedactError> {
+        session: &mut RedactionSession,
+    ) -> Result<(DocumentFormat, RedactionResult<Vec<u8>>), RedactError> {
         let bracket = document.iter().find(|b| !b.is_ascii_whitespace());
         if matches!(bracket, Some(b'{' | b'[')) && json::string_values(document).is_ok() {
-            return Ok((Format::Json, self.redact_json(document, session)?));
+            return Ok((DocumentFormat::Json, self.redact_json(document, session)?));
         }
         let text = std::str::from_utf8(document).map_err(|e| RedactError::Utf8 { at: e.valid_up_to() })?;
         let redaction = self.redact_text(text, session)?;
-        Ok((Format::Text, Redaction { output: redaction.output.map(String::into_bytes), spans: redaction.spans }))
+        Ok((
+            DocumentFormat::Text,
+            RedactionResult { output: redaction.output.map(String::into_bytes), spans: redaction.spans },
+        ))
     }
 
     /// The explanation of a redaction.
-    pub fn explain<'a>(&'a self, format: Format, spans: &'a [Redacted]) -> Explanation<'a> {
+    pub fn explain<'a>(&'a self, format: DocumentFormat, spans: &'a [Replacement]) -> DocumentExplanation<'a> {
         let version = self.policy().version().iter().take(8).map(|b| format!("{b:02x}")).collect();
-        Explanation { policy: self.policy().name(), policy_version: version, format, spans }
+        DocumentExplanation { policy: self.policy().name(), policy_version: version, format, spans }
     }
 }
 
@@ -62,20 +65,21 @@ mod tests {
     #[test]
     fn json_is_edited_and_anything_else_is_text() {
         let redactor = Redactor::default();
-        let mut session = Session::one_way();
+        let mut session = RedactionSession::one_way();
         let (format, out) =
             redactor.redact_document(br#" {"n": 1.0, "mail":"anna@firm.com"}"#, &mut session).expect("JSON");
-        assert_eq!(format, Format::Json);
+        assert_eq!(format, DocumentFormat::Json);
         assert_eq!(out.output.as_deref(), Some(br#" {"n": 1.0, "mail":"{{{REDACTED-email-address}}}"}"#.as_slice()));
         let (format, out) = redactor.redact_document(b"{not json} anna@firm.com", &mut session).expect("text");
-        assert_eq!((format, out.spans.len()), (Format::Text, 1));
+        assert_eq!((format, out.spans.len()), (DocumentFormat::Text, 1));
         assert!(matches!(redactor.redact_document(b"a \xff", &mut session), Err(RedactError::Utf8 { at: 2 })));
     }
 
     #[test]
     fn an_explanation_holds_no_original() {
         let redactor = Redactor::default();
-        let (format, out) = redactor.redact_document(b"mail anna@firm.com", &mut Session::one_way()).expect("text");
+        let (format, out) =
+            redactor.redact_document(b"mail anna@firm.com", &mut RedactionSession::one_way()).expect("text");
         let json = serde_json::to_value(redactor.explain(format, &out.spans)).expect("JSON");
         assert_eq!(json["spans"][0]["type"], "email-address");
         assert_eq!((json["spans"][0]["start"].as_u64(), json["spans"][0]["end"].as_u64()), (Some(5), Some(18)));

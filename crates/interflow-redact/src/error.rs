@@ -68,17 +68,19 @@ impl From<JsonError> for RedactError {
 
 impl From<RedactError> for interflow_flow::Error {
     fn from(e: RedactError) -> Self {
-        use interflow_flow::{Blame, Kind};
+        use interflow_flow::{ErrorKind, ErrorSource};
         let (kind, blame) = match &e {
-            RedactError::Json { .. } | RedactError::Utf8 { .. } => (Kind::BadRequest, Blame::Client),
-            RedactError::Policy(_) | RedactError::Strategy { .. } => (Kind::StageFailed, Blame::Config),
-            RedactError::Backend(_) => (Kind::StageFailed, Blame::Upstream),
-            RedactError::Stopped => (Kind::ClientGone, Blame::Client),
-            RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => (Kind::BadResponse, Blame::Upstream),
+            RedactError::Json { .. } | RedactError::Utf8 { .. } => (ErrorKind::BadRequest, ErrorSource::Client),
+            RedactError::Policy(_) | RedactError::Strategy { .. } => (ErrorKind::StageFailed, ErrorSource::Config),
+            RedactError::Backend(_) => (ErrorKind::StageFailed, ErrorSource::Upstream),
+            RedactError::Stopped => (ErrorKind::ClientGone, ErrorSource::Client),
+            RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => {
+                (ErrorKind::BadResponse, ErrorSource::Upstream)
+            }
             RedactError::VaultFull { .. } | RedactError::Seal | RedactError::Random(_) => {
-                (Kind::StageFailed, Blame::Internal)
+                (ErrorKind::StageFailed, ErrorSource::Internal)
             }
         };
-        Self::new(kind, format!("redaction failed: {e}")).blame_on(blame)
+        Self::new(kind, format!("redaction failed: {e}")).with_error_source(blame)
     }
 }

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use interflow_wire::json::{Reader, Token};
+use interflow_wire::json::{JsonReader, JsonToken};
 
 use crate::RedactError;
-use crate::text::OffsetMap;
+use crate::normalized_text::OffsetMap;
 
 /// A string value of a body, as a room that knows the body's shape names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,21 +39,21 @@ pub enum JsonPart {
 impl JsonSpan {
     /// A plain string.
     pub const fn text(range: Range<usize>) -> Self {
-        Self::of(range, false, None)
+        Self::with_nesting(range, false, None)
     }
 
     /// A string value and its member's name.
-    pub const fn of(range: Range<usize>, nested: bool, name: Option<Range<usize>>) -> Self {
+    pub const fn with_nesting(range: Range<usize>, nested: bool, name: Option<Range<usize>>) -> Self {
         Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
 
     /// A string that holds JSON.
     pub const fn json(range: Range<usize>) -> Self {
-        Self::of(range, true, None)
+        Self::with_nesting(range, true, None)
     }
 }
 
-fn bad(at: usize, reason: &'static str) -> RedactError {
+fn json_error(at: usize, reason: &'static str) -> RedactError {
     RedactError::Json { at, reason }
 }
 
@@ -62,7 +62,7 @@ fn bad(at: usize, reason: &'static str) -> RedactError {
 /// # Errors
 /// When the body is no JSON, or is nested deeper than [`interflow_wire::json::MAX_DEPTH`].
 pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
-    let mut spans = parts(json)?;
+    let mut spans = json_parts(json)?;
     spans.retain(|s| s.part == JsonPart::Text);
     Ok(spans)
 }
@@ -71,26 +71,29 @@ pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
 ///
 /// # Errors
 /// As [`string_values`].
-pub(crate) fn parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
-    let mut reader = Reader::new(json);
+pub(crate) fn json_parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+    let mut reader = JsonReader::new(json);
     let (mut spans, mut around) = (Vec::new(), Vec::new());
     // The member that the value at hand belongs to; the values of an array have the array's name.
     let mut name: Option<Range<usize>> = None;
     while let Some(token) = reader.next_token()? {
         match token {
-            Token::Object(_) | Token::Array(_) => around.push(name.clone()),
-            Token::End(_) => name = around.pop().flatten(),
-            Token::Name(range) => {
+            JsonToken::Object(_) | JsonToken::Array(_) => around.push(name.clone()),
+            JsonToken::End(_) => name = around.pop().flatten(),
+            JsonToken::Name(range) => {
                 spans.push(JsonSpan { part: JsonPart::Name, ..JsonSpan::text(range.clone()) });
                 name = Some(range);
             }
-            Token::Text(range) => {
+            JsonToken::Text(range) => {
                 let nested = json.get(range.clone()).is_some_and(may_hold_json);
-                spans.push(JsonSpan::of(range, nested, name.clone()));
+                spans.push(JsonSpan::with_nesting(range, nested, name.clone()));
             }
-            Token::Scalar(range) => {
+            JsonToken::Scalar(range) => {
                 if json.get(range.start).is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
-                    spans.push(JsonSpan { part: JsonPart::Number, ..JsonSpan::of(range, false, name.clone()) });
+                    spans.push(JsonSpan {
+                        part: JsonPart::Number,
+                        ..JsonSpan::with_nesting(range, false, name.clone())
+                    });
                 }
             }
         }
@@ -112,13 +115,13 @@ pub fn may_hold_json(raw: &[u8]) -> bool {
 /// Whether a text is a number as JSON writes it.
 pub(crate) fn is_number(text: &str) -> bool {
     let number = text.bytes().next().is_some_and(|b| b.is_ascii_digit() || b == b'-');
-    let mut reader = Reader::new(text.as_bytes());
-    number && matches!(reader.next_token(), Ok(Some(Token::Scalar(r))) if r == (0..text.len()))
+    let mut reader = JsonReader::new(text.as_bytes());
+    number && matches!(reader.next_token(), Ok(Some(JsonToken::Scalar(r))) if r == (0..text.len()))
 }
 
 /// A string without its escapes, and the way back to its raw bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Decoded<'j> {
+pub(crate) struct DecodedString<'j> {
     pub text: std::borrow::Cow<'j, str>,
     pub map: OffsetMap,
     /// For text that comes in pieces: how many raw bytes at the end are the beginning of an escape.
@@ -130,26 +133,26 @@ pub(crate) struct Decoded<'j> {
 ///
 /// # Errors
 /// When an escape is wrong or the bytes are not UTF-8; `base` is where the string begins in the body.
-pub(crate) fn decode(raw: &[u8], base: usize) -> Result<Decoded<'_>, RedactError> {
+pub(crate) fn decode(raw: &[u8], base: usize) -> Result<DecodedString<'_>, RedactError> {
     let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
     let mut decoded = decode_piece(text, base)?;
     if decoded.open == 6 {
         // The first half of a surrogate pair at the very end.
         let (at, end) = (raw.len() - 6, decoded.text.len());
         decoded.text.to_mut().push(char::REPLACEMENT_CHARACTER);
-        decoded.map.point(end, at, at);
-        decoded.map.point(decoded.text.len(), raw.len(), raw.len());
+        decoded.map.push_point(end, at, at);
+        decoded.map.push_point(decoded.text.len(), raw.len(), raw.len());
     } else if decoded.open > 0 {
-        return Err(bad(base + raw.len() - decoded.open, "an escape is cut short"));
+        return Err(json_error(base + raw.len() - decoded.open, "an escape is cut short"));
     }
     Ok(decoded)
 }
 
 /// The same for a piece of a string, which may end inside an escape.
-pub(crate) fn decode_piece(text: &str, base: usize) -> Result<Decoded<'_>, RedactError> {
+pub(crate) fn decode_piece(text: &str, base: usize) -> Result<DecodedString<'_>, RedactError> {
     let raw = text.as_bytes();
     let Some(first) = memchr::memchr(b'\\', raw) else {
-        return Ok(Decoded { text: text.into(), map: OffsetMap::identity(), open: 0 });
+        return Ok(DecodedString { text: text.into(), map: OffsetMap::identity(), open: 0 });
     };
     let mut out = String::with_capacity(raw.len());
     let mut map = OffsetMap::default();
@@ -157,14 +160,14 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<Decoded<'_>, Redac
     loop {
         out.push_str(&text[copied..at]);
         let (c, len) = match escape(&raw[at..]) {
-            Escape::Char(c, len) => (c, len),
-            Escape::Cut => return Ok(Decoded { text: out.into(), map, open: raw.len() - at }),
-            Escape::Wrong => return Err(bad(base + at, "a wrong escape in a string")),
+            JsonEscape::Char(c, len) => (c, len),
+            JsonEscape::Cut => return Ok(DecodedString { text: out.into(), map, open: raw.len() - at }),
+            JsonEscape::Wrong => return Err(json_error(base + at, "a wrong escape in a string")),
         };
-        map.point(out.len(), at, at);
+        map.push_point(out.len(), at, at);
         out.push(c);
         at += len;
-        map.point(out.len(), at, at);
+        map.push_point(out.len(), at, at);
         copied = at;
         match memchr::memchr(b'\\', &raw[at..]) {
             Some(skip) => at += skip,
@@ -172,7 +175,7 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<Decoded<'_>, Redac
         }
     }
     out.push_str(&text[copied..]);
-    Ok(Decoded { text: out.into(), map, open: 0 })
+    Ok(DecodedString { text: out.into(), map, open: 0 })
 }
 
 /// The raw inside of a JSON string without its escapes, and the first half of a surrogate pair at its end, as it was
@@ -187,54 +190,54 @@ pub fn decode_lossy(raw: &str) -> (std::borrow::Cow<'_, str>, &str) {
     }
 }
 
-enum Escape {
+enum JsonEscape {
     Char(char, usize),
     Cut,
     Wrong,
 }
 
-fn escape(raw: &[u8]) -> Escape {
-    let plain = |c| Escape::Char(c, 2);
+fn escape(raw: &[u8]) -> JsonEscape {
+    let plain = |c| JsonEscape::Char(c, 2);
     match raw.get(1) {
-        None => Escape::Cut,
+        None => JsonEscape::Cut,
         Some(b'n') => plain('\n'),
         Some(b't') => plain('\t'),
         Some(b'r') => plain('\r'),
         Some(b'b') => plain('\u{8}'),
         Some(b'f') => plain('\u{c}'),
         Some(b @ (b'"' | b'\\' | b'/')) => plain(char::from(*b)),
-        Some(b'u') => unicode(raw),
-        Some(_) => Escape::Wrong,
+        Some(b'u') => unicode_escape(raw),
+        Some(_) => JsonEscape::Wrong,
     }
 }
 
-fn unit(raw: &[u8]) -> Option<Option<u32>> {
+fn hex_unit(raw: &[u8]) -> Option<Option<u32>> {
     let digits = raw.get(2..6)?;
     Some(digits.iter().try_fold(0, |n, b| Some(n << 4 | char::from(*b).to_digit(16)?)))
 }
 
-fn unicode(raw: &[u8]) -> Escape {
-    let first = match unit(raw) {
-        None => return Escape::Cut,
-        Some(None) => return Escape::Wrong,
+fn unicode_escape(raw: &[u8]) -> JsonEscape {
+    let first = match hex_unit(raw) {
+        None => return JsonEscape::Cut,
+        Some(None) => return JsonEscape::Wrong,
         Some(Some(unit)) => unit,
     };
     if !(0xd800..0xdc00).contains(&first) {
-        return Escape::Char(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6);
+        return JsonEscape::Char(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6);
     }
     match raw.get(6..8) {
         // The other half may be in the next piece.
-        None if raw.len() == 6 || raw.get(6) == Some(&b'\\') => return Escape::Cut,
+        None if raw.len() == 6 || raw.get(6) == Some(&b'\\') => return JsonEscape::Cut,
         Some(b"\\u") => {}
-        _ => return Escape::Char(char::REPLACEMENT_CHARACTER, 6),
+        _ => return JsonEscape::Char(char::REPLACEMENT_CHARACTER, 6),
     }
-    match raw.get(6..).and_then(unit) {
-        None => Escape::Cut,
+    match raw.get(6..).and_then(hex_unit) {
+        None => JsonEscape::Cut,
         Some(Some(second @ 0xdc00..0xe000)) => {
             let c = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-            Escape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
+            JsonEscape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
         }
-        Some(_) => Escape::Char(char::REPLACEMENT_CHARACTER, 6),
+        Some(_) => JsonEscape::Char(char::REPLACEMENT_CHARACTER, 6),
     }
 }
 
@@ -260,20 +263,20 @@ pub fn escape_into(text: &str, out: &mut String) {
 
 /// A replacement of raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edit {
+pub(crate) struct JsonEdit {
     pub range: Range<usize>,
     pub with: String,
 }
 
-impl Edit {
+impl JsonEdit {
     /// The same further on.
-    pub fn moved(self, by: usize) -> Self {
+    pub fn shifted_by(self, by: usize) -> Self {
         Self { range: self.range.start + by..self.range.end + by, ..self }
     }
 }
 
 /// Writes the body with its edits, which are in order and do not overlap.
-pub(crate) fn apply(body: &[u8], edits: &[Edit]) -> Vec<u8> {
+pub(crate) fn apply_edits(body: &[u8], edits: &[JsonEdit]) -> Vec<u8> {
     let grown: usize = edits.iter().map(|e| e.with.len()).sum();
     let mut out = Vec::with_capacity(body.len() + grown);
     let mut at = 0;

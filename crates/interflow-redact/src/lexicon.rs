@@ -1,8 +1,8 @@
 //! The lexicon: what is known of a word (name, town, street word, honorific, topic), in one look-up.
 
-mod marks;
+mod flags;
 
-pub use marks::{fingerprint, hash, hash_letters, mark, topic};
+pub use flags::{fingerprint, hash, hash_letters, mark, topic};
 
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 
@@ -18,7 +18,7 @@ static SLOT_TABLE: &[[u8; 4]; SLOTS] = {
 
 /// What the lexicon says of a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct LexiconEntry {
     /// Bits of [`mark`].
     pub marks: u32,
     /// Bits of [`topic`].
@@ -48,37 +48,37 @@ pub fn class_of(finished: u64) -> u16 {
 
 /// The marks behind a class.
 #[inline]
-pub fn entry_of(class: u16) -> Entry {
+pub fn entry_of(class: u16) -> LexiconEntry {
     if class == 0 {
-        return Entry::default();
+        return LexiconEntry::default();
     }
     let at = 4 + (usize::from(class) - 1) * 8;
-    Entry { marks: u32_at(at), topics: u32_at(at + 4) }
+    LexiconEntry { marks: u32_at(at), topics: u32_at(at + 4) }
 }
 
 /// The entry for a word or a phrase, in any case and with its accents.
-pub fn look_up(text: &str) -> Entry {
-    let mut folded = Folded::default();
+pub fn look_up(text: &str) -> LexiconEntry {
+    let mut folded = CaseFolded::default();
     folded.push(text);
     entry_of(folded.class())
 }
 
 /// Longest entry that is looked up, in folded bytes.
-const LONGEST: usize = 96;
+const MAX_ENTRY_BYTES: usize = 96;
 
 /// A word or a phrase in its folded form, on the stack.
-pub struct Folded {
-    bytes: [u8; LONGEST],
+pub struct CaseFolded {
+    bytes: [u8; MAX_ENTRY_BYTES],
     len: usize,
 }
 
-impl Default for Folded {
+impl Default for CaseFolded {
     fn default() -> Self {
-        Self { bytes: [0; LONGEST], len: 0 }
+        Self { bytes: [0; MAX_ENTRY_BYTES], len: 0 }
     }
 }
 
-impl Folded {
+impl CaseFolded {
     /// Adds a word.
     pub fn push(&mut self, text: &str) {
         fold_into(text, &mut |b| self.byte(b));
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(look_up(word).marks & marks, marks, "{word}");
         }
         assert_eq!(look_up("passwd").topics, topic::PASSWORD);
-        assert_eq!(look_up("qzxv"), Entry::default());
+        assert_eq!(look_up("qzxv"), LexiconEntry::default());
     }
 
     #[test]

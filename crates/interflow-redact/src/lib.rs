@@ -1,47 +1,47 @@
 //! Detectors, policies, strategies, the vault, streaming redaction and restoration.
 #![forbid(unsafe_code)]
 
-mod backend;
-mod check;
+mod check_digits;
 mod config;
-mod custom;
+mod custom_rules;
 mod detect;
+mod detector;
 mod document;
-mod engine;
 mod error;
+mod escape_layers;
+mod external_detectors;
+mod finding_cache;
 mod json;
 mod kind;
-mod layers;
 mod lexicon;
-mod memo;
-mod overlap;
-mod own;
+mod normalized_text;
+mod own_placeholders;
 mod policy;
 mod redactor;
 mod restore;
-mod stop;
+mod span_resolution;
+mod stop_flag;
 mod strategy;
 mod stream;
-mod text;
 mod token;
 mod vault;
 
-pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion};
 pub use config::{
     AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
 };
 pub use detect::Finding;
-pub use document::{Explanation, Format};
+pub use document::{DocumentExplanation, DocumentFormat};
 pub use error::RedactError;
+pub use external_detectors::{BackendConfig, BackendFailure, BackendKind, ExternalDetectors, ExternalFindings};
+pub use finding_cache::FindingCache;
 pub use json::{JsonPart, JsonSpan, decode_lossy, escape_into, may_hold_json, string_values};
 pub use kind::{Kind, KindSet};
-pub use memo::Memo;
 pub use policy::{
-    Condition, ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, Policy, PolicyFile,
-    PolicyProblem, SectionFile, StrategyFile, TermsFile, Validator,
+    ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, PatternValidator, Policy,
+    PolicyFile, PolicyProblem, SectionFile, StrategyCondition, StrategyFile, TermsFile,
 };
-pub use redactor::{Redacted, Redaction, Redactor, Session};
-pub use restore::Restorer;
-pub use stop::{Stop, StopOnDrop};
-pub use stream::{Form, StreamRedactor};
-pub use vault::{Vault, VaultKey};
+pub use redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
+pub use restore::PlaceholderRestorer;
+pub use stop_flag::{StopFlag, StopOnDrop};
+pub use stream::{EscapeLevel, StreamRedactor};
+pub use vault::{PlaceholderVault, VaultKey};

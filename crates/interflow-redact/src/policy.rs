@@ -3,25 +3,25 @@
 mod condition;
 mod file;
 mod phileas;
-mod place;
+mod source_location;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
-pub use condition::Condition;
-pub(crate) use condition::Facts;
+pub(crate) use condition::ConditionInput;
+pub use condition::StrategyCondition;
 pub use file::{
-    ConditionalFile, CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile,
-    Validator,
+    ConditionalFile, CryptoFile, FpeFile, KindFile, PatternFile, PatternValidator, PolicyFile, SectionFile,
+    StrategyFile, TermsFile,
 };
 
-pub use place::PolicyProblem;
+pub use source_location::PolicyProblem;
 
-use crate::custom::Custom;
-use crate::detect::Wants;
-use crate::strategy::{Keys, Strategy};
+use crate::custom_rules::CustomRules;
+use crate::detect::KindFilter;
+use crate::strategy::{PolicyKeys, RedactionStrategy};
 use crate::{Kind, KindSet, RedactError};
 
 /// How sure a detector must be unless the policy says otherwise, in percent.
@@ -32,19 +32,19 @@ pub const DEFAULT_CONFIDENCE: u8 = 50;
 pub struct Policy {
     /// The policy's name in audit and explanations.
     pub(crate) name: String,
-    pub(crate) wants: Wants,
-    kinds: Vec<Arc<Rule>>,
-    custom: Vec<Arc<Rule>>,
-    pub(crate) terms: Custom,
-    ignore: Ignore,
-    pub(crate) keys: Keys,
+    pub(crate) wants: KindFilter,
+    kinds: Vec<Arc<KindRule>>,
+    custom: Vec<Arc<KindRule>>,
+    pub(crate) terms: CustomRules,
+    ignore: IgnoreList,
+    pub(crate) keys: PolicyKeys,
     /// A fingerprint of everything that decides on the outcome.
     pub(crate) version: [u8; 32],
 }
 
 /// What is done with the findings of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Rule {
+pub(crate) struct KindRule {
     /// The name in explanations and in `%t`.
     pub name: String,
     /// The word a placeholder begins with.
@@ -54,19 +54,19 @@ pub(crate) struct Rule {
     /// How sure the detector must be, in percent.
     pub confidence: u8,
     /// The first one whose condition holds is carried out.
-    pub strategies: Vec<(Option<Condition>, Strategy)>,
-    pub ignore: Ignore,
+    pub strategies: Vec<(Option<StrategyCondition>, RedactionStrategy)>,
+    pub ignore: IgnoreList,
 }
 
 /// Values that are never redacted.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Ignore {
+pub(crate) struct IgnoreList {
     exact: HashSet<String>,
     folded: HashSet<String>,
     patterns: Vec<Regex>,
 }
 
-impl Ignore {
+impl IgnoreList {
     fn add(&mut self, term: &str, case_sensitive: bool) {
         if case_sensitive {
             self.exact.insert(term.to_owned());
@@ -80,7 +80,7 @@ impl Ignore {
         Ok(())
     }
 
-    pub fn holds(&self, value: &str) -> bool {
+    pub fn contains(&self, value: &str) -> bool {
         self.exact.contains(value)
             || !self.folded.is_empty() && self.folded.contains(&value.to_lowercase())
             || self.patterns.iter().any(|p| p.is_match(value))
@@ -140,7 +140,7 @@ impl Policy {
         &self.version
     }
 
-    pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &Arc<Rule> {
+    pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &Arc<KindRule> {
         match kind {
             Kind::Custom | Kind::Identifier | Kind::Section => &self.custom[usize::from(custom)],
             _ => &self.kinds[kind as usize],
@@ -153,8 +153,8 @@ impl Policy {
     }
 
     /// Whether a finding counts: sure enough, on no list of exceptions.
-    pub(crate) fn counts(&self, rule: &Rule, value: &str, confidence: u8) -> bool {
-        confidence >= rule.confidence && !self.ignore.holds(value) && !rule.ignore.holds(value)
+    pub(crate) fn is_reportable(&self, rule: &KindRule, value: &str, confidence: u8) -> bool {
+        confidence >= rule.confidence && !self.ignore.contains(value) && !rule.ignore.contains(value)
     }
 }
 
@@ -167,25 +167,25 @@ impl Default for Policy {
 
 /// Puts a policy together; shared by both forms.
 #[derive(Debug, Default)]
-pub(crate) struct Builder {
+pub(crate) struct PolicyBuilder {
     pub name: String,
-    pub wants: Wants,
-    pub rules: HashMap<Kind, Rule>,
-    pub custom: Vec<Rule>,
-    pub terms: Custom,
-    pub ignore: Ignore,
-    pub keys: Keys,
+    pub wants: KindFilter,
+    pub rules: HashMap<Kind, KindRule>,
+    pub custom: Vec<KindRule>,
+    pub terms: CustomRules,
+    pub ignore: IgnoreList,
+    pub keys: PolicyKeys,
 }
 
-impl Builder {
+impl PolicyBuilder {
     /// Adds a rule of the policy's own and gives its number.
-    pub fn own_rule(&mut self, rule: Rule) -> Result<u16, RedactError> {
+    pub fn add_custom_rule(&mut self, rule: KindRule) -> Result<u16, RedactError> {
         self.custom.push(rule);
         u16::try_from(self.custom.len() - 1)
             .map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
     }
 
-    pub fn build(mut self, default: impl Fn(Kind) -> Rule, text: &[u8]) -> Result<Policy, RedactError> {
+    pub fn build(mut self, default: impl Fn(Kind) -> KindRule, text: &[u8]) -> Result<Policy, RedactError> {
         for rule in self.rules.values().chain(&self.custom) {
             rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;
         }

@@ -2,92 +2,96 @@
 //! encoded as its place demands, so that every piece stays what it was: the inside of a JSON string, or JSON, or text.
 
 use crate::RedactError;
+use crate::escape_layers::{CharSink, EscapeLayers, NullSink};
 use crate::json::{decode_piece, escape_into};
-use crate::layers::{Layers, Nothing, Sink};
-use crate::stream::Form;
-use crate::text::OffsetMap;
-use crate::vault::{AtStart, Vault};
+use crate::normalized_text::OffsetMap;
+use crate::stream::EscapeLevel;
+use crate::vault::{PlaceholderPrefix, PlaceholderVault};
 
 /// Characters of a code behind which there is no doubt that a placeholder was cut.
-const SURE: usize = 2;
+const MIN_CERTAIN_CODE_CHARS: usize = 2;
 
 /// Puts originals back into text that comes in pieces. One per choice and tool call; holds back only what may be the
 /// beginning of a placeholder that the vault knows, or of an escape.
 #[derive(Debug)]
-pub struct Restorer {
+pub struct PlaceholderRestorer {
     /// Whether pieces are insides of JSON strings.
     in_string: bool,
-    reading: Reading,
+    reading: RestoreReading,
     /// Decoded text that is held back.
     held: String,
     /// The first half of a surrogate pair at the end of the last piece, as it was written.
     half: String,
-    leaves: Leaves,
+    leaves: LeafText,
 }
 
 /// What the decoded text is.
 #[derive(Debug)]
-enum Reading {
+enum RestoreReading {
     Plain,
     /// Nothing but white space yet; `any` says that it is JSON for certain.
     Open {
         any: bool,
     },
-    Json(Box<Layers>),
+    Json(Box<EscapeLayers>),
 }
 
 /// The innermost text of what is held back and of the piece at hand, with the way back.
 #[derive(Debug, Default)]
-struct Leaves {
+struct LeafText {
     text: String,
-    marks: Vec<Mark>,
+    marks: Vec<OffsetMark>,
 }
 
 /// From this byte of the innermost text on, both texts run in step.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct OffsetMark {
     leaf: usize,
     outer: usize,
     depth: u8,
 }
 
-impl Sink for Leaves {
+impl CharSink for LeafText {
     fn character(&mut self, c: char, start: usize, depth: u8) {
         let leaf = self.text.len();
         let goes_on = self.marks.last().is_some_and(|m| m.depth == depth && m.outer + (leaf - m.leaf) == start);
         if !goes_on {
-            self.marks.push(Mark { leaf, outer: start, depth });
+            self.marks.push(OffsetMark { leaf, outer: start, depth });
         }
         self.text.push(c);
     }
 }
 
-impl Leaves {
-    fn mark(&self, leaf: usize) -> Option<&Mark> {
+impl LeafText {
+    fn offset_mark(&self, leaf: usize) -> Option<&OffsetMark> {
         let next = self.marks.partition_point(|m| m.leaf <= leaf);
         self.marks.get(next.checked_sub(1)?)
     }
 
     /// Where the character at `leaf` begins in the outer text, which ends at `end`.
-    fn outer(&self, leaf: usize, end: usize) -> usize {
+    fn outer_offset(&self, leaf: usize, end: usize) -> usize {
         if leaf >= self.text.len() {
             return end;
         }
-        self.mark(leaf).map_or(leaf, |m| m.outer + (leaf - m.leaf))
+        self.offset_mark(leaf).map_or(leaf, |m| m.outer + (leaf - m.leaf))
     }
 
     fn depth(&self, leaf: usize) -> u8 {
-        self.mark(leaf).map_or(0, |m| m.depth)
+        self.offset_mark(leaf).map_or(0, |m| m.depth)
     }
 
     /// Forgets what stands before `leaf`; `outer` bytes of the outer text went with it.
-    fn forget(&mut self, leaf: usize, outer: usize) {
+    fn drop_before(&mut self, leaf: usize, outer: usize) {
         if leaf >= self.text.len() {
             self.text.clear();
             self.marks.clear();
             return;
         }
-        let first = self.mark(leaf).map(|m| Mark { leaf: 0, outer: m.outer + (leaf - m.leaf) - outer, depth: m.depth });
+        let first = self.offset_mark(leaf).map(|m| OffsetMark {
+            leaf: 0,
+            outer: m.outer + (leaf - m.leaf) - outer,
+            depth: m.depth,
+        });
         self.marks.retain(|m| m.leaf > leaf);
         for m in &mut self.marks {
             m.leaf -= leaf;
@@ -99,7 +103,7 @@ impl Leaves {
 }
 
 /// An original in the place of a placeholder.
-struct Found<'v> {
+struct PlaceholderMatch<'v> {
     start: usize,
     end: usize,
     depth: u8,
@@ -107,19 +111,19 @@ struct Found<'v> {
 }
 
 /// A piece as it came and as it reads.
-struct Piece<'p> {
+struct DecodedPiece<'p> {
     raw: &'p str,
     text: &'p str,
     map: &'p OffsetMap,
 }
 
-impl Restorer {
+impl PlaceholderRestorer {
     /// A restorer for pieces of decoded text of this form.
-    pub const fn new(form: Form) -> Self {
-        Self::of(
+    pub const fn new(form: EscapeLevel) -> Self {
+        Self::with_reading(
             match form {
-                Form::Plain => Reading::Plain,
-                Form::Json => Reading::Open { any: true },
+                EscapeLevel::Plain => RestoreReading::Plain,
+                EscapeLevel::Json => RestoreReading::Open { any: true },
             },
             false,
         )
@@ -128,16 +132,16 @@ impl Restorer {
     /// A restorer for pieces that are the raw insides of JSON strings. A text that begins as an object or an array is
     /// read as JSON for as long as it is; `json` says that it is any JSON.
     pub const fn in_string(json: bool) -> Self {
-        Self::of(Reading::Open { any: json }, true)
+        Self::with_reading(RestoreReading::Open { any: json }, true)
     }
 
-    const fn of(reading: Reading, in_string: bool) -> Self {
-        let leaves = Leaves { text: String::new(), marks: Vec::new() };
+    const fn with_reading(reading: RestoreReading, in_string: bool) -> Self {
+        let leaves = LeafText { text: String::new(), marks: Vec::new() };
         Self { in_string, reading, held: String::new(), half: String::new(), leaves }
     }
 
     /// Takes a piece and appends to `out` what may go on.
-    pub fn push(&mut self, vault: &Vault, piece: &str, out: &mut String) {
+    pub fn push(&mut self, vault: &PlaceholderVault, piece: &str, out: &mut String) {
         match self.rewrite(vault, piece) {
             Some(text) => out.push_str(&text),
             None => out.push_str(piece),
@@ -145,9 +149,14 @@ impl Restorer {
     }
 
     /// Takes a piece; what goes on in its place, or `None` when it goes on as it is.
-    pub fn rewrite(&mut self, vault: &Vault, piece: &str) -> Option<String> {
+    pub fn rewrite(&mut self, vault: &PlaceholderVault, piece: &str) -> Option<String> {
         if !self.in_string {
-            return self.run(vault, &Piece { raw: piece, text: piece, map: &OffsetMap::identity() }, true, false);
+            return self.run(
+                vault,
+                &DecodedPiece { raw: piece, text: piece, map: &OffsetMap::identity() },
+                true,
+                false,
+            );
         }
         if self.half.is_empty() {
             return self.push_raw(vault, piece, false);
@@ -157,18 +166,18 @@ impl Restorer {
         Some(self.push_raw(vault, &joined, true).unwrap_or(joined))
     }
 
-    fn push_raw(&mut self, vault: &Vault, raw: &str, changed: bool) -> Option<String> {
+    fn push_raw(&mut self, vault: &PlaceholderVault, raw: &str, changed: bool) -> Option<String> {
         // The event was read as JSON; what cannot be decoded all the same is not touched.
         let Ok(decoded) = decode_piece(raw, 0) else {
             let mut out = String::new();
             escape_into(&std::mem::take(&mut self.held), &mut out);
-            self.reading = Reading::Plain;
-            self.leaves.forget(usize::MAX, 0);
+            self.reading = RestoreReading::Plain;
+            self.leaves.drop_before(usize::MAX, 0);
             return (changed || !out.is_empty()).then(|| out + raw);
         };
         let (whole, half) = raw.split_at(raw.len() - decoded.open);
         self.half.push_str(half);
-        let piece = Piece { raw: whole, text: &decoded.text, map: &decoded.map };
+        let piece = DecodedPiece { raw: whole, text: &decoded.text, map: &decoded.map };
         self.run(vault, &piece, true, changed || !half.is_empty())
     }
 
@@ -176,9 +185,9 @@ impl Restorer {
     ///
     /// # Errors
     /// When the text ends inside a placeholder.
-    pub fn finish(&mut self, vault: &Vault, out: &mut String) -> Result<(), RedactError> {
-        let read = if matches!(self.reading, Reading::Json(_)) { &self.leaves.text } else { &self.held };
-        if read.rsplit_once('_').is_some_and(|(_, code)| code.len() >= SURE) {
+    pub fn finish(&mut self, vault: &PlaceholderVault, out: &mut String) -> Result<(), RedactError> {
+        let read = if matches!(self.reading, RestoreReading::Json(_)) { &self.leaves.text } else { &self.held };
+        if read.rsplit_once('_').is_some_and(|(_, code)| code.len() >= MIN_CERTAIN_CODE_CHARS) {
             return Err(RedactError::OpenPlaceholder);
         }
         out.push_str(&self.end(vault));
@@ -186,30 +195,30 @@ impl Restorer {
     }
 
     /// The end of a text that is there as a whole: a placeholder that is cut there is ordinary text.
-    pub fn end(&mut self, vault: &Vault) -> String {
-        let nothing = Piece { raw: "", text: "", map: &OffsetMap::identity() };
+    pub fn end(&mut self, vault: &PlaceholderVault) -> String {
+        let nothing = DecodedPiece { raw: "", text: "", map: &OffsetMap::identity() };
         let mut out = self.run(vault, &nothing, false, true).unwrap_or_default();
         out.push_str(&std::mem::take(&mut self.half));
         out
     }
 
     /// Whether something is held back.
-    pub const fn holds_back(&self) -> bool {
+    pub const fn has_buffered(&self) -> bool {
         !self.held.is_empty() || !self.half.is_empty()
     }
 
     /// Reads a piece behind what is held back. `changed` says that it cannot go on as it came.
-    fn run(&mut self, vault: &Vault, piece: &Piece<'_>, more: bool, changed: bool) -> Option<String> {
+    fn run(&mut self, vault: &PlaceholderVault, piece: &DecodedPiece<'_>, more: bool, changed: bool) -> Option<String> {
         self.begin(piece.text);
         let fresh = self.held.is_empty();
-        if let Reading::Json(layers) = &mut self.reading {
+        if let RestoreReading::Json(layers) = &mut self.reading {
             let mut starts = piece.text.char_indices();
             if fresh
                 && more
                 && memchr::memchr(b'\\', piece.text.as_bytes()).is_none()
                 && vault.next_start(piece.text.as_bytes()).is_none()
             {
-                starts.for_each(|(at, c)| layers.feed(c, at, &mut Nothing));
+                starts.for_each(|(at, c)| layers.feed(c, at, &mut NullSink));
                 return changed.then(|| piece.raw.to_owned());
             }
             let base = self.held.len();
@@ -232,73 +241,78 @@ impl Restorer {
         };
         let (found, leaf, hold) = self.find(vault, text, more);
         if found.is_empty() && fresh && hold == text.len() && !changed {
-            self.let_go(leaf, hold);
+            self.release_before(leaf, hold);
             return None;
         }
         let mut out = String::with_capacity(piece.raw.len() + found.len() * 16);
         let mut at = 0;
         for f in &found {
             self.copy(piece, text, base, at..f.start, &mut out);
-            self.put(f, &mut out);
+            self.write_original(f, &mut out);
             at = f.end;
         }
         self.copy(piece, text, base, at..hold, &mut out);
         self.held.push_str(&text[hold..]);
-        self.let_go(leaf, hold);
+        self.release_before(leaf, hold);
         Some(out)
     }
 
     /// Decides, by its first letter, what the text is.
     fn begin(&mut self, text: &str) {
-        let Reading::Open { any } = self.reading else { return };
+        let RestoreReading::Open { any } = self.reading else { return };
         match text.trim_ascii_start().bytes().next() {
             None => {}
-            Some(b'{' | b'[') => self.reading = Reading::Json(Box::new(Layers::new(any))),
-            Some(_) if any => self.reading = Reading::Json(Box::new(Layers::new(true))),
-            Some(_) => self.reading = Reading::Plain,
+            Some(b'{' | b'[') => self.reading = RestoreReading::Json(Box::new(EscapeLayers::new(any))),
+            Some(_) if any => self.reading = RestoreReading::Json(Box::new(EscapeLayers::new(true))),
+            Some(_) => self.reading = RestoreReading::Plain,
         }
     }
 
     /// The placeholders, where the innermost text is held back from, and where the text is.
-    fn find<'v>(&self, vault: &'v Vault, text: &str, more: bool) -> (Vec<Found<'v>>, usize, usize) {
+    fn find<'v>(
+        &self,
+        vault: &'v PlaceholderVault,
+        text: &str,
+        more: bool,
+    ) -> (Vec<PlaceholderMatch<'v>>, usize, usize) {
         let layers = match &self.reading {
-            Reading::Json(layers) => Some(layers),
+            RestoreReading::Json(layers) => Some(layers),
             _ => None,
         };
         let read = if layers.is_some() { self.leaves.text.as_str() } else { text };
         let open = layers.and_then(|l| l.pending_start()).unwrap_or(text.len());
-        let outer = |leaf: usize| if layers.is_some() { self.leaves.outer(leaf, open) } else { leaf };
+        let outer = |leaf: usize| if layers.is_some() { self.leaves.outer_offset(leaf, open) } else { leaf };
         let bytes = read.as_bytes();
         let mut found = Vec::new();
         let mut at = 0;
         while let Some(skip) = bytes.get(at..).and_then(|rest| vault.next_start(rest)) {
             at += skip;
-            match vault.at_start(&bytes[at..], more) {
-                AtStart::Found { len, original } => {
+            match vault.match_at_start(&bytes[at..], more) {
+                PlaceholderPrefix::Found { len, original } => {
                     let depth = if layers.is_some() { self.leaves.depth(at) } else { 0 };
-                    found.push(Found { start: outer(at), end: outer(at + len), depth, original });
+                    found.push(PlaceholderMatch { start: outer(at), end: outer(at + len), depth, original });
                     at += len;
                 }
-                AtStart::Open => return (found, at, outer(at)),
-                AtStart::Not => at += 1,
+                PlaceholderPrefix::Open => return (found, at, outer(at)),
+                PlaceholderPrefix::Not => at += 1,
             }
         }
         (found, bytes.len(), open)
     }
 
     /// Everything before `hold` is out.
-    fn let_go(&mut self, leaf: usize, hold: usize) {
-        self.leaves.forget(leaf, hold);
-        if let Reading::Json(layers) = &mut self.reading {
+    fn release_before(&mut self, leaf: usize, hold: usize) {
+        self.leaves.drop_before(leaf, hold);
+        if let RestoreReading::Json(layers) = &mut self.reading {
             layers.rebase(hold);
             if layers.is_plain() && self.held.is_empty() {
-                self.reading = Reading::Plain;
+                self.reading = RestoreReading::Plain;
             }
         }
     }
 
     /// Text that stays: in the words of the piece, or, when it was held back, encoded anew.
-    fn copy(&self, piece: &Piece<'_>, text: &str, base: usize, range: std::ops::Range<usize>, out: &mut String) {
+    fn copy(&self, piece: &DecodedPiece<'_>, text: &str, base: usize, range: std::ops::Range<usize>, out: &mut String) {
         let old = range.start..range.end.min(base);
         if !old.is_empty() {
             if self.in_string { escape_into(&text[old], out) } else { out.push_str(&text[old]) }
@@ -309,7 +323,7 @@ impl Restorer {
         }
     }
 
-    fn put(&self, found: &Found<'_>, out: &mut String) {
+    fn write_original(&self, found: &PlaceholderMatch<'_>, out: &mut String) {
         let times = found.depth + u8::from(self.in_string);
         if times == 0 {
             return out.push_str(found.original);
@@ -331,15 +345,20 @@ mod tests {
     use crate::vault::VaultKey;
     use proptest::prelude::*;
 
-    fn vault() -> (Vault, Vec<String>) {
-        let mut vault = Vault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
+    fn vault() -> (PlaceholderVault, Vec<String>) {
+        let mut vault = PlaceholderVault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
         let names = ["Anna \"the\" Bär", "anna@example.com", "C:\\x\n"];
         let made = names.iter().map(|n| vault.placeholder(Kind::Person, "PERSON", n).expect("room")).collect();
         (vault, made)
     }
 
-    fn restored(vault: &Vault, form: Form, text: &str, cuts: &[usize]) -> Result<String, RedactError> {
-        let mut restorer = Restorer::new(form);
+    fn restored(
+        vault: &PlaceholderVault,
+        form: EscapeLevel,
+        text: &str,
+        cuts: &[usize],
+    ) -> Result<String, RedactError> {
+        let mut restorer = PlaceholderRestorer::new(form);
         let mut out = String::new();
         let mut at = 0;
         for cut in cuts {
@@ -355,14 +374,14 @@ mod tests {
     #[test]
     fn ordinary_text_is_never_held_back() {
         let (vault, _) = vault();
-        let mut restorer = Restorer::new(Form::Plain);
+        let mut restorer = PlaceholderRestorer::new(EscapeLevel::Plain);
         let mut out = String::new();
         for piece in ["Hello", " there, ", "how are yo", "u?"] {
             restorer.push(&vault, piece, &mut out);
-            assert!(!restorer.holds_back());
+            assert!(!restorer.has_buffered());
         }
         restorer.push(&vault, "a PERS", &mut out);
-        assert!(restorer.holds_back() && out.ends_with("a "));
+        assert!(restorer.has_buffered() && out.ends_with("a "));
         restorer.push(&vault, "IAN cat", &mut out);
         assert_eq!(out, "Hello there, how are you?a PERSIAN cat");
     }
@@ -373,8 +392,8 @@ mod tests {
     }
 
     /// What a text becomes that comes in pieces of so many characters, each the inside of a string.
-    fn told(vault: &Vault, text: &str, step: usize) -> String {
-        let mut restorer = Restorer::in_string(false);
+    fn told(vault: &PlaceholderVault, text: &str, step: usize) -> String {
+        let mut restorer = PlaceholderRestorer::in_string(false);
         let mut all = String::new();
         let chars: Vec<char> = text.chars().collect();
         for piece in chars.chunks(step) {
@@ -410,7 +429,7 @@ mod tests {
     fn what_is_held_back_is_never_a_part_of_an_escape() {
         let (vault, made) = vault();
         for raw in [r"Hello,\n", r"a\u003e", r"\t", r"x\\", r"\u0050", r"\u00e9E", r"\ud83d\ude00P"] {
-            let mut restorer = Restorer::in_string(false);
+            let mut restorer = PlaceholderRestorer::in_string(false);
             let (mut first, mut rest) = (String::new(), String::new());
             restorer.push(&vault, raw, &mut first);
             restorer.push(&vault, "ok", &mut rest);
@@ -420,7 +439,7 @@ mod tests {
         let (a, b) = made[1].split_at(4);
         let spelt = |s: &str| s.chars().map(|c| format!(r"\u{:04x}", c as u32)).collect::<String>();
         let mut out = String::new();
-        let mut restorer = Restorer::in_string(false);
+        let mut restorer = PlaceholderRestorer::in_string(false);
         restorer.push(&vault, &spelt(a), &mut out);
         restorer.push(&vault, &spelt(b), &mut out);
         assert_eq!(out, "anna@example.com");
@@ -429,7 +448,7 @@ mod tests {
     #[test]
     fn a_pair_of_surrogates_that_was_cut_is_put_together() {
         let (vault, made) = vault();
-        let mut restorer = Restorer::in_string(false);
+        let mut restorer = PlaceholderRestorer::in_string(false);
         let mut out = String::new();
         restorer.push(&vault, r"a\ud83d", &mut out);
         assert_eq!(out, "a");
@@ -440,7 +459,7 @@ mod tests {
     #[test]
     fn a_piece_without_a_placeholder_goes_on_as_it_is() {
         let (vault, _) = vault();
-        let mut restorer = Restorer::in_string(true);
+        let mut restorer = PlaceholderRestorer::in_string(true);
         for piece in [r#"{\"a\": \"b"#, r"\\n \/ c", r#"\"}"#] {
             assert_eq!(restorer.rewrite(&vault, piece), None, "{piece}");
         }
@@ -449,9 +468,9 @@ mod tests {
     #[test]
     fn an_open_placeholder_at_the_end_is_an_error_and_a_lone_letter_is_not() {
         let (vault, made) = vault();
-        assert!(matches!(restored(&vault, Form::Plain, &made[0][..10], &[]), Err(RedactError::OpenPlaceholder)));
+        assert!(matches!(restored(&vault, EscapeLevel::Plain, &made[0][..10], &[]), Err(RedactError::OpenPlaceholder)));
         for text in ["grade P", "PERSON_", "the PERSON"] {
-            assert_eq!(restored(&vault, Form::Plain, text, &[]).expect("text"), text);
+            assert_eq!(restored(&vault, EscapeLevel::Plain, text, &[]).expect("text"), text);
         }
     }
 
@@ -459,7 +478,7 @@ mod tests {
     fn json_text_gets_its_originals_escaped() {
         let (vault, made) = vault();
         let text = format!("{{\"to\":\"{}\",\"path\":\"{}\"}}", made[0], made[2]);
-        let out = restored(&vault, Form::Json, &text, &[7, 3, 2, 9]).expect("JSON");
+        let out = restored(&vault, EscapeLevel::Json, &text, &[7, 3, 2, 9]).expect("JSON");
         let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
         assert_eq!(value["to"], "Anna \"the\" Bär");
         assert_eq!(value["path"], "C:\\x\n");
@@ -472,7 +491,7 @@ mod tests {
         fn cuts_do_not_matter_to_the_restorer(cuts in prop::collection::vec(0usize..12, 0..12), pick in prop::collection::vec(0usize..3, 1..5)) {
             let (vault, made) = vault();
             let text: String = pick.iter().map(|i| format!("P {}é", made[*i])).collect();
-            prop_assert_eq!(restored(&vault, Form::Plain, &text, &cuts).expect("text"), vault.restore(&text));
+            prop_assert_eq!(restored(&vault, EscapeLevel::Plain, &text, &cuts).expect("text"), vault.restore(&text));
         }
     }
 }

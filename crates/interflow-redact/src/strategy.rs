@@ -11,13 +11,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
-pub(crate) use fpe::Ff3;
+pub(crate) use fpe::Ff3Cipher;
 
 use crate::{Kind, RedactError};
 
 /// What replaces a finding.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Strategy {
+pub(crate) enum RedactionStrategy {
     /// A word from the vault; `Redact` where there is no vault.
     Placeholder,
     Redact {
@@ -28,7 +28,7 @@ pub(crate) enum Strategy {
         length: MaskLength,
     },
     Static(String),
-    Random(Random),
+    Random(RandomReplacement),
     Hash {
         salt: Option<String>,
         random_salt: bool,
@@ -39,13 +39,13 @@ pub(crate) enum Strategy {
     Truncate {
         keep: usize,
         character: char,
-        side: Side,
+        side: TruncateSide,
     },
     Abbreviate,
     Map {
         table: HashMap<String, String>,
         case_sensitive: bool,
-        otherwise: Box<Strategy>,
+        otherwise: Box<RedactionStrategy>,
     },
     Year,
     Shift(DateShift),
@@ -64,7 +64,7 @@ pub(crate) enum MaskLength {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Random {
+pub(crate) enum RandomReplacement {
     Realistic,
     From(Vec<String>),
     Uuid,
@@ -72,7 +72,7 @@ pub(crate) enum Random {
 
 /// Which end of a value stays when it is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum TruncateSide {
     /// The first characters stay.
     Leading,
     /// The last ones stay.
@@ -89,25 +89,25 @@ pub(crate) struct DateShift {
 
 /// The keys that a policy brings. Never shown.
 #[derive(Default)]
-pub(crate) struct Keys {
+pub(crate) struct PolicyKeys {
     crypto: Option<Vec<u8>>,
-    fpe: Option<Ff3>,
+    fpe: Option<Ff3Cipher>,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for PolicyKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").field("crypto", &self.crypto.is_some()).field("fpe", &self.fpe.is_some()).finish()
     }
 }
 
-impl Keys {
+impl PolicyKeys {
     pub fn from_config(crypto: Option<&str>, fpe: Option<(&str, &str)>) -> Result<Self, RedactError> {
         let crypto = crypto.map(|k| key_bytes(k, "crypto.key")).transpose()?;
         if crypto.as_ref().is_some_and(|k| !matches!(k.len(), 16 | 32)) {
             return Err(RedactError::Policy("crypto.key: 16 or 32 bytes in hexadecimal are needed".to_owned()));
         }
         let fpe = fpe
-            .map(|(key, tweak)| Ff3::new(&key_bytes(key, "fpe.key")?, &key_bytes(tweak, "fpe.tweak")?))
+            .map(|(key, tweak)| Ff3Cipher::new(&key_bytes(key, "fpe.key")?, &key_bytes(tweak, "fpe.tweak")?))
             .transpose()?;
         Ok(Self { crypto, fpe })
     }
@@ -119,7 +119,7 @@ impl Keys {
         let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
         let bytes = STANDARD.decode(body).map_err(|_| failed("the value is no base64"))?;
         let (nonce, text) = bytes.split_at_checked(12).ok_or_else(|| failed("the value is too short"))?;
-        let plain = open(key, nonce, text).ok_or_else(|| failed("wrong key, or the value was changed"))?;
+        let plain = decrypt_bytes(key, nonce, text).ok_or_else(|| failed("wrong key, or the value was changed"))?;
         String::from_utf8(plain).map_err(|_| failed("the value is no text"))
     }
 
@@ -154,7 +154,7 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
         .ok_or_else(|| bad("not hexadecimal".to_owned()))
 }
 
-pub(crate) fn seal(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn encrypt(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
     let nonce = aes_gcm::Nonce::from_slice(nonce);
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
@@ -162,7 +162,7 @@ pub(crate) fn seal(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-pub(crate) fn open(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decrypt_bytes(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
     let nonce = aes_gcm::Nonce::from_slice(nonce);
     match key.len() {
         16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
@@ -179,7 +179,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
 
 /// What a strategy works on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject<'a> {
+pub(crate) struct StrategyInput<'a> {
     pub value: &'a str,
     pub kind: Kind,
     pub type_name: &'a str,
@@ -188,7 +188,7 @@ pub(crate) struct Subject<'a> {
     pub class: Option<&'a str>,
 }
 
-impl Strategy {
+impl RedactionStrategy {
     pub fn default_format() -> String {
         "{{{REDACTED-%t}}}".to_owned()
     }
@@ -198,7 +198,7 @@ impl Strategy {
     }
 
     /// Whether the keys that the strategy needs are there; asked once, when the policy is read.
-    pub fn check(&self, keys: &Keys) -> Result<(), RedactError> {
+    pub fn check(&self, keys: &PolicyKeys) -> Result<(), RedactError> {
         match self {
             Self::Crypto if keys.crypto.is_none() => {
                 Err(RedactError::Policy("a strategy encrypts, but `crypto.key` is missing".to_owned()))
@@ -206,7 +206,7 @@ impl Strategy {
             Self::Fpe if keys.fpe.is_none() => Err(RedactError::Policy(
                 "a strategy is format-preserving, but `fpe.key` and `fpe.tweak` are missing".to_owned(),
             )),
-            Self::Random(Random::From(list)) if list.is_empty() => {
+            Self::Random(RandomReplacement::From(list)) if list.is_empty() => {
                 Err(RedactError::Policy("a strategy chooses from a list that is empty".to_owned()))
             }
             Self::Map { otherwise, .. } => otherwise.check(keys),
@@ -223,7 +223,7 @@ impl Strategy {
     }
 
     /// The replacement.
-    pub fn apply(&self, subject: &Subject<'_>, keys: &Keys) -> Result<String, RedactError> {
+    pub fn apply(&self, subject: &StrategyInput<'_>, keys: &PolicyKeys) -> Result<String, RedactError> {
         let value = subject.value;
         Ok(match self {
             Self::Placeholder => Self::redact().apply(subject, keys)?,
@@ -236,7 +236,7 @@ impl Strategy {
                 MaskLength::Fixed(n) => character.to_string().repeat(*n),
             },
             Self::Static(text) => text.clone(),
-            Self::Random(way) => way.draw(subject)?,
+            Self::Random(way) => way.generate(subject)?,
             Self::Hash { salt, random_salt } => hash(value, salt.as_deref(), *random_salt)?,
             Self::Crypto => {
                 let key = keys.crypto.as_ref().ok_or_else(|| RedactError::Strategy {
@@ -244,7 +244,7 @@ impl Strategy {
                     reason: "the policy has no crypto key".to_owned(),
                 })?;
                 let nonce = random::<12>()?;
-                let sealed = seal(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
+                let sealed = encrypt(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
             }
             Self::Fpe => {
@@ -252,7 +252,7 @@ impl Strategy {
                 // What is too short to be encrypted safely is redacted instead.
                 fpe.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
             }
-            Self::LastFour => keep_side(value, 4, '*', Side::Trailing),
+            Self::LastFour => keep_side(value, 4, '*', TruncateSide::Trailing),
             Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),
             Self::Abbreviate => value
                 .split([' ', '-'])
@@ -273,21 +273,21 @@ impl Strategy {
             Self::Year => date::year(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
             Self::Shift(by) => date::shift(value, by)?.map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
             Self::Relative => date::relative(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
-            Self::Zip { keep, zeros } => zip(value, *keep, if *zeros { '0' } else { '*' }),
+            Self::Zip { keep, zeros } => mask_after(value, *keep, if *zeros { '0' } else { '*' }),
             Self::ZeroLeading => value.chars().enumerate().map(|(i, c)| if i < 3 { '0' } else { c }).collect(),
         })
     }
 }
 
 /// All but some characters of one side masked; separators stay, so that the form can be seen.
-fn keep_side(value: &str, keep: usize, mask: char, side: Side) -> String {
+fn keep_side(value: &str, keep: usize, mask: char, side: TruncateSide) -> String {
     let total = value.chars().filter(|c| c.is_alphanumeric()).count();
     // A value that is hardly longer than what stays would show itself.
     let keep = if total <= keep { 0 } else { keep };
     let mut seen = 0;
     let shown = |seen: usize| match side {
-        Side::Trailing => seen > total - keep,
-        Side::Leading => seen <= keep,
+        TruncateSide::Trailing => seen > total - keep,
+        TruncateSide::Leading => seen <= keep,
     };
     value
         .chars()
@@ -301,7 +301,7 @@ fn keep_side(value: &str, keep: usize, mask: char, side: Side) -> String {
         .collect()
 }
 
-fn zip(value: &str, keep: usize, fill: char) -> String {
+fn mask_after(value: &str, keep: usize, fill: char) -> String {
     value.chars().enumerate().map(|(i, c)| if i < keep || !c.is_ascii_alphanumeric() { c } else { fill }).collect()
 }
 
@@ -319,8 +319,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(u32::from(d), 16)).collect()
 }
 
-impl Random {
-    fn draw(&self, subject: &Subject<'_>) -> Result<String, RedactError> {
+impl RandomReplacement {
+    fn generate(&self, subject: &StrategyInput<'_>) -> Result<String, RedactError> {
         match self {
             Self::Uuid => uuid(),
             Self::From(list) => {
@@ -328,15 +328,15 @@ impl Random {
                 Ok(list.get(at).cloned().unwrap_or_default())
             }
             Self::Realistic if subject.kind == Kind::Email => {
-                Ok(format!("{}@example.com", same_form(subject.value.split('@').next().unwrap_or("user"))?))
+                Ok(format!("{}@example.com", random_same_shape(subject.value.split('@').next().unwrap_or("user"))?))
             }
-            Self::Realistic => same_form(subject.value),
+            Self::Realistic => random_same_shape(subject.value),
         }
     }
 }
 
 /// Random letters for letters and digits for digits.
-fn same_form(value: &str) -> Result<String, RedactError> {
+fn random_same_shape(value: &str) -> Result<String, RedactError> {
     let mut pool = random::<64>()?.to_vec();
     let mut draw = |n: u8| -> Result<u8, RedactError> {
         if pool.is_empty() {
@@ -367,41 +367,41 @@ fn uuid() -> Result<String, RedactError> {
 mod tests {
     use super::*;
 
-    fn apply(strategy: &Strategy, value: &str) -> String {
-        let keys = Keys::from_config(
+    fn apply(strategy: &RedactionStrategy, value: &str) -> String {
+        let keys = PolicyKeys::from_config(
             Some("000102030405060708090a0b0c0d0e0f"),
             Some(("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564")),
         )
         .expect("keys");
         strategy
-            .apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN", class: None }, &keys)
+            .apply(&StrategyInput { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN", class: None }, &keys)
             .expect("a replacement")
     }
 
     #[test]
     fn strategies_replace_as_they_say() {
-        let mask = |length| Strategy::Mask { character: '#', length };
-        let keep = |keep, side| Strategy::Truncate { keep, character: '*', side };
+        let mask = |length| RedactionStrategy::Mask { character: '#', length };
+        let keep = |keep, side| RedactionStrategy::Truncate { keep, character: '*', side };
         for (strategy, value, wanted) in [
-            (Strategy::redact(), "123-45-6789", "{{{REDACTED-ssn}}}"),
-            (Strategy::Redact { format: "<%l:%v>".to_owned() }, "x", "<ssn:x>"),
+            (RedactionStrategy::redact(), "123-45-6789", "{{{REDACTED-ssn}}}"),
+            (RedactionStrategy::Redact { format: "<%l:%v>".to_owned() }, "x", "<ssn:x>"),
             (mask(MaskLength::Same), "añb", "###"),
             (mask(MaskLength::Fixed(5)), "ab", "#####"),
-            (Strategy::Static("X".to_owned()), "ab", "X"),
-            (Strategy::LastFour, "123-45-6789", "***-**-6789"),
-            (Strategy::LastFour, "1234", "****"),
-            (keep(2, Side::Leading), "Smith", "Sm***"),
-            (keep(2, Side::Trailing), "Smith", "***th"),
-            (Strategy::Abbreviate, "John Ronald Smith", "JRS"),
-            (Strategy::Zip { keep: 3, zeros: false }, "90210-1234", "902**-****"),
-            (Strategy::Zip { keep: 3, zeros: true }, "90210", "90200"),
-            (Strategy::ZeroLeading, "90210", "00010"),
+            (RedactionStrategy::Static("X".to_owned()), "ab", "X"),
+            (RedactionStrategy::LastFour, "123-45-6789", "***-**-6789"),
+            (RedactionStrategy::LastFour, "1234", "****"),
+            (keep(2, TruncateSide::Leading), "Smith", "Sm***"),
+            (keep(2, TruncateSide::Trailing), "Smith", "***th"),
+            (RedactionStrategy::Abbreviate, "John Ronald Smith", "JRS"),
+            (RedactionStrategy::Zip { keep: 3, zeros: false }, "90210-1234", "902**-****"),
+            (RedactionStrategy::Zip { keep: 3, zeros: true }, "90210", "90200"),
+            (RedactionStrategy::ZeroLeading, "90210", "00010"),
             (
-                Strategy::Hash { salt: None, random_salt: false },
+                RedactionStrategy::Hash { salt: None, random_salt: false },
                 "abc",
                 "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
             ),
-            (Strategy::Year, "1/30/1950", "1950"),
+            (RedactionStrategy::Year, "1/30/1950", "1950"),
         ] {
             assert_eq!(apply(&strategy, value), wanted, "{strategy:?}");
         }
@@ -410,14 +410,15 @@ mod tests {
     #[test]
     fn a_map_replaces_and_falls_back() {
         let table = [("Anna".to_owned(), "Berta".to_owned())].into();
-        let map = Strategy::Map { table, case_sensitive: false, otherwise: Box::new(Strategy::redact()) };
+        let map =
+            RedactionStrategy::Map { table, case_sensitive: false, otherwise: Box::new(RedactionStrategy::redact()) };
         assert_eq!((apply(&map, "ANNA"), apply(&map, "Carl")), ("Berta".to_owned(), "{{{REDACTED-ssn}}}".to_owned()));
     }
 
     #[test]
     fn what_is_encrypted_comes_back_and_differs_each_time() {
-        let keys = Keys::from_config(Some("000102030405060708090a0b0c0d0e0f"), None).expect("keys");
-        let (a, b) = (apply(&Strategy::Crypto, "Anna"), apply(&Strategy::Crypto, "Anna"));
+        let keys = PolicyKeys::from_config(Some("000102030405060708090a0b0c0d0e0f"), None).expect("keys");
+        let (a, b) = (apply(&RedactionStrategy::Crypto, "Anna"), apply(&RedactionStrategy::Crypto, "Anna"));
         assert_ne!(a, b);
         assert_eq!(keys.decrypt(&a).expect("plain"), "Anna");
         assert!(keys.decrypt("{{AAAA}}").is_err());
@@ -425,17 +426,20 @@ mod tests {
 
     #[test]
     fn random_values_keep_their_form() {
-        let drawn = apply(&Strategy::Random(Random::Realistic), "Ab-12 é");
+        let drawn = apply(&RedactionStrategy::Random(RandomReplacement::Realistic), "Ab-12 é");
         let form =
             |s: &str| s.chars().map(|c| (c.is_uppercase(), c.is_numeric(), c.is_alphabetic())).collect::<Vec<_>>();
         assert_eq!(form(&drawn), form("Ab-12 e"));
-        assert_eq!(apply(&Strategy::Random(Random::Uuid), "x").len(), 36);
+        assert_eq!(apply(&RedactionStrategy::Random(RandomReplacement::Uuid), "x").len(), 36);
     }
 
     #[test]
     fn keys_that_are_missing_or_broken_are_refused_when_the_policy_is_read() {
-        assert!(Keys::from_config(Some("xyz"), None).is_err());
-        assert!(Keys::from_config(Some("00"), None).is_err());
-        assert!(Strategy::Crypto.check(&Keys::default()).is_err() && Strategy::Fpe.check(&Keys::default()).is_err());
+        assert!(PolicyKeys::from_config(Some("xyz"), None).is_err());
+        assert!(PolicyKeys::from_config(Some("00"), None).is_err());
+        assert!(
+            RedactionStrategy::Crypto.check(&PolicyKeys::default()).is_err()
+                && RedactionStrategy::Fpe.check(&PolicyKeys::default()).is_err()
+        );
     }
 }

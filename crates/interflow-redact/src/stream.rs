@@ -2,11 +2,11 @@
 
 use crate::RedactError;
 use crate::json::{decode_piece, escape_into, is_number};
-use crate::redactor::{Redacted, Redactor, Session};
+use crate::redactor::{RedactionSession, Redactor, Replacement};
 
 /// How the pieces are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum EscapeLevel {
     /// Text.
     #[default]
     Plain,
@@ -15,17 +15,17 @@ pub enum Form {
 }
 
 /// Text behind which nothing is held back: what was decided on, kept for the sake of the words before a finding.
-const CONTEXT: usize = 256;
+const CONTEXT_BYTES: usize = 256;
 /// Bytes of new text between two looks: so much more than the window may be held back.
-const STEP: usize = 64;
+const SCAN_STEP: usize = 64;
 /// Most bytes that are held back, a private key's worth and more.
-const MOST_HELD: usize = 64 << 10;
+const MAX_BUFFERED: usize = 64 << 10;
 
 /// Redacts text that comes in pieces. The last `window` bytes are held back until more text shows what they are, so
 /// that the first piece goes out when the window is full or the stream ends.
 #[derive(Debug)]
 pub struct StreamRedactor {
-    form: Form,
+    form: EscapeLevel,
     window: usize,
     /// Raw text: what is decided on up to `done`, the rest held back.
     buffer: String,
@@ -43,7 +43,7 @@ impl StreamRedactor {
     pub const WINDOW: usize = 192;
 
     /// A redactor for pieces of this form that holds `window` bytes back ([`Self::WINDOW`] is the usual size).
-    pub const fn new(form: Form, window: usize) -> Self {
+    pub const fn new(form: EscapeLevel, window: usize) -> Self {
         Self { form, window, buffer: String::new(), done: 0, looked: 0, inside: false, gone: 0 }
     }
 
@@ -54,19 +54,19 @@ impl StreamRedactor {
     pub fn push(
         &mut self,
         redactor: &Redactor,
-        session: &mut Session,
+        session: &mut RedactionSession,
         piece: &str,
         out: &mut String,
-    ) -> Result<Vec<Redacted>, RedactError> {
+    ) -> Result<Vec<Replacement>, RedactError> {
         self.buffer.push_str(piece);
         // Pieces are some letters long, and each look is at the whole buffer.
-        let too_soon = self.looked > 0 && self.buffer.len() - self.looked < STEP;
+        let too_soon = self.looked > 0 && self.buffer.len() - self.looked < SCAN_STEP;
         if self.buffer.len() - self.done <= self.window || too_soon {
             return Ok(Vec::new());
         }
         let told = self.advance(redactor, session, false, out)?;
-        if self.buffer.len() - self.done > MOST_HELD {
-            return Err(RedactError::HeldBack { limit: MOST_HELD });
+        if self.buffer.len() - self.done > MAX_BUFFERED {
+            return Err(RedactError::HeldBack { limit: MAX_BUFFERED });
         }
         Ok(told)
     }
@@ -78,21 +78,21 @@ impl StreamRedactor {
     pub fn finish(
         &mut self,
         redactor: &Redactor,
-        session: &mut Session,
+        session: &mut RedactionSession,
         out: &mut String,
-    ) -> Result<Vec<Redacted>, RedactError> {
+    ) -> Result<Vec<Replacement>, RedactError> {
         self.advance(redactor, session, true, out)
     }
 
     fn advance(
         &mut self,
         redactor: &Redactor,
-        session: &mut Session,
+        session: &mut RedactionSession,
         last: bool,
         out: &mut String,
-    ) -> Result<Vec<Redacted>, RedactError> {
+    ) -> Result<Vec<Replacement>, RedactError> {
         let spans = self.spans(redactor, session)?;
-        let mut cut = if last { self.buffer.len() } else { self.cut() };
+        let mut cut = if last { self.buffer.len() } else { self.safe_end() };
         if !last {
             for span in spans.iter().rev() {
                 // A finding that reaches into the window may grow; one at the end surely may.
@@ -112,13 +112,13 @@ impl StreamRedactor {
             let number = self.number(&span, at);
             out.push_str(&self.buffer[at..number.start]);
             match self.form {
-                Form::Plain => out.push_str(&span.replacement),
-                Form::Json if number == (span.start..span.end) && self.is_inside(span.start) => {
+                EscapeLevel::Plain => out.push_str(&span.replacement),
+                EscapeLevel::Json if number == (span.start..span.end) && self.is_inside(span.start) => {
                     escape_into(&span.replacement, out);
                 }
                 // A number outside of strings: what stands in its place must be JSON too.
-                Form::Json if is_number(&span.replacement) => out.push_str(&span.replacement),
-                Form::Json => {
+                EscapeLevel::Json if is_number(&span.replacement) => out.push_str(&span.replacement),
+                EscapeLevel::Json => {
                     out.push('"');
                     escape_into(&span.replacement, out);
                     out.push('"');
@@ -133,7 +133,7 @@ impl StreamRedactor {
             at = cut;
         }
         self.done = at;
-        self.forget();
+        self.drop_emitted();
         self.looked = self.buffer.len();
         Ok(told)
     }
@@ -153,9 +153,9 @@ impl StreamRedactor {
     }
 
     /// The whole number that a finding is part of when it stands outside of strings, else the finding itself.
-    fn number(&self, span: &Redacted, from: usize) -> std::ops::Range<usize> {
+    fn number(&self, span: &Replacement, from: usize) -> std::ops::Range<usize> {
         let own = span.start..span.end;
-        if self.form == Form::Plain || self.is_inside(span.start) {
+        if self.form == EscapeLevel::Plain || self.is_inside(span.start) {
             return own;
         }
         let bytes = self.buffer.as_bytes();
@@ -166,10 +166,10 @@ impl StreamRedactor {
     }
 
     /// What is found in the buffer, in raw offsets.
-    fn spans(&self, redactor: &Redactor, session: &mut Session) -> Result<Vec<Redacted>, RedactError> {
+    fn spans(&self, redactor: &Redactor, session: &mut RedactionSession) -> Result<Vec<Replacement>, RedactError> {
         match self.form {
-            Form::Plain => redactor.replacements("", &self.buffer, session),
-            Form::Json => {
+            EscapeLevel::Plain => redactor.replacements("", &self.buffer, session),
+            EscapeLevel::Json => {
                 let decoded = decode_piece(&self.buffer, self.gone)?;
                 let mut spans = redactor.replacements("", &decoded.text, session)?;
                 for span in &mut spans {
@@ -181,39 +181,39 @@ impl StreamRedactor {
     }
 
     /// Up to where the buffer may go out: a space before the window, or the window's edge when there is none near.
-    fn cut(&self) -> usize {
+    fn safe_end(&self) -> usize {
         let edge = self.buffer.floor_char_boundary(self.buffer.len().saturating_sub(self.window)).max(self.done);
         let free = &self.buffer[self.done..edge];
         match free.rfind([' ', '\n', '\t']) {
             Some(at) => self.done + at + 1,
             // One long word: a secret in it is longer than the window or is found as a whole.
-            None if free.len() > self.window * 4 => self.whole_escapes(edge),
+            None if free.len() > self.window * 4 => self.align_to_escape(edge),
             None => self.done,
         }
     }
 
     /// Not between a backslash and what it escapes.
-    fn whole_escapes(&self, edge: usize) -> usize {
+    fn align_to_escape(&self, edge: usize) -> usize {
         match self.form {
-            Form::Plain => edge,
-            Form::Json => self.buffer[self.done..edge]
+            EscapeLevel::Plain => edge,
+            EscapeLevel::Json => self.buffer[self.done..edge]
                 .rfind('\\')
                 .map_or(edge, |at| if edge - self.done - at < 12 { self.done + at } else { edge }),
         }
     }
 
     /// Drops what is too far back to matter.
-    fn forget(&mut self) {
-        if self.done <= CONTEXT * 2 {
+    fn drop_emitted(&mut self) {
+        if self.done <= CONTEXT_BYTES * 2 {
             return;
         }
-        let mut from = self.buffer.floor_char_boundary(self.done - CONTEXT);
+        let mut from = self.buffer.floor_char_boundary(self.done - CONTEXT_BYTES);
         if let Some(space) = self.buffer[from..self.done].find([' ', '\n']) {
             from += space;
-        } else if self.form == Form::Json {
+        } else if self.form == EscapeLevel::Json {
             from = self.done;
         }
-        self.inside = self.form == Form::Json && self.is_inside(from);
+        self.inside = self.form == EscapeLevel::Json && self.is_inside(from);
         self.buffer.drain(..from);
         self.done -= from;
         self.gone += from;
@@ -226,9 +226,9 @@ mod tests {
     use crate::Kind;
     use proptest::prelude::*;
 
-    fn streamed(form: Form, text: &str, cuts: &[usize]) -> (String, Vec<Redacted>) {
+    fn streamed(form: EscapeLevel, text: &str, cuts: &[usize]) -> (String, Vec<Replacement>) {
         let redactor = Redactor::default();
-        let mut session = Session::one_way();
+        let mut session = RedactionSession::one_way();
         let mut stream = StreamRedactor::new(form, StreamRedactor::WINDOW);
         let (mut out, mut told, mut at) = (String::new(), Vec::new(), 0);
         for cut in cuts.iter().cycle().take(400) {
@@ -246,7 +246,7 @@ mod tests {
         let text =
             format!("{} His SSN is 123-45-6789, call 212-555-0143. {}", "word ".repeat(100), "more ".repeat(100));
         for cut in [1, 3, 7, 64] {
-            let (out, told) = streamed(Form::Plain, &text, &[cut]);
+            let (out, told) = streamed(EscapeLevel::Plain, &text, &[cut]);
             assert!(!out.contains("6789") && !out.contains("0143"), "{cut}: {out}");
             assert!(told.iter().any(|r| r.kind == Kind::Ssn && &text[r.start..r.end] == "123-45-6789"));
         }
@@ -256,14 +256,14 @@ mod tests {
     fn no_more_is_held_back_than_the_window_and_a_step() {
         let text = "words of seven letters follow here ".repeat(60);
         for cut in [1, 4, 9, 50] {
-            let (redactor, mut session) = (Redactor::default(), Session::one_way());
-            let mut stream = StreamRedactor::new(Form::Plain, StreamRedactor::WINDOW);
+            let (redactor, mut session) = (Redactor::default(), RedactionSession::one_way());
+            let mut stream = StreamRedactor::new(EscapeLevel::Plain, StreamRedactor::WINDOW);
             let (mut out, mut given) = (String::new(), 0);
             for piece in text.as_bytes().chunks(cut) {
                 let piece = std::str::from_utf8(piece).expect("ASCII");
                 stream.push(&redactor, &mut session, piece, &mut out).expect("text");
                 given += piece.len();
-                assert!(given - out.len() <= StreamRedactor::WINDOW + STEP + cut + 10, "{} of {given}", out.len());
+                assert!(given - out.len() <= StreamRedactor::WINDOW + SCAN_STEP + cut + 10, "{} of {given}", out.len());
             }
             stream.finish(&redactor, &mut session, &mut out).expect("text");
             assert_eq!(out, text);
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn escapes_do_not_hide_a_value_in_json_text() {
         let text = format!("{{\"note\":\"{}\\n123-45-6789\\nmail \\u0061nna.berg@firm.com ok\"}}", "word ".repeat(80));
-        let (out, _) = streamed(Form::Json, &text, &[5]);
+        let (out, _) = streamed(EscapeLevel::Json, &text, &[5]);
         assert!(!out.contains("6789") && !out.contains("firm.com"), "{out}");
         assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok());
     }
@@ -286,7 +286,7 @@ mod tests {
             "more ".repeat(90)
         );
         for cut in [1, 7, 400] {
-            let (out, told) = streamed(Form::Json, &text, &[cut]);
+            let (out, told) = streamed(EscapeLevel::Json, &text, &[cut]);
             let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
             assert!(value["card"].is_string() && !out.contains("4111") && told.len() == 1, "{out}");
         }
@@ -299,7 +299,7 @@ mod tests {
             "MIIEowIBAAKCAQEA7bq3\n".repeat(60)
         );
         let text = format!("{} {key} and on it goes. {}", "word ".repeat(80), "more ".repeat(80));
-        let (out, _) = streamed(Form::Plain, &text, &[33]);
+        let (out, _) = streamed(EscapeLevel::Plain, &text, &[33]);
         assert!(!out.contains("MIIE") && out.contains("and on it goes."), "{out}");
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
         #[test]
         fn text_without_findings_comes_out_as_it_went_in(text in "[a-z ,.]{0,900}", cuts in prop::collection::vec(1usize..50, 1..6)) {
-            let (out, told) = streamed(Form::Plain, &text, &cuts);
+            let (out, told) = streamed(EscapeLevel::Plain, &text, &cuts);
             prop_assume!(told.is_empty());
             prop_assert_eq!(out, text);
         }

@@ -1,11 +1,11 @@
 //! Cuts a text into words, numbers and mixed runs in one pass, and looks every word up on the way.
 
-use crate::lexicon::{self, Entry, Folded, mark};
+use crate::lexicon::{self, CaseFolded, LexiconEntry, mark};
 
 /// How a token is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Shape {
+pub(crate) enum TokenShape {
     /// `word`
     Lower,
     /// `Word`
@@ -24,7 +24,7 @@ pub(crate) enum Shape {
 
 /// A run of letters and digits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Token {
+pub(crate) struct WordToken {
     pub start: u32,
     pub end: u32,
     /// The word's marks in the lexicon.
@@ -33,13 +33,13 @@ pub(crate) struct Token {
     pub topics: u32,
     /// The word's class in the lexicon; 0 when it is unknown or no word.
     pub class: u16,
-    pub shape: Shape,
+    pub shape: TokenShape,
 }
 
-impl Token {
+impl WordToken {
     #[inline]
-    fn new(start: usize, end: usize, class: u16, shape: Shape) -> Self {
-        let Entry { marks, topics } = lexicon::entry_of(class);
+    fn new(start: usize, end: usize, class: u16, shape: TokenShape) -> Self {
+        let LexiconEntry { marks, topics } = lexicon::entry_of(class);
         Self { start: start as u32, end: end as u32, marks, topics, class, shape }
     }
 
@@ -56,7 +56,7 @@ impl Token {
     }
 
     #[inline]
-    pub const fn marks(&self) -> u32 {
+    pub const fn flags(&self) -> u32 {
         self.marks
     }
 
@@ -67,22 +67,22 @@ impl Token {
 
     /// `Word`, `WORD` or `McWord`: written as a name would be.
     pub const fn is_capital(&self) -> bool {
-        matches!(self.shape, Shape::Title | Shape::Upper | Shape::Camel)
+        matches!(self.shape, TokenShape::Title | TokenShape::Upper | TokenShape::Camel)
     }
 
     pub const fn is_word(&self) -> bool {
-        !matches!(self.shape, Shape::Digits | Shape::Mixed)
+        !matches!(self.shape, TokenShape::Digits | TokenShape::Mixed)
     }
 
     pub const fn is_digits(&self) -> bool {
-        matches!(self.shape, Shape::Digits)
+        matches!(self.shape, TokenShape::Digits)
     }
 }
 
 /// The tokens of a text and the places of the characters that other detectors start from.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens {
-    pub list: Vec<Token>,
+pub(crate) struct TokenList {
+    pub list: Vec<WordToken>,
     /// Where an `@` stands.
     pub ats: Vec<u32>,
     /// Where a `://` stands.
@@ -127,11 +127,11 @@ static CLASS: [u8; 256] = {
 };
 
 /// Longest word that is looked up; names and towns are shorter.
-const LONGEST_WORD: usize = 32;
+const MAX_WORD_LEN: usize = 32;
 
-impl Tokens {
+impl TokenList {
     /// Cuts the text. What was in here before is dropped, its memory kept.
-    pub fn cut(&mut self, text: &str) {
+    pub fn tokenize(&mut self, text: &str) {
         self.list.clear();
         self.ats.clear();
         self.schemes.clear();
@@ -164,16 +164,16 @@ impl Tokens {
     }
 
     /// In a text written without capitals, marks the words that only names, towns and the like are as if they had one.
-    pub fn raise(&mut self, text: &str) {
+    pub fn capitalize_known_words(&mut self, text: &str) {
         if text.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'}' | b'_' | b'=' | b'<' | b'`'))
             || self.list.len() < 4
         {
             return;
         }
-        self.raise_companies();
+        self.capitalize_companies();
         let mut before = 0u32;
-        for token in self.list.iter_mut().filter(|t| t.shape == Shape::Lower) {
-            let marks = token.marks();
+        for token in self.list.iter_mut().filter(|t| t.shape == TokenShape::Lower) {
+            let marks = token.flags();
             let plain = marks & (mark::STOP | mark::COMMON | mark::WORD | mark::TECH) != 0;
             let name = marks
                 & (mark::FIRST
@@ -195,21 +195,21 @@ impl Tokens {
                 || unknown
                 || marks & (mark::STREET_SUFFIX | mark::UNIT | mark::HONORIFIC) != 0 && marks & mark::STOP == 0
             {
-                token.shape = Shape::Title;
+                token.shape = TokenShape::Title;
             }
             before = marks;
         }
     }
 
     /// `frost llc`: the form tells that the word before it is a name.
-    fn raise_companies(&mut self) {
+    fn capitalize_companies(&mut self) {
         for at in 1..self.list.len() {
             let form = self.list[at];
             if form.has(mark::ORG_SUFFIX) && !form.has(mark::COMMON | mark::WORD) && (3..=4).contains(&form.len()) {
                 let near = form.start() <= self.list[at - 1].end() + 2;
-                if near && self.list[at - 1].shape == Shape::Lower && !self.list[at - 1].has(mark::STOP) {
-                    self.list[at].shape = Shape::Title;
-                    self.list[at - 1].shape = Shape::Title;
+                if near && self.list[at - 1].shape == TokenShape::Lower && !self.list[at - 1].has(mark::STOP) {
+                    self.list[at].shape = TokenShape::Title;
+                    self.list[at - 1].shape = TokenShape::Title;
                 }
             }
         }
@@ -245,16 +245,16 @@ impl Tokens {
             at += 1;
         }
         let shape = match seen {
-            LOWER => Shape::Lower,
-            UPPER => Shape::Upper,
-            DIGIT => Shape::Digits,
-            _ if seen & DIGIT != 0 => Shape::Mixed,
-            _ if uppers == u32::from(UPPER) && CLASS[bytes[start] as usize] == UPPER => Shape::Title,
-            _ => Shape::Camel,
+            LOWER => TokenShape::Lower,
+            UPPER => TokenShape::Upper,
+            DIGIT => TokenShape::Digits,
+            _ if seen & DIGIT != 0 => TokenShape::Mixed,
+            _ if uppers == u32::from(UPPER) && CLASS[bytes[start] as usize] == UPPER => TokenShape::Title,
+            _ => TokenShape::Camel,
         };
-        let known = seen & DIGIT == 0 && at - start <= LONGEST_WORD;
+        let known = seen & DIGIT == 0 && at - start <= MAX_WORD_LEN;
         let class = if known { lexicon::class_of(lexicon::hash_letters(bytes, start, at)) } else { 0 };
-        self.list.push(Token::new(start, at, class, shape));
+        self.list.push(WordToken::new(start, at, class, shape));
         at
     }
 
@@ -276,22 +276,22 @@ impl Tokens {
             at += len;
         }
         let shape = match (digits, uppers, lowers) {
-            (0, 0, 0) => Shape::Caseless,
-            (0, 0, _) => Shape::Lower,
-            (0, _, 0) => Shape::Upper,
-            (0, 1, _) if first_upper => Shape::Title,
-            (0, ..) => Shape::Camel,
+            (0, 0, 0) => TokenShape::Caseless,
+            (0, 0, _) => TokenShape::Lower,
+            (0, _, 0) => TokenShape::Upper,
+            (0, 1, _) if first_upper => TokenShape::Title,
+            (0, ..) => TokenShape::Camel,
             // Another sign than a letter ended it: `48.8584°`, `13800138000。`
-            (n, 0, 0) if n as usize == at - start => Shape::Digits,
-            _ => Shape::Mixed,
+            (n, 0, 0) if n as usize == at - start => TokenShape::Digits,
+            _ => TokenShape::Mixed,
         };
         let mut class = 0;
-        if digits == 0 && at - start <= LONGEST_WORD * 2 {
-            let mut folded = Folded::default();
+        if digits == 0 && at - start <= MAX_WORD_LEN * 2 {
+            let mut folded = CaseFolded::default();
             folded.push(&text[start..at]);
             class = folded.class();
         }
-        self.list.push(Token::new(start, at, class, shape));
+        self.list.push(WordToken::new(start, at, class, shape));
         at
     }
 }
@@ -308,15 +308,15 @@ fn letter_len(text: &str, at: usize) -> Result<usize, usize> {
 mod tests {
     use super::*;
 
-    fn cut(text: &str) -> Vec<(&str, Shape)> {
-        let mut tokens = Tokens::default();
-        tokens.cut(text);
+    fn cut(text: &str) -> Vec<(&str, TokenShape)> {
+        let mut tokens = TokenList::default();
+        tokens.tokenize(text);
         tokens.list.iter().map(|t| (&text[t.start()..t.end()], t.shape)).collect()
     }
 
     #[test]
     fn words_are_cut_and_their_shape_is_known() {
-        use Shape::*;
+        use TokenShape::*;
         assert_eq!(
             cut("Anna's IBAN: GB75 12.5 “Þórshöfn” naïve MÜLLER camelCase 東京x"),
             [
@@ -337,8 +337,8 @@ mod tests {
 
     #[test]
     fn anchors_are_noted() {
-        let mut tokens = Tokens::default();
-        tokens.cut("a@b http://x 1:2 -----BEGIN -- ");
+        let mut tokens = TokenList::default();
+        tokens.tokenize("a@b http://x 1:2 -----BEGIN -- ");
         assert_eq!(tokens.ats, [1]);
         assert_eq!(tokens.schemes, [8]);
         assert_eq!(tokens.colons, [14]);
@@ -347,8 +347,8 @@ mod tests {
 
     #[test]
     fn accents_do_not_hide_a_word() {
-        let mut tokens = Tokens::default();
-        tokens.cut("José JOSÉ jose");
+        let mut tokens = TokenList::default();
+        tokens.tokenize("José JOSÉ jose");
         assert!(tokens.list.iter().all(|t| t.has(mark::FIRST)));
     }
 }

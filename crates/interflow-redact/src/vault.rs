@@ -9,11 +9,11 @@ use std::sync::OnceLock;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use crate::strategy::{open, random, seal};
+use crate::strategy::{decrypt_bytes, encrypt, random};
 use crate::{Kind, RedactError};
 
 /// Most placeholders in one vault.
-const MOST_ENTRIES: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Characters of a placeholder's code: 40 bits.
 pub(crate) const CODE_LENGTH: usize = 8;
 /// Small letters and digits that are not mistaken for one another.
@@ -82,7 +82,7 @@ fn letter(b: u8) -> Option<usize> {
 type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
 
 /// The map between placeholders and originals.
-pub struct Vault {
+pub struct PlaceholderVault {
     mac: Hmac<Sha256>,
     /// For what stands in fixed prompts, the same in all conversations; with the values that have been seen there.
     fixed: Option<FixedPrompts>,
@@ -97,13 +97,13 @@ pub struct Vault {
     limit: usize,
 }
 
-impl std::fmt::Debug for Vault {
+impl std::fmt::Debug for PlaceholderVault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Vault({} placeholders)", self.originals.len())
     }
 }
 
-impl Vault {
+impl PlaceholderVault {
     /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Vault {
             sorted: OnceLock::new(),
             first: [false; 256],
             second: [0; 26],
-            limit: MOST_ENTRIES,
+            limit: MAX_ENTRIES,
         }
     }
 
@@ -147,7 +147,7 @@ impl Vault {
     /// # Errors
     /// When the vault is full.
     pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String, RedactError> {
-        self.placeholder_in(kind, label, value, false)
+        self.placeholder_for(kind, label, value, false)
     }
 
     /// The same; `fixed` says that the value stands in a fixed prompt. A value that has stood in one keeps that placeholder
@@ -155,7 +155,13 @@ impl Vault {
     ///
     /// # Errors
     /// As [`placeholder`](Self::placeholder).
-    pub fn placeholder_in(&mut self, kind: Kind, label: &str, value: &str, fixed: bool) -> Result<String, RedactError> {
+    pub fn placeholder_for(
+        &mut self,
+        kind: Kind,
+        label: &str,
+        value: &str,
+        fixed: bool,
+    ) -> Result<String, RedactError> {
         let mac = match &mut self.fixed {
             Some((mac, values)) if !values.is_empty() || fixed => {
                 let key = (kind, value.to_owned());
@@ -180,7 +186,7 @@ impl Vault {
                 Some(_) => {}
                 None if self.originals.len() >= self.limit => break,
                 None => {
-                    self.remember(key, value);
+                    self.insert_original(key, value);
                     return Ok(placeholder);
                 }
             }
@@ -188,8 +194,8 @@ impl Vault {
         Err(RedactError::VaultFull { limit: self.limit })
     }
 
-    fn remember(&mut self, key: String, value: &str) {
-        self.may_begin_with(&key);
+    fn insert_original(&mut self, key: String, value: &str) {
+        self.index_first_bytes(&key);
         self.sorted = OnceLock::new();
         self.originals.insert(key, value.to_owned());
     }
@@ -200,7 +206,7 @@ impl Vault {
     }
 
     /// Looks for a placeholder at the beginning of a text.
-    pub(crate) fn at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> AtStart<'v> {
+    pub(crate) fn match_at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> PlaceholderPrefix<'v> {
         let sorted = self.sorted.get_or_init(|| {
             let mut keys: Vec<Box<str>> = self.originals.keys().map(|k| k.as_str().into()).collect();
             keys.sort_unstable();
@@ -212,10 +218,10 @@ impl Vault {
             let key = &sorted[low];
             if key.len() == matched {
                 let original = self.originals.get(&**key).map_or("", String::as_str);
-                return AtStart::Found { len: read, original };
+                return PlaceholderPrefix::Found { len: read, original };
             }
             let Some(&byte) = text.get(read) else {
-                return if more_may_come && matched > 0 { AtStart::Open } else { AtStart::Not };
+                return if more_may_come && matched > 0 { PlaceholderPrefix::Open } else { PlaceholderPrefix::Not };
             };
             read += 1;
             let byte = byte.to_ascii_lowercase();
@@ -229,10 +235,10 @@ impl Vault {
             (low, high) = (low + from, low + to);
             matched += 1;
         }
-        AtStart::Not
+        PlaceholderPrefix::Not
     }
 
-    fn may_begin_with(&mut self, key: &str) {
+    fn index_first_bytes(&mut self, key: &str) {
         let &[a, b, ..] = key.as_bytes() else { return };
         self.first[usize::from(a)] = true;
         self.first[usize::from(a.to_ascii_uppercase())] = true;
@@ -242,7 +248,7 @@ impl Vault {
     }
 
     /// Whether the second byte speaks against a placeholder here; at the end of a piece it is still to come.
-    fn may_go_on(&self, text: &[u8]) -> bool {
+    fn may_continue(&self, text: &[u8]) -> bool {
         let &[a, b, ..] = text else { return true };
         let Some(mask) = letter(a).and_then(|a| self.second.get(a)) else { return true };
         mask & (1 << letter(b).unwrap_or(31)) != 0
@@ -254,7 +260,7 @@ impl Vault {
         loop {
             let rest = text.get(at..)?;
             at += rest.iter().position(|b| self.first[usize::from(*b)])?;
-            if self.may_go_on(&text[at..]) {
+            if self.may_continue(&text[at..]) {
                 return Some(at);
             }
             at += 1;
@@ -270,8 +276,8 @@ impl Vault {
         let (mut copied, mut at) = (0, 0);
         while let Some(skip) = self.next_start(&text.as_bytes()[at..]) {
             at += skip;
-            match self.at_start(&text.as_bytes()[at..], false) {
-                AtStart::Found { len, original } => {
+            match self.match_at_start(&text.as_bytes()[at..], false) {
+                PlaceholderPrefix::Found { len, original } => {
                     out.push_str(&text[copied..at]);
                     out.push_str(original);
                     at += len;
@@ -294,7 +300,7 @@ impl Vault {
     pub fn seal(&self, key: &[u8; 32]) -> Result<Vec<u8>, RedactError> {
         let plain = serde_json::to_vec(&self.originals).map_err(|_| RedactError::Seal)?;
         let nonce = random::<12>()?;
-        let sealed = seal(key, &nonce, &plain).ok_or(RedactError::Seal)?;
+        let sealed = encrypt(key, &nonce, &plain).ok_or(RedactError::Seal)?;
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
@@ -304,10 +310,10 @@ impl Vault {
     /// When the key is another one, or the bytes were changed.
     pub fn unseal(vault_key: &VaultKey, key: &[u8; 32], sealed: &[u8]) -> Result<Self, RedactError> {
         let (nonce, body) = sealed.split_at_checked(12).ok_or(RedactError::Seal)?;
-        let plain = open(key, nonce, body).ok_or(RedactError::Seal)?;
+        let plain = decrypt_bytes(key, nonce, body).ok_or(RedactError::Seal)?;
         let originals: HashMap<String, String> = serde_json::from_slice(&plain).map_err(|_| RedactError::Seal)?;
         let mut vault = Self::new(vault_key);
-        originals.keys().for_each(|k| vault.may_begin_with(k));
+        originals.keys().for_each(|k| vault.index_first_bytes(k));
         vault.originals = originals;
         Ok(vault)
     }
@@ -315,7 +321,7 @@ impl Vault {
 
 /// What stands at the beginning of a text.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum AtStart<'v> {
+pub(crate) enum PlaceholderPrefix<'v> {
     /// No placeholder.
     Not,
     /// What may become one when more text comes.
@@ -329,17 +335,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn vault() -> Vault {
-        Vault::new(&VaultKey([7; 32]))
+    fn vault() -> PlaceholderVault {
+        PlaceholderVault::new(&VaultKey([7; 32]))
     }
 
     #[test]
     fn a_value_gets_the_same_placeholder_in_every_vault_of_its_conversation_and_another_elsewhere() {
         let key = VaultKey::for_conversation(&[1; 32], b"a");
-        let first = Vault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room");
-        assert_eq!(Vault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
+        let first = PlaceholderVault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        assert_eq!(PlaceholderVault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
         let other = VaultKey::for_conversation(&[1; 32], b"b");
-        assert_ne!(Vault::new(&other).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
+        assert_ne!(PlaceholderVault::new(&other).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
         assert_eq!(first.len(), "PERSON_".len() + CODE_LENGTH);
     }
 
@@ -347,10 +353,11 @@ mod tests {
     fn what_stands_in_fixed_prompts_has_one_placeholder_in_all_conversations_of_an_installation() {
         let vault = |master: u8, conversation: &[u8]| {
             let master = [master; 32];
-            Vault::new(&VaultKey::for_conversation(&master, conversation))
+            PlaceholderVault::new(&VaultKey::for_conversation(&master, conversation))
                 .with_fixed(&VaultKey::for_installation(&master))
         };
-        let fixed = |v: &mut Vault, fixed| v.placeholder_in(Kind::Person, "PERSON", "Anna", fixed).expect("room");
+        let fixed =
+            |v: &mut PlaceholderVault, fixed| v.placeholder_for(Kind::Person, "PERSON", "Anna", fixed).expect("room");
         let (mut a, mut b) = (vault(1, b"a"), vault(1, b"b"));
         assert_ne!(fixed(&mut a, false), fixed(&mut b, false));
         let known = fixed(&mut a, true);
@@ -383,9 +390,9 @@ mod tests {
         let p = vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
         let sealed = vault.seal(&[9; 32]).expect("random bytes");
         assert!(!sealed.windows(4).any(|w| w == b"Anna"));
-        let again = Vault::unseal(&VaultKey([7; 32]), &[9; 32], &sealed).expect("the right key");
+        let again = PlaceholderVault::unseal(&VaultKey([7; 32]), &[9; 32], &sealed).expect("the right key");
         assert_eq!(again.restore(&p), "Anna");
-        assert!(Vault::unseal(&VaultKey([7; 32]), &[8; 32], &sealed).is_err());
+        assert!(PlaceholderVault::unseal(&VaultKey([7; 32]), &[8; 32], &sealed).is_err());
     }
 
     #[test]

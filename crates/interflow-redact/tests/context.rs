@@ -1,9 +1,9 @@
 //! What is told by the words around: people, titles, ages, keys of fields; and what only programs call so.
 
-use interflow_redact::{Kind, Redactor, Session};
+use interflow_redact::{Kind, RedactionSession, Redactor};
 
 fn found(text: &str) -> Vec<(Kind, String)> {
-    let spans = Redactor::default().find(text, &Session::one_way());
+    let spans = Redactor::default().find(text, &RedactionSession::one_way());
     spans.iter().map(|f| (f.kind, text[f.start..f.end].to_owned())).collect()
 }
 

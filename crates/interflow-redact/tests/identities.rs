@@ -1,9 +1,9 @@
 //! Numbers of persons, companies, cards and accounts: for each kind a text that holds one, and one with a wrong digit.
 
-use interflow_redact::{Kind, Redactor, Session};
+use interflow_redact::{Kind, RedactionSession, Redactor};
 
 fn kinds(text: &str) -> Vec<(Kind, String)> {
-    let spans = Redactor::default().find(text, &Session::one_way());
+    let spans = Redactor::default().find(text, &RedactionSession::one_way());
     spans.iter().map(|f| (f.kind, text[f.start..f.end].to_owned())).collect()
 }
 

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use interflow_redact::{
-    Form, JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Session, Stop, Vault, VaultKey, string_values,
+    EscapeLevel, FindingCache, JsonSpan, Kind, PlaceholderRestorer, PlaceholderVault, Policy, RedactError,
+    RedactionSession, Redactor, StopFlag, VaultKey, string_values,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-fn reversible() -> Session {
-    Session::reversible(Vault::new(&VaultKey::for_conversation(&[5; 32], b"test")))
+fn reversible() -> RedactionSession {
+    RedactionSession::reversible(PlaceholderVault::new(&VaultKey::for_conversation(&[5; 32], b"test")))
 }
 
 fn found(text: &str) -> Vec<(Kind, String)> {
     let redactor = Redactor::default();
-    let spans = redactor.find(text, &Session::one_way());
+    let spans = redactor.find(text, &RedactionSession::one_way());
     spans.iter().map(|f| (f.kind, text[f.start..f.end].to_owned())).collect()
 }
 
@@ -23,7 +24,11 @@ fn toml(policy: &str) -> Redactor {
 }
 
 fn redact(redactor: &Redactor, text: &str) -> String {
-    redactor.redact_text(text, &mut Session::one_way()).expect("text").output.unwrap_or_else(|| text.to_owned())
+    redactor
+        .redact_text(text, &mut RedactionSession::one_way())
+        .expect("text")
+        .output
+        .unwrap_or_else(|| text.to_owned())
 }
 
 #[test]
@@ -171,7 +176,7 @@ fn ordinary_words_stay() {
 fn a_body_differs_only_inside_the_strings_that_held_something() {
     let body = br#"{ "model":"x","max_tokens":9007199254740993,"t":1.0e2 ,
  "messages":[{"role":"user","content":"caf\u00e9 \ud83d SSN 123-45-6789 \/ ok"}],"z":"\u003cb\u003e" }"#;
-    let out = Redactor::default().redact_json(body, &mut Session::one_way()).expect("JSON");
+    let out = Redactor::default().redact_json(body, &mut RedactionSession::one_way()).expect("JSON");
     let wanted = String::from_utf8_lossy(body).replace("123-45-6789", "{{{REDACTED-ssn}}}");
     assert_eq!(String::from_utf8_lossy(&out.output.expect("changed")), wanted);
     assert_eq!(&body[out.spans[0].start..out.spans[0].end], b"123-45-6789");
@@ -216,7 +221,11 @@ fn names_and_numbers_of_json_in_strings_are_looked_at_too() {
     }
     let policy = Policy::from_toml("[kind.ssn]\nstrategy = { use = \"last-four\" }\n").expect("a policy");
     let body = br#"{"ssn":536228726}"#;
-    let out = Redactor::new(policy).redact_json(body, &mut Session::one_way()).expect("JSON").output.expect("changed");
+    let out = Redactor::new(policy)
+        .redact_json(body, &mut RedactionSession::one_way())
+        .expect("JSON")
+        .output
+        .expect("changed");
     assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok() && !out.windows(9).any(|w| w == b"536228726"));
 }
 
@@ -224,16 +233,16 @@ fn names_and_numbers_of_json_in_strings_are_looked_at_too() {
 fn only_the_named_strings_are_looked_at() {
     let body = br#"{"id":"anna@firm.com","text":"anna@firm.com"}"#;
     let second = string_values(body).expect("JSON").remove(1);
-    let out = Redactor::default().redact_spans(body, [second], &mut Session::one_way()).expect("JSON");
+    let out = Redactor::default().redact_spans(body, [second], &mut RedactionSession::one_way()).expect("JSON");
     assert_eq!(out.output.expect("changed"), br#"{"id":"anna@firm.com","text":"{{{REDACTED-email-address}}}"}"#);
-    let outside = Redactor::default().redact_spans(b"{}", [JsonSpan::text(5..9)], &mut Session::one_way());
+    let outside = Redactor::default().redact_spans(b"{}", [JsonSpan::text(5..9)], &mut RedactionSession::one_way());
     assert!(matches!(outside, Err(RedactError::Json { .. })));
 }
 
 #[test]
 fn a_members_name_tells_what_its_value_is() {
     let body = br#"{"password":"hunter2x","ssn":"123456789","userName":"q","note":"123456789"}"#;
-    let out = Redactor::default().redact_json(body, &mut Session::one_way()).expect("JSON");
+    let out = Redactor::default().redact_json(body, &mut RedactionSession::one_way()).expect("JSON");
     let kinds: Vec<_> = out.spans.iter().map(|s| s.kind).collect();
     assert_eq!(kinds, [Kind::Password, Kind::Ssn]);
 }
@@ -250,7 +259,7 @@ fn a_conversation_goes_out_without_names_and_comes_back_with_them() {
     let again = redactor.redact_text("Ask Jenny Gibson.", &mut session).expect("text");
     assert!(first.contains(&again.spans[0].replacement), "the same value keeps its placeholder");
     let vault = session.vault().expect("a vault");
-    let mut restorer = Restorer::new(Form::Plain);
+    let mut restorer = PlaceholderRestorer::new(EscapeLevel::Plain);
     let mut out = String::new();
     for piece in first.as_bytes().chunks(3) {
         restorer.push(vault, std::str::from_utf8(piece).expect("ASCII"), &mut out);
@@ -370,8 +379,8 @@ fn the_schema_names_every_key() {
 
 #[test]
 fn a_memo_changes_nothing_but_the_time() {
-    let memo = Arc::new(Memo::new(100).expect("random bytes"));
-    let redactor = Redactor::default().with_memo(memo.clone());
+    let memo = Arc::new(FindingCache::new(100).expect("random bytes"));
+    let redactor = Redactor::default().with_cache(memo.clone());
     let text = format!("{} jenny@firm.com", "word ".repeat(80));
     let first = redactor.redact_text(&text, &mut reversible()).expect("text");
     let second = redactor.redact_text(&text, &mut reversible()).expect("text");
@@ -382,7 +391,7 @@ proptest! {
     #[test]
     fn json_in_which_nothing_is_found_is_not_touched(numbers in prop::collection::vec(any::<f64>(), 0..5), words in prop::collection::vec("[a-z]{1,3}", 0..5)) {
         let body = serde_json::to_vec_pretty(&json!({"a": numbers, "b": {"c": words}})).expect("JSON");
-        let out = Redactor::default().redact_json(&body, &mut Session::one_way()).expect("JSON");
+        let out = Redactor::default().redact_json(&body, &mut RedactionSession::one_way()).expect("JSON");
         prop_assume!(out.spans.is_empty());
         prop_assert_eq!(out.output, None);
     }
@@ -519,7 +528,7 @@ fn a_text_of_nothing_but_one_mark_costs_no_more_than_its_length() {
         let took = |bytes: usize| {
             let text = unit.repeat(bytes / unit.len());
             let begun = std::time::Instant::now();
-            let _ = redactor.find(&text, &Session::one_way());
+            let _ = redactor.find(&text, &RedactionSession::one_way());
             begun.elapsed()
         };
         // Eight times the length: a walk over the rest of the text at every mark would take 64 times as long.
@@ -601,16 +610,16 @@ fn what_looks_like_a_figure_is_found_where_the_text_says_what_it_is() {
 
 #[test]
 fn a_redaction_that_was_stopped_fails_and_leaves_nothing_in_the_memo() {
-    let memo = Arc::new(Memo::new(8).expect("random bytes"));
-    let redactor = Redactor::default().with_memo(Arc::clone(&memo));
+    let memo = Arc::new(FindingCache::new(8).expect("random bytes"));
+    let redactor = Redactor::default().with_cache(Arc::clone(&memo));
     let text = format!("write to anna.berg@firm.com {}", "and so on ".repeat(100));
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     drop(stop.on_drop());
-    let done = stop.during(|| redactor.redact_text(&text, &mut Session::one_way()));
+    let done = stop.run(|| redactor.redact_text(&text, &mut RedactionSession::one_way()));
     assert!(matches!(done, Err(RedactError::Stopped)), "{done:?}");
     assert!(memo.is_empty());
     // The next one on the same thread is not touched by it.
-    let done = redactor.redact_text(&text, &mut Session::one_way()).expect("redacted");
+    let done = redactor.redact_text(&text, &mut RedactionSession::one_way()).expect("redacted");
     assert_eq!(done.spans.len(), 1);
 }
 

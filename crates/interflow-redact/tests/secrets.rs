@@ -1,6 +1,6 @@
 //! Secrets of many providers in the places where people leave them, and what only looks like one.
 
-use interflow_redact::{Redactor, Session};
+use interflow_redact::{RedactionSession, Redactor};
 
 /// Letters drawn by a small generator, so that no scanner takes this file for a leak.
 struct Draw(u64);
@@ -20,7 +20,7 @@ const UPPER: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const HEX: &[u8] = b"0123456789abcdef";
 
 fn secrets(text: &str) -> Vec<String> {
-    let spans = Redactor::default().find(text, &Session::one_way());
+    let spans = Redactor::default().find(text, &RedactionSession::one_way());
     spans.iter().filter(|f| f.kind.is_secret()).map(|f| text[f.start..f.end].to_owned()).collect()
 }
 
@@ -260,7 +260,7 @@ fn what_only_looks_like_a_secret_stays() {
         "docker run -u 1000:1000 image",
         "curl -u $USER:$PASS https://firm.io",
     ] {
-        let found = Redactor::default().find(text, &Session::one_way());
+        let found = Redactor::default().find(text, &RedactionSession::one_way());
         assert!(!found.iter().any(|f| f.kind.is_secret()), "{text}: {found:?}");
     }
 }

@@ -8,14 +8,16 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::error::unknown;
-use crate::given::{
-    Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, DnsServer, Edit, Hold, HtmlTag,
-    Inject, Like, Local, LogLine, Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session,
-    SessionPart, Size, Speed, Spoof, TlsOnly, Variables,
+use crate::error::unknown_key_message;
+use crate::matchers::OneOrManyStrings;
+use crate::params::{
+    AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, ByteOffsetParams, CaptureParams, CertificateParams,
+    ConnectToParams, CookieLine, DelayParams, DnsServerParam, EditParams, FingerprintParam, HoldParams,
+    InjectHtmlParams, InjectParams, LogParams, MapLocalParams, MapRemoteParams, NameList, NoParams, RedirectParams,
+    ReplaceField, ReplayParams, SaveSessionParams, ScriptParams, SessionPartParams, TemplatePairs, ThrottleParams,
+    TlsVersionParam, UpstreamProxyParams, VariableParams,
 };
-use crate::template::Template;
-use crate::when::Texts;
+use crate::template::TextTemplate;
 
 /// What the table says of an action.
 #[derive(Debug)]
@@ -77,161 +79,161 @@ macro_rules! actions {
 
 actions! {
     /// Passes the TLS of this authority through unseen.
-    Tunnel(Nothing) "tunnel" Authority Authority ClientHello;
+    Tunnel(NoParams) "tunnel" Authority Authority ClientHello;
     /// Looks inside the TLS of this authority.
-    Intercept(Nothing) "intercept" Authority Authority ClientHello;
+    Intercept(NoParams) "intercept" Authority Authority ClientHello;
     /// Offers the client HTTP/1.1 alone inside its TLS.
-    ServeHttp1(Nothing) "serve_http1" Authority Authority ClientHello;
+    ServeHttp1(NoParams) "serve_http1" Authority Authority ClientHello;
     /// Shows the client this certificate in place of a leaf of Interflow's own authority.
-    ShowCertificate(Certificate) "show_certificate" Authority Authority ClientHello;
+    ShowCertificate(CertificateParams) "show_certificate" Authority Authority ClientHello;
     /// Goes through upstream proxies.
-    UpstreamProxy(Bypass) "upstream_proxy" Dial Dial Dial;
+    UpstreamProxy(UpstreamProxyParams) "upstream_proxy" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Goes straight to the origin, whatever upstream proxy the configuration has.
-    Direct(Nothing) "direct" Dial Dial Dial;
+    Direct(NoParams) "direct" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Speaks only this HTTP version with the origin: 1.1 or 2.
-    HttpVersion(Texts) "http_version" Dial Dial Dial;
+    HttpVersion(OneOrManyStrings) "http_version" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Connects elsewhere: another address, another port, or both. Certificates are still checked for the authority's name.
-    ConnectTo(Spoof) "connect_to" Dial Dial Dial;
+    ConnectTo(ConnectToParams) "connect_to" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Resolves the origin's name by a server of DNS over HTTPS (RFC 8484), which is verified and without which nobody is asked.
-    DnsOverHttps(DnsServer) "dns_over_https" Dial Dial Dial;
+    DnsOverHttps(DnsServerParam) "dns_over_https" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Speaks only this version of TLS with the origin: 1.2 or 1.3.
-    TlsVersion(TlsOnly) "tls_version" Dial Dial Dial;
+    TlsVersion(TlsVersionParam) "tls_version" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Accepts any certificate of the origin. Dangerous: whoever sits on the way can read and change everything.
-    DangerSkipVerify(Nothing) "danger_skip_tls_verify" Dial Dial Dial;
+    DangerSkipVerify(NoParams) "danger_skip_tls_verify" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Shows the origin a client certificate.
-    ClientCertificate(Certificate) "client_certificate" Dial Dial Dial;
+    ClientCertificate(CertificateParams) "client_certificate" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Gives this client's connection an upstream connection of its own, as NTLM needs it.
-    OwnConnection(Nothing) "own_connection" Dial Dial Dial;
+    OwnConnection(NoParams) "own_connection" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Greets the origin with another client's fingerprint: `mirror` (the client that asks), the name of a profile, `ja3:` and a JA3 text, or `none`. Needs a build with the feature `impersonate`.
-    Impersonate(Like) "impersonate" Dial Dial Dial;
+    Impersonate(FingerprintParam) "impersonate" UpstreamConnect UpstreamConnect UpstreamConnect;
     /// Adds fields to the request.
-    AddRequestHeader(Pairs) "add_request_header" RequestHead RequestHead RequestBody;
+    AddRequestHeader(TemplatePairs) "add_request_header" RequestHead RequestHead RequestBody;
     /// Gives fields of the request this one value each.
-    SetRequestHeader(Pairs) "set_request_header" RequestHead RequestHead RequestBody;
+    SetRequestHeader(TemplatePairs) "set_request_header" RequestHead RequestHead RequestBody;
     /// Gives fields of the request this one value each, where they are there already.
-    UpdateRequestHeader(Pairs) "update_request_header" RequestHead RequestHead RequestBody;
+    UpdateRequestHeader(TemplatePairs) "update_request_header" RequestHead RequestHead RequestBody;
     /// Takes fields out of the request; `X-*` takes all that begin so.
-    RemoveRequestHeader(Names) "remove_request_header" RequestHead RequestHead RequestBody;
+    RemoveRequestHeader(NameList) "remove_request_header" RequestHead RequestHead RequestBody;
     /// Replaces text in a field of the request.
     ReplaceRequestHeader(ReplaceField) "replace_request_header" RequestHead RequestHead RequestBody;
     /// Changes the method.
-    SetMethod(Template) "set_method" RequestHead RequestHead RequestBody;
+    SetMethod(TextTemplate) "set_method" RequestHead RequestHead RequestBody;
     /// Changes the path, query included.
-    SetPath(Template) "set_path" RequestHead RequestHead RequestBody;
+    SetPath(TextTemplate) "set_path" RequestHead RequestHead RequestBody;
     /// Sends the request to another URL.
-    SetUrl(Template) "set_url" RequestHead RequestHead RequestBody;
+    SetUrl(TextTemplate) "set_url" RequestHead RequestHead RequestBody;
     /// Sets query parameters.
-    SetQuery(Pairs) "set_query" RequestHead RequestHead RequestBody;
+    SetQuery(TemplatePairs) "set_query" RequestHead RequestHead RequestBody;
     /// Takes query parameters out.
-    RemoveQuery(Names) "remove_query" RequestHead RequestHead RequestBody;
+    RemoveQuery(NameList) "remove_query" RequestHead RequestHead RequestBody;
     /// Sets cookies of the request.
-    SetRequestCookie(Pairs) "set_request_cookie" RequestHead RequestHead RequestBody;
+    SetRequestCookie(TemplatePairs) "set_request_cookie" RequestHead RequestHead RequestBody;
     /// Takes cookies out of the request.
-    RemoveRequestCookie(Names) "remove_request_cookie" RequestHead RequestHead RequestBody;
+    RemoveRequestCookie(NameList) "remove_request_cookie" RequestHead RequestHead RequestBody;
     /// Sends name and password (RFC 7617).
-    BasicAuth(Basic) "basic_auth" RequestHead RequestHead RequestBody;
+    BasicAuth(BasicAuthParams) "basic_auth" RequestHead RequestHead RequestBody;
     /// Sends a bearer token (RFC 6750).
-    BearerToken(Template) "bearer_token" RequestHead RequestHead RequestBody;
+    BearerToken(TextTemplate) "bearer_token" RequestHead RequestHead RequestBody;
     /// Sends the request elsewhere: to a base URL, or where a regex on the URL leads.
-    MapRemote(Remote) "map_remote" RequestHead RequestHead RequestBody;
+    MapRemote(MapRemoteParams) "map_remote" RequestHead RequestHead RequestBody;
     /// Answers from a file or folder.
-    MapLocal(Local) "map_local" RequestHead RequestHead RequestBody;
+    MapLocal(MapLocalParams) "map_local" RequestHead RequestHead RequestBody;
     /// Answers from a recording, as the recorded server did: an archive of any format that can be imported, or recorded flows.
-    Replay(Replay) "replay" RequestHead RequestBody RequestBody;
+    Replay(ReplayParams) "replay" RequestHead RequestBody RequestBody;
     /// Keeps caches out: no conditional requests, nothing kept by the client.
-    Anticache(Nothing) "anticache" RequestHead RequestHead RequestHead;
+    Anticache(NoParams) "anticache" RequestHead RequestHead RequestHead;
     /// Asks for bodies without compression.
-    Anticomp(Nothing) "anticomp" RequestHead RequestHead RequestBody;
+    Anticomp(NoParams) "anticomp" RequestHead RequestHead RequestBody;
     /// Keeps the cookies that responses set and sends them with requests that have none.
-    StickyCookie(Nothing) "sticky_cookie" RequestHead RequestHead RequestHead;
+    StickyCookie(NoParams) "sticky_cookie" RequestHead RequestHead RequestHead;
     /// Keeps the `Authorization` of requests and sends it with those that have none.
-    StickyAuth(Nothing) "sticky_auth" RequestHead RequestHead RequestHead;
+    StickyAuth(NoParams) "sticky_auth" RequestHead RequestHead RequestHead;
     /// Keeps cookies and fields of responses for their domain.
-    SaveSession(Session) "save_session" ResponseHead ResponseHead ResponseHead;
+    SaveSession(SaveSessionParams) "save_session" ResponseHead ResponseHead ResponseHead;
     /// Sends what `save_session` kept for this domain.
-    ApplySession(SessionPart) "apply_session" RequestHead RequestHead RequestBody;
+    ApplySession(SessionPartParams) "apply_session" RequestHead RequestHead RequestBody;
     /// Forgets what `save_session` kept.
-    ClearSession(SessionPart) "clear_session" RequestHead RequestHead ResponseBody;
+    ClearSession(SessionPartParams) "clear_session" RequestHead RequestHead ResponseBody;
     /// Answers; at a response, in its place.
-    Answer(Box<Answer>) "answer" RequestHead RequestHead ResponseBody;
+    Answer(Box<AnswerParams>) "answer" RequestHead RequestHead ResponseBody;
     /// Refuses, with a status and a reason.
-    Block(Block) "block" Authority RequestHead ResponseBody;
+    Block(BlockParams) "block" Authority RequestHead ResponseBody;
     /// Sends the client to another URL.
-    Redirect(Redirect) "redirect" RequestHead RequestHead ResponseBody;
+    Redirect(RedirectParams) "redirect" RequestHead RequestHead ResponseBody;
     /// Closes the client's connection without an answer.
-    Abort(Nothing) "abort" Authority RequestHead Message;
+    Abort(NoParams) "abort" Authority RequestHead Message;
     /// Answers with the certificate of Interflow's authority.
-    ServeCa(Nothing) "serve_ca" RequestHead RequestHead RequestBody;
+    ServeCa(NoParams) "serve_ca" RequestHead RequestHead RequestBody;
     /// Adds fields to the response.
-    AddResponseHeader(Pairs) "add_response_header" ResponseHead ResponseHead ResponseBody;
+    AddResponseHeader(TemplatePairs) "add_response_header" ResponseHead ResponseHead ResponseBody;
     /// Gives fields of the response this one value each.
-    SetResponseHeader(Pairs) "set_response_header" ResponseHead ResponseHead ResponseBody;
+    SetResponseHeader(TemplatePairs) "set_response_header" ResponseHead ResponseHead ResponseBody;
     /// Gives fields of the response this one value each, where they are there already.
-    UpdateResponseHeader(Pairs) "update_response_header" ResponseHead ResponseHead ResponseBody;
+    UpdateResponseHeader(TemplatePairs) "update_response_header" ResponseHead ResponseHead ResponseBody;
     /// Takes fields out of the response; `X-*` takes all that begin so.
-    RemoveResponseHeader(Names) "remove_response_header" ResponseHead ResponseHead ResponseBody;
+    RemoveResponseHeader(NameList) "remove_response_header" ResponseHead ResponseHead ResponseBody;
     /// Replaces text in a field of the response.
     ReplaceResponseHeader(ReplaceField) "replace_response_header" ResponseHead ResponseHead ResponseBody;
     /// Changes the status.
-    SetStatus(Template) "set_status" ResponseHead ResponseHead ResponseBody;
+    SetStatus(TextTemplate) "set_status" ResponseHead ResponseHead ResponseBody;
     /// Sets a cookie at the client.
     SetResponseCookie(CookieLine) "set_response_cookie" ResponseHead ResponseHead ResponseBody;
     /// Makes the client forget cookies.
-    RemoveResponseCookie(Names) "remove_response_cookie" ResponseHead ResponseHead ResponseBody;
+    RemoveResponseCookie(NameList) "remove_response_cookie" ResponseHead ResponseHead ResponseBody;
     /// Changes the body of the request.
-    EditRequestBody(Edit) "edit_request_body" RequestBody RequestBody RequestBody;
+    EditRequestBody(EditParams) "edit_request_body" RequestBody RequestBody RequestBody;
     /// Changes the body of the response; event streams event by event.
-    EditResponseBody(Edit) "edit_response_body" ResponseBody ResponseBody ResponseBody;
+    EditResponseBody(EditParams) "edit_response_body" ResponseBody ResponseBody ResponseBody;
     /// Inserts HTML behind the first opening tag of this name, through any compression.
-    InjectHtml(HtmlTag) "inject_html" ResponseBody ResponseBody ResponseBody;
+    InjectHtml(InjectHtmlParams) "inject_html" ResponseBody ResponseBody ResponseBody;
     /// Changes a message of a WebSocket, event stream or gRPC stream.
-    EditMessage(Edit) "edit_message" Message Message Message;
+    EditMessage(EditParams) "edit_message" Message Message Message;
     /// Puts a message in behind the one that matched, towards where it goes or back to its sender.
-    InjectMessage(Inject) "inject_message" Message Message Message;
+    InjectMessage(InjectParams) "inject_message" Message Message Message;
     /// Swallows a message.
-    DropMessage(Nothing) "drop_message" Message Message Message;
+    DropMessage(NoParams) "drop_message" Message Message Message;
     /// Waits.
-    Delay(Delay) "delay" Authority RequestHead Message;
+    Delay(DelayParams) "delay" Authority RequestHead Message;
     /// Caps the speed of bodies, each direction by itself.
-    Throttle(Speed) "throttle" RequestHead RequestHead ResponseHead;
+    Throttle(ThrottleParams) "throttle" RequestHead RequestHead ResponseHead;
     /// Ends the response's body after so many bytes, as if that were all.
-    TruncateResponse(Size) "truncate_response" ResponseBody ResponseBody ResponseBody;
+    TruncateResponse(ByteOffsetParams) "truncate_response" ResponseBody ResponseBody ResponseBody;
     /// Breaks the connection after so many bytes of the response's body.
-    ResetResponse(Size) "reset_response" ResponseBody ResponseBody ResponseBody;
+    ResetResponse(ByteOffsetParams) "reset_response" ResponseBody ResponseBody ResponseBody;
     /// Breaks the upload after so many bytes of the request's body.
-    ResetRequest(Size) "reset_request" RequestBody RequestBody RequestBody;
+    ResetRequest(ByteOffsetParams) "reset_request" RequestBody RequestBody RequestBody;
     /// Flips a bit in about every so many bytes of the response's body.
-    CorruptResponse(Size) "corrupt_response" ResponseBody ResponseBody ResponseBody;
+    CorruptResponse(ByteOffsetParams) "corrupt_response" ResponseBody ResponseBody ResponseBody;
     /// Writes the response's body to a file as it passes.
-    SaveResponseBody(Template) "save_response_body" ResponseBody ResponseBody ResponseBody;
+    SaveResponseBody(TextTemplate) "save_response_body" ResponseBody ResponseBody ResponseBody;
     /// Puts a tag on the flow.
-    Tag(Template) "tag" Authority Authority Message;
+    Tag(TextTemplate) "tag" Authority Authority Message;
     /// Puts a comment on the flow.
-    Comment(Template) "comment" Authority Authority Message;
+    Comment(TextTemplate) "comment" Authority Authority Message;
     /// Marks the flow with a colour.
-    Colour(Texts) "colour" Authority Authority Message;
+    Colour(OneOrManyStrings) "colour" Authority Authority Message;
     /// Sets variables of the flow.
-    SetVariable(Variables) "set_variable" Authority Authority Message;
+    SetVariable(VariableParams) "set_variable" Authority Authority Message;
     /// Takes a part of the flow into a variable.
-    Capture(Capture) "capture" Authority RequestHead Message;
+    Capture(CaptureParams) "capture" Authority RequestHead Message;
     /// Writes a line to the log.
-    Log(LogLine) "log" Authority RequestHead Done;
+    Log(LogParams) "log" Authority RequestHead Done;
     /// Writes a line to standard output.
-    Print(Template) "print" Authority RequestHead Done;
+    Print(TextTemplate) "print" Authority RequestHead Done;
     /// Writes a line to standard error.
-    PrintError(Template) "print_error" Authority RequestHead Done;
+    PrintError(TextTemplate) "print_error" Authority RequestHead Done;
     /// Writes a line at the end of a file.
-    AppendFile(Append) "append_file" Authority RequestHead Done;
+    AppendFile(AppendFileParams) "append_file" Authority RequestHead Done;
     /// Holds the flow, its body included, until somebody decides, in the UI, by API or command line.
-    Hold(Hold) "hold" Authority RequestBody Message;
+    Hold(HoldParams) "hold" Authority RequestBody Message;
     /// Asks a service, which may change, answer or deny: at the request, and at the response.
-    Call(Texts) "call" RequestBody RequestBody ResponseBody;
+    Call(OneOrManyStrings) "call" RequestBody RequestBody ResponseBody;
     /// Runs a script in Lua, which may change, answer or deny.
-    Script(Script) "script" RequestHead RequestHead Message;
+    Script(ScriptParams) "script" RequestHead RequestHead Message;
     /// No later rule is asked in this phase.
-    Stop(Nothing) "stop" Authority Authority Message;
+    Stop(NoParams) "stop" Authority Authority Message;
     /// Does nothing.
-    Nothing(Nothing) "nothing" Authority Authority Done;
+    Nothing(NoParams) "nothing" Authority Authority Done;
 }
 
 impl Action {
@@ -256,16 +258,16 @@ impl Action {
 
 fn unknown_action<E: de::Error>(name: &str) -> E {
     let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
-    match crate::error::nearest(name, names.iter().copied()) {
-        Some(_) => E::custom(unknown("action", name, &names)),
+    match crate::error::closest_name(name, names.iter().copied()) {
+        Some(_) => E::custom(unknown_key_message("action", name, &names)),
         None => E::custom(format!("unknown action `{name}`: `interflow rules list --actions` names them all")),
     }
 }
 
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
+        struct ActionVisitor;
+        impl<'de> de::Visitor<'de> for ActionVisitor {
             type Value = Action;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -285,7 +287,7 @@ impl<'de> Deserialize<'de> for Action {
                 }
             }
         }
-        d.deserialize_any(Visitor)
+        d.deserialize_any(ActionVisitor)
     }
 }
 
@@ -312,41 +314,41 @@ impl JsonSchema for Action {
 
 /// One action or a list of them.
 #[derive(Clone, Debug, Default)]
-pub struct Actions(pub Vec<Action>);
+pub struct ActionList(pub Vec<Action>);
 
-impl<'de> Deserialize<'de> for Actions {
+impl<'de> Deserialize<'de> for ActionList {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Actions;
+        struct ActionListVisitor;
+        impl<'de> de::Visitor<'de> for ActionListVisitor {
+            type Value = ActionList;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of actions, or one")
             }
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Actions, E> {
-                Action::bare(name).map(|a| Actions(vec![a]))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<ActionList, E> {
+                Action::bare(name).map(|a| ActionList(vec![a]))
             }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Actions, A::Error> {
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<ActionList, A::Error> {
                 let mut all = Vec::new();
                 while let Some(action) = seq.next_element()? {
                     all.push(action);
                 }
-                Ok(Actions(all))
+                Ok(ActionList(all))
             }
-            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Actions, A::Error> {
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<ActionList, A::Error> {
                 // Several actions that follow one another by name.
                 let mut all = Vec::new();
                 while let Some(name) = map.next_key::<String>()? {
                     all.push(Action::read(&name, &mut map)?);
                 }
-                Ok(Actions(all))
+                Ok(ActionList(all))
             }
         }
-        d.deserialize_any(Visitor)
+        d.deserialize_any(ActionListVisitor)
     }
 }
 
-impl JsonSchema for Actions {
+impl JsonSchema for ActionList {
     fn schema_name() -> Cow<'static, str> {
         "Actions".into()
     }
@@ -362,7 +364,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Action>, String> {
-        interflow_wire::yaml::from_str::<Actions>(text).map(|a| a.0).map_err(|e| e.to_string())
+        interflow_wire::yaml::from_str::<ActionList>(text).map(|a| a.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ pub struct RulesConfig {
     /// service that fails.
     pub on_failure: OnFailure,
     /// How long `hold` waits for a decision.
-    pub hold_timeout: Span,
+    pub hold_timeout: HumanDuration,
     /// The most flows that are held at once; further ones are treated as if nobody had decided.
     pub max_held: usize,
     /// How long one run of a script may take.
-    pub script_timeout: Span,
+    pub script_timeout: HumanDuration,
     /// How many instructions one run of a script may take. The steps of a text pattern, and the bytes that a function goes
     /// over, count too.
     pub script_instructions: u64,
@@ -37,7 +37,7 @@ pub struct RulesConfig {
     /// How many bytes scripts keep in `store`.
     pub store_bytes: ByteSize,
     /// How long a value is kept in `store` when its script does not say.
-    pub store_ttl: Span,
+    pub store_ttl: HumanDuration,
 }
 
 /// What happens to a flow when a rule cannot do its work.
@@ -57,16 +57,16 @@ impl Default for RulesConfig {
             files: Vec::new(),
             max_body: ByteSize(16 << 20),
             on_failure: OnFailure::Deny,
-            hold_timeout: Span::secs(300),
+            hold_timeout: HumanDuration::from_secs(300),
             max_held: 256,
-            script_timeout: Span::millis(50),
+            script_timeout: HumanDuration::from_millis(50),
             script_instructions: 20_000_000,
             script_memory: ByteSize(16 << 20),
             script_threads: 4,
             script_queue: 1024,
             store_entries: 10_000,
             store_bytes: ByteSize(8 << 20),
-            store_ttl: Span::secs(3600),
+            store_ttl: HumanDuration::from_secs(3600),
         }
     }
 }

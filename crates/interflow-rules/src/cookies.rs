@@ -3,32 +3,32 @@
 use interflow_flow::Headers;
 
 /// The cookies of a request, in order.
-pub(crate) fn all(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
-    headers.get_all("cookie").flat_map(|v| v.split(|b| *b == b';')).filter_map(pair)
+pub(crate) fn request_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all("cookie").flat_map(|v| v.split(|b| *b == b';')).filter_map(parse_pair)
 }
 
 /// The value of one cookie; names keep their case (RFC 6265 5.3).
-pub(crate) fn get<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
-    all(headers).find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v)
+pub(crate) fn request_cookie<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
+    request_cookies(headers).find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v)
 }
 
 /// Name and value of each `Set-Cookie`.
-pub(crate) fn set_by(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
-    headers.get_all("set-cookie").filter_map(|v| pair(v.split(|b| *b == b';').next().unwrap_or_default()))
+pub(crate) fn response_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all("set-cookie").filter_map(|v| parse_pair(v.split(|b| *b == b';').next().unwrap_or_default()))
 }
 
-fn pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn parse_pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii();
     let at = text.iter().position(|b| *b == b'=')?;
     Some((text[..at].trim_ascii(), text[at + 1..].trim_ascii()))
 }
 
 /// Gives the request's cookie this value, or takes it out; the others stay as they are and where they are.
-pub(crate) fn put(headers: &mut Headers, name: &str, value: Option<&str>) {
+pub(crate) fn set_request_cookie(headers: &mut Headers, name: &str, value: Option<&str>) {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut done = false;
     let new = |v: &str| [name.as_bytes(), b"=", v.as_bytes()].concat();
-    for (n, v) in all(headers) {
+    for (n, v) in request_cookies(headers) {
         if n != name.as_bytes() {
             kept.push([n, b"=", v].concat());
         } else if let Some(value) = value
@@ -60,7 +60,7 @@ mod tests {
 
     fn put_in(lines: &[&str], name: &str, value: Option<&str>) -> Option<String> {
         let mut h = cookies(lines);
-        put(&mut h, name, value);
+        set_request_cookie(&mut h, name, value);
         assert!(h.get_all("cookie").count() <= 1);
         h.get_str("cookie").map(ToOwned::to_owned)
     }
@@ -82,8 +82,11 @@ mod tests {
     #[test]
     fn cookies_are_read_by_name() {
         let h = cookies(&["a=1;  sid = x=y ;junk"]);
-        assert_eq!((get(&h, "sid"), get(&h, "SID"), get(&h, "junk")), (Some(&b"x=y"[..]), None, None));
+        assert_eq!(
+            (request_cookie(&h, "sid"), request_cookie(&h, "SID"), request_cookie(&h, "junk")),
+            (Some(&b"x=y"[..]), None, None)
+        );
         let h: Headers = [("Set-Cookie", "sid=1; Path=/"), ("set-cookie", "t=2")].into_iter().collect();
-        assert_eq!(set_by(&h).map(|(n, _)| n).collect::<Vec<_>>(), [b"sid", &b"t"[..]]);
+        assert_eq!(response_cookies(&h).map(|(n, _)| n).collect::<Vec<_>>(), [b"sid", &b"t"[..]]);
     }
 }

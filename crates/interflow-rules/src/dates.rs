@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 
 /// Seconds since 1970.
-pub(crate) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse_http_date(text: &str) -> Option<i64> {
     // Netscape's form, still sent by many servers, has dashes between day, month and year.
     let plain = text.replace('-', " ");
     let text = if text.ends_with("GMT") { plain.as_str() } else { text };
@@ -13,13 +13,13 @@ pub(crate) fn parse(text: &str) -> Option<i64> {
 }
 
 /// The date of a moment in seconds since 1970.
-pub(crate) fn show(seconds: i64) -> String {
+pub(crate) fn format_http_date(seconds: i64) -> String {
     let at = Timestamp::from_second(seconds).unwrap_or_default();
     at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
 /// Now, in seconds since 1970.
-pub(crate) fn now() -> i64 {
+pub(crate) fn unix_now() -> i64 {
     Timestamp::now().as_second()
 }
 
@@ -29,10 +29,10 @@ mod tests {
 
     #[test]
     fn dates_are_read_and_written() {
-        assert_eq!(parse("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(parse("Sun, 06-Nov-1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(show(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(parse("soon"), None);
-        assert!(now() > 784_111_777);
+        assert_eq!(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(parse_http_date("Sun, 06-Nov-1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(format_http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(parse_http_date("soon"), None);
+        assert!(unix_now() > 784_111_777);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Something that is wrong, or worth knowing, about a rule file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Problem {
+pub struct RuleProblem {
     /// The file's name as it was given.
     pub file: String,
     /// The line, from 1; 0 when it is not known.
@@ -17,7 +17,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for RuleProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.line, self.column) {
             (0, _) => write!(f, "{}: ", self.file)?,
@@ -33,14 +33,14 @@ impl fmt::Display for Problem {
 
 /// Rules that cannot be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadError {
+pub struct RuleLoadError {
     /// Everything that is wrong, in the order of the files.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<RuleProblem>,
     /// What is worth knowing beside that.
-    pub notes: Vec<Problem>,
+    pub notes: Vec<RuleProblem>,
 }
 
-impl fmt::Display for LoadError {
+impl fmt::Display for RuleLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.problems.iter().enumerate() {
             if i > 0 {
@@ -52,16 +52,16 @@ impl fmt::Display for LoadError {
     }
 }
 
-impl std::error::Error for LoadError {}
+impl std::error::Error for RuleLoadError {}
 
-impl From<Problem> for LoadError {
-    fn from(problem: Problem) -> Self {
+impl From<RuleProblem> for RuleLoadError {
+    fn from(problem: RuleProblem) -> Self {
         Self { problems: vec![problem], notes: Vec::new() }
     }
 }
 
 /// The known name that was probably meant.
-pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest_name<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_ascii_lowercase();
     known
         .into_iter()
@@ -72,21 +72,21 @@ pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str
 }
 
 /// `unknown key ...`, with what was probably meant or what there is.
-pub(crate) fn unknown(what: &str, written: &str, known: &[&str]) -> String {
-    match nearest(written, known.iter().copied()) {
+pub(crate) fn unknown_key_message(what: &str, written: &str, known: &[&str]) -> String {
+    match closest_name(written, known.iter().copied()) {
         Some(near) => format!("unknown {what} `{written}`: did you mean `{near}`?"),
         None => format!("unknown {what} `{written}`: known here are {}", known.join(", ")),
     }
 }
 
 /// Makes serde's list of expected keys into a suggestion.
-pub(crate) fn suggest(message: &str) -> String {
+pub(crate) fn with_suggestion(message: &str) -> String {
     let message = message.lines().next().unwrap_or(message);
     for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
         let Some((_, rest)) = message.split_once(start) else { continue };
         let Some((written, expected)) = rest.split_once('`') else { continue };
         let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-        return unknown(what, written, &known);
+        return unknown_key_message(what, written, &known);
     }
     message.to_owned()
 }
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_problem_names_its_place() {
-        let mut p = Problem { file: "r.toml".into(), message: "no".into(), ..Problem::default() };
+        let mut p = RuleProblem { file: "r.toml".into(), message: "no".into(), ..RuleProblem::default() };
         assert_eq!(p.to_string(), "r.toml: no");
         (p.line, p.column, p.rule) = (3, 7, Some("a".into()));
         assert_eq!(p.to_string(), "r.toml:3:7: rule `a`: no");
@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn serdes_lists_become_suggestions() {
         let message = "rules[0]: unknown field `naem`, expected one of `name`, `when`";
-        assert_eq!(suggest(message), "unknown key `naem`: did you mean `name`?");
+        assert_eq!(with_suggestion(message), "unknown key `naem`: did you mean `name`?");
         assert_eq!(
-            suggest("unknown field `zzzzzz`, expected `name` or `when`"),
+            with_suggestion("unknown field `zzzzzz`, expected `name` or `when`"),
             "unknown key `zzzzzz`: known here are name, when"
         );
-        assert_eq!(suggest("missing field `to`"), "missing field `to`");
+        assert_eq!(with_suggestion("missing field `to`"), "missing field `to`");
     }
 }

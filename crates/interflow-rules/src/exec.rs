@@ -5,23 +5,23 @@ use std::time::{Duration, Instant};
 
 use interflow_flow::Phase;
 
-use crate::template::Template;
-use crate::view::View;
+use crate::template::TextTemplate;
+use crate::view::FlowView;
 
 /// A program and its arguments.
 #[derive(Debug)]
-pub struct Exec {
+pub struct ExecCondition {
     /// The program.
-    pub program: Template,
+    pub program: TextTemplate,
     /// Its arguments, one text each.
-    pub arguments: Vec<Template>,
+    pub arguments: Vec<TextTemplate>,
     /// Whether it is given the request's head in `Exec.RequestHead`.
     pub head_in_env: bool,
     /// How long it may run.
     pub limit: Duration,
 }
 
-impl Exec {
+impl ExecCondition {
     pub(crate) fn phase(&self) -> Phase {
         if self.head_in_env { Phase::RequestHead } else { Phase::Authority }
     }
@@ -31,9 +31,9 @@ impl Exec {
     }
 
     /// Runs it, and waits. The worker stands still meanwhile, so the limit is short.
-    pub(crate) fn says_yes(&self, view: &View<'_>) -> bool {
-        let mut command = Command::new(&*self.program.fill_from(view));
-        command.args(self.arguments.iter().map(|a| a.fill_from(view).into_owned()));
+    pub(crate) fn evaluate(&self, view: &FlowView<'_>) -> bool {
+        let mut command = Command::new(&*self.program.render_view(view));
+        command.args(self.arguments.iter().map(|a| a.render_view(view).into_owned()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Some(request) = view.request.filter(|_| self.head_in_env) {
             let mut head = format!("{} {} {}\r\n", request.method, request.url.path, request.version).into_bytes();
@@ -70,18 +70,18 @@ impl Exec {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
+    use crate::fixture::FlowFixture;
 
     fn run(script: &str) -> bool {
-        let sample = Sample::get("http://a.test/x").header("X-A", "7").unwrap();
+        let sample = FlowFixture::for_get("http://a.test/x").with_header("X-A", "7").unwrap();
         let constants = Vec::new();
-        let exec = Exec {
-            program: Template::literal("sh"),
-            arguments: vec![Template::literal("-c"), Template::parse(script).unwrap()],
+        let exec = ExecCondition {
+            program: TextTemplate::literal("sh"),
+            arguments: vec![TextTemplate::literal("-c"), TextTemplate::parse(script).unwrap()],
             head_in_env: true,
             limit: Duration::from_millis(300),
         };
-        exec.says_yes(&sample.view(Phase::RequestHead, &constants))
+        exec.evaluate(&sample.view(Phase::RequestHead, &constants))
     }
 
     #[test]

@@ -12,13 +12,13 @@ pub struct Expectation {
     /// Its name; the URL when absent.
     pub name: Option<String>,
     /// The request.
-    pub request: Asked,
+    pub request: TestRequest,
     /// What the origin answers; 200 with an empty body when absent.
-    pub response: Told,
+    pub response: TestResponse,
     /// A message that passes after the head, from the client.
     pub message: Option<String>,
     /// What must come of it.
-    pub expect: Expected,
+    pub expect: ExpectedOutcome,
     /// The file that it stands in.
     #[serde(skip)]
     pub file: String,
@@ -27,7 +27,7 @@ pub struct Expectation {
 /// A request.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Asked {
+pub struct TestRequest {
     /// The method; GET when absent.
     pub method: Option<String>,
     /// The URL.
@@ -41,7 +41,7 @@ pub struct Asked {
 /// A response.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Told {
+pub struct TestResponse {
     /// The status; 200 when absent.
     pub status: Option<u16>,
     /// Its fields.
@@ -53,7 +53,7 @@ pub struct Told {
 /// What must come of a flow; what is not named does not matter.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Expected {
+pub struct ExpectedOutcome {
     /// Rules that match.
     pub matched: Vec<String>,
     /// Rules that do not.
@@ -63,9 +63,9 @@ pub struct Expected {
     /// Whether the flow is denied, or its connection closed.
     pub denied: Option<bool>,
     /// What goes to the origin.
-    pub request: Wanted,
+    pub request: MessageExpectation,
     /// What goes to the client.
-    pub response: Wanted,
+    pub response: MessageExpectation,
     /// What becomes of the message.
     pub message: Option<String>,
     /// Tags on the flow.
@@ -75,7 +75,7 @@ pub struct Expected {
 /// What a head and body must be.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Wanted {
+pub struct MessageExpectation {
     /// The method.
     pub method: Option<String>,
     /// The URL.

@@ -1,18 +1,18 @@
 //! Why each rule did or did not match a flow, in which phase.
 
 use interflow_flow::Phase;
-use interflow_query::{Expr, Fact, Query, Subject, Term, Test, Truth};
+use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
 use serde::Serialize;
 
-use crate::cond::Cond;
-use crate::phases;
-use crate::program::{Program, Rule};
-use crate::sample::Sample;
-use crate::view::View;
+use crate::condition::ConditionExpr;
+use crate::fixture::FlowFixture;
+use crate::phase_names;
+use crate::program::{CompiledRule, RuleProgram};
+use crate::view::FlowView;
 
 /// What is said of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Explained {
+pub struct RuleExplanation {
     /// The rule.
     pub rule: String,
     /// Its file and line.
@@ -20,12 +20,12 @@ pub struct Explained {
     /// Whether it is for this flow.
     pub matches: bool,
     /// The phases in which it acts, each with what held there.
-    pub phases: Vec<PhaseExplained>,
+    pub phases: Vec<PhaseExplanation>,
 }
 
 /// What held in one phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PhaseExplained {
+pub struct PhaseExplanation {
     /// The phase.
     pub phase: &'static str,
     /// `matched`, `no`, or `open` when what decides it had not come.
@@ -38,73 +38,73 @@ pub struct PhaseExplained {
 
 /// Explains every rule, in the order in which they are asked. Each is asked of the flow as it was recorded: what an
 /// earlier rule would have changed is not taken into account.
-pub fn explain(program: &Program, sample: &Sample) -> Vec<Explained> {
-    program.rules.iter().map(|rule| one(program, rule, sample)).collect()
+pub fn explain(program: &RuleProgram, sample: &FlowFixture) -> Vec<RuleExplanation> {
+    program.rules.iter().map(|rule| explain_rule(program, rule, sample)).collect()
 }
 
-fn one(program: &Program, rule: &Rule, sample: &Sample) -> Explained {
+fn explain_rule(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture) -> RuleExplanation {
     let mut all = Vec::new();
     for phase in rule.phases() {
         let of = rule.actions.iter().filter(|(p, _)| *p == phase);
         let actions = of.map(|(_, a)| a.info().name).collect();
         let (truth, why) = if rule.enabled {
-            in_phase(program, rule, sample, phase)
+            explain_phase(program, rule, sample, phase)
         } else {
-            (Truth::Known(false), "it is not enabled".into())
+            (Tristate::Known(false), "it is not enabled".into())
         };
         let outcome = match truth {
-            Truth::Known(true) => "matched",
-            Truth::Known(false) => "no",
-            Truth::NotYet => "open",
+            Tristate::Known(true) => "matched",
+            Tristate::Known(false) => "no",
+            Tristate::NotYet => "open",
         };
-        all.push(PhaseExplained { phase: phases::name(phase), outcome, why, actions });
+        all.push(PhaseExplanation { phase: phase_names::name(phase), outcome, why, actions });
     }
     let place = if rule.line > 0 { format!("{}:{}", rule.file, rule.line) } else { rule.file.clone() };
     let matches = all.iter().any(|p| p.outcome == "matched");
-    Explained { rule: rule.name.clone(), place, matches, phases: all }
+    RuleExplanation { rule: rule.name.clone(), place, matches, phases: all }
 }
 
-fn in_phase(program: &Program, rule: &Rule, sample: &Sample, phase: Phase) -> (Truth, String) {
+fn explain_phase(program: &RuleProgram, rule: &CompiledRule, sample: &FlowFixture, phase: Phase) -> (Tristate, String) {
     if phase >= Phase::ResponseHead && phase <= Phase::ResponseBody && sample.response.is_none() {
-        return (Truth::Known(false), "there was no response".into());
+        return (Tristate::Known(false), "there was no response".into());
     }
     if phase != Phase::Message {
-        return judge(&rule.cond, &sample.view(phase, &program.constants));
+        return explain_condition(&rule.cond, &sample.view(phase, &program.constants));
     }
     if sample.messages.is_empty() {
-        return (Truth::Known(false), "there was no message".into());
+        return (Tristate::Known(false), "there was no message".into());
     }
     let mut last = None;
     for (i, message) in sample.messages.iter().enumerate() {
         let mut view = sample.view(phase, &program.constants);
         view.message = Some(message);
-        let (truth, why) = judge(&rule.cond, &view);
+        let (truth, why) = explain_condition(&rule.cond, &view);
         if truth.holds() {
             return (truth, format!("message {}: {why}", i + 1));
         }
         last = Some((truth, format!("no message fits; of the last: {why}")));
     }
-    last.unwrap_or((Truth::NotYet, String::new()))
+    last.unwrap_or((Tristate::NotYet, String::new()))
 }
 
 /// Whether a condition holds, and why; nothing is counted or drawn by lot.
-fn judge(cond: &Cond, view: &View<'_>) -> (Truth, String) {
+fn explain_condition(cond: &ConditionExpr, view: &FlowView<'_>) -> (Tristate, String) {
     match cond {
-        Cond::And(parts) => all_of(parts.iter().map(|p| judge(p, view))),
-        Cond::Or(parts) => one_of(parts.iter().map(|p| judge(p, view))),
-        Cond::Not(inner) => {
-            let (truth, why) = judge(inner, view);
+        ConditionExpr::And(parts) => explain_all(parts.iter().map(|p| explain_condition(p, view))),
+        ConditionExpr::Or(parts) => explain_any(parts.iter().map(|p| explain_condition(p, view))),
+        ConditionExpr::Not(inner) => {
+            let (truth, why) = explain_condition(inner, view);
             (!truth, format!("not: {why}"))
         }
-        Cond::Query(query) => expr(query.expr(), view),
-        Cond::Text(place, test) => {
-            let truth = cond.ask(view);
-            let seen = place.sample(view);
+        ConditionExpr::Query(query) => explain_expr(query.expr(), view),
+        ConditionExpr::Text(place, test) => {
+            let truth = cond.evaluate(view);
+            let seen = place.sample_values(view);
             let shown = match (truth, seen.is_empty()) {
-                (Truth::NotYet, _) => format!("{} is not known yet", place.describe()),
+                (Tristate::NotYet, _) => format!("{} is not known yet", place.describe()),
                 (_, true) => format!("there is no {}", place.describe()),
-                (Truth::Known(true), _) => format!("{} {}", place.describe(), test.describe()),
-                (Truth::Known(false), _) => {
+                (Tristate::Known(true), _) => format!("{} {}", place.describe(), test.describe()),
+                (Tristate::Known(false), _) => {
                     format!(
                         "{} is {:?}; the rule asks for one that {}",
                         place.describe(),
@@ -115,39 +115,39 @@ fn judge(cond: &Cond, view: &View<'_>) -> (Truth, String) {
             };
             (truth, shown)
         }
-        Cond::Chance(_) | Cond::Every(..) | Cond::First(..) | Cond::Exec(_) => {
-            (Truth::Known(true), format!("{} (taken to hold)", cond.describe()))
+        ConditionExpr::Chance(_) | ConditionExpr::Every(..) | ConditionExpr::First(..) | ConditionExpr::Exec(_) => {
+            (Tristate::Known(true), format!("{} (taken to hold)", cond.describe()))
         }
-        Cond::Always(true) => (Truth::Known(true), "it is for every flow".into()),
+        ConditionExpr::Always(true) => (Tristate::Known(true), "it is for every flow".into()),
         other => {
-            let truth = other.ask(view);
+            let truth = other.evaluate(view);
             let word = if truth.holds() { "" } else { "it does not hold that " };
             (truth, format!("{word}{}", other.describe()))
         }
     }
 }
 
-fn all_of(parts: impl Iterator<Item = (Truth, String)>) -> (Truth, String) {
+fn explain_all(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, String) {
     let mut held = Vec::new();
     let mut open: Option<String> = None;
     for (truth, why) in parts {
         match truth {
-            Truth::Known(true) => held.push(why),
-            Truth::Known(false) => return (truth, why),
-            Truth::NotYet => {
+            Tristate::Known(true) => held.push(why),
+            Tristate::Known(false) => return (truth, why),
+            Tristate::NotYet => {
                 open.get_or_insert(why);
             }
         }
     }
     match open {
-        Some(why) => (Truth::NotYet, why),
-        None => (Truth::Known(true), held.join(", ")),
+        Some(why) => (Tristate::NotYet, why),
+        None => (Tristate::Known(true), held.join(", ")),
     }
 }
 
-fn one_of(parts: impl Iterator<Item = (Truth, String)>) -> (Truth, String) {
+fn explain_any(parts: impl Iterator<Item = (Tristate, String)>) -> (Tristate, String) {
     let mut against = Vec::new();
-    let mut so_far = Truth::Known(false);
+    let mut so_far = Tristate::Known(false);
     for (truth, why) in parts {
         if truth.holds() {
             return (truth, why);
@@ -158,23 +158,23 @@ fn one_of(parts: impl Iterator<Item = (Truth, String)>) -> (Truth, String) {
     (so_far, if against.is_empty() { "there is nothing that could hold".into() } else { against.join("; ") })
 }
 
-fn expr(e: &Expr, view: &View<'_>) -> (Truth, String) {
+fn explain_expr(e: &Expr, view: &FlowView<'_>) -> (Tristate, String) {
     match e {
-        Expr::All => (Truth::Known(true), "it is for every flow".into()),
-        Expr::And(parts) => all_of(parts.iter().map(|p| expr(p, view))),
-        Expr::Or(parts) => one_of(parts.iter().map(|p| expr(p, view))),
+        Expr::All => (Tristate::Known(true), "it is for every flow".into()),
+        Expr::And(parts) => explain_all(parts.iter().map(|p| explain_expr(p, view))),
+        Expr::Or(parts) => explain_any(parts.iter().map(|p| explain_expr(p, view))),
         Expr::Not(inner) => {
-            let (truth, why) = expr(inner, view);
+            let (truth, why) = explain_expr(inner, view);
             (!truth, format!("not: {why}"))
         }
         Expr::Term(term) => {
             let query = Query::from(Expr::Term(term.clone()));
             let truth = query.evaluate(view);
-            let why = match (truth, fact(term, view)) {
-                (Truth::Known(true), _) => query.to_string(),
-                (Truth::NotYet, _) => format!("what {query} asks for is not known yet"),
-                (Truth::Known(false), Some(is)) => format!("{} is {is}; the rule asks for {query}", term.key.name()),
-                (Truth::Known(false), None) => format!("{query} does not hold"),
+            let why = match (truth, observed_fact(term, view)) {
+                (Tristate::Known(true), _) => query.to_string(),
+                (Tristate::NotYet, _) => format!("what {query} asks for is not known yet"),
+                (Tristate::Known(false), Some(is)) => format!("{} is {is}; the rule asks for {query}", term.key.name()),
+                (Tristate::Known(false), None) => format!("{query} does not hold"),
             };
             (truth, why)
         }
@@ -182,14 +182,14 @@ fn expr(e: &Expr, view: &View<'_>) -> (Truth, String) {
 }
 
 /// What the flow has where a term asks.
-fn fact(term: &Term, view: &View<'_>) -> Option<String> {
+fn observed_fact(term: &Term, view: &FlowView<'_>) -> Option<String> {
     match &term.test {
-        Test::Number(_) => match view.number(term.key) {
+        TermTest::Number(_) => match view.number(term.key) {
             Fact::Is(n) => Some(n.to_string()),
             Fact::Absent => Some("not there".into()),
             Fact::NotYet => None,
         },
-        Test::Text(_) | Test::Present if term.name.is_none() => {
+        TermTest::Text(_) | TermTest::Present if term.name.is_none() => {
             let mut seen = Vec::new();
             let _ = view.text(term.key, &mut |v| {
                 seen.push(v.chars().take(80).collect::<String>());
@@ -206,17 +206,18 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{RulesConfig, Source, Surroundings};
+    use crate::{RuleFileSource, RuleRuntime, RulesConfig};
 
-    fn explained(when: &str, then: &str) -> PhaseExplained {
+    fn explained(when: &str, then: &str) -> PhaseExplanation {
         let text = format!("rules: [{{when: {when}, then: {then}}}]");
-        let program = Program::from_sources(
-            vec![Source::text("r.yaml", text)],
+        let program = RuleProgram::from_sources(
+            vec![RuleFileSource::from_text("r.yaml", text)],
             &RulesConfig::default(),
-            Arc::new(Surroundings::default()),
+            Arc::new(RuleRuntime::default()),
         )
         .unwrap();
-        let sample = Sample::get("http://a.test/x").responding(404, &[("Server", "nginx")], "gone").unwrap();
+        let sample =
+            FlowFixture::for_get("http://a.test/x").with_response(404, &[("Server", "nginx")], "gone").unwrap();
         let mut all = explain(&program, &sample);
         all.remove(0).phases.remove(0)
     }

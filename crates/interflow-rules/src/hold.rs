@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 /// A flow that waits.
 #[derive(Clone, Debug, Serialize)]
-pub struct Held {
+pub struct HeldFlow {
     /// A number, to decide about it.
     pub id: u64,
     /// The flow.
@@ -50,7 +50,7 @@ pub struct Held {
 /// What somebody decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
-pub enum Decision {
+pub enum HoldDecision {
     /// Go on, changed perhaps.
     #[default]
     Continue,
@@ -93,29 +93,29 @@ pub enum Decision {
     Drop,
 }
 
-struct Waiting {
-    held: Held,
-    decide: oneshot::Sender<Decision>,
+struct HeldEntry {
+    held: HeldFlow,
+    decide: oneshot::Sender<HoldDecision>,
 }
 
 /// All that wait.
 #[derive(Default)]
-pub struct Holds {
-    inner: Mutex<Inner>,
+pub struct HoldQueue {
+    inner: Mutex<HoldQueueState>,
     /// Grows with each change, for whoever watches.
     version: watch::Sender<u64>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct HoldQueueState {
     next: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<HeldEntry>,
     /// Interflow stops: nothing is held any more.
     closed: bool,
 }
 
 /// What is told of a flow that is to be held.
-pub(crate) struct Ask {
+pub(crate) struct HoldRequest {
     pub flow: FlowId,
     pub rule: String,
     pub phase: Phase,
@@ -131,9 +131,9 @@ pub(crate) struct Ask {
     pub body: Option<String>,
 }
 
-impl Holds {
+impl HoldQueue {
     /// Everything that waits, the oldest first.
-    pub fn list(&self) -> Vec<Held> {
+    pub fn list(&self) -> Vec<HeldFlow> {
         self.inner.lock().waiting.iter().map(|w| w.held.clone()).collect()
     }
 
@@ -141,14 +141,14 @@ impl Holds {
     ///
     /// # Errors
     /// Nothing waits under this number any more.
-    pub fn decide(&self, id: u64, decision: Decision) -> Result<Held, String> {
+    pub fn decide(&self, id: u64, decision: HoldDecision) -> Result<HeldFlow, String> {
         let mut inner = self.inner.lock();
         let at = inner.waiting.iter().position(|w| w.held.id == id);
         let waiting = at.map(|at| inner.waiting.remove(at));
         let gone = || format!("nothing is held under {id}: it was decided, timed out, or its client went away");
         drop(inner);
         let waiting = waiting.ok_or_else(gone)?;
-        self.changed();
+        self.notify_changed();
         waiting.decide.send(decision).map_err(|_| gone())?;
         Ok(waiting.held)
     }
@@ -159,7 +159,7 @@ impl Holds {
         inner.closed = true;
         inner.waiting.clear();
         drop(inner);
-        self.changed();
+        self.notify_changed();
     }
 
     /// Whether nobody decides any more.
@@ -177,20 +177,20 @@ impl Holds {
         let _ = self.version.subscribe().wait_for(|v| *v != version).await;
     }
 
-    fn changed(&self) {
+    fn notify_changed(&self) {
         self.version.send_modify(|v| *v += 1);
     }
 
     /// Waits for a decision; `None` when nobody decided in time, too many wait, or nobody decides any more.
-    pub(crate) async fn wait(self: Arc<Self>, ask: Ask, most: usize) -> Option<Decision> {
+    pub(crate) async fn wait(self: Arc<Self>, ask: HoldRequest, most: usize) -> Option<HoldDecision> {
         let timeout = ask.timeout;
-        let (id, decided) = self.enter(ask, most)?;
+        let (id, decided) = self.insert(ask, most)?;
         // Whoever goes away meanwhile leaves the list too.
-        let _entry = Entry { holds: &self, id };
+        let _entry = HeldEntryGuard { holds: &self, id };
         tokio::time::timeout(timeout, decided).await.ok()?.ok()
     }
 
-    fn enter(&self, ask: Ask, most: usize) -> Option<(u64, oneshot::Receiver<Decision>)> {
+    fn insert(&self, ask: HoldRequest, most: usize) -> Option<(u64, oneshot::Receiver<HoldDecision>)> {
         let (decide, decided) = oneshot::channel();
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -203,11 +203,11 @@ impl Holds {
         inner.next += 1;
         let id = inner.next;
         let since = Timestamp::now();
-        let held = Held {
+        let held = HeldFlow {
             id,
             flow: ask.flow.to_string(),
             rule: ask.rule,
-            phase: crate::phases::name(ask.phase),
+            phase: crate::phase_names::name(ask.phase),
             what: match ask.phase {
                 Phase::Message => "message",
                 Phase::ResponseHead | Phase::ResponseBody => "response",
@@ -227,19 +227,19 @@ impl Holds {
             body: ask.body,
         };
         tracing::info!(id, flow = %ask.flow, rule = held.rule, "held: {}", held.url);
-        inner.waiting.push(Waiting { held, decide });
+        inner.waiting.push(HeldEntry { held, decide });
         drop(inner);
-        self.changed();
+        self.notify_changed();
         Some((id, decided))
     }
 }
 
-struct Entry<'a> {
-    holds: &'a Holds,
+struct HeldEntryGuard<'a> {
+    holds: &'a HoldQueue,
     id: u64,
 }
 
-impl Drop for Entry<'_> {
+impl Drop for HeldEntryGuard<'_> {
     fn drop(&mut self) {
         let mut inner = self.holds.inner.lock();
         let before = inner.waiting.len();
@@ -247,7 +247,7 @@ impl Drop for Entry<'_> {
         let gone = inner.waiting.len() < before;
         drop(inner);
         if gone {
-            self.holds.changed();
+            self.holds.notify_changed();
         }
     }
 }
@@ -256,9 +256,9 @@ impl Drop for Entry<'_> {
 mod tests {
     use super::*;
 
-    fn ask(timeout: u64) -> Ask {
-        let flow = crate::sample::Sample::get("http://a/").flow;
-        Ask {
+    fn ask(timeout: u64) -> HoldRequest {
+        let flow = crate::fixture::FlowFixture::for_get("http://a/").flow;
+        HoldRequest {
             flow: flow.id,
             client: Arc::clone(&flow.client),
             user: None,
@@ -277,21 +277,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_decision_ends_the_wait() {
-        let holds = Arc::new(Holds::default());
+        let holds = Arc::new(HoldQueue::default());
         let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
         }
         let held = &holds.list()[0];
         assert_eq!((held.rule.as_str(), held.phase, held.what), ("r", "request", "request"));
-        holds.decide(held.id, Decision::Deny { reason: None }).unwrap();
-        assert_eq!(waiting.await.unwrap(), Some(Decision::Deny { reason: None }));
-        assert!(holds.list().is_empty() && holds.decide(1, Decision::Continue).is_err());
+        holds.decide(held.id, HoldDecision::Deny { reason: None }).unwrap();
+        assert_eq!(waiting.await.unwrap(), Some(HoldDecision::Deny { reason: None }));
+        assert!(holds.list().is_empty() && holds.decide(1, HoldDecision::Continue).is_err());
     }
 
     #[tokio::test]
     async fn whoever_waits_too_long_or_goes_away_is_off_the_list() {
-        let holds = Arc::new(Holds::default());
+        let holds = Arc::new(HoldQueue::default());
         assert_eq!(Arc::clone(&holds).wait(ask(10), 10).await, None);
         assert_eq!(Arc::clone(&holds).wait(ask(10), 0).await, None);
         let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
@@ -305,7 +305,7 @@ mod tests {
 
     #[tokio::test]
     async fn when_interflow_stops_nobody_waits_any_more() {
-        let holds = Arc::new(Holds::default());
+        let holds = Arc::new(HoldQueue::default());
         let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(60_000), 10));
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
@@ -318,9 +318,9 @@ mod tests {
 
     #[test]
     fn decisions_are_read() {
-        let read = |t: &str| serde_json::from_str::<Decision>(t);
-        assert_eq!(read(r#"{"action":"continue"}"#).unwrap(), Decision::Continue);
-        assert!(matches!(read(r#"{"action":"change","body":"x"}"#).unwrap(), Decision::Change { .. }));
+        let read = |t: &str| serde_json::from_str::<HoldDecision>(t);
+        assert_eq!(read(r#"{"action":"continue"}"#).unwrap(), HoldDecision::Continue);
+        assert!(matches!(read(r#"{"action":"change","body":"x"}"#).unwrap(), HoldDecision::Change { .. }));
         assert!(read(r#"{"action":"contineu"}"#).is_err());
     }
 }

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use interflow_flow::{Direction, Host, Phase, RequestHead, ResponseHead};
-use interflow_query::{Expr, Key, Pattern, Term, Test};
+use interflow_query::{Expr, Key, Term, TermTest, TextPattern};
 use smallvec::SmallVec;
 
-use crate::cond::Cond;
-use crate::program::Rule;
-use crate::readings::{Judged, is_ambiguous};
-use crate::text::{Mode, Place, TextTest};
+use crate::condition::ConditionExpr;
+use crate::path_variants::{PathMatchMode, is_ambiguous};
+use crate::program::CompiledRule;
+use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// What a condition demands of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum HostNeed {
+enum HostRequirement {
     /// Nothing that could be looked up.
     Any,
     /// One of these.
@@ -37,10 +37,10 @@ pub(crate) struct HostIndex {
 }
 
 impl HostIndex {
-    pub fn add(&mut self, rule: u32, cond: &Cond) {
-        match host_need(cond) {
-            HostNeed::Any => self.any.push(rule),
-            HostNeed::OneOf(literals) => {
+    pub fn add(&mut self, rule: u32, cond: &ConditionExpr) {
+        match host_requirement(cond) {
+            HostRequirement::Any => self.any.push(rule),
+            HostRequirement::OneOf(literals) => {
                 for literal in literals {
                     let (map, name) = match literal {
                         HostLiteral::Exact(name) => (&mut self.exact, name),
@@ -74,69 +74,73 @@ impl HostIndex {
     }
 }
 
-fn host_need(cond: &Cond) -> HostNeed {
+fn host_requirement(cond: &ConditionExpr) -> HostRequirement {
     match cond {
-        Cond::Always(false) => HostNeed::OneOf(Vec::new()),
-        Cond::And(parts) => narrowest(parts.iter().map(host_need)),
-        Cond::Or(parts) => union(parts.iter().map(host_need)),
-        Cond::Query(query) => expr_need(query.expr()),
-        Cond::Text(Place::Host, TextTest::Fixed(mode, text, ..)) => literal(*mode, text),
-        _ => HostNeed::Any,
+        ConditionExpr::Always(false) => HostRequirement::OneOf(Vec::new()),
+        ConditionExpr::And(parts) => narrowest(parts.iter().map(host_requirement)),
+        ConditionExpr::Or(parts) => union(parts.iter().map(host_requirement)),
+        ConditionExpr::Query(query) => expr_requirement(query.expr()),
+        ConditionExpr::Text(TextField::Host, TextPredicate::Fixed(mode, text, ..)) => host_literal(*mode, text),
+        _ => HostRequirement::Any,
     }
 }
 
-fn expr_need(expr: &Expr) -> HostNeed {
+fn expr_requirement(expr: &Expr) -> HostRequirement {
     match expr {
-        Expr::And(parts) => narrowest(parts.iter().map(expr_need)),
-        Expr::Or(parts) => union(parts.iter().map(expr_need)),
-        Expr::Term(Term { key: Key::Host, test: Test::Text(pattern), .. }) => match pattern {
-            Pattern::Text(text) | Pattern::Exact(text) => literal(Mode::Exact, text),
-            Pattern::Glob(pieces) => pieces.last().map_or(HostNeed::Any, |last| literal(Mode::Suffix, last)),
-            Pattern::Regex(_) => HostNeed::Any,
+        Expr::And(parts) => narrowest(parts.iter().map(expr_requirement)),
+        Expr::Or(parts) => union(parts.iter().map(expr_requirement)),
+        Expr::Term(Term { key: Key::Host, test: TermTest::Text(pattern), .. }) => match pattern {
+            TextPattern::Text(text) | TextPattern::Exact(text) => host_literal(MatchMode::Exact, text),
+            TextPattern::Glob(pieces) => {
+                pieces.last().map_or(HostRequirement::Any, |last| host_literal(MatchMode::Suffix, last))
+            }
+            TextPattern::Regex(_) => HostRequirement::Any,
         },
-        _ => HostNeed::Any,
+        _ => HostRequirement::Any,
     }
 }
 
-fn literal(mode: Mode, text: &str) -> HostNeed {
+fn host_literal(mode: MatchMode, text: &str) -> HostRequirement {
     let text = text.to_ascii_lowercase();
     match mode {
-        Mode::Exact => HostNeed::OneOf(vec![HostLiteral::Exact(text)]),
+        MatchMode::Exact => HostRequirement::OneOf(vec![HostLiteral::Exact(text)]),
         // Only whole labels are looked up, so the first one, which may be cut, is left to the test itself.
-        Mode::Suffix => match text.split_once('.') {
-            Some((_, rest)) if !rest.is_empty() => HostNeed::OneOf(vec![HostLiteral::Below(rest.to_owned())]),
-            _ => HostNeed::Any,
+        MatchMode::Suffix => match text.split_once('.') {
+            Some((_, rest)) if !rest.is_empty() => HostRequirement::OneOf(vec![HostLiteral::Below(rest.to_owned())]),
+            _ => HostRequirement::Any,
         },
-        _ => HostNeed::Any,
+        _ => HostRequirement::Any,
     }
 }
 
-fn narrowest(needs: impl Iterator<Item = HostNeed>) -> HostNeed {
-    let mut best = HostNeed::Any;
+fn narrowest(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
+    let mut best = HostRequirement::Any;
     for need in needs {
         best = match (best, need) {
-            (HostNeed::OneOf(a), HostNeed::OneOf(b)) => HostNeed::OneOf(if b.len() < a.len() { b } else { a }),
-            (HostNeed::Any, need) => need,
-            (best, HostNeed::Any) => best,
+            (HostRequirement::OneOf(a), HostRequirement::OneOf(b)) => {
+                HostRequirement::OneOf(if b.len() < a.len() { b } else { a })
+            }
+            (HostRequirement::Any, need) => need,
+            (best, HostRequirement::Any) => best,
         };
     }
     best
 }
 
-fn union(needs: impl Iterator<Item = HostNeed>) -> HostNeed {
+fn union(needs: impl Iterator<Item = HostRequirement>) -> HostRequirement {
     let mut all = Vec::new();
     for need in needs {
         match need {
-            HostNeed::Any => return HostNeed::Any,
-            HostNeed::OneOf(more) => all.extend(more),
+            HostRequirement::Any => return HostRequirement::Any,
+            HostRequirement::OneOf(more) => all.extend(more),
         }
     }
-    HostNeed::OneOf(all)
+    HostRequirement::OneOf(all)
 }
 
 /// Something that a request or its response must have for a condition to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Anchor {
+enum RequiredFeature {
     /// This text in the request's target, letters in either case.
     Target(String),
     /// A field of this name in the request, in lower case.
@@ -153,70 +157,73 @@ enum Anchor {
 
 /// Of which heads anchors may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum HeadSet {
     Request,
     Response,
     Both,
 }
 
-impl Anchor {
-    const fn is_of(&self, of: Of) -> bool {
+impl RequiredFeature {
+    const fn is_from(&self, of: HeadSet) -> bool {
         match self {
-            Self::Target(_) | Self::Header(_) | Self::Method(_) => matches!(of, Of::Request | Of::Both),
-            Self::Status(..) | Self::ResponseHeader(_) | Self::ResponseType(_) => matches!(of, Of::Response | Of::Both),
+            Self::Target(_) | Self::Header(_) | Self::Method(_) => matches!(of, HeadSet::Request | HeadSet::Both),
+            Self::Status(..) | Self::ResponseHeader(_) | Self::ResponseType(_) => {
+                matches!(of, HeadSet::Response | HeadSet::Both)
+            }
         }
     }
 
     /// Whether it is there.
-    fn holds(&self, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
+    fn is_present(&self, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
         match self {
-            Self::Target(text) => holds_text(request.url.path.as_bytes(), text.as_bytes()),
+            Self::Target(text) => contains_ignore_case(request.url.path.as_bytes(), text.as_bytes()),
             Self::Header(name) => request.headers.contains(name),
             Self::Method(method) => request.method.as_str().eq_ignore_ascii_case(method),
             Self::Status(low, high) => response.is_none_or(|r| (*low..=*high).contains(&u64::from(r.status.as_u16()))),
             Self::ResponseHeader(name) => response.is_none_or(|r| r.headers.contains(name)),
-            Self::ResponseType(text) => response
-                .is_none_or(|r| r.headers.get_all("content-type").any(|value| holds_text(value, text.as_bytes()))),
+            Self::ResponseType(text) => response.is_none_or(|r| {
+                r.headers.get_all("content-type").any(|value| contains_ignore_case(value, text.as_bytes()))
+            }),
         }
     }
 }
 
 /// Whether a text stands in another, letters in either case.
-fn holds_text(text: &[u8], wanted: &[u8]) -> bool {
+fn contains_ignore_case(text: &[u8], wanted: &[u8]) -> bool {
     let Some(first) = wanted.first() else { return !text.is_empty() };
     text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
 }
 
 /// What lets most flows go past a rule without its condition being asked.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
-    anchors: Option<Vec<Anchor>>,
+pub(crate) struct Prefilter {
+    anchors: Option<Vec<RequiredFeature>>,
     /// The rule is asked about every reading of the path.
     readings: bool,
 }
 
-impl Gate {
+impl Prefilter {
     /// The gate before a condition that is asked when `phase` comes. `indexed`: what it demands of the request has been
     /// looked up already.
-    pub fn new(rule: &Rule, phase: Phase, indexed: bool) -> Self {
-        Self { readings: rule.judged == Judged::Any, ..Self::of(&rule.cond, phase, indexed) }
+    pub fn new(rule: &CompiledRule, phase: Phase, indexed: bool) -> Self {
+        Self { readings: rule.judged == PathMatchMode::Any, ..Self::for_condition(&rule.cond, phase, indexed) }
     }
 
-    fn of(cond: &Cond, phase: Phase, indexed: bool) -> Self {
+    fn for_condition(cond: &ConditionExpr, phase: Phase, indexed: bool) -> Self {
         let of = match phase {
-            Phase::RequestHead | Phase::RequestBody if !indexed => Of::Request,
-            Phase::ResponseHead | Phase::ResponseBody if indexed => Of::Response,
-            Phase::ResponseHead | Phase::ResponseBody => Of::Both,
+            Phase::RequestHead | Phase::RequestBody if !indexed => HeadSet::Request,
+            Phase::ResponseHead | Phase::ResponseBody if indexed => HeadSet::Response,
+            Phase::ResponseHead | Phase::ResponseBody => HeadSet::Both,
             _ => return Self::default(),
         };
-        Self { anchors: anchors(cond, of), readings: false }
+        Self { anchors: required_features(cond, of), readings: false }
     }
 
     /// Whether the condition may hold.
-    pub fn is_open(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
+    pub fn may_match(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
         match (&self.anchors, request) {
             (Some(anchors), Some(request)) if !(self.readings && is_ambiguous(request)) => {
-                anchors.iter().any(|a| a.holds(request, response))
+                anchors.iter().any(|a| a.is_present(request, response))
             }
             _ => true,
         }
@@ -224,96 +231,102 @@ impl Gate {
 }
 
 /// The texts of which one must be there; `None` when nothing could be looked up.
-fn anchors(cond: &Cond, of: Of) -> Option<Vec<Anchor>> {
-    let inner = |part: &Cond| anchors(part, of);
+fn required_features(cond: &ConditionExpr, of: HeadSet) -> Option<Vec<RequiredFeature>> {
+    let inner = |part: &ConditionExpr| required_features(part, of);
     match cond {
-        Cond::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), rank(a))),
-        Cond::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
-        Cond::Query(query) => expr_anchors(query.expr(), of),
-        Cond::Text(place, test) => text_anchor(place, test).filter(|a| a.is_of(of)).map(|a| vec![a]),
+        ConditionExpr::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), selectivity_rank(a))),
+        ConditionExpr::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
+        ConditionExpr::Query(query) => expr_features(query.expr(), of),
+        ConditionExpr::Text(place, test) => text_feature(place, test).filter(|a| a.is_from(of)).map(|a| vec![a]),
         _ => None,
     }
 }
 
 /// What tells more, or is cheaper to look at, comes first.
-fn rank(anchors: &[Anchor]) -> u8 {
+fn selectivity_rank(anchors: &[RequiredFeature]) -> u8 {
     anchors
         .iter()
         .map(|a| match a {
-            Anchor::Status(..) => 0,
-            Anchor::ResponseHeader(_) => 1,
-            Anchor::ResponseType(_) => 2,
-            Anchor::Target(_) => 3,
-            Anchor::Header(_) => 4,
-            Anchor::Method(_) => 5,
+            RequiredFeature::Status(..) => 0,
+            RequiredFeature::ResponseHeader(_) => 1,
+            RequiredFeature::ResponseType(_) => 2,
+            RequiredFeature::Target(_) => 3,
+            RequiredFeature::Header(_) => 4,
+            RequiredFeature::Method(_) => 5,
         })
         .max()
         .unwrap_or(0)
 }
 
-fn text_anchor(place: &Place, test: &TextTest) -> Option<Anchor> {
+fn text_feature(place: &TextField, test: &TextPredicate) -> Option<RequiredFeature> {
     let fixed = match test {
-        TextTest::Fixed(mode, text, ..) if *mode != Mode::Regex && !text.is_empty() => Some((*mode, text)),
+        TextPredicate::Fixed(mode, text, ..) if *mode != MatchMode::Regex && !text.is_empty() => Some((*mode, text)),
         _ => None,
     };
     match place {
-        Place::Path | Place::Target => fixed.map(|(_, t)| Anchor::Target(t.to_ascii_lowercase())),
-        Place::Method => fixed.filter(|(m, _)| *m == Mode::Exact).map(|(_, t)| Anchor::Method(t.clone())),
-        Place::Header(Direction::Request, name) => Some(Anchor::Header(name.to_ascii_lowercase())),
-        Place::MediaType(Direction::Request) => Some(Anchor::Header("content-type".into())),
-        Place::Header(Direction::Response, name) => Some(Anchor::ResponseHeader(name.to_ascii_lowercase())),
-        Place::SetCookie(_) => Some(Anchor::ResponseHeader("set-cookie".into())),
-        Place::MediaType(Direction::Response) => Some(match fixed {
-            Some((_, text)) => Anchor::ResponseType(text.to_ascii_lowercase()),
-            None => Anchor::ResponseHeader("content-type".into()),
+        TextField::Path | TextField::Target => fixed.map(|(_, t)| RequiredFeature::Target(t.to_ascii_lowercase())),
+        TextField::Method => {
+            fixed.filter(|(m, _)| *m == MatchMode::Exact).map(|(_, t)| RequiredFeature::Method(t.clone()))
+        }
+        TextField::Header(Direction::Request, name) => Some(RequiredFeature::Header(name.to_ascii_lowercase())),
+        TextField::MediaType(Direction::Request) => Some(RequiredFeature::Header("content-type".into())),
+        TextField::Header(Direction::Response, name) => {
+            Some(RequiredFeature::ResponseHeader(name.to_ascii_lowercase()))
+        }
+        TextField::SetCookie(_) => Some(RequiredFeature::ResponseHeader("set-cookie".into())),
+        TextField::MediaType(Direction::Response) => Some(match fixed {
+            Some((_, text)) => RequiredFeature::ResponseType(text.to_ascii_lowercase()),
+            None => RequiredFeature::ResponseHeader("content-type".into()),
         }),
-        Place::Cookie(_) => Some(Anchor::Header("cookie".into())),
+        TextField::Cookie(_) => Some(RequiredFeature::Header("cookie".into())),
         // Its name may be written with escapes, but no parameter is without a query.
-        Place::Param(_) => Some(Anchor::Target("?".into())),
+        TextField::Param(_) => Some(RequiredFeature::Target("?".into())),
         _ => None,
     }
 }
 
-fn expr_anchors(expr: &Expr, of: Of) -> Option<Vec<Anchor>> {
-    let inner = |part: &Expr| expr_anchors(part, of);
+fn expr_features(expr: &Expr, of: HeadSet) -> Option<Vec<RequiredFeature>> {
+    let inner = |part: &Expr| expr_features(part, of);
     match expr {
-        Expr::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), rank(a))),
+        Expr::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), selectivity_rank(a))),
         Expr::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
-        Expr::Term(term) => term_anchor(term).filter(|a| a.is_of(of)).map(|a| vec![a]),
+        Expr::Term(term) => term_feature(term).filter(|a| a.is_from(of)).map(|a| vec![a]),
         Expr::All | Expr::Not(_) => None,
     }
 }
 
-fn term_anchor(term: &Term) -> Option<Anchor> {
+fn term_feature(term: &Term) -> Option<RequiredFeature> {
     match (term.key, &term.test) {
-        (Key::ReqHeader, _) if term.name.is_some() => term.name.clone().map(Anchor::Header),
-        (Key::ReqHeader, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => {
-            Some(Anchor::Header(t.to_ascii_lowercase()))
+        (Key::ReqHeader, _) if term.name.is_some() => term.name.clone().map(RequiredFeature::Header),
+        (Key::ReqHeader, TermTest::Text(TextPattern::Text(t) | TextPattern::Exact(t))) => {
+            Some(RequiredFeature::Header(t.to_ascii_lowercase()))
         }
-        (Key::ReqType, _) => Some(Anchor::Header("content-type".into())),
-        (Key::RespHeader, _) if term.name.is_some() => term.name.clone().map(Anchor::ResponseHeader),
-        (Key::Status, Test::Number(number)) => {
+        (Key::ReqType, _) => Some(RequiredFeature::Header("content-type".into())),
+        (Key::RespHeader, _) if term.name.is_some() => term.name.clone().map(RequiredFeature::ResponseHeader),
+        (Key::Status, TermTest::Number(number)) => {
             let (low, high) = number.bounds().unwrap_or((1, 0));
-            Some(Anchor::Status(low, high))
+            Some(RequiredFeature::Status(low, high))
         }
-        (Key::RespType, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => {
-            Some(Anchor::ResponseType(t.to_ascii_lowercase()))
+        (Key::RespType, TermTest::Text(TextPattern::Text(t) | TextPattern::Exact(t))) => {
+            Some(RequiredFeature::ResponseType(t.to_ascii_lowercase()))
         }
-        (Key::RespType, _) => Some(Anchor::ResponseHeader("content-type".into())),
-        (Key::Method, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => Some(Anchor::Method(t.clone())),
-        (Key::Path | Key::Query, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) if !t.is_empty() => {
-            Some(Anchor::Target(t.to_ascii_lowercase()))
+        (Key::RespType, _) => Some(RequiredFeature::ResponseHeader("content-type".into())),
+        (Key::Method, TermTest::Text(TextPattern::Text(t) | TextPattern::Exact(t))) => {
+            Some(RequiredFeature::Method(t.clone()))
         }
-        (Key::Path | Key::Query, Test::Text(Pattern::Glob(pieces))) => {
+        (Key::Path | Key::Query, TermTest::Text(TextPattern::Text(t) | TextPattern::Exact(t))) if !t.is_empty() => {
+            Some(RequiredFeature::Target(t.to_ascii_lowercase()))
+        }
+        (Key::Path | Key::Query, TermTest::Text(TextPattern::Glob(pieces))) => {
             let longest = pieces.iter().max_by_key(|p| p.len()).filter(|p| !p.is_empty())?;
-            Some(Anchor::Target(longest.to_ascii_lowercase()))
+            Some(RequiredFeature::Target(longest.to_ascii_lowercase()))
         }
         _ => None,
     }
 }
 
 /// A set of entries by their place in a list.
-pub(crate) type Picked = SmallVec<[u64; 4]>;
+pub(crate) type Candidates = SmallVec<[u64; 4]>;
 
 /// Entries of one phase by what a request must have for them.
 #[derive(Debug, Default)]
@@ -330,14 +343,14 @@ pub(crate) struct RequestIndex {
 }
 
 /// From so many entries on looking up pays.
-const WORTH_IT: usize = 4;
+const MIN_INDEXED_RULES: usize = 4;
 /// Up to so many names are looked for in a head each; of more, each field of the head is looked up among them.
-const FEW_NAMES: usize = 8;
+const MAX_SCANNED_NAMES: usize = 8;
 
 impl RequestIndex {
     /// An index of these conditions; none when they are too few.
-    pub fn new<'a>(conds: impl ExactSizeIterator<Item = &'a Cond>) -> Option<Self> {
-        if conds.len() < WORTH_IT {
+    pub fn new<'a>(conds: impl ExactSizeIterator<Item = &'a ConditionExpr>) -> Option<Self> {
+        if conds.len() < MIN_INDEXED_RULES {
             return None;
         }
         let mut index = Self { len: conds.len(), ..Self::default() };
@@ -345,21 +358,23 @@ impl RequestIndex {
         let mut fields: HashMap<String, Vec<u32>> = HashMap::new();
         for (i, cond) in conds.enumerate() {
             let i = i as u32;
-            match anchors(cond, Of::Request) {
+            match required_features(cond, HeadSet::Request) {
                 None => index.always.push(i),
                 Some(all) => all.into_iter().for_each(|anchor| match anchor {
-                    Anchor::Target(text) => texts.entry(text).or_default().push(i),
-                    Anchor::Header(name) => {
+                    RequiredFeature::Target(text) => texts.entry(text).or_default().push(i),
+                    RequiredFeature::Header(name) => {
                         index.lengths |= 1 << name.len().min(63);
                         fields.entry(name).or_default().push(i);
                     }
-                    Anchor::Method(method) => {
+                    RequiredFeature::Method(method) => {
                         match index.methods.iter_mut().find(|(m, _)| m.eq_ignore_ascii_case(&method)) {
                             Some((_, list)) => list.push(i),
                             None => index.methods.push((method, vec![i])),
                         }
                     }
-                    Anchor::Status(..) | Anchor::ResponseHeader(_) | Anchor::ResponseType(_) => {
+                    RequiredFeature::Status(..)
+                    | RequiredFeature::ResponseHeader(_)
+                    | RequiredFeature::ResponseType(_) => {
                         unreachable!("only anchors of requests were asked for")
                     }
                 }),
@@ -381,8 +396,8 @@ impl RequestIndex {
     }
 
     /// The entries that this request can match.
-    pub fn pick(&self, request: &RequestHead) -> Picked {
-        let mut picked: Picked = SmallVec::from_elem(0, self.len.div_ceil(64));
+    pub fn candidates(&self, request: &RequestHead) -> Candidates {
+        let mut picked: Candidates = SmallVec::from_elem(0, self.len.div_ceil(64));
         let mut put = |list: &[u32]| {
             for i in list {
                 if let Some(word) = picked.get_mut(*i as usize / 64) {
@@ -396,7 +411,7 @@ impl RequestIndex {
                 put(&self.by_text[found.pattern().as_usize()]);
             }
         }
-        if self.headers.len() <= FEW_NAMES {
+        if self.headers.len() <= MAX_SCANNED_NAMES {
             // A head knows the lengths of its names, so that most are found to be missing without a search.
             let there = self.headers.iter().filter(|(name, _)| request.headers.contains(name));
             there.for_each(|(_, list)| put(list));
@@ -424,10 +439,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::Sample;
+    use crate::fixture::FlowFixture;
 
-    fn cond(text: &str) -> Cond {
-        Cond::query(Query::parse(text).unwrap())
+    fn cond(text: &str) -> ConditionExpr {
+        ConditionExpr::query(Query::parse(text).unwrap())
     }
 
     fn host(text: &str) -> Host {
@@ -466,12 +481,12 @@ mod tests {
 
     #[test]
     fn a_gate_opens_for_every_flow_that_its_condition_may_hold_of() {
-        let plain = || Sample::get("http://a/favicon.ico?x");
+        let plain = || FlowFixture::for_get("http://a/favicon.ico?x");
         let flows = [
-            plain().responding(200, &[("Content-Type", "application/json")], "{}").unwrap(),
-            plain().responding(404, &[("Content-Type", "Text/HTML; charset=utf-8")], "").unwrap(),
-            plain().responding(503, &[("Set-Cookie", "_tracking=1"), ("X-Debug", "on")], "").unwrap(),
-            Sample::request("POST", "http://a/").unwrap().responding(204, &[], "").unwrap(),
+            plain().with_response(200, &[("Content-Type", "application/json")], "{}").unwrap(),
+            plain().with_response(404, &[("Content-Type", "Text/HTML; charset=utf-8")], "").unwrap(),
+            plain().with_response(503, &[("Set-Cookie", "_tracking=1"), ("X-Debug", "on")], "").unwrap(),
+            FlowFixture::for_request("POST", "http://a/").unwrap().with_response(204, &[], "").unwrap(),
         ];
         let constants = Vec::new();
         for (text, open) in [
@@ -486,15 +501,15 @@ mod tests {
             ("-status:404", [true; 4]),
         ] {
             let cond = cond(text);
-            let gate = Gate::of(&cond, Phase::ResponseHead, false);
+            let gate = Prefilter::for_condition(&cond, Phase::ResponseHead, false);
             for (flow, open) in flows.iter().zip(open) {
-                assert_eq!(gate.is_open(flow.request.as_ref(), flow.response.as_ref()), open, "{text}");
-                assert!(open || !cond.ask(&flow.view(Phase::ResponseHead, &constants)).holds(), "{text}");
+                assert_eq!(gate.may_match(flow.request.as_ref(), flow.response.as_ref()), open, "{text}");
+                assert!(open || !cond.evaluate(&flow.view(Phase::ResponseHead, &constants)).holds(), "{text}");
             }
         }
         // Before there is a response nothing is known of it.
-        let early = Gate::of(&cond("status:404"), Phase::RequestHead, false);
-        assert!(early.is_open(flows[0].request.as_ref(), None));
+        let early = Prefilter::for_condition(&cond("status:404"), Phase::RequestHead, false);
+        assert!(early.may_match(flows[0].request.as_ref(), None));
     }
 
     #[test]
@@ -508,15 +523,18 @@ mod tests {
             "req.type:json",
             "query:q=1",
         ];
-        let conds: Vec<Cond> = rules.iter().map(|r| cond(r)).collect();
+        let conds: Vec<ConditionExpr> = rules.iter().map(|r| cond(r)).collect();
         let index = RequestIndex::new(conds.iter()).unwrap();
-        let picks = |s: Sample| {
-            let bits = index.pick(s.request.as_ref().unwrap());
+        let picks = |s: FlowFixture| {
+            let bits = index.candidates(s.request.as_ref().unwrap());
             (0..rules.len()).filter(|i| bits[i / 64] & 1 << (i % 64) != 0).collect::<Vec<_>>()
         };
-        assert_eq!(picks(Sample::get("http://a/none")), [4]);
-        assert_eq!(picks(Sample::get("http://a/V1/A?q=1")), [0, 3, 4, 6]);
-        assert_eq!(picks(Sample::request("post", "http://a/").unwrap().header("X-DEBUG", "0").unwrap()), [1, 2, 4]);
+        assert_eq!(picks(FlowFixture::for_get("http://a/none")), [4]);
+        assert_eq!(picks(FlowFixture::for_get("http://a/V1/A?q=1")), [0, 3, 4, 6]);
+        assert_eq!(
+            picks(FlowFixture::for_request("post", "http://a/").unwrap().with_header("X-DEBUG", "0").unwrap()),
+            [1, 2, 4]
+        );
         assert!(RequestIndex::new(conds[..2].iter()).is_none());
     }
 
@@ -525,19 +543,19 @@ mod tests {
         fn an_index_never_hides_a_rule_that_matches(
             paths in prop::collection::vec("/[ab]{0,3}", 4..80), path in "/[abc]{0,6}", post in any::<bool>(),
         ) {
-            let conds: Vec<Cond> = paths.iter().enumerate().map(|(i, p)| match i % 4 {
+            let conds: Vec<ConditionExpr> = paths.iter().enumerate().map(|(i, p)| match i % 4 {
                 0 => cond(&format!("path:{p}")),
                 1 => cond(&format!("path:={p}")),
                 2 => cond(&format!("path:{p}* method:POST")),
                 _ => cond(&format!("method:GET OR path:{p}")),
             }).collect();
-            let sample = Sample::request(if post { "POST" } else { "GET" }, &format!("http://a{path}")).unwrap();
+            let sample = FlowFixture::for_request(if post { "POST" } else { "GET" }, &format!("http://a{path}")).unwrap();
             let index = RequestIndex::new(conds.iter()).unwrap();
-            let picked = index.pick(sample.request.as_ref().unwrap());
+            let picked = index.candidates(sample.request.as_ref().unwrap());
             let constants = Vec::new();
             let view = sample.view(Phase::RequestHead, &constants);
             for (i, c) in conds.iter().enumerate() {
-                prop_assert!(!c.ask(&view).holds() || picked[i / 64] & 1 << (i % 64) != 0, "{i}");
+                prop_assert!(!c.evaluate(&view).holds() || picked[i / 64] & 1 << (i % 64) != 0, "{i}");
             }
         }
     }

@@ -6,21 +6,21 @@ use serde_json::Value;
 
 /// A path into a document: `$.a.b[0]`, `$['a b']`, `$.list[*].x`, `$..id`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Path {
+pub struct JsonPath {
     source: String,
-    steps: Vec<Step>,
+    steps: Vec<JsonPathStep>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+enum JsonPathStep {
     Key(String),
     Index(i64),
-    Every,
+    Wildcard,
     /// At any depth, then the step.
-    Deep(Box<Step>),
+    Descendant(Box<JsonPathStep>),
 }
 
-impl Path {
+impl JsonPath {
     /// Reads a path.
     ///
     /// # Errors
@@ -35,7 +35,7 @@ impl Path {
                 rest = &rest[2..];
             }
             let step = if rest.starts_with('[') {
-                bracket(&mut rest).map_err(bad)?
+                parse_bracket(&mut rest).map_err(bad)?
             } else {
                 if !deep {
                     rest = rest.strip_prefix('.').ok_or_else(|| bad("a key follows a dot"))?;
@@ -45,11 +45,11 @@ impl Path {
                 rest = behind;
                 match name {
                     "" => return Err(bad("a key is missing")),
-                    "*" => Step::Every,
-                    name => Step::Key(name.to_owned()),
+                    "*" => JsonPathStep::Wildcard,
+                    name => JsonPathStep::Key(name.to_owned()),
                 }
             };
-            steps.push(if deep { Step::Deep(Box::new(step)) } else { step });
+            steps.push(if deep { JsonPathStep::Descendant(Box::new(step)) } else { step });
         }
         Ok(Self { source: text.trim().to_owned(), steps })
     }
@@ -59,7 +59,7 @@ impl Path {
         let mut found = vec![value];
         for step in &self.steps {
             let mut next = Vec::new();
-            found.into_iter().for_each(|v| step.follow(v, &mut next));
+            found.into_iter().for_each(|v| step.collect_matches(v, &mut next));
             found = next;
         }
         found
@@ -72,7 +72,7 @@ impl Path {
             return 1;
         };
         let mut count = 0;
-        walk(value, before, &mut |v| count += last.put(v, new));
+        visit_matches(value, before, &mut |v| count += last.assign(v, new));
         count
     }
 
@@ -83,18 +83,18 @@ impl Path {
             return 1;
         };
         let mut count = 0;
-        walk(value, before, &mut |v| count += last.take(v));
+        visit_matches(value, before, &mut |v| count += last.delete(v));
         count
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for JsonPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.source)
     }
 }
 
-fn bracket(rest: &mut &str) -> Result<Step, &'static str> {
+fn parse_bracket(rest: &mut &str) -> Result<JsonPathStep, &'static str> {
     let inner = &rest[1..];
     if let Some(quote @ (b'\'' | b'"')) = inner.as_bytes().first() {
         let quote = char::from(*quote);
@@ -106,7 +106,7 @@ fn bracket(rest: &mut &str) -> Result<Step, &'static str> {
                 c if c == quote => {
                     let behind = &inner[1 + i + 1..];
                     *rest = behind.strip_prefix(']').ok_or("a ] is missing")?;
-                    return Ok(Step::Key(key));
+                    return Ok(JsonPathStep::Key(key));
                 }
                 c => key.push(c),
             }
@@ -117,9 +117,9 @@ fn bracket(rest: &mut &str) -> Result<Step, &'static str> {
     let (text, behind) = (inner[..end].trim(), &inner[end + 1..]);
     *rest = behind;
     if text == "*" {
-        return Ok(Step::Every);
+        return Ok(JsonPathStep::Wildcard);
     }
-    text.parse().map(Step::Index).map_err(|_| "between [ and ] stands a number, * or a quoted key")
+    text.parse().map(JsonPathStep::Index).map_err(|_| "between [ and ] stands a number, * or a quoted key")
 }
 
 fn index_of(list: &[Value], index: i64) -> Option<usize> {
@@ -127,18 +127,18 @@ fn index_of(list: &[Value], index: i64) -> Option<usize> {
     usize::try_from(at).ok().filter(|i| *i < list.len())
 }
 
-impl Step {
-    fn follow<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) {
+impl JsonPathStep {
+    fn collect_matches<'v>(&self, value: &'v Value, out: &mut Vec<&'v Value>) {
         match (self, value) {
             (Self::Key(key), Value::Object(map)) => out.extend(map.get(key)),
             (Self::Index(i), Value::Array(list)) => out.extend(index_of(list, *i).and_then(|i| list.get(i))),
-            (Self::Every, Value::Array(list)) => out.extend(list),
-            (Self::Every, Value::Object(map)) => out.extend(map.values()),
-            (Self::Deep(step), value) => {
-                step.follow(value, out);
+            (Self::Wildcard, Value::Array(list)) => out.extend(list),
+            (Self::Wildcard, Value::Object(map)) => out.extend(map.values()),
+            (Self::Descendant(step), value) => {
+                step.collect_matches(value, out);
                 match value {
-                    Value::Array(list) => list.iter().for_each(|v| self.follow(v, out)),
-                    Value::Object(map) => map.values().for_each(|v| self.follow(v, out)),
+                    Value::Array(list) => list.iter().for_each(|v| self.collect_matches(v, out)),
+                    Value::Object(map) => map.values().for_each(|v| self.collect_matches(v, out)),
                     _ => {}
                 }
             }
@@ -146,7 +146,7 @@ impl Step {
         }
     }
 
-    fn put(&self, value: &mut Value, new: &Value) -> usize {
+    fn assign(&self, value: &mut Value, new: &Value) -> usize {
         match (self, value) {
             (Self::Key(key), Value::Object(map)) => {
                 map.insert(key.clone(), new.clone());
@@ -163,18 +163,18 @@ impl Step {
                 }
                 None => 0,
             },
-            (Self::Every, Value::Array(list)) => list.iter_mut().map(|v| *v = new.clone()).count(),
-            (Self::Every, Value::Object(map)) => map.values_mut().map(|v| *v = new.clone()).count(),
-            (Self::Deep(step), value) => {
+            (Self::Wildcard, Value::Array(list)) => list.iter_mut().map(|v| *v = new.clone()).count(),
+            (Self::Wildcard, Value::Object(map)) => map.values_mut().map(|v| *v = new.clone()).count(),
+            (Self::Descendant(step), value) => {
                 let mut count = 0;
-                deep(value, &mut |v| {
+                visit_descendants(value, &mut |v| {
                     // At any depth a key is replaced, not made: else every object would get one.
                     if let (Self::Key(key), Value::Object(map)) = (&**step, &*v)
                         && !map.contains_key(key)
                     {
                         return;
                     }
-                    count += step.put(v, new);
+                    count += step.assign(v, new);
                 });
                 count
             }
@@ -182,18 +182,18 @@ impl Step {
         }
     }
 
-    fn take(&self, value: &mut Value) -> usize {
+    fn delete(&self, value: &mut Value) -> usize {
         match (self, value) {
             (Self::Key(key), Value::Object(map)) => usize::from(map.shift_remove(key).is_some()),
             (Self::Index(i), Value::Array(list)) => index_of(list, *i).map_or(0, |i| {
                 list.remove(i);
                 1
             }),
-            (Self::Every, Value::Array(list)) => std::mem::take(list).len(),
-            (Self::Every, Value::Object(map)) => std::mem::take(map).len(),
-            (Self::Deep(step), value) => {
+            (Self::Wildcard, Value::Array(list)) => std::mem::take(list).len(),
+            (Self::Wildcard, Value::Object(map)) => std::mem::take(map).len(),
+            (Self::Descendant(step), value) => {
                 let mut count = 0;
-                deep(value, &mut |v| count += step.take(v));
+                visit_descendants(value, &mut |v| count += step.delete(v));
                 count
             }
             _ => 0,
@@ -202,34 +202,34 @@ impl Step {
 }
 
 /// The value and everything in it, from the inside out.
-fn deep(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
+fn visit_descendants(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
     match value {
-        Value::Array(list) => list.iter_mut().for_each(|v| deep(v, see)),
-        Value::Object(map) => map.values_mut().for_each(|v| deep(v, see)),
+        Value::Array(list) => list.iter_mut().for_each(|v| visit_descendants(v, see)),
+        Value::Object(map) => map.values_mut().for_each(|v| visit_descendants(v, see)),
         _ => {}
     }
     see(value);
 }
 
-fn walk(value: &mut Value, steps: &[Step], see: &mut dyn FnMut(&mut Value)) {
+fn visit_matches(value: &mut Value, steps: &[JsonPathStep], see: &mut dyn FnMut(&mut Value)) {
     let Some((first, rest)) = steps.split_first() else { return see(value) };
     match (first, value) {
-        (Step::Key(key), Value::Object(map)) => {
+        (JsonPathStep::Key(key), Value::Object(map)) => {
             if let Some(v) = map.get_mut(key) {
-                walk(v, rest, see);
+                visit_matches(v, rest, see);
             }
         }
-        (Step::Index(i), Value::Array(list)) => {
+        (JsonPathStep::Index(i), Value::Array(list)) => {
             if let Some(v) = index_of(list, *i).and_then(|i| list.get_mut(i)) {
-                walk(v, rest, see);
+                visit_matches(v, rest, see);
             }
         }
-        (Step::Every, Value::Array(list)) => list.iter_mut().for_each(|v| walk(v, rest, see)),
-        (Step::Every, Value::Object(map)) => map.values_mut().for_each(|v| walk(v, rest, see)),
-        (Step::Deep(step), value) => {
+        (JsonPathStep::Wildcard, Value::Array(list)) => list.iter_mut().for_each(|v| visit_matches(v, rest, see)),
+        (JsonPathStep::Wildcard, Value::Object(map)) => map.values_mut().for_each(|v| visit_matches(v, rest, see)),
+        (JsonPathStep::Descendant(step), value) => {
             let step = std::slice::from_ref(&**step);
-            deep(value, &mut |v| {
-                walk(v, step, &mut |v| walk(v, rest, see));
+            visit_descendants(value, &mut |v| {
+                visit_matches(v, step, &mut |v| visit_matches(v, rest, see));
             });
         }
         _ => {}
@@ -282,7 +282,7 @@ fn apply(document: &mut Value, o: &Value) -> Result<(), String> {
         "add" => add(document, &path, value()),
         "remove" => remove(document, &path).map(drop),
         "replace" => {
-            let at = at(document, &path).ok_or("there is nothing to replace")?;
+            let at = resolve_pointer(document, &path).ok_or("there is nothing to replace")?;
             *at = value();
             Ok(())
         }
@@ -295,11 +295,11 @@ fn apply(document: &mut Value, o: &Value) -> Result<(), String> {
             add(document, &path, value)
         }
         "copy" => {
-            let value = at(document, &from()?).ok_or("there is nothing to copy")?.clone();
+            let value = resolve_pointer(document, &from()?).ok_or("there is nothing to copy")?.clone();
             add(document, &path, value)
         }
         "test" => {
-            let there = at(document, &path).ok_or("there is nothing to test")?;
+            let there = resolve_pointer(document, &path).ok_or("there is nothing to test")?;
             if *there == value() { Ok(()) } else { Err("the test does not hold".into()) }
         }
         _ => Err("unknown op".into()),
@@ -315,7 +315,7 @@ fn pointer(text: &str) -> Result<Vec<String>, String> {
     Ok(rest.split('/').map(|t| t.replace("~1", "/").replace("~0", "~")).collect())
 }
 
-fn at<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
+fn resolve_pointer<'v>(document: &'v mut Value, path: &[String]) -> Option<&'v mut Value> {
     path.iter().try_fold(document, |value, token| match value {
         Value::Object(map) => map.get_mut(token),
         Value::Array(list) => list_index(token, list.len()).ok().and_then(|i| list.get_mut(i)),
@@ -334,7 +334,7 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String
         *document = value;
         return Ok(());
     };
-    match at(document, before).ok_or("there is no place to add to")? {
+    match resolve_pointer(document, before).ok_or("there is no place to add to")? {
         Value::Object(map) => {
             map.insert(last.clone(), value);
         }
@@ -349,7 +349,7 @@ fn add(document: &mut Value, path: &[String], value: Value) -> Result<(), String
 
 fn remove(document: &mut Value, path: &[String]) -> Result<Value, String> {
     let Some((last, before)) = path.split_last() else { return Ok(std::mem::take(document)) };
-    let gone = match at(document, before) {
+    let gone = match resolve_pointer(document, before) {
         Some(Value::Object(map)) => map.shift_remove(last),
         Some(Value::Array(list)) => {
             let index = list_index(last, list.len())?;
@@ -403,7 +403,7 @@ mod tests {
             ("$.new", json!([]), json!({"a": {"b": [1, 2, {"id": 7}]}, "id": 1, "x y": true, "new": 0}), doc.clone()),
             ("$.id.none", json!([]), doc.clone(), doc.clone()),
         ] {
-            let p = Path::parse(path).unwrap();
+            let p = JsonPath::parse(path).unwrap();
             assert_eq!(json!(p.find(&doc)), found, "{path}");
             let (mut with, mut without) = (doc.clone(), doc.clone());
             p.set(&mut with, &json!(0));
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn odd_paths_are_refused() {
         for path in ["a", "$a", "$.", "$[", "$[x]", "$['a", "$.a..", "$[?(@.x)]"] {
-            assert!(Path::parse(path).is_err(), "{path}");
+            assert!(JsonPath::parse(path).is_err(), "{path}");
         }
     }
 

@@ -1,15 +1,14 @@
 //! Rules: which flows, and what is done to them. Rule files of our own in TOML or YAML and Fluxzy's YAML become one
-//! [`Program`], which the stage [`Rules`] binds to the host of each plan.
+//! [`RuleProgram`], which the stage [`ActiveRules`] binds to the host of each plan.
 //!
 //! Read it from the outside in: [`read`] and [`file`] are what stands on disk, [`when`] and [`cond`] the conditions,
 //! [`action`] and [`given`] the actions with their parameters, [`program`] makes both ready, [`bound`] carries them out.
 #![forbid(unsafe_code)]
 
-mod act;
 pub mod action;
+mod actions;
 mod body;
-mod bound;
-mod cond;
+mod condition;
 mod config;
 mod cookies;
 mod dates;
@@ -17,55 +16,56 @@ mod error;
 mod exec;
 mod expect;
 pub mod explain;
-mod faults;
-mod file;
-mod files;
+mod fault_injection;
+mod fixture;
+mod flow_state;
 mod fluxzy;
-pub mod given;
 mod hold;
+mod host_rules;
 mod index;
 mod json;
+mod matchers;
 mod messages;
 pub mod mitmproxy;
-mod needs;
 mod originals;
-mod params;
-mod paths;
-pub mod phases;
+pub mod params;
+mod path_checks;
+mod path_variants;
+pub mod phase_names;
 mod program;
-mod read;
-mod readings;
+mod query_params;
 mod replay;
-mod sample;
+mod requirements;
+mod rule_file;
+mod runtime;
 mod script;
 mod service;
 mod sessions;
+pub mod simulate;
+mod sources;
 mod stage;
-mod state;
-mod surroundings;
+mod static_files;
 mod template;
-mod text;
-pub mod trial;
+mod text_predicate;
 mod view;
-mod when;
 
-pub use cond::Cond;
+pub use condition::ConditionExpr;
 pub use config::{OnFailure, RulesConfig};
-pub use error::{LoadError, Problem};
+pub use error::{RuleLoadError, RuleProblem};
 pub use expect::Expectation;
-pub use file::{RuleFile, schema};
+pub use fixture::{FlowFixture, parse_url};
 pub use fluxzy::{ACTION_KINDS, FILTER_KINDS};
-pub use hold::{Decision, Held, Holds};
-pub use program::{Program, Rule};
-pub use read::{Form, Source};
-pub use replay::{Recorded, Recordings};
-pub use sample::{Sample, parse_url};
-pub use service::{Duplex, Opener, Service, ServiceDef};
-pub use stage::Rules;
-pub use surroundings::{Means, Surroundings};
-pub use template::FACTS;
+pub use hold::{HeldFlow, HoldDecision, HoldQueue};
+pub use program::{CompiledRule, RuleProgram};
+pub use replay::{RecordedExchange, RecordingSource};
+pub use rule_file::{RuleFile, schema};
+pub use runtime::{RuleCapabilities, RuleRuntime};
+pub use service::{ExternalService, ServiceDef, ServiceTransport, TlsConnector};
+pub use sources::{RuleFileFormat, RuleFileSource};
+pub use stage::ActiveRules;
+pub use template::TEMPLATE_FACTS;
 
 /// A GET of a URL, for trials.
-pub fn trial_asked(url: &str) -> expect::Asked {
-    expect::Asked { url: url.to_owned(), ..expect::Asked::default() }
+pub fn test_get_request(url: &str) -> expect::TestRequest {
+    expect::TestRequest { url: url.to_owned(), ..expect::TestRequest::default() }
 }

@@ -6,34 +6,34 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use interflow_flow::Phase;
 use interflow_flow::{
-    Body, BodyStream, BoxFuture, Direction, Flow, Frame, Headers, Injected, Message, MessageKind, RequestHead,
-    ResponseHead, Result, Timestamp, Verdict,
+    Body, BodyFrame, BodyStream, BoxFuture, Direction, Flow, Headers, InjectedMessages, MessageKind, RequestHead,
+    ResponseHead, Result, StageVerdict, StreamMessage, Timestamp,
 };
 use interflow_wire::sse::{SseEvent, SseParser};
 
-use crate::act::{At, RequestAt};
-use crate::body::{changed, coding, is_event_stream};
-use crate::bound::Bound;
+use crate::actions::{ActionContext, RequestAccess};
+use crate::body::{content_coding, is_event_stream, strip_body_headers};
+use crate::host_rules::HostRules;
 
 /// The largest message that rules see; larger ones pass.
-const LARGEST: usize = 16 << 20;
+const MAX_MESSAGE_SIZE: usize = 16 << 20;
 
 /// What is needed to ask rules about the messages of a body.
-pub(crate) struct Watched {
-    bound: Arc<Bound>,
+pub(crate) struct MessageRuleContext {
+    bound: Arc<HostRules>,
     flow: Flow,
     request: Option<Arc<RequestHead>>,
     response: Option<ResponseHead>,
     direction: Direction,
 }
 
-impl Watched {
+impl MessageRuleContext {
     /// For a body of this side of the flow.
-    pub fn new(bound: &Bound, at: &At<'_>, direction: Direction) -> Option<Self> {
-        let bound = bound.program().bind(&at.flow.authority.host)?;
+    pub fn new(bound: &HostRules, at: &ActionContext<'_>, direction: Direction) -> Option<Self> {
+        let bound = bound.program().host_rules(&at.flow.authority.host)?;
         Some(Self {
             bound,
-            flow: crate::view::shadow(at.flow),
+            flow: crate::view::copy_facts(at.flow),
             request: at.request().map(|r| Arc::new(r.clone())),
             response: at.response.as_deref().cloned(),
             direction,
@@ -41,27 +41,27 @@ impl Watched {
     }
 
     /// What a rule leaves of a message; `None` when it swallows it.
-    async fn ask(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
-        let mut message = Message { direction: self.direction, kind, payload, at: Timestamp::now() };
-        let request = self.request.clone().map_or(RequestAt::None, RequestAt::Kept);
+    async fn apply_rules(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
+        let mut message = StreamMessage { direction: self.direction, kind, payload, at: Timestamp::now() };
+        let request = self.request.clone().map_or(RequestAccess::None, RequestAccess::Kept);
         let mut response = self.response.clone();
         let bound = Arc::clone(&self.bound);
-        let mut at = At {
+        let mut at = ActionContext {
             request,
             response: response.as_mut(),
             message: Some(&mut message),
-            ..At::new(Phase::Message, &mut self.flow)
+            ..ActionContext::new(Phase::Message, &mut self.flow)
         };
-        match bound.message_now(&mut at).await {
-            Verdict::Drop => Ok(None),
-            Verdict::Deny(e) => Err(e),
+        match bound.run_message_rules(&mut at).await {
+            StageVerdict::Drop => Ok(None),
+            StageVerdict::Deny(e) => Err(e),
             _ => Ok(Some(message.payload)),
         }
     }
 
     /// Writes the events that rules put in behind the one they saw. Nobody listens at the other end for one sent back.
-    fn injected(&mut self, out: &mut Vec<u8>) {
-        for payload in std::mem::take(self.flow.note_mut::<Injected>()).onward {
+    fn write_injected(&mut self, out: &mut Vec<u8>) {
+        for payload in std::mem::take(self.flow.extension_mut::<InjectedMessages>()).forward {
             let event = SseEvent { data: Some(String::from_utf8_lossy(&payload).into_owned()), ..SseEvent::default() };
             event.write_to(out);
         }
@@ -69,47 +69,47 @@ impl Watched {
 }
 
 /// The body, its events shown to the rules, when it is a stream of them.
-pub(crate) fn watch(watched: Option<Watched>, body: Body, headers: &mut Headers) -> Body {
+pub(crate) fn apply_message_rules(watched: Option<MessageRuleContext>, body: Body, headers: &mut Headers) -> Body {
     let Some(watched) = watched else { return body };
     if matches!(body, Body::Empty) || !is_event_stream(headers) {
         return body;
     }
-    let body = match coding::coded(headers) {
+    let body = match content_coding::is_encoded(headers) {
         // What cannot be decoded cannot be looked into.
         None => return body,
         Some(false) => body,
         Some(true) => {
-            let plain = coding::decoding(headers, body);
-            changed(headers, true);
+            let plain = content_coding::decode_stream(headers, body);
+            strip_body_headers(headers, true);
             plain
         }
     };
-    let events = Events { watched, parser: Some(SseParser::new(LARGEST)) };
-    Body::stream(Messages { body, now: Now::Idle(Box::new(events)), ended: None })
+    let events = EventRuleRunner { watched, parser: Some(SseParser::new(MAX_MESSAGE_SIZE)) };
+    Body::stream(MessageRuleBody { body, now: MessageRuleState::Idle(Box::new(events)), ended: None })
 }
 
-struct Messages {
+struct MessageRuleBody {
     body: Body,
-    now: Now,
-    ended: Option<Option<Result<Frame>>>,
+    now: MessageRuleState,
+    ended: Option<Option<Result<BodyFrame>>>,
 }
 
 /// What is done with the events at the moment.
-enum Now {
-    Idle(Box<Events>),
+enum MessageRuleState {
+    Idle(Box<EventRuleRunner>),
     /// A chunk's events are shown to the rules, which may wait for a script.
-    Asking(BoxFuture<'static, (Box<Events>, Result<Vec<u8>>)>),
+    Asking(BoxFuture<'static, (Box<EventRuleRunner>, Result<Vec<u8>>)>),
     /// A rule ended the body.
     Over,
 }
 
-struct Events {
-    watched: Watched,
+struct EventRuleRunner {
+    watched: MessageRuleContext,
     /// `None` once nothing can be told apart any more.
     parser: Option<SseParser>,
 }
 
-impl Events {
+impl EventRuleRunner {
     async fn feed(&mut self, data: Bytes) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(data.len());
         let Some(parser) = &mut self.parser else {
@@ -122,7 +122,7 @@ impl Events {
                 Ok(None) => return Ok(out),
                 Ok(Some(mut event)) => {
                     let text = event.data.clone().unwrap_or_default();
-                    match self.watched.ask(MessageKind::Event, text.clone().into()).await? {
+                    match self.watched.apply_rules(MessageKind::Event, text.clone().into()).await? {
                         None => {}
                         Some(now) if now == text.as_bytes() => out.extend_from_slice(&event.raw),
                         Some(now) => {
@@ -130,7 +130,7 @@ impl Events {
                             event.write_to(&mut out);
                         }
                     }
-                    self.watched.injected(&mut out);
+                    self.watched.write_injected(&mut out);
                 }
                 Err(_) => {
                     out.extend_from_slice(&parser.rest());
@@ -146,27 +146,28 @@ impl Events {
     }
 }
 
-impl BodyStream for Messages {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for MessageRuleBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(end) = self.ended.take() {
                 return Poll::Ready(end);
             }
-            if let Now::Asking(asking) = &mut self.now {
+            if let MessageRuleState::Asking(asking) = &mut self.now {
                 let (events, fed) = ready!(asking.as_mut().poll(cx));
-                self.now = Now::Idle(events);
+                self.now = MessageRuleState::Idle(events);
                 match fed {
                     Ok(out) if out.is_empty() => {}
-                    Ok(out) => return Poll::Ready(Some(Ok(Frame::Data(out.into())))),
+                    Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 }
             }
             match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => {
-                    let Now::Idle(mut events) = std::mem::replace(&mut self.now, Now::Over) else {
+                Some(Ok(BodyFrame::Data(data))) => {
+                    let MessageRuleState::Idle(mut events) = std::mem::replace(&mut self.now, MessageRuleState::Over)
+                    else {
                         return Poll::Ready(None);
                     };
-                    self.now = Now::Asking(Box::pin(async move {
+                    self.now = MessageRuleState::Asking(Box::pin(async move {
                         let fed = events.feed(data).await;
                         (events, fed)
                     }));
@@ -174,14 +175,14 @@ impl BodyStream for Messages {
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 end => {
                     let out = match &mut self.now {
-                        Now::Idle(events) => events.rest(),
+                        MessageRuleState::Idle(events) => events.rest(),
                         _ => Bytes::new(),
                     };
                     if out.is_empty() {
                         return Poll::Ready(end);
                     }
                     self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(Frame::Data(out))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
                 }
             }
         }

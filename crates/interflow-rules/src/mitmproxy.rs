@@ -2,11 +2,11 @@
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
 use interflow_flow::Direction;
-use interflow_query::{Expr, Key, Pattern, Query, Test};
+use interflow_query::{Expr, Key, Query, TermTest, TextPattern};
 use serde_json::{Map, Value, json};
 
 /// The options that are understood.
-pub const OPTIONS: &[&str] = &[
+pub const SUPPORTED_OPTIONS: &[&str] = &[
     "map_local",
     "map_remote",
     "modify_headers",
@@ -23,7 +23,7 @@ pub const OPTIONS: &[&str] = &[
 
 /// What an option became.
 #[derive(Debug, Default)]
-pub struct Imported {
+pub struct ImportedRules {
     /// Rules of ours.
     pub rules: Vec<Value>,
     /// What has no effect, or was not taken over.
@@ -34,65 +34,65 @@ pub struct Imported {
 ///
 /// # Errors
 /// An option or value that is not understood, with what was expected.
-pub fn import(option: &str, specs: &[String]) -> Result<Imported, String> {
-    if !OPTIONS.contains(&option) {
-        return Err(crate::error::unknown("option", option, OPTIONS));
+pub fn import_option(option: &str, specs: &[String]) -> Result<ImportedRules, String> {
+    if !SUPPORTED_OPTIONS.contains(&option) {
+        return Err(crate::error::unknown_key_message("option", option, SUPPORTED_OPTIONS));
     }
-    let mut all = Imported::default();
+    let mut all = ImportedRules::default();
     match option {
-        "modify_headers" => headers(specs, &mut all)?,
-        "ignore_hosts" | "allow_hosts" => hosts(option, specs, &mut all)?,
+        "modify_headers" => import_headers(specs, &mut all)?,
+        "ignore_hosts" | "allow_hosts" => import_hosts(option, specs, &mut all)?,
         _ => {
             for spec in specs {
                 let before = all.rules.len();
-                one(option, spec, &mut all)?;
+                import_spec(option, spec, &mut all)?;
                 if all.rules.len() == before && !matches!(option, "anticache" | "anticomp") {
-                    all.notes.push(without_effect(option, spec));
+                    all.notes.push(no_effect_note(option, spec));
                 }
             }
         }
     }
     let name = |i: usize| format!("{option} {}", i + 1);
-    all.rules = all.rules.into_iter().enumerate().map(|(i, r)| named(r, &name(i))).collect();
+    all.rules = all.rules.into_iter().enumerate().map(|(i, r)| with_name(r, &name(i))).collect();
     Ok(all)
 }
 
-fn without_effect(option: &str, spec: &str) -> String {
+fn no_effect_note(option: &str, spec: &str) -> String {
     format!(
         "{option}: `{spec}` asks for what is not known when mitmproxy decides: it has no effect there, and none here"
     )
 }
 
-fn one(option: &str, spec: &str, all: &mut Imported) -> Result<(), String> {
+fn import_spec(option: &str, spec: &str, all: &mut ImportedRules) -> Result<(), String> {
     use Direction::{Request, Response};
     let rules = &mut all.rules;
     match option {
         "map_remote" => {
-            let [filter, regex, to] = three(spec, "|url-regex|replacement")?;
-            let action = json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } });
-            rules.extend(rule(&filter, Request, action)?);
+            let [filter, regex, to] = split_spec(spec, "|url-regex|replacement")?;
+            let action = json!({ "map_remote": { "regex": translate_regex(&regex)?, "to": translate_groups(&to) } });
+            rules.extend(rule_for_side(&filter, Request, action)?);
         }
         "map_local" => {
-            let [filter, regex, path] = three(spec, "|url-regex|path")?;
+            let [filter, regex, path] = split_spec(spec, "|url-regex|path")?;
             let path = absolute(&path);
             let folder = std::path::Path::new(&path).is_dir();
             let mut path = path.replace('$', "$$");
             // The first group, where there is one, is what is looked up below a folder.
-            if folder && crate::text::regex(&regex, false)?.captures_len() > 1 {
+            if folder && crate::text_predicate::build_regex(&regex, false)?.captures_len() > 1 {
                 path = format!("{}/${{1}}", path.trim_end_matches('/'));
             }
-            let action = json!({ "map_local": { "regex": python(&regex)?, "path": path } });
-            rules.extend(rule(&filter, Request, action)?);
+            let action = json!({ "map_local": { "regex": translate_regex(&regex)?, "path": path } });
+            rules.extend(rule_for_side(&filter, Request, action)?);
         }
         "modify_body" => {
-            let [filter, regex, with] = three(spec, "/regex/replacement")?;
+            let [filter, regex, with] = split_spec(spec, "/regex/replacement")?;
             let with = match from_file(&with)? {
                 Some(text) => text,
-                None => unescaped(&with)?,
+                None => unescape_text(&with)?,
             };
-            let edit = json!({ "regex": format!("(?s){}", python(&escapes(&regex))?), "with": groups(&with) });
-            rules.extend(rule(&filter, Request, json!({ "edit_request_body": edit.clone() }))?);
-            rules.extend(rule(&filter, Response, json!({ "edit_response_body": edit }))?);
+            let edit = json!({ "regex": format!("(?s){}", translate_regex(&unescape_regex(&regex))?), "with": translate_groups(&with) });
+            rules.extend(rule_for_side(&filter, Request, json!({ "edit_request_body": edit.clone() }))?);
+            rules.extend(rule_for_side(&filter, Response, json!({ "edit_response_body": edit }))?);
         }
         "block_list" => {
             let separator = spec.chars().next().ok_or("the value is empty: write it as :~d ads.test:404")?;
@@ -101,13 +101,13 @@ fn one(option: &str, spec: &str, all: &mut Imported) -> Result<(), String> {
                 .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
             let code = status.trim().parse().ok().filter(|s| (100..=999u16).contains(s));
             let code = code.ok_or_else(|| format!("`{status}` is no status"))?;
-            rules.extend(rule(filter, Request, json!({ "block": code }))?);
+            rules.extend(rule_for_side(filter, Request, json!({ "block": code }))?);
         }
         "stickycookie" | "stickyauth" => {
             let action = if option == "stickycookie" { "sticky_cookie" } else { "sticky_auth" };
-            rules.extend(rule(spec, Request, json!(action))?);
+            rules.extend(rule_for_side(spec, Request, json!(action))?);
         }
-        "server_replay" => rules.push(replay(spec, &Map::new())?),
+        "server_replay" => rules.push(replay_rule(spec, &Map::new())?),
         _ => match spec.trim() {
             "" | "true" => rules.push(json!({ "then": [option] })),
             "false" => {}
@@ -118,11 +118,11 @@ fn one(option: &str, spec: &str, all: &mut Imported) -> Result<(), String> {
 }
 
 /// `ignore_hosts` and `allow_hosts`: regexes on `host:port`, of which one that fits is enough.
-fn hosts(option: &str, specs: &[String], all: &mut Imported) -> Result<(), String> {
+fn import_hosts(option: &str, specs: &[String], all: &mut ImportedRules) -> Result<(), String> {
     let mut any = Vec::new();
     for spec in specs {
-        let regex = python(spec)?;
-        let test = Test::Text(Pattern::Regex(interflow_query::Regex::new(&regex, true)));
+        let regex = translate_regex(spec)?;
+        let test = TermTest::Text(TextPattern::Regex(interflow_query::RegexSource::new(&regex, true)));
         any.push(Query::from(Expr::term(Key::Authority, test)).to_string());
     }
     if any.is_empty() {
@@ -134,15 +134,15 @@ fn hosts(option: &str, specs: &[String], all: &mut Imported) -> Result<(), Strin
 }
 
 /// `modify_headers`: there all fields that are named are taken out first, and then each value is added.
-fn headers(specs: &[String], all: &mut Imported) -> Result<(), String> {
+fn import_headers(specs: &[String], all: &mut ImportedRules) -> Result<(), String> {
     let mut read = Vec::new();
     for spec in specs {
-        let [filter, name, value] = three(spec, "/name/value")?;
+        let [filter, name, value] = split_spec(spec, "/name/value")?;
         let value = match from_file(&value)? {
             Some(text) => text.trim_end().to_owned(),
-            None => unescaped(&value)?,
+            None => unescape_text(&value)?,
         };
-        read.push((spec, filter, unescaped(&name)?, value));
+        read.push((spec, filter, unescape_text(&name)?, value));
     }
     let several = |name: &str| read.iter().filter(|(_, _, n, _)| n.eq_ignore_ascii_case(name)).count() > 1;
     let sides = [("request", Direction::Request), ("response", Direction::Response)];
@@ -157,10 +157,10 @@ fn headers(specs: &[String], all: &mut Imported) -> Result<(), String> {
                     (false, true, false) => json!({ format!("add_{word}_header"): { name.clone(): text } }),
                     (false, ..) => continue,
                 };
-                made.extend(rule(filter, side, action)?);
+                made.extend(rule_for_side(filter, side, action)?);
             }
             if first && made.is_empty() {
-                all.notes.push(without_effect("modify_headers", spec));
+                all.notes.push(no_effect_note("modify_headers", spec));
             }
             all.rules.extend(made);
         }
@@ -168,7 +168,7 @@ fn headers(specs: &[String], all: &mut Imported) -> Result<(), String> {
     Ok(())
 }
 
-fn named(rule: Value, name: &str) -> Value {
+fn with_name(rule: Value, name: &str) -> Value {
     let mut out = Map::new();
     out.insert("name".into(), name.into());
     if let Value::Object(map) = rule {
@@ -185,7 +185,7 @@ type OptionValues = (String, Vec<String>);
 ///
 /// # Errors
 /// A text that is no YAML map, or a value that the option cannot have.
-pub fn options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
+pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
     let all: Map<String, Value> = interflow_wire::yaml::from_str(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {
@@ -193,8 +193,9 @@ pub fn options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
         if option.starts_with("server_replay") {
             continue;
         }
-        if !OPTIONS.contains(&option.as_str()) {
-            let remedy = ELSEWHERE.iter().find(|(o, _)| o == option).map_or("there is no rule for it", |(_, r)| r);
+        if !SUPPORTED_OPTIONS.contains(&option.as_str()) {
+            let remedy =
+                UNSUPPORTED_OPTIONS.iter().find(|(o, _)| o == option).map_or("there is no rule for it", |(_, r)| r);
             notes.push(format!("{option}: not taken over: {remedy}"));
             continue;
         }
@@ -214,7 +215,7 @@ pub fn options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
 }
 
 /// Options that are no rules, and where they stand here.
-const ELSEWHERE: &[(&str, &str)] = &[
+const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
     ("mode", "set the ports and upstream proxies in interflow.toml (proxy.listen, upstream.proxy, gateway.route)"),
     ("listen_host", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
     ("listen_port", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
@@ -240,13 +241,13 @@ pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
         Some(Value::String(file)) => vec![file.clone()],
         _ => Vec::new(),
     };
-    let rules: Result<Vec<Value>, String> = files.iter().map(|f| replay(f, &all)).collect();
-    Ok(rules?.into_iter().enumerate().map(|(i, r)| named(r, &format!("server_replay {}", i + 1))).collect())
+    let rules: Result<Vec<Value>, String> = files.iter().map(|f| replay_rule(f, &all)).collect();
+    Ok(rules?.into_iter().enumerate().map(|(i, r)| with_name(r, &format!("server_replay {}", i + 1))).collect())
 }
 
 /// One file of `server_replay`, with mitmproxy's options about it. Without `server_replay_extra` what is not recorded goes on,
 /// as there; an answer is given once, unless `server_replay_reuse` or its older name says otherwise.
-fn replay(file: &str, options: &Map<String, Value>) -> Result<Value, String> {
+fn replay_rule(file: &str, options: &Map<String, Value>) -> Result<Value, String> {
     let option = |name: &str| options.get(&format!("server_replay_{name}"));
     let flag = |name: &str, absent: bool| match option(name) {
         None | Some(Value::Null) => Ok(absent),
@@ -302,13 +303,13 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
 }
 
 /// A rule that acts on this side; none where the filter can never hold at that moment.
-fn rule(filter: &str, side: Direction, action: Value) -> Result<Option<Value>, String> {
+fn rule_for_side(filter: &str, side: Direction, action: Value) -> Result<Option<Value>, String> {
     let filter = filter.trim();
     let then = json!([action]);
     if filter.is_empty() || filter == "." {
         return Ok(Some(json!({ "then": then })));
     }
-    let query = Query::parse_mitmproxy(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?.at(side);
+    let query = Query::parse_mitmproxy(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?.simplified_at(side);
     Ok(match query.to_string() {
         _ if query.is_none() => None,
         all if all.is_empty() => Some(json!({ "then": then })),
@@ -324,7 +325,7 @@ fn absolute(path: &str) -> String {
 }
 
 /// Python's escapes in a text: `\x41`, `\n`, `\\`. A digit behind a backslash stays, since it names a group.
-fn unescaped(text: &str) -> Result<String, String> {
+fn unescape_text(text: &str) -> Result<String, String> {
     let mut out = Vec::new();
     let mut rest = text.as_bytes();
     while let Some((&c, behind)) = rest.split_first() {
@@ -358,7 +359,7 @@ fn unescaped(text: &str) -> Result<String, String> {
 }
 
 /// The same in a regex on bytes, which understands most of them itself.
-fn escapes(regex: &str) -> String {
+fn unescape_regex(regex: &str) -> String {
     let mut out = String::new();
     let mut chars = regex.chars().peekable();
     while let Some(c) = chars.next() {
@@ -386,7 +387,7 @@ fn escapes(regex: &str) -> String {
 }
 
 /// `/filter/a/b` or `/a/b`, cut at its first character.
-fn three(spec: &str, form: &str) -> Result<[String; 3], String> {
+fn split_spec(spec: &str, form: &str) -> Result<[String; 3], String> {
     let separator = spec.chars().next().ok_or_else(|| format!("the value is empty: write it as {form}"))?;
     let rest = &spec[separator.len_utf8()..];
     let parts: Vec<&str> = rest.splitn(3, separator).collect();
@@ -398,14 +399,14 @@ fn three(spec: &str, form: &str) -> Result<[String; 3], String> {
 }
 
 /// Python's regex in our syntax: the few spellings that differ.
-fn python(regex: &str) -> Result<String, String> {
+fn translate_regex(regex: &str) -> Result<String, String> {
     let regex = regex.replace("(?P=", "(?P_back_reference=");
-    crate::text::regex(&regex, false)?;
+    crate::text_predicate::build_regex(&regex, false)?;
     Ok(regex)
 }
 
 /// `\1` and `\g<name>` as `$1` and `${group.name}`; a `$` of the text stays one.
-fn groups(text: &str) -> String {
+fn translate_groups(text: &str) -> String {
     let mut out = String::new();
     // What stands for a variable or a group here is plain text there.
     let mut text = text.replace("${", "$${");
@@ -450,27 +451,28 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Program, RulesConfig, Source, Surroundings, trial};
+    use crate::{RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 
-    fn program(option: &str, spec: &str) -> Arc<Program> {
+    fn program(option: &str, spec: &str) -> Arc<RuleProgram> {
         several(option, &[spec])
     }
 
-    fn several(option: &str, specs: &[&str]) -> Arc<Program> {
+    fn several(option: &str, specs: &[&str]) -> Arc<RuleProgram> {
         let specs: Vec<String> = specs.iter().map(|s| (*s).to_owned()).collect();
-        let made = import(option, &specs).unwrap_or_else(|e| panic!("{option} {specs:?}: {e}"));
+        let made = import_option(option, &specs).unwrap_or_else(|e| panic!("{option} {specs:?}: {e}"));
         let yaml = to_yaml(made.rules);
-        Program::from_sources(
-            vec![Source::text("i.yaml", &*yaml)],
+        RuleProgram::from_sources(
+            vec![RuleFileSource::from_text("i.yaml", &*yaml)],
             &RulesConfig::default(),
-            Arc::new(Surroundings::default()),
+            Arc::new(RuleRuntime::default()),
         )
         .unwrap_or_else(|e| panic!("{e}\n{yaml}"))
     }
 
-    async fn run(option: &str, spec: &str, url: &str) -> trial::Trial {
+    async fn run(option: &str, spec: &str, url: &str) -> simulate::Simulation {
         let told = serde_json::from_value(json!({ "body": "a cat", "headers": { "Server": "x" } })).unwrap();
-        trial::run(&program(option, spec), trial::sample(&crate::trial_asked(url), &told).unwrap()).await
+        simulate::run(&program(option, spec), simulate::fixture_from(&crate::test_get_request(url), &told).unwrap())
+            .await
     }
 
     #[tokio::test]
@@ -548,7 +550,8 @@ mod tests {
             &["/~s/Server/one", "/X-Other/1", "/~s/server/two", "/~d none.test/Server/three"],
         );
         let told = serde_json::from_value(json!({ "headers": { "Server": "x" } })).unwrap();
-        let t = trial::run(&p, trial::sample(&crate::trial_asked("http://a.test/"), &told).unwrap()).await;
+        let t =
+            simulate::run(&p, simulate::fixture_from(&crate::test_get_request("http://a.test/"), &told).unwrap()).await;
         let head = t.response.unwrap().0;
         let all: Vec<_> = head.headers.get_all("server").map(|v| String::from_utf8_lossy(v).into_owned()).collect();
         assert_eq!((all, head.headers.get_str("x-other")), (vec!["one".to_owned(), "two".to_owned()], Some("1")));
@@ -558,7 +561,7 @@ mod tests {
     async fn what_one_of_several_hosts_allows_is_allowed() {
         let p = several("allow_hosts", &[r"a\.test", r"b\.test:443"]);
         for (url, tunnel) in [("https://a.test/", None), ("https://b.test/", None), ("https://b.test:1/", Some(true))] {
-            let t = trial::run(&p, crate::Sample::get(url)).await;
+            let t = simulate::run(&p, crate::FlowFixture::for_get(url)).await;
             assert_eq!(t.tunnel, tunnel, "{url}");
         }
     }
@@ -578,13 +581,13 @@ mod tests {
         ] {
             program(option, spec);
         }
-        let nothing = import("block_list", &["/~c 404/418".to_owned()]).unwrap();
+        let nothing = import_option("block_list", &["/~c 404/418".to_owned()]).unwrap();
         assert!(nothing.rules.is_empty() && nothing.notes[0].contains("no effect"), "{nothing:?}");
     }
 
     #[test]
     fn options_that_are_no_rules_are_named_with_what_to_do_instead() {
-        let (found, notes) = options("mode: [socks5]\nssl_insecure: true\nscripts: [a.py]\nanticache: true\nmodify_headers:\n- /A/1\n- /A/2\nweb_port: 8081\n").unwrap();
+        let (found, notes) = config_options("mode: [socks5]\nssl_insecure: true\nscripts: [a.py]\nanticache: true\nmodify_headers:\n- /A/1\n- /A/2\nweb_port: 8081\n").unwrap();
         assert_eq!(
             found,
             [
@@ -595,7 +598,7 @@ mod tests {
         for option in ["mode: ", "ssl_insecure: ", "scripts: ", "web_port: "] {
             assert_eq!(notes.iter().filter(|n| n.starts_with(option)).count(), 1, "{notes:?}");
         }
-        assert!(options("block_list: 7").unwrap_err().contains("block_list"));
+        assert!(config_options("block_list: 7").unwrap_err().contains("block_list"));
     }
 
     #[test]
@@ -618,7 +621,7 @@ mod tests {
             ("block_list", ":~d a:99", "no status"),
             ("modify_headers", "/~zz x/A/b", "filter"),
         ] {
-            let error = import(option, &[spec.to_owned()]).unwrap_err();
+            let error = import_option(option, &[spec.to_owned()]).unwrap_err();
             assert!(error.contains(part), "{option} {spec}: {error}");
         }
     }

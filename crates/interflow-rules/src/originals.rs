@@ -1,28 +1,30 @@
 //! What rules edit, as it was before: kept on the flow for the recorder.
 
-use interflow_flow::{Body, Original, OriginalBody, Originals, Phase, RequestHead, ResponseHead};
+use interflow_flow::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, RequestHead, ResponseHead};
 
-use crate::act::{At, RequestAt};
-use crate::body::Seen;
+use crate::actions::{ActionContext, RequestAccess};
+use crate::body::BodyReadState;
 
 /// A head before rules acted on it.
 #[derive(Debug)]
-pub(crate) enum Before {
+pub(crate) enum HeadBeforeEdit {
     /// The request's.
     Request(RequestHead),
     /// The response's.
     Response(ResponseHead),
 }
 
-impl At<'_> {
+impl ActionContext<'_> {
     /// Copies the head of this phase's side, once, before a rule that may edit it acts.
-    pub fn remember(&mut self) {
+    pub fn snapshot_head(&mut self) {
         if self.before.is_some() {
             return;
         }
         let before = match (self.phase, &self.request, &self.response) {
-            (Phase::RequestHead | Phase::RequestBody, RequestAt::Changing(head), _) => Before::Request((*head).clone()),
-            (Phase::ResponseHead | Phase::ResponseBody, _, Some(head)) => Before::Response((*head).clone()),
+            (Phase::RequestHead | Phase::RequestBody, RequestAccess::Changing(head), _) => {
+                HeadBeforeEdit::Request((*head).clone())
+            }
+            (Phase::ResponseHead | Phase::ResponseBody, _, Some(head)) => HeadBeforeEdit::Response((*head).clone()),
             _ => return,
         };
         self.before = Some(Box::new(before));
@@ -33,46 +35,46 @@ impl At<'_> {
     pub fn keep_original(&mut self, body: Option<OriginalBody>) {
         let Some(before) = self.before.take() else { return };
         match *before {
-            Before::Request(head) => {
+            HeadBeforeEdit::Request(head) => {
                 if body.is_none() && self.request() == Some(&head) {
                     return;
                 }
-                keep(&mut self.flow.note_mut::<Originals>().request, head, body);
+                store_original(&mut self.flow.extension_mut::<OriginalMessages>().request, head, body);
             }
-            Before::Response(head) => {
+            HeadBeforeEdit::Response(head) => {
                 if body.is_none() && self.response.as_deref() == Some(&head) {
                     return;
                 }
-                keep(&mut self.flow.note_mut::<Originals>().response, head, body);
+                store_original(&mut self.flow.extension_mut::<OriginalMessages>().response, head, body);
             }
         }
     }
 }
 
-fn keep<H>(kept: &mut Option<Box<Original<H>>>, head: H, body: Option<OriginalBody>) {
+fn store_original<H>(kept: &mut Option<Box<OriginalMessage<H>>>, head: H, body: Option<OriginalBody>) {
     match kept {
         Some(kept) => kept.body = kept.body.take().or(body),
-        None => *kept = Some(Box::new(Original { head, body })),
+        None => *kept = Some(Box::new(OriginalMessage { head, body })),
     }
 }
 
 /// The body to edit, and in `original` the same as it is now.
-pub(crate) fn seen(seen: Seen, original: &mut Option<OriginalBody>) -> Seen {
+pub(crate) fn tee_original(seen: BodyReadState, original: &mut Option<OriginalBody>) -> BodyReadState {
     match seen {
-        Seen::Whole(whole) => {
+        BodyReadState::Whole(whole) => {
             *original = Some(OriginalBody::Full(whole.raw.clone()));
-            Seen::Whole(whole)
+            BodyReadState::Whole(whole)
         }
-        Seen::Stream(body) => {
-            let (kept, body) = OriginalBody::of(body);
+        BodyReadState::Stream(body) => {
+            let (kept, body) = OriginalBody::from_body(body);
             *original = Some(kept);
-            Seen::Stream(body)
+            BodyReadState::Stream(body)
         }
     }
 }
 
 /// Whether the body that goes on is another one, as far as that is known by now.
-pub(crate) fn differs(original: &OriginalBody, body: &Body) -> bool {
+pub(crate) fn is_different(original: &OriginalBody, body: &Body) -> bool {
     match (original, body) {
         (OriginalBody::Full(before), Body::Full(now)) => before != now,
         (OriginalBody::Full(before), Body::Empty) => !before.is_empty(),

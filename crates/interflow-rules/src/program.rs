@@ -10,26 +10,26 @@ use parking_lot::Mutex;
 use regex::bytes::Regex;
 
 use crate::action::Action;
-use crate::bound::Bound;
-use crate::cond::Cond;
+use crate::condition::ConditionExpr;
 use crate::config::RulesConfig;
-use crate::error::{LoadError, Problem};
+use crate::error::{RuleLoadError, RuleProblem};
 use crate::expect::Expectation;
-use crate::file::{RuleDef, RuleFile};
-use crate::given::{AnswerBody, CaptureFrom, Edit, InjectText, JsonValue};
+use crate::host_rules::HostRules;
 use crate::index::HostIndex;
-use crate::phases;
-use crate::read::{Content, Parsed, Seg, Source, read_all};
-use crate::readings::Judged;
-use crate::service::{Service, ServiceDef};
-use crate::surroundings::Surroundings;
-use crate::template::Template;
-use crate::text::{Place, TextTest, names};
-use crate::view::Constants;
+use crate::params::{AnswerBody, CaptureSource, EditParams, InjectText, JsonTemplate};
+use crate::path_variants::PathMatchMode;
+use crate::phase_names;
+use crate::rule_file::{RuleDef, RuleFile};
+use crate::runtime::RuleRuntime;
+use crate::service::{ExternalService, ServiceDef};
+use crate::sources::{ParsedRuleFile, PathSegment, RuleFileContent, RuleFileSource, read_all};
+use crate::template::TextTemplate;
+use crate::text_predicate::{TextField, TextPredicate, group_names};
+use crate::view::RuleConstants;
 
 /// A rule made ready.
 #[derive(Debug)]
-pub struct Rule {
+pub struct CompiledRule {
     /// Its name.
     pub name: String,
     /// The file it stands in.
@@ -37,7 +37,7 @@ pub struct Rule {
     /// Its line there; 0 when it is not known.
     pub line: usize,
     /// Which flows it is for.
-    pub cond: Cond,
+    pub cond: ConditionExpr,
     /// What it does, each action with its phase.
     pub actions: Vec<(Phase, Action)>,
     /// Whether it is in force.
@@ -45,16 +45,16 @@ pub struct Rule {
     /// Whether no later rule is asked in its phase once it matched.
     pub stop: bool,
     /// Regexes of the condition whose groups become variables.
-    pub(crate) captures: Vec<(Place, Regex)>,
+    pub(crate) captures: Vec<(TextField, Regex)>,
     /// Whether it acts in several phases, so that the first decision holds for the others.
     pub(crate) remembers: bool,
     /// Of which readings of the path its condition must hold.
-    pub(crate) judged: Judged,
+    pub(crate) judged: PathMatchMode,
     /// How often it matched; kept over a reload.
     pub(crate) matches: Arc<AtomicU64>,
 }
 
-impl Rule {
+impl CompiledRule {
     /// How often it matched.
     pub fn matches(&self) -> u64 {
         self.matches.load(Relaxed)
@@ -71,43 +71,43 @@ impl Rule {
 
 /// All rules in force.
 #[derive(Debug)]
-pub struct Program {
+pub struct RuleProgram {
     /// The rules, in the order in which they are asked.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<CompiledRule>,
     /// Expectations written beside the rules.
     pub tests: Vec<Expectation>,
     /// What is worth knowing about them.
-    pub notes: Vec<Problem>,
+    pub notes: Vec<RuleProblem>,
     /// The files they came from, includes and all.
     pub files: Vec<PathBuf>,
     pub(crate) config: RulesConfig,
-    pub(crate) constants: Constants,
-    pub(crate) around: Arc<Surroundings>,
-    pub(crate) services: HashMap<String, Arc<Service>>,
-    pub(crate) scripts: crate::script::Scripts,
+    pub(crate) constants: RuleConstants,
+    pub(crate) runtime: Arc<RuleRuntime>,
+    pub(crate) services: HashMap<String, Arc<ExternalService>>,
+    pub(crate) scripts: crate::script::ScriptRunner,
     hosts: HostIndex,
-    bound: Mutex<HashMap<Vec<u32>, Arc<Bound>>>,
+    host_rule_cache: Mutex<HashMap<Vec<u32>, Arc<HostRules>>>,
 }
 
 /// The most sets of rules that are kept ready for plans.
-const MOST_BOUND: usize = 4096;
+const MAX_HOST_RULE_SETS: usize = 4096;
 
-impl Program {
+impl RuleProgram {
     /// Reads the rule files of a configuration.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn load(config: &RulesConfig, around: Arc<Surroundings>) -> Result<Arc<Self>, LoadError> {
+    pub fn load(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Arc<Self>, RuleLoadError> {
         let mut sources = Vec::new();
         let mut problems = Vec::new();
         for path in &config.files {
-            match Source::read(path) {
+            match RuleFileSource::read(path) {
                 Ok(source) => sources.push(source),
                 Err(problem) => problems.push(problem),
             }
         }
         if !problems.is_empty() {
-            return Err(LoadError { problems, notes: Vec::new() });
+            return Err(RuleLoadError { problems, notes: Vec::new() });
         }
         Self::from_sources(sources, config, around)
     }
@@ -117,48 +117,48 @@ impl Program {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn from_sources(
-        sources: Vec<Source>,
+        sources: Vec<RuleFileSource>,
         config: &RulesConfig,
-        around: Arc<Surroundings>,
-    ) -> Result<Arc<Self>, LoadError> {
+        around: Arc<RuleRuntime>,
+    ) -> Result<Arc<Self>, RuleLoadError> {
         let parsed = read_all(sources)?;
         let mut compiler = Compiler::new(config, around);
         for one in parsed {
-            compiler.take(one);
+            compiler.add_parsed(one);
         }
         compiler.finish(config).map(Arc::new)
     }
 
     /// The rules that a host can match, ready to be asked.
-    pub(crate) fn bind(self: &Arc<Self>, host: &Host) -> Option<Arc<Bound>> {
+    pub(crate) fn host_rules(self: &Arc<Self>, host: &Host) -> Option<Arc<HostRules>> {
         let candidates = self.hosts.candidates(host);
         if candidates.is_empty() {
             return None;
         }
-        let mut bound = self.bound.lock();
+        let mut bound = self.host_rule_cache.lock();
         if let Some(ready) = bound.get(&candidates) {
             return Some(Arc::clone(ready));
         }
-        if bound.len() >= MOST_BOUND {
+        if bound.len() >= MAX_HOST_RULE_SETS {
             bound.clear();
         }
-        let ready = Arc::new(Bound::new(Arc::clone(self), &candidates));
+        let ready = Arc::new(HostRules::new(Arc::clone(self), &candidates));
         bound.insert(candidates, Arc::clone(&ready));
         Some(ready)
     }
 
     /// Drops what was bound, which names the program itself.
-    pub(crate) fn retire(&self) {
-        self.bound.lock().clear();
+    pub(crate) fn clear_cache(&self) {
+        self.host_rule_cache.lock().clear();
     }
 
     /// Flows that wait for a decision.
-    pub fn holds(&self) -> Arc<crate::hold::Holds> {
-        Arc::clone(&self.around.holds)
+    pub fn holds(&self) -> Arc<crate::hold::HoldQueue> {
+        Arc::clone(&self.runtime.holds)
     }
 
     /// A rule by name.
-    pub fn rule(&self, name: &str) -> Option<&Rule> {
+    pub fn rule(&self, name: &str) -> Option<&CompiledRule> {
         self.rules.iter().find(|r| r.name == name)
     }
 }
@@ -166,22 +166,22 @@ impl Program {
 /// Makes rules ready, and gathers what is wrong.
 struct Compiler<'c> {
     config: &'c RulesConfig,
-    around: Arc<Surroundings>,
-    rules: Vec<Rule>,
+    around: Arc<RuleRuntime>,
+    rules: Vec<CompiledRule>,
     tests: Vec<Expectation>,
-    constants: Constants,
+    constants: RuleConstants,
     services: Vec<(String, ServiceDef)>,
-    problems: Vec<Problem>,
-    notes: Vec<Problem>,
+    problems: Vec<RuleProblem>,
+    notes: Vec<RuleProblem>,
     files: Vec<PathBuf>,
     /// Variables that are read, and where.
-    read: Vec<(String, Problem)>,
+    read: Vec<(String, RuleProblem)>,
     /// Variables that something sets.
     set: Vec<String>,
 }
 
 impl<'c> Compiler<'c> {
-    fn new(config: &'c RulesConfig, around: Arc<Surroundings>) -> Self {
+    fn new(config: &'c RulesConfig, around: Arc<RuleRuntime>) -> Self {
         Self {
             config,
             around,
@@ -197,15 +197,15 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn take(&mut self, mut parsed: Parsed) {
+    fn add_parsed(&mut self, mut parsed: ParsedRuleFile) {
         self.files.extend(parsed.source.path.clone());
-        match std::mem::replace(&mut parsed.content, Content::Own(RuleFile::default())) {
-            Content::Own(file) => self.own(&parsed, file),
-            Content::Fluxzy(value) => self.fluxzy(&parsed, &value),
+        match std::mem::replace(&mut parsed.content, RuleFileContent::Own(RuleFile::default())) {
+            RuleFileContent::Own(file) => self.add_own_file(&parsed, file),
+            RuleFileContent::Fluxzy(value) => self.fluxzy(&parsed, &value),
         }
     }
 
-    fn own(&mut self, parsed: &Parsed, file: RuleFile) {
+    fn add_own_file(&mut self, parsed: &ParsedRuleFile, file: RuleFile) {
         for (name, value) in file.variables {
             self.set.push(name.clone());
             match self.constants.binary_search_by(|(n, _)| n.cmp(&name)) {
@@ -214,8 +214,8 @@ impl<'c> Compiler<'c> {
             }
         }
         for (name, def) in file.services {
-            let at = [Seg::Key("services"), Seg::Key(&name)];
-            if let Err(message) = Service::check(&def) {
+            let at = [PathSegment::Key("services"), PathSegment::Key(&name)];
+            if let Err(message) = ExternalService::check(&def) {
                 self.problems.push(parsed.problem(&at, None, format!("the service `{name}`: {message}")));
             }
             self.services.push((name, def));
@@ -229,12 +229,12 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn rule(&mut self, parsed: &Parsed, i: usize, def: RuleDef) {
+    fn rule(&mut self, parsed: &ParsedRuleFile, i: usize, def: RuleDef) {
         let name = def.name.unwrap_or_else(|| format!("rule {}", self.rules.len() + 1));
-        let at = [Seg::Key("rules"), Seg::Index(i)];
+        let at = [PathSegment::Key("rules"), PathSegment::Index(i)];
         if self.rules.iter().any(|r| r.name == name) {
             let message = "a rule of this name stands further up: give each a name of its own";
-            self.problems.push(parsed.problem(&[at[0], at[1], Seg::Key("name")], Some(&name), message));
+            self.problems.push(parsed.problem(&[at[0], at[1], PathSegment::Key("name")], Some(&name), message));
         }
         if def.then.0.is_empty() {
             self.problems.push(parsed.problem(&at, Some(&name), "it does nothing: give it actions with `then`"));
@@ -242,13 +242,13 @@ impl<'c> Compiler<'c> {
         let folder = parsed.source.path.as_deref().and_then(Path::parent);
         let mut actions = Vec::new();
         for (j, mut action) in def.then.0.into_iter().enumerate() {
-            let at = [at[0], at[1], Seg::Key("then"), Seg::Index(j)];
-            crate::paths::resolve(&mut action, folder);
-            if let Err(message) = crate::paths::check(&action, self.config, &self.around) {
+            let at = [at[0], at[1], PathSegment::Key("then"), PathSegment::Index(j)];
+            crate::path_checks::resolve_relative(&mut action, folder);
+            if let Err(message) = crate::path_checks::check_files(&action, self.config, &self.around) {
                 self.problems.push(parsed.problem(&at, Some(&name), message));
             }
             if let Action::Call(names) = &action {
-                self.call(parsed, &at, &name, names);
+                self.check_service_names(parsed, &at, &name, names);
                 // The service says itself which of the two it wants.
                 if def.phase.is_none() && phase_for(&action, &def.when.0, Some(Phase::RequestBody), None).is_ok() {
                     actions.push((Phase::ResponseBody, action.clone()));
@@ -261,63 +261,69 @@ impl<'c> Compiler<'c> {
             }
         }
         let line = parsed.problem(&at, None, "").line;
-        let rule = Rule {
+        let rule = CompiledRule {
             name: name.clone(),
             file: parsed.source.name.clone(),
             line,
             enabled: def.enabled.unwrap_or(true),
             stop: def.stop,
-            captures: captures(&def.when.0),
+            captures: capturing_regexes(&def.when.0),
             cond: def.when.0,
             actions,
             remembers: false,
-            judged: Judged::default(),
+            judged: PathMatchMode::default(),
             matches: Arc::default(),
         };
         self.add(rule, parsed.problem(&at, Some(&name), ""));
     }
 
-    fn call(&mut self, parsed: &Parsed, at: &[Seg<'_>], rule: &str, names: &crate::when::Texts) {
+    fn check_service_names(
+        &mut self,
+        parsed: &ParsedRuleFile,
+        at: &[PathSegment<'_>],
+        rule: &str,
+        names: &crate::matchers::OneOrManyStrings,
+    ) {
         let known: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
         let message = match &names.0[..] {
             [name] if known.contains(&name.as_str()) => return,
             [name] if known.is_empty() => format!("there is no service `{name}`: write it under `services`"),
-            [name] => crate::error::unknown("service", name, &known),
+            [name] => crate::error::unknown_key_message("service", name, &known),
             _ => "`call` takes the name of one service".into(),
         };
         self.problems.push(parsed.problem(at, Some(rule), message));
     }
 
-    fn add(&mut self, mut rule: Rule, place: Problem) {
+    fn add(&mut self, mut rule: CompiledRule, place: RuleProblem) {
         rule.remembers = rule.phases().len() > 1;
-        rule.judged = Judged::of(&rule);
+        rule.judged = PathMatchMode::for_rule(&rule);
         let mut read = Vec::new();
         for (_, action) in &rule.actions {
-            templates(action, &mut |t| read.extend(t.variables().map(ToOwned::to_owned)));
-            self.set.extend(sets(action));
+            visit_templates(action, &mut |t| read.extend(t.variables().map(ToOwned::to_owned)));
+            self.set.extend(assigned_variables(action));
         }
         rule.cond.visit(&mut |leaf| match leaf {
-            Cond::Text(place, test) => {
-                if let Place::Variable(name) = place {
+            ConditionExpr::Text(place, test) => {
+                if let TextField::Variable(name) = place {
                     read.push(name.clone());
                 }
-                if let TextTest::Filled(_, t, _) = test {
+                if let TextPredicate::Filled(_, t, _) = test {
                     read.extend(t.variables().map(ToOwned::to_owned));
                 }
             }
-            Cond::Exec(exec) => {
+            ConditionExpr::Exec(exec) => {
                 let all = exec.arguments.iter().chain([&exec.program]);
                 all.for_each(|t| read.extend(t.variables().map(ToOwned::to_owned)));
             }
             _ => {}
         });
-        self.set.extend(rule.captures.iter().flat_map(|(_, r)| names(r).map(ToOwned::to_owned)));
+        self.set.extend(rule.captures.iter().flat_map(|(_, r)| group_names(r).map(ToOwned::to_owned)));
         self.read.extend(read.into_iter().map(|name| (name, place.clone())));
         self.rules.push(rule);
     }
 
-    fn fluxzy(&mut self, parsed: &Parsed, value: &serde_json::Value) {
-        let read = crate::fluxzy::read(parsed, value);
+    fn fluxzy(&mut self, parsed: &ParsedRuleFile, value: &serde_json::Value) {
+        let read = crate::fluxzy::import_rules(parsed, value);
         self.problems.extend(read.problems);
         self.notes.extend(read.notes);
         for (mut rule, place) in read.rules {
@@ -328,24 +334,24 @@ impl<'c> Compiler<'c> {
                 rule.name = format!("{base} ({n})");
             }
             for (_, action) in &rule.actions {
-                if let Err(message) = crate::paths::check(action, self.config, &self.around) {
-                    self.problems.push(Problem { message, ..place.clone() });
+                if let Err(message) = crate::path_checks::check_files(action, self.config, &self.around) {
+                    self.problems.push(RuleProblem { message, ..place.clone() });
                 }
             }
-            rule.captures = captures(&rule.cond);
+            rule.captures = capturing_regexes(&rule.cond);
             // What nothing sets is empty there, and said so.
             self.add(rule, place);
         }
     }
 
-    fn finish(mut self, config: &RulesConfig) -> Result<Program, LoadError> {
+    fn finish(mut self, config: &RulesConfig) -> Result<RuleProgram, RuleLoadError> {
         let around = self.around;
         for (name, mut place) in std::mem::take(&mut self.read) {
             if self.set.contains(&name) {
                 continue;
             }
             let known = self.set.iter().map(String::as_str);
-            place.message = match crate::error::nearest(&name, known) {
+            place.message = match crate::error::closest_name(&name, known) {
                 Some(near) => format!("nothing sets the variable `{name}`: did you mean `{near}`?"),
                 None => format!(
                     "nothing sets the variable `{name}`: set it with set_variable, capture, a named group, or under `variables`"
@@ -354,7 +360,7 @@ impl<'c> Compiler<'c> {
             self.problems.push(place);
         }
         if !self.problems.is_empty() {
-            return Err(LoadError { problems: self.problems, notes: self.notes });
+            return Err(RuleLoadError { problems: self.problems, notes: self.notes });
         }
         let mut services = HashMap::new();
         for (name, def) in self.services {
@@ -363,7 +369,7 @@ impl<'c> Compiler<'c> {
                 Ok(None) => {}
                 Err(e) => {
                     let message = format!("the service `{name}`: {e}");
-                    return Err(Problem { file: "services".into(), message, ..Problem::default() }.into());
+                    return Err(RuleProblem { file: "services".into(), message, ..RuleProblem::default() }.into());
                 }
             }
         }
@@ -374,18 +380,18 @@ impl<'c> Compiler<'c> {
                 hosts.add(i as u32, &rule.cond);
             }
         }
-        Ok(Program {
+        Ok(RuleProgram {
             rules: self.rules,
             tests: self.tests,
             notes: self.notes,
             files: self.files,
             config: config.clone(),
             constants: self.constants,
-            around,
+            runtime: around,
             services,
-            scripts: crate::script::Scripts::new(config),
+            scripts: crate::script::ScriptRunner::new(config),
             hosts,
-            bound: Mutex::default(),
+            host_rule_cache: Mutex::default(),
         })
     }
 }
@@ -398,19 +404,19 @@ impl<'c> Compiler<'c> {
 /// `before` is the phase of the action that stands before it in its rule: what can follow it does.
 pub(crate) fn phase_for(
     action: &Action,
-    cond: &Cond,
+    cond: &ConditionExpr,
     wished: Option<Phase>,
     before: Option<Phase>,
 ) -> Result<Phase, String> {
     let info = action.info();
-    let (needs, from) = needs(action, cond);
+    let (needs, from) = required_phase(action, cond);
     if needs > info.latest {
         return Err(format!(
             "`{}` acts in the phase {} at the latest, but the rule asks for what is known in the phase {} only ({from}): it would never act. \
              Ask for something that is known earlier, or use an action of that phase",
             info.name,
-            phases::name(info.latest),
-            phases::name(needs),
+            phase_names::name(info.latest),
+            phase_names::name(needs),
         ));
     }
     let Some(wished) = wished else {
@@ -423,24 +429,24 @@ pub(crate) fn phase_for(
     };
     if wished < info.earliest || wished > info.latest {
         let range = if info.earliest == info.latest {
-            format!("in the phase {} only", phases::name(info.latest))
+            format!("in the phase {} only", phase_names::name(info.latest))
         } else {
-            format!("from the phase {} to {}", phases::name(info.earliest), phases::name(info.latest))
+            format!("from the phase {} to {}", phase_names::name(info.earliest), phase_names::name(info.latest))
         };
-        return Err(format!("`{}` acts {range}, not in {}", info.name, phases::name(wished)));
+        return Err(format!("`{}` acts {range}, not in {}", info.name, phase_names::name(wished)));
     }
     if wished < needs {
         return Err(format!(
             "the rule is set to the phase {}, but asks for what is known in the phase {} only ({from})",
-            phases::name(wished),
-            phases::name(needs)
+            phase_names::name(wished),
+            phase_names::name(needs)
         ));
     }
     Ok(wished)
 }
 
 /// From which phase on all is known that the condition and the action's texts ask for, and what comes last.
-fn needs(action: &Action, cond: &Cond) -> (Phase, String) {
+fn required_phase(action: &Action, cond: &ConditionExpr) -> (Phase, String) {
     let mut latest = Phase::Authority;
     let mut from = String::new();
     cond.visit(&mut |leaf| {
@@ -453,7 +459,7 @@ fn needs(action: &Action, cond: &Cond) -> (Phase, String) {
             (latest, from) = (phase, what.to_owned());
         }
     };
-    templates(action, &mut |t| {
+    visit_templates(action, &mut |t| {
         let (request, response) = t.wants_bodies();
         if t.wants_message() {
             raise(Phase::Message, "${message}");
@@ -468,7 +474,7 @@ fn needs(action: &Action, cond: &Cond) -> (Phase, String) {
         }
     });
     if let Action::Capture(c) = action
-        && let CaptureFrom::Json(side, path) = &c.source
+        && let CaptureSource::Json(side, path) = &c.source
     {
         let phase = if *side == interflow_flow::Direction::Request { Phase::RequestBody } else { Phase::ResponseBody };
         raise(phase, &path.to_string());
@@ -477,8 +483,8 @@ fn needs(action: &Action, cond: &Cond) -> (Phase, String) {
 }
 
 /// Every text of an action that may hold variables.
-pub(crate) fn templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a Template)) {
-    let mut pairs = |pairs: &'a [(Template, Template)]| {
+pub(crate) fn visit_templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a TextTemplate)) {
+    let mut pairs = |pairs: &'a [(TextTemplate, TextTemplate)]| {
         for (a, b) in pairs {
             see(a);
             see(b);
@@ -528,15 +534,15 @@ pub(crate) fn templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a Template
             [Some(&c.name), Some(&c.value), c.path.as_ref(), c.domain.as_ref()].into_iter().flatten().for_each(see);
         }
         Action::EditRequestBody(e) | Action::EditResponseBody(e) | Action::EditMessage(e) => match e {
-            Edit::Find(a, b) => [a, b].into_iter().for_each(see),
-            Edit::Regex(_, with) => see(&with.0),
-            Edit::Set(t) | Edit::File(t) => see(t),
-            Edit::JsonSet(sets) => sets.iter().for_each(|(_, v)| {
-                if let JsonValue::Filled(t) = v {
+            EditParams::Find(a, b) => [a, b].into_iter().for_each(see),
+            EditParams::Regex(_, with) => see(&with.0),
+            EditParams::Set(t) | EditParams::File(t) => see(t),
+            EditParams::JsonSet(sets) => sets.iter().for_each(|(_, v)| {
+                if let JsonTemplate::Filled(t) = v {
                     see(t);
                 }
             }),
-            Edit::JsonRemove(_) | Edit::JsonPatch(_) => {}
+            EditParams::JsonRemove(_) | EditParams::JsonPatch(_) => {}
         },
         Action::InjectMessage(i) => {
             if let InjectText::Text(t) = &i.text {
@@ -546,7 +552,7 @@ pub(crate) fn templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a Template
         Action::InjectHtml(h) => body_template(&h.html).into_iter().for_each(see),
         Action::SetVariable(v) => v.0.iter().for_each(|(_, t)| see(t)),
         Action::Capture(c) => {
-            if let CaptureFrom::Text(t) = &c.source {
+            if let CaptureSource::Text(t) = &c.source {
                 see(t);
             }
         }
@@ -558,18 +564,18 @@ pub(crate) fn templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a Template
     }
 }
 
-fn body_template(body: &AnswerBody) -> Option<&Template> {
+fn body_template(body: &AnswerBody) -> Option<&TextTemplate> {
     match body {
         AnswerBody::Text(t) | AnswerBody::File(t) => Some(t),
         AnswerBody::Bytes(_) => None,
     }
 }
 
-fn sets(action: &Action) -> Vec<String> {
+fn assigned_variables(action: &Action) -> Vec<String> {
     match action {
         Action::SetVariable(v) => v.0.iter().map(|(n, _)| n.clone()).collect(),
         Action::Capture(c) => {
-            let groups = c.regex.iter().flat_map(|r| names(r).map(ToOwned::to_owned));
+            let groups = c.regex.iter().flat_map(|r| group_names(r).map(ToOwned::to_owned));
             groups.chain([c.name.clone()]).collect()
         }
         _ => Vec::new(),
@@ -577,28 +583,28 @@ fn sets(action: &Action) -> Vec<String> {
 }
 
 /// Regexes of a condition whose named groups become variables when it holds.
-fn captures(cond: &Cond) -> Vec<(Place, Regex)> {
+fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
     use interflow_flow::Direction::{Request, Response};
-    use interflow_query::{Key, Pattern, Test};
+    use interflow_query::{Key, TermTest, TextPattern};
     let mut all = Vec::new();
     cond.visit(&mut |leaf| match leaf {
-        Cond::Text(place, test) => all.extend(test.capturing().map(|r| (place.clone(), r.clone()))),
-        Cond::Query(query) => query.expr().visit(&mut |term| {
-            let Test::Text(Pattern::Regex(source)) = &term.test else { return };
+        ConditionExpr::Text(place, test) => all.extend(test.capturing_regex().map(|r| (place.clone(), r.clone()))),
+        ConditionExpr::Query(query) => query.expr().visit(&mut |term| {
+            let TermTest::Text(TextPattern::Regex(source)) = &term.test else { return };
             let place = match (term.key, &term.name) {
-                (Key::Host, _) => Place::Host,
-                (Key::Url | Key::Word, _) => Place::Url,
-                (Key::Path, _) => Place::Path,
-                (Key::Query, _) => Place::Target,
-                (Key::Method, _) => Place::Method,
-                (Key::ReqHeader, Some(name)) => Place::Header(Request, name.clone()),
-                (Key::RespHeader, Some(name)) => Place::Header(Response, name.clone()),
-                (Key::ReqBody, _) => Place::Body(Request),
-                (Key::RespBody, _) => Place::Body(Response),
+                (Key::Host, _) => TextField::Host,
+                (Key::Url | Key::Word, _) => TextField::Url,
+                (Key::Path, _) => TextField::Path,
+                (Key::Query, _) => TextField::Target,
+                (Key::Method, _) => TextField::Method,
+                (Key::ReqHeader, Some(name)) => TextField::Header(Request, name.clone()),
+                (Key::RespHeader, Some(name)) => TextField::Header(Response, name.clone()),
+                (Key::ReqBody, _) => TextField::Body(Request),
+                (Key::RespBody, _) => TextField::Body(Response),
                 _ => return,
             };
-            if let Ok(regex) = crate::text::regex(source.source(), source.ignore_case)
-                && names(&regex).next().is_some()
+            if let Ok(regex) = crate::text_predicate::build_regex(source.source(), source.ignore_case)
+                && group_names(&regex).next().is_some()
             {
                 all.push((place, regex));
             }

@@ -8,16 +8,16 @@ use interflow_flow::{Body, Headers, Method, RequestHead, Response, ResponseHead,
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::given::{Replay, ReplayFrom};
-use crate::sample::parse_url;
-use crate::surroundings::Surroundings;
+use crate::fixture::parse_url;
+use crate::params::{ReplayParams, ReplaySource};
+use crate::runtime::RuleRuntime;
 
 /// The largest recording, in bytes.
-const LARGEST: u64 = 1 << 30;
+const MAX_RECORDING_SIZE: u64 = 1 << 30;
 
 /// One recorded exchange, bodies without their content coding.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedExchange {
     /// The request's method.
     pub method: Method,
     /// The request's URL.
@@ -35,67 +35,67 @@ pub struct Recorded {
 }
 
 /// Reads recordings for `replay`: the house around the rules knows the formats and has the store.
-pub trait Recordings: Send + Sync {
+pub trait RecordingSource: Send + Sync {
     /// The exchanges of an archive, in their order.
     ///
     /// # Errors
     /// What is wrong with the file, its name aside.
-    fn archive(&self, file: &Path) -> Result<Vec<Recorded>, String>;
+    fn archive(&self, file: &Path) -> Result<Vec<RecordedExchange>, String>;
 
     /// The recorded flows that a query finds, in their order.
     ///
     /// # Errors
     /// The query, or the recording, cannot be read.
-    fn flows(&self, query: &str) -> Result<Vec<Recorded>, String>;
+    fn flows(&self, query: &str) -> Result<Vec<RecordedExchange>, String>;
 }
 
 /// A recording made ready.
 #[derive(Debug)]
-pub struct Recording {
-    entries: Vec<Recorded>,
+pub struct ReplayIndex {
+    entries: Vec<RecordedExchange>,
     used: Mutex<Vec<bool>>,
 }
 
-impl Replay {
+impl ReplayParams {
     /// Reads the recording, once.
     ///
     /// # Errors
     /// A file that cannot be read or is none, a query that is none.
-    pub(crate) fn load(&self, around: &Surroundings) -> Result<(), String> {
-        self.loaded.get_or_init(|| read(&self.from, around)).as_ref().map(drop).map_err(Clone::clone)
+    pub(crate) fn load(&self, around: &RuleRuntime) -> Result<(), String> {
+        self.loaded.get_or_init(|| read_recording(&self.from, around)).as_ref().map(drop).map_err(Clone::clone)
     }
 
     /// The recorded answer to a request; `None` when there is none, or none is left.
     pub(crate) fn answer(&self, request: &RequestHead, body: Option<&[u8]>) -> Option<Response> {
         let recording = self.loaded.get()?.as_ref().ok()?;
         let mut used = recording.used.lock();
-        let fits = |(i, e): &(usize, &Recorded)| !used[*i] && self.fits(e, request, body);
+        let fits = |(i, e): &(usize, &RecordedExchange)| !used[*i] && self.matches_request(e, request, body);
         let (i, entry) = recording.entries.iter().enumerate().find(fits)?;
         if !self.reuse {
             used[i] = true;
         }
         let mut head = entry.head.clone();
-        head.headers.retain(|name, _| !FRAMING.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes())));
+        head.headers.retain(|name, _| !STALE_FIELDS.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes())));
         if self.refresh {
-            let recorded = entry.at.or_else(|| head.headers.get_str("date").and_then(crate::dates::parse));
-            refresh(&mut head, recorded);
+            let recorded = entry.at.or_else(|| head.headers.get_str("date").and_then(crate::dates::parse_http_date));
+            refresh_dates(&mut head, recorded);
         }
         Some(Response { head, body: Body::from(entry.body.clone()) })
     }
 
-    fn fits(&self, entry: &Recorded, request: &RequestHead, body: Option<&[u8]>) -> bool {
+    fn matches_request(&self, entry: &RecordedExchange, request: &RequestHead, body: Option<&[u8]>) -> bool {
         let ignores = |part: &str| self.ignore.iter().any(|i| i == part);
         let (a, b) = (&entry.url, &request.url);
         entry.method == request.method
             && (ignores("host") || a.authority.host == b.authority.host)
             && (ignores("port") || ignores("host") || a.authority.port == b.authority.port)
             && a.path_only() == b.path_only()
-            && (ignores("query") || self.query(a) == self.query(b))
+            && (ignores("query") || self.matched_query(a) == self.matched_query(b))
             && self.headers.iter().all(|name| entry.headers.get_all(name).eq(request.headers.get_all(name)))
-            && (ignores("body") || body.is_none_or(|b| self.same_body(entry, request, b)))
+            && (ignores("body") || body.is_none_or(|b| self.matches_body(entry, request, b)))
     }
 
-    fn same_body(&self, entry: &Recorded, request: &RequestHead, body: &[u8]) -> bool {
+    fn matches_body(&self, entry: &RecordedExchange, request: &RequestHead, body: &[u8]) -> bool {
         let form = "application/x-www-form-urlencoded";
         let is_form = request.headers.get_str("content-type").is_some_and(|t| t.to_ascii_lowercase().starts_with(form));
         if self.ignore_form.is_empty() || !is_form {
@@ -104,7 +104,7 @@ impl Replay {
         let fields = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let mut all: Vec<(String, String)> =
-                crate::params::pairs(&text).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
+                crate::query_params::decode_pairs(&text).map(|(n, v)| (n.into_owned(), v.into_owned())).collect();
             all.retain(|(name, _)| !self.ignore_form.contains(name));
             all
         };
@@ -112,8 +112,8 @@ impl Replay {
     }
 
     /// The parameters that matter, in an order of their own.
-    fn query<'u>(&self, url: &'u Url) -> Vec<(std::borrow::Cow<'u, str>, std::borrow::Cow<'u, str>)> {
-        let mut all: Vec<_> = crate::params::pairs(url.query().unwrap_or_default()).collect();
+    fn matched_query<'u>(&self, url: &'u Url) -> Vec<(std::borrow::Cow<'u, str>, std::borrow::Cow<'u, str>)> {
+        let mut all: Vec<_> = crate::query_params::decode_pairs(url.query().unwrap_or_default()).collect();
         all.retain(|(name, _)| !self.ignore.iter().any(|i| i == name));
         all.sort();
         all
@@ -121,13 +121,13 @@ impl Replay {
 }
 
 /// Fields about a coding and framing that the body no longer has.
-const FRAMING: [&str; 5] = ["content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"];
+const STALE_FIELDS: [&str; 5] = ["content-encoding", "content-length", "transfer-encoding", "connection", "keep-alive"];
 
 /// Moves dates by the time that has passed since the recording: those of the response, and those at which its cookies end.
-fn refresh(head: &mut ResponseHead, recorded: Option<i64>) {
+fn refresh_dates(head: &mut ResponseHead, recorded: Option<i64>) {
     let Some(recorded) = recorded else { return };
-    let passed = crate::dates::now() - recorded;
-    let moved = |date: &str| crate::dates::parse(date).map(|d| crate::dates::show(d + passed));
+    let passed = crate::dates::unix_now() - recorded;
+    let moved = |date: &str| crate::dates::parse_http_date(date).map(|d| crate::dates::format_http_date(d + passed));
     for name in ["date", "expires", "last-modified"] {
         if let Some(date) = head.headers.get_str(name).and_then(moved) {
             let _ = head.headers.set(name, date);
@@ -150,13 +150,13 @@ fn refresh(head: &mut ResponseHead, recorded: Option<i64>) {
     }
 }
 
-fn read(from: &ReplayFrom, around: &Surroundings) -> Result<Recording, String> {
+fn read_recording(from: &ReplaySource, around: &RuleRuntime) -> Result<ReplayIndex, String> {
     let entries = match (from, &around.recordings) {
-        (ReplayFrom::File(file), Some(recordings)) => {
+        (ReplaySource::File(file), Some(recordings)) => {
             recordings.archive(file).map_err(|e| format!("the recording {}: {e}", file.display()))?
         }
-        (ReplayFrom::File(file), None) => har(file)?,
-        (ReplayFrom::Flows(query), recordings) => {
+        (ReplaySource::File(file), None) => read_har(file)?,
+        (ReplaySource::Flows(query), recordings) => {
             interflow_query::Query::parse(query).map_err(|e| format!("the query `{query}`, {e}"))?;
             match recordings {
                 Some(recordings) => {
@@ -169,26 +169,26 @@ fn read(from: &ReplayFrom, around: &Surroundings) -> Result<Recording, String> {
             }
         }
     };
-    Ok(Recording { used: Mutex::new(vec![false; entries.len()]), entries })
+    Ok(ReplayIndex { used: Mutex::new(vec![false; entries.len()]), entries })
 }
 
 /// The exchanges of a HAR file.
-fn har(path: &Path) -> Result<Vec<Recorded>, String> {
+fn read_har(path: &Path) -> Result<Vec<RecordedExchange>, String> {
     let failed = |e: String| format!("the recording {}: {e}", path.display());
     let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
-    if size > LARGEST {
-        return Err(failed(format!("it has {size} bytes, and at most {LARGEST} are read")));
+    if size > MAX_RECORDING_SIZE {
+        return Err(failed(format!("it has {size} bytes, and at most {MAX_RECORDING_SIZE} are read")));
     }
     let text = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
     let har: Value = serde_json::from_slice(text).map_err(|e| failed(format!("it is no HAR file: {e}")))?;
     let entries =
         har["log"]["entries"].as_array().ok_or_else(|| failed("it is no HAR file: log.entries is missing".into()))?;
-    Ok(entries.iter().filter_map(entry).collect())
+    Ok(entries.iter().filter_map(read_har_entry).collect())
 }
 
 /// The fields of one side of an entry; pseudo-header fields are none.
-fn fields(list: &Value) -> Headers {
+fn read_har_fields(list: &Value) -> Headers {
     let mut headers = Headers::new();
     for h in list.as_array().into_iter().flatten() {
         if let (Some(name), Some(value)) = (h["name"].as_str(), h["value"].as_str())
@@ -201,12 +201,12 @@ fn fields(list: &Value) -> Headers {
 }
 
 /// One entry; those without an answer are left out.
-fn entry(e: &Value) -> Option<Recorded> {
+fn read_har_entry(e: &Value) -> Option<RecordedExchange> {
     let (request, response) = (&e["request"], &e["response"]);
     let status =
         StatusCode::from_u16(u16::try_from(response["status"].as_u64()?).ok()?).ok().filter(|s| s.as_u16() >= 200)?;
     let mut head = ResponseHead::new(status);
-    head.headers = fields(&response["headers"]);
+    head.headers = read_har_fields(&response["headers"]);
     let content = &response["content"];
     let text = content["text"].as_str().unwrap_or_default();
     let body = if content["encoding"] == "base64" {
@@ -214,10 +214,10 @@ fn entry(e: &Value) -> Option<Recorded> {
     } else {
         Bytes::copy_from_slice(text.as_bytes())
     };
-    Some(Recorded {
+    Some(RecordedExchange {
         method: Method::from_bytes(request["method"].as_str()?.as_bytes()).ok()?,
         url: parse_url(request["url"].as_str()?).ok()?,
-        headers: fields(&request["headers"]),
+        headers: read_har_fields(&request["headers"]),
         sent: Bytes::copy_from_slice(request["postData"]["text"].as_str().unwrap_or_default().as_bytes()),
         head,
         body,

@@ -6,11 +6,11 @@ use interflow_flow::{Headers, Timestamp};
 use parking_lot::Mutex;
 
 /// The most domains that are kept, and the most cookies and fields of each.
-const MOST: usize = 1024;
+const MAX_ENTRIES: usize = 1024;
 
 /// A cookie that a server set.
 #[derive(Clone, Debug)]
-struct Cookie {
+struct SessionCookie {
     name: String,
     value: String,
     path: String,
@@ -22,25 +22,27 @@ struct Cookie {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    cookies: Vec<Cookie>,
+struct DomainSession {
+    cookies: Vec<SessionCookie>,
     headers: Vec<(String, String)>,
 }
 
 /// What is kept, by domain.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
-    domains: Mutex<HashMap<String, Kept>>,
+pub(crate) struct DomainSessions {
+    domains: Mutex<HashMap<String, DomainSession>>,
 }
 
-impl Sessions {
+impl DomainSessions {
     /// Keeps the cookies that a response sets.
-    pub fn keep_cookies(&self, host: &str, response: &Headers) {
+    pub fn store_cookies(&self, host: &str, response: &Headers) {
         for line in response.get_all("set-cookie") {
-            let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| read(host, l)) else { continue };
-            self.change(&domain, |kept| {
+            let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| parse_set_cookie(host, l)) else {
+                continue;
+            };
+            self.update_domain(&domain, |kept| {
                 kept.cookies.retain(|c| c.name != cookie.name || c.path != cookie.path);
-                if cookie.expires.is_none_or(|e| e > Timestamp::steady().micros()) {
+                if cookie.expires.is_none_or(|e| e > Timestamp::monotonic().micros()) {
                     kept.cookies.push(cookie);
                 }
             });
@@ -48,46 +50,56 @@ impl Sessions {
     }
 
     /// Keeps the cookies that a request sends.
-    pub fn keep_request_cookies(&self, host: &str, request: &Headers) {
-        for (name, value) in crate::cookies::all(request) {
+    pub fn store_request_cookies(&self, host: &str, request: &Headers) {
+        for (name, value) in crate::cookies::request_cookies(request) {
             let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
             let (name, value) = (name.to_owned(), value.to_owned());
-            self.change(host, |kept| {
+            self.update_domain(host, |kept| {
                 kept.cookies.retain(|c| c.name != name);
-                kept.cookies.push(Cookie { name, value, path: "/".into(), below: true, secure: false, expires: None });
+                kept.cookies.push(SessionCookie {
+                    name,
+                    value,
+                    path: "/".into(),
+                    below: true,
+                    secure: false,
+                    expires: None,
+                });
             });
         }
     }
 
     /// Keeps one field.
-    pub fn keep_header(&self, host: &str, name: &str, value: &str) {
-        self.change(host, |kept| {
+    pub fn store_header(&self, host: &str, name: &str, value: &str) {
+        self.update_domain(host, |kept| {
             kept.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
             kept.headers.push((name.to_owned(), value.to_owned()));
         });
     }
 
-    fn change(&self, domain: &str, change: impl FnOnce(&mut Kept)) {
+    fn update_domain(&self, domain: &str, change: impl FnOnce(&mut DomainSession)) {
         let mut domains = self.domains.lock();
-        if domains.len() >= MOST && !domains.contains_key(domain) {
+        if domains.len() >= MAX_ENTRIES && !domains.contains_key(domain) {
             domains.clear();
         }
         let kept = domains.entry(domain.to_ascii_lowercase()).or_default();
         change(kept);
-        kept.cookies.truncate(MOST);
-        kept.headers.truncate(MOST);
+        kept.cookies.truncate(MAX_ENTRIES);
+        kept.headers.truncate(MAX_ENTRIES);
     }
 
     /// The cookies for a request, those of longer paths first (RFC 6265 5.4).
     pub fn cookies(&self, host: &str, path: &str, secure: bool) -> Vec<(String, String)> {
-        let now = Timestamp::steady().micros();
+        let now = Timestamp::monotonic().micros();
         let domains = self.domains.lock();
-        let mut found: Vec<&Cookie> = Vec::new();
-        for domain in domains_of(host) {
+        let mut found: Vec<&SessionCookie> = Vec::new();
+        for domain in parent_domains(host) {
             let own = domain == host;
             let of = domains.get(domain).into_iter().flat_map(|k| &k.cookies);
             found.extend(of.filter(|c| {
-                (own || c.below) && (secure || !c.secure) && under(path, &c.path) && c.expires.is_none_or(|e| e > now)
+                (own || c.below)
+                    && (secure || !c.secure)
+                    && path_matches(path, &c.path)
+                    && c.expires.is_none_or(|e| e > now)
             }));
         }
         found.sort_by_key(|c| std::cmp::Reverse(c.path.len()));
@@ -103,7 +115,7 @@ impl Sessions {
     /// The fields for a request.
     pub fn headers(&self, host: &str) -> Vec<(String, String)> {
         let domains = self.domains.lock();
-        domains_of(host)
+        parent_domains(host)
             .find_map(|d| domains.get(d).filter(|k| !k.headers.is_empty()))
             .map(|k| k.headers.clone())
             .unwrap_or_default()
@@ -120,19 +132,19 @@ impl Sessions {
 }
 
 /// The host and what it lies below, without the last label: `a.b.test`, `b.test`.
-fn domains_of(host: &str) -> impl Iterator<Item = &str> {
+fn parent_domains(host: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(host), |h| h.split_once('.').map(|(_, rest)| rest).filter(|r| r.contains('.')))
 }
 
 /// RFC 6265 5.1.4.
-fn under(path: &str, cookie: &str) -> bool {
+fn path_matches(path: &str, cookie: &str) -> bool {
     path == cookie || path.strip_prefix(cookie).is_some_and(|rest| cookie.ends_with('/') || rest.starts_with('/'))
 }
 
-fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
+fn parse_set_cookie(host: &str, line: &str) -> Option<(String, SessionCookie)> {
     let mut parts = line.split(';');
     let (name, value) = parts.next()?.split_once('=')?;
-    let mut cookie = Cookie {
+    let mut cookie = SessionCookie {
         name: name.trim().to_owned(),
         value: value.trim().to_owned(),
         path: "/".into(),
@@ -141,14 +153,14 @@ fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
         expires: None,
     };
     let mut domain = host.to_owned();
-    let now = Timestamp::steady().micros();
+    let now = Timestamp::monotonic().micros();
     for part in parts {
         let (key, value) = part.split_once('=').map_or((part.trim(), ""), |(k, v)| (k.trim(), v.trim()));
         match key.to_ascii_lowercase().as_str() {
             "domain" if !value.is_empty() => {
                 let wanted = value.trim_start_matches('.').to_ascii_lowercase();
                 // A host may speak for the domains that it lies in, but for no top-level one.
-                if !domains_of(host).any(|d| d == wanted) {
+                if !parent_domains(host).any(|d| d == wanted) {
                     return None;
                 }
                 (domain, cookie.below) = (wanted, true);
@@ -161,7 +173,8 @@ fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
             }
             "expires" if cookie.expires.is_none() => {
                 let at = |seconds| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
-                cookie.expires = crate::dates::parse(value).map(|s| Timestamp::from_micros(at(s)).to_steady().micros());
+                cookie.expires =
+                    crate::dates::parse_http_date(value).map(|s| Timestamp::from_micros(at(s)).to_monotonic().micros());
             }
             _ => {}
         }
@@ -173,15 +186,15 @@ fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
 mod tests {
     use super::*;
 
-    fn sent(sessions: &Sessions, host: &str, path: &str, secure: bool) -> String {
+    fn sent(sessions: &DomainSessions, host: &str, path: &str, secure: bool) -> String {
         let all: Vec<_> = sessions.cookies(host, path, secure).into_iter().map(|(n, v)| format!("{n}={v}")).collect();
         all.join("; ")
     }
 
-    fn kept(lines: &[&str]) -> Sessions {
-        let sessions = Sessions::default();
+    fn kept(lines: &[&str]) -> DomainSessions {
+        let sessions = DomainSessions::default();
         let headers: Headers = lines.iter().map(|l| ("Set-Cookie", *l)).collect();
-        sessions.keep_cookies("www.a.test", &headers);
+        sessions.store_cookies("www.a.test", &headers);
         sessions
     }
 
@@ -215,9 +228,9 @@ mod tests {
 
     #[test]
     fn fields_are_kept_per_host_and_looked_up_upwards() {
-        let s = Sessions::default();
-        s.keep_header("a.test", "Authorization", "x");
-        s.keep_header("a.test", "authorization", "y");
+        let s = DomainSessions::default();
+        s.store_header("a.test", "Authorization", "x");
+        s.store_header("a.test", "authorization", "y");
         assert_eq!(s.headers("www.a.test"), [("authorization".into(), "y".into())]);
         assert!(s.headers("b.test").is_empty());
     }

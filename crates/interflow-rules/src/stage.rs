@@ -4,160 +4,162 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_flow::{
-    Body, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
+    Body, EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead, Stage, StageVerdict,
+    StreamMessage, UpstreamOverrides,
 };
 use parking_lot::RwLock;
 
-use crate::bound::Bound;
+use crate::host_rules::HostRules;
 
 use crate::config::RulesConfig;
-use crate::error::LoadError;
-use crate::program::Program;
-use crate::read::Source;
-use crate::surroundings::Surroundings;
+use crate::error::RuleLoadError;
+use crate::program::RuleProgram;
+use crate::runtime::RuleRuntime;
+use crate::sources::RuleFileSource;
 
 /// The rules in force.
-pub struct Rules {
-    around: Arc<Surroundings>,
-    program: RwLock<Arc<Program>>,
+pub struct ActiveRules {
+    runtime: Arc<RuleRuntime>,
+    program: RwLock<Arc<RuleProgram>>,
 }
 
-impl Rules {
+impl ActiveRules {
     /// Reads the rule files of a configuration.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn new(config: &RulesConfig, around: Arc<Surroundings>) -> Result<Self, LoadError> {
-        let program = Program::load(config, Arc::clone(&around))?;
-        Ok(Self { around, program: RwLock::new(program) })
+    pub fn new(config: &RulesConfig, around: Arc<RuleRuntime>) -> Result<Self, RuleLoadError> {
+        let program = RuleProgram::load(config, Arc::clone(&around))?;
+        Ok(Self { runtime: around, program: RwLock::new(program) })
     }
 
     /// Reads the files of a configuration without putting them in force.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn prepare(&self, config: &RulesConfig) -> Result<Arc<Program>, LoadError> {
-        Program::load(config, Arc::clone(&self.around))
+    pub fn prepare(&self, config: &RulesConfig) -> Result<Arc<RuleProgram>, RuleLoadError> {
+        RuleProgram::load(config, Arc::clone(&self.runtime))
     }
 
     /// Reads texts as rules, without putting them in force or counting with them.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn check(&self, sources: Vec<Source>) -> Result<Arc<Program>, LoadError> {
-        Program::from_sources(sources, &self.program().config, Arc::new(Surroundings::default()))
+    pub fn check(&self, sources: Vec<RuleFileSource>) -> Result<Arc<RuleProgram>, RuleLoadError> {
+        RuleProgram::from_sources(sources, &self.program().config, Arc::new(RuleRuntime::default()))
     }
 
     /// The rules as they would be if one of the configured files had this text; `None` when it is none of them.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn replaced(&self, file: &Path, text: &str) -> Result<Option<Arc<Program>>, LoadError> {
+    pub fn check_with_file(&self, file: &Path, text: &str) -> Result<Option<Arc<RuleProgram>>, RuleLoadError> {
         let config = self.program().config.clone();
         if !config.files.iter().any(|f| f == file) {
             return Ok(None);
         }
         let mut sources = Vec::new();
         for path in &config.files {
-            let mut source = Source::read(path)?;
+            let mut source = RuleFileSource::read(path)?;
             if path == file {
                 text.clone_into(&mut source.text);
             }
             sources.push(source);
         }
-        Program::from_sources(sources, &config, Arc::clone(&self.around)).map(Some)
+        RuleProgram::from_sources(sources, &config, Arc::clone(&self.runtime)).map(Some)
     }
 
     /// Puts prepared rules in force for plans made from now on; flows under way keep what they began with.
-    pub fn put(&self, program: Arc<Program>) {
+    pub fn activate(&self, program: Arc<RuleProgram>) {
         let old = std::mem::replace(&mut *self.program.write(), program);
-        old.retire();
+        old.clear_cache();
     }
 
     /// The rules in force.
-    pub fn program(&self) -> Arc<Program> {
+    pub fn program(&self) -> Arc<RuleProgram> {
         Arc::clone(&self.program.read())
     }
 
     /// What outlives a reload: held flows, sessions, counters.
-    pub fn surroundings(&self) -> &Arc<Surroundings> {
-        &self.around
+    pub fn runtime(&self) -> &Arc<RuleRuntime> {
+        &self.runtime
     }
 }
 
-impl Rules {
+impl ActiveRules {
     /// The stage for everything up to the origin.
-    pub fn requests(self: &Arc<Self>) -> Arc<dyn Stage> {
-        Arc::new(Half { rules: Arc::clone(self), responses: false })
+    pub fn request_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
+        Arc::new(RuleStage { rules: Arc::clone(self), responses: false })
     }
 
     /// The stage for responses: another place in the corridor, since what undid the request's changes stands between.
-    pub fn responses(self: &Arc<Self>) -> Arc<dyn Stage> {
-        Arc::new(Half { rules: Arc::clone(self), responses: true })
+    pub fn response_stage(self: &Arc<Self>) -> Arc<dyn Stage> {
+        Arc::new(RuleStage { rules: Arc::clone(self), responses: true })
     }
 }
 
 /// One of the two places of rules in the corridor.
-struct Half {
-    rules: Arc<Rules>,
+struct RuleStage {
+    rules: Arc<ActiveRules>,
     responses: bool,
 }
 
-impl Stage for Half {
+impl Stage for RuleStage {
     fn name(&self) -> &'static str {
         "rules"
     }
 
-    fn interest(&self, _scope: &Scope<'_>) -> Interest {
-        Interest::NONE
+    fn interest(&self, _scope: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::NONE
     }
 
-    fn bind(&self, scope: &Scope<'_>) -> Option<Arc<dyn Stage>> {
-        let bound = self.rules.program().bind(&scope.authority.host)?;
-        let tunnels = !matches!(scope.transport, Transport::Absolute | Transport::Gateway | Transport::Internal);
-        Some(Arc::new(HalfBound { bound, responses: self.responses, opens: tunnels && scope.intercepted }))
+    fn specialize(&self, scope: &PlanScope<'_>) -> Option<Arc<dyn Stage>> {
+        let bound = self.rules.program().host_rules(&scope.authority.host)?;
+        let tunnels = !matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway | EntryKind::Internal);
+        Some(Arc::new(HostRuleStage { bound, responses: self.responses, opens: tunnels && scope.intercepted }))
     }
 }
 
 /// The same for one plan.
-struct HalfBound {
-    bound: Arc<Bound>,
+struct HostRuleStage {
+    bound: Arc<HostRules>,
     responses: bool,
     /// Whether the plan is for tunnels that are looked into.
     opens: bool,
 }
 
-impl Stage for HalfBound {
+impl Stage for HostRuleStage {
     fn name(&self) -> &'static str {
         "rules"
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         use Phase::{
-            Authority, ClientHello, Dial, Done, Message, RequestBody, RequestHead, ResponseBody, ResponseHead,
+            Authority, ClientHello, Done, Message, RequestBody, RequestHead, ResponseBody, ResponseHead,
+            UpstreamConnect,
         };
         let own: &[Phase] = if self.responses {
             &[ResponseHead, ResponseBody, Done]
         } else {
-            &[Authority, ClientHello, RequestHead, RequestBody, Dial, Message]
+            &[Authority, ClientHello, RequestHead, RequestBody, UpstreamConnect, Message]
         };
         let all = self.bound.interest(scope);
-        own.iter().filter(|p| all.has(**p)).fold(Interest::NONE, |i, p| i.and(*p))
+        own.iter().filter(|p| all.contains(**p)).fold(PhaseSet::NONE, |i, p| i.with(*p))
     }
 
-    fn needs_inspection(&self, _scope: &Scope<'_>) -> bool {
+    fn needs_inspection(&self, _scope: &PlanScope<'_>) -> bool {
         self.bound.needs_content()
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.bound.connect(Phase::Authority, flow, self.opens)
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        self.bound.run_connect(Phase::Authority, flow, self.opens)
     }
 
-    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.bound.connect(Phase::ClientHello, flow, self.opens)
+    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        self.bound.run_connect(Phase::ClientHello, flow, self.opens)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
         self.bound.request_head(flow, head)
     }
 
@@ -166,12 +168,17 @@ impl Stage for HalfBound {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
         self.bound.request_body(flow, head, body)
     }
 
-    fn dial<'a>(&'a self, flow: &'a mut Flow, head: Option<&'a RequestHead>, way: &'a mut Way) -> Step<'a, Verdict> {
-        self.bound.dial(flow, head, way)
+    fn upstream_connect<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: Option<&'a RequestHead>,
+        way: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        self.bound.upstream_connect(flow, head, way)
     }
 
     fn response_head<'a>(
@@ -179,7 +186,7 @@ impl Stage for HalfBound {
         flow: &'a mut Flow,
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> Step<'a, Verdict> {
+    ) -> MaybeFuture<'a, StageVerdict> {
         self.bound.response_head(flow, request, head)
     }
 
@@ -189,11 +196,11 @@ impl Stage for HalfBound {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
         self.bound.response_body(flow, request, head, body)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
         self.bound.message(flow, message)
     }
 

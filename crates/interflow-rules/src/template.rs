@@ -9,25 +9,25 @@ use regex::bytes::Captures;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::error::nearest;
-use crate::view::View;
+use crate::error::closest_name;
+use crate::view::FlowView;
 
 /// A text with variables.
 #[derive(Clone, Debug, Default)]
-pub struct Template {
+pub struct TextTemplate {
     source: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum TemplatePart {
     Text(String),
-    Var(Variable),
+    Var(TemplateVariable),
 }
 
 /// What stands between `${` and `}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Variable {
+pub(crate) enum TemplateVariable {
     /// A plain fact of the flow.
     Fact(&'static str),
     /// `req.header.NAME`.
@@ -51,7 +51,7 @@ pub(crate) enum Variable {
 }
 
 /// The plain facts, with what they are.
-pub const FACTS: &[(&str, &str)] = &[
+pub const TEMPLATE_FACTS: &[(&str, &str)] = &[
     ("host", "host of the origin"),
     ("port", "port of the origin"),
     ("scheme", "http or https"),
@@ -78,28 +78,28 @@ pub const FACTS: &[(&str, &str)] = &[
 ];
 
 /// Families of variables that end in a name of the writer's choice.
-const FAMILIES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
+const VARIABLE_PREFIXES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
 
 /// What a template is filled in from.
-pub(crate) struct Fill<'a, 'v> {
-    pub view: &'a View<'v>,
+pub(crate) struct RenderContext<'a, 'v> {
+    pub view: &'a FlowView<'v>,
     pub previous: Option<&'a [u8]>,
     pub groups: Option<&'a Captures<'a>>,
 }
 
-impl<'a, 'v> Fill<'a, 'v> {
-    pub fn of(view: &'a View<'v>) -> Self {
+impl<'a, 'v> RenderContext<'a, 'v> {
+    pub fn from_view(view: &'a FlowView<'v>) -> Self {
         Self { view, previous: None, groups: None }
     }
 }
 
-impl Template {
+impl TextTemplate {
     /// Reads a text. `$${` stands for `${`.
     ///
     /// # Errors
     /// A variable that does not exist, with what was probably meant; a `${` without its `}`.
     pub fn parse(text: &str) -> Result<Self, String> {
-        Self::read(text, &mut |name| variable(name))
+        Self::parse_with(text, &mut |name| parse_variable(name))
     }
 
     /// As [`parse`](Self::parse); `$1` and `${1}` stand for the groups of a regex.
@@ -111,7 +111,7 @@ impl Template {
         let mut parts = Vec::new();
         for part in template.parts {
             match part {
-                Part::Text(text) => split_groups(&text, &mut parts),
+                TemplatePart::Text(text) => split_groups(&text, &mut parts),
                 other => parts.push(other),
             }
         }
@@ -122,10 +122,10 @@ impl Template {
     /// Reads a text as Fluxzy does: what it does not know is empty there. Names them in `unknown`.
     pub fn parse_fluxzy(text: &str, unknown: &mut Vec<String>) -> Self {
         let text = text.replace("{{previous}}", "${previous}");
-        let read = Self::read(&text, &mut |name| {
+        let read = Self::parse_with(&text, &mut |name| {
             Ok(fluxzy_variable(name).unwrap_or_else(|| {
                 unknown.push(name.to_owned());
-                Variable::Nothing
+                TemplateVariable::Nothing
             }))
         });
         read.unwrap_or_else(|_| Self::literal(&text))
@@ -133,10 +133,13 @@ impl Template {
 
     /// A text without variables.
     pub fn literal(text: &str) -> Self {
-        Self { source: text.to_owned(), parts: vec![Part::Text(text.to_owned())] }
+        Self { source: text.to_owned(), parts: vec![TemplatePart::Text(text.to_owned())] }
     }
 
-    fn read(text: &str, lookup: &mut dyn FnMut(&str) -> Result<Variable, String>) -> Result<Self, String> {
+    fn parse_with(
+        text: &str,
+        lookup: &mut dyn FnMut(&str) -> Result<TemplateVariable, String>,
+    ) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -153,14 +156,14 @@ impl Template {
                 .find('}')
                 .ok_or_else(|| format!("`${{` without its `}}` in {text:?}: write $${{ when no variable is meant"))?;
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
-            parts.push(Part::Var(lookup(inner[..end].trim())?));
+            parts.push(TemplatePart::Var(lookup(inner[..end].trim())?));
             rest = &inner[end + 1..];
         }
         plain.push_str(rest);
         if !plain.is_empty() || parts.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(TemplatePart::Text(plain));
         }
         Ok(Self { source: text.to_owned(), parts })
     }
@@ -174,7 +177,7 @@ impl Template {
     pub fn as_literal(&self) -> Option<&str> {
         match &self.parts[..] {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
@@ -182,73 +185,77 @@ impl Template {
     /// The variables of files and flows that it reads.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|p| match p {
-            Part::Var(Variable::Var(name)) => Some(name.as_str()),
+            TemplatePart::Var(TemplateVariable::Var(name)) => Some(name.as_str()),
             _ => None,
         })
     }
 
     /// Whether it reads the body of the request, and of the response.
     pub(crate) fn wants_bodies(&self) -> (bool, bool) {
-        let has = |n| self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact(f)) if *f == n));
+        let has = |n| self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact(f)) if *f == n));
         (has("req.body"), has("resp.body"))
     }
 
     /// Whether it reads a message.
     pub(crate) fn wants_message(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact("message"))))
+        self.parts.iter().any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("message"))))
     }
 
     /// Whether it reads anything of the request.
     pub(crate) fn wants_request(&self) -> bool {
         const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
         self.parts.iter().any(|p| match p {
-            Part::Var(Variable::Fact(f)) => OF_REQUEST.contains(f),
-            Part::Var(Variable::ReqHeader(_) | Variable::Cookie(_) | Variable::Param(_)) => true,
+            TemplatePart::Var(TemplateVariable::Fact(f)) => OF_REQUEST.contains(f),
+            TemplatePart::Var(
+                TemplateVariable::ReqHeader(_) | TemplateVariable::Cookie(_) | TemplateVariable::Param(_),
+            ) => true,
             _ => false,
         })
     }
 
     /// Whether it reads anything of the response.
     pub(crate) fn wants_response(&self) -> bool {
-        self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact("status") | Variable::RespHeader(_))))
+        self.parts
+            .iter()
+            .any(|p| matches!(p, TemplatePart::Var(TemplateVariable::Fact("status") | TemplateVariable::RespHeader(_))))
     }
 
-    pub(crate) fn fill(&self, with: &Fill<'_, '_>) -> Cow<'_, str> {
+    pub(crate) fn render(&self, with: &RenderContext<'_, '_>) -> Cow<'_, str> {
         if let Some(text) = self.as_literal() {
             return Cow::Borrowed(text);
         }
         let mut out = String::with_capacity(self.source.len() + 32);
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Var(variable) => variable.write(with, &mut out),
+                TemplatePart::Text(text) => out.push_str(text),
+                TemplatePart::Var(variable) => variable.write(with, &mut out),
             }
         }
         Cow::Owned(out)
     }
 
     /// Fills in all but the groups of a regex: shows `see` each text, and each group by name with an empty text.
-    pub(crate) fn frozen(&self, view: &View<'_>, see: &mut dyn FnMut(String, Option<&str>)) {
+    pub(crate) fn render_parts(&self, view: &FlowView<'_>, see: &mut dyn FnMut(String, Option<&str>)) {
         for part in &self.parts {
             match part {
-                Part::Text(text) => see(text.clone(), None),
-                Part::Var(Variable::Group(group)) => see(String::new(), Some(group)),
-                Part::Var(variable) => {
+                TemplatePart::Text(text) => see(text.clone(), None),
+                TemplatePart::Var(TemplateVariable::Group(group)) => see(String::new(), Some(group)),
+                TemplatePart::Var(variable) => {
                     let mut text = String::new();
-                    variable.write(&Fill::of(view), &mut text);
+                    variable.write(&RenderContext::from_view(view), &mut text);
                     see(text, None);
                 }
             }
         }
     }
 
-    pub(crate) fn fill_from(&self, view: &View<'_>) -> Cow<'_, str> {
-        self.fill(&Fill::of(view))
+    pub(crate) fn render_view(&self, view: &FlowView<'_>) -> Cow<'_, str> {
+        self.render(&RenderContext::from_view(view))
     }
 }
 
 /// `$1` and `$name` outside of braces.
-fn split_groups(text: &str, parts: &mut Vec<Part>) {
+fn split_groups(text: &str, parts: &mut Vec<TemplatePart>) {
     let mut plain = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -263,9 +270,9 @@ fn split_groups(text: &str, parts: &mut Vec<Part>) {
             plain.push_str(&behind[..len]);
         } else if len > 0 {
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
-            parts.push(Part::Var(Variable::Group(behind[..len].to_owned())));
+            parts.push(TemplatePart::Var(TemplateVariable::Group(behind[..len].to_owned())));
         } else {
             plain.push('$');
         }
@@ -273,38 +280,38 @@ fn split_groups(text: &str, parts: &mut Vec<Part>) {
     }
     plain.push_str(rest);
     if !plain.is_empty() {
-        parts.push(Part::Text(plain));
+        parts.push(TemplatePart::Text(plain));
     }
 }
 
-fn variable(name: &str) -> Result<Variable, String> {
+fn parse_variable(name: &str) -> Result<TemplateVariable, String> {
     if name == "previous" {
-        return Ok(Variable::Previous);
+        return Ok(TemplateVariable::Previous);
     }
     if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
-        return Ok(Variable::Group(name.to_owned()));
+        return Ok(TemplateVariable::Group(name.to_owned()));
     }
-    if let Some((fact, _)) = FACTS.iter().find(|(f, _)| *f == name) {
-        return Ok(Variable::Fact(fact));
+    if let Some((fact, _)) = TEMPLATE_FACTS.iter().find(|(f, _)| *f == name) {
+        return Ok(TemplateVariable::Fact(fact));
     }
     let family = |start: &str| name.strip_prefix(start).filter(|n| !n.is_empty()).map(ToOwned::to_owned);
-    type Make = fn(String) -> Variable;
-    let made: [(&str, Make); 7] = [
-        ("req.header.", Variable::ReqHeader),
-        ("resp.header.", Variable::RespHeader),
-        ("cookie.", Variable::Cookie),
-        ("query.", Variable::Param),
-        ("env.", Variable::Env),
-        ("var.", Variable::Var),
-        ("group.", Variable::Group),
+    type VariableConstructor = fn(String) -> TemplateVariable;
+    let made: [(&str, VariableConstructor); 7] = [
+        ("req.header.", TemplateVariable::ReqHeader),
+        ("resp.header.", TemplateVariable::RespHeader),
+        ("cookie.", TemplateVariable::Cookie),
+        ("query.", TemplateVariable::Param),
+        ("env.", TemplateVariable::Env),
+        ("var.", TemplateVariable::Var),
+        ("group.", TemplateVariable::Group),
     ];
     for (start, make) in made {
         if let Some(rest) = family(start) {
             return Ok(make(rest));
         }
     }
-    let known = FACTS.iter().map(|(f, _)| *f).chain(FAMILIES.iter().copied()).chain(["previous"]);
-    Err(match nearest(name, known) {
+    let known = TEMPLATE_FACTS.iter().map(|(f, _)| *f).chain(VARIABLE_PREFIXES.iter().copied()).chain(["previous"]);
+    Err(match closest_name(name, known) {
         Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
         None => format!(
             "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"
@@ -312,36 +319,36 @@ fn variable(name: &str) -> Result<Variable, String> {
     })
 }
 
-fn fluxzy_variable(name: &str) -> Option<Variable> {
+fn fluxzy_variable(name: &str) -> Option<TemplateVariable> {
     Some(match name {
-        "previous" => Variable::Previous,
-        "authority.host" => Variable::Fact("host"),
-        "authority.port" => Variable::Fact("port"),
-        "authority.secure" => Variable::Fact("secure"),
-        "global.filterScope" => Variable::Fact("phase"),
-        "exchange.id" => Variable::Fact("flow.id"),
-        "exchange.url" => Variable::Fact("url"),
-        "exchange.method" => Variable::Fact("method"),
-        "exchange.path" => Variable::Fact("target"),
-        "exchange.status" => Variable::Fact("status"),
+        "previous" => TemplateVariable::Previous,
+        "authority.host" => TemplateVariable::Fact("host"),
+        "authority.port" => TemplateVariable::Fact("port"),
+        "authority.secure" => TemplateVariable::Fact("secure"),
+        "global.filterScope" => TemplateVariable::Fact("phase"),
+        "exchange.id" => TemplateVariable::Fact("flow.id"),
+        "exchange.url" => TemplateVariable::Fact("url"),
+        "exchange.method" => TemplateVariable::Fact("method"),
+        "exchange.path" => TemplateVariable::Fact("target"),
+        "exchange.status" => TemplateVariable::Fact("status"),
         _ => {
             if let Some(rest) = name.strip_prefix("env.") {
-                Variable::Env(rest.to_owned())
+                TemplateVariable::Env(rest.to_owned())
             } else if let Some(rest) = name.strip_prefix("user.") {
-                Variable::Var(rest.to_owned())
+                TemplateVariable::Var(rest.to_owned())
             } else {
-                return variable(name).ok();
+                return parse_variable(name).ok();
             }
         }
     })
 }
 
-impl Variable {
-    fn write(&self, with: &Fill<'_, '_>, out: &mut String) {
+impl TemplateVariable {
+    fn write(&self, with: &RenderContext<'_, '_>, out: &mut String) {
         let view = with.view;
         let lossy = |out: &mut String, bytes: &[u8]| out.push_str(&String::from_utf8_lossy(bytes));
         match self {
-            Self::Fact(name) => fact(name, view, out),
+            Self::Fact(name) => write_fact(name, view, out),
             Self::ReqHeader(name) => {
                 if let Some(v) = view.request.and_then(|r| r.headers.get(name)) {
                     lossy(out, v);
@@ -353,13 +360,13 @@ impl Variable {
                 }
             }
             Self::Cookie(name) => {
-                if let Some(v) = view.request.and_then(|r| crate::cookies::get(&r.headers, name)) {
+                if let Some(v) = view.request.and_then(|r| crate::cookies::request_cookie(&r.headers, name)) {
                     lossy(out, v);
                 }
             }
             Self::Param(name) => {
                 if let Some(query) = view.request.and_then(|r| r.url.query())
-                    && let Some((_, v)) = crate::params::pairs(query).find(|(n, _)| n == name)
+                    && let Some((_, v)) = crate::query_params::decode_pairs(query).find(|(n, _)| n == name)
                 {
                     out.push_str(&v);
                 }
@@ -385,7 +392,7 @@ impl Variable {
     }
 }
 
-fn fact(name: &str, view: &View<'_>, out: &mut String) {
+fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
     let flow = view.flow;
     let written = match name {
         "host" => write!(out, "{}", flow.authority.host),
@@ -399,7 +406,7 @@ fn fact(name: &str, view: &View<'_>, out: &mut String) {
         "query" => view.request.and_then(|r| r.url.query()).map_or(Ok(()), |q| out.write_str(q)),
         "status" => view.response.map_or(Ok(()), |r| write!(out, "{}", r.status.as_u16())),
         "flow.id" => write!(out, "{}", flow.id),
-        "phase" => out.write_str(crate::phases::name(view.phase)),
+        "phase" => out.write_str(crate::phase_names::name(view.phase)),
         "client.ip" => write!(out, "{}", flow.client.peer.ip().to_canonical()),
         "user" => flow.user.as_deref().map_or(Ok(()), |u| out.write_str(u)),
         "listener" => out.write_str(&flow.client.listener),
@@ -409,9 +416,9 @@ fn fact(name: &str, view: &View<'_>, out: &mut String) {
         }
         "time.unix" => write!(out, "{}", Timestamp::now().micros() / 1_000_000),
         "time.ms" => write!(out, "{}", Timestamp::now().micros() / 1000),
-        "random" => write!(out, "{:032x}", u128::from_be_bytes(random())),
+        "random" => write!(out, "{:032x}", u128::from_be_bytes(random_bytes())),
         "uuid" => {
-            out.push_str(&uuid(random()));
+            out.push_str(&uuid(random_bytes()));
             Ok(())
         }
         "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
@@ -422,7 +429,7 @@ fn fact(name: &str, view: &View<'_>, out: &mut String) {
     written.expect("a String takes all");
 }
 
-pub(crate) fn random() -> [u8; 16] {
+pub(crate) fn random_bytes() -> [u8; 16] {
     let mut bytes = [0; 16];
     // Without random bytes nothing that asks for them can be kept apart; the clock still is.
     if getrandom::fill(&mut bytes).is_err() {
@@ -440,11 +447,11 @@ fn uuid(mut bytes: [u8; 16]) -> String {
 }
 
 /// `Basic` credentials (RFC 7617).
-pub(crate) fn basic(user: &str, password: &str) -> String {
+pub(crate) fn basic_credentials(user: &str, password: &str) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
 }
 
-impl<'de> Deserialize<'de> for Template {
+impl<'de> Deserialize<'de> for TextTemplate {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         Self::parse(&scalar(d)?).map_err(de::Error::custom)
     }
@@ -452,8 +459,8 @@ impl<'de> Deserialize<'de> for Template {
 
 /// A text, or a number or truth value as its text: YAML makes `1` and `true` out of what was meant as text.
 pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    struct Visitor;
-    impl de::Visitor<'_> for Visitor {
+    struct ScalarVisitor;
+    impl de::Visitor<'_> for ScalarVisitor {
         type Value = String;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -475,16 +482,16 @@ pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error
             Ok(n.to_string())
         }
     }
-    d.deserialize_any(Visitor)
+    d.deserialize_any(ScalarVisitor)
 }
 
-impl Serialize for Template {
+impl Serialize for TextTemplate {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&self.source)
     }
 }
 
-impl JsonSchema for Template {
+impl JsonSchema for TextTemplate {
     fn schema_name() -> Cow<'static, str> {
         "Template".into()
     }
@@ -494,17 +501,17 @@ impl JsonSchema for Template {
     }
 }
 
-/// A [`Template`] in which `$1` stands for a group of the action's regex.
+/// A [`TextTemplate`] in which `$1` stands for a group of the action's regex.
 #[derive(Clone, Debug, Default)]
-pub struct Replacement(pub Template);
+pub struct ReplacementTemplate(pub TextTemplate);
 
-impl<'de> Deserialize<'de> for Replacement {
+impl<'de> Deserialize<'de> for ReplacementTemplate {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Template::parse_replacement(&scalar(d)?).map(Self).map_err(de::Error::custom)
+        TextTemplate::parse_replacement(&scalar(d)?).map(Self).map_err(de::Error::custom)
     }
 }
 
-impl JsonSchema for Replacement {
+impl JsonSchema for ReplacementTemplate {
     fn schema_name() -> Cow<'static, str> {
         "Replacement".into()
     }
@@ -522,9 +529,9 @@ mod tests {
     #[test]
     fn variables_are_told_from_text() {
         for (text, parts) in [("plain", 1), ("${host}", 1), ("a${host}b${var.x}", 4), ("$${host}", 1), ("", 1)] {
-            assert_eq!(Template::parse(text).unwrap().parts.len(), parts, "{text}");
+            assert_eq!(TextTemplate::parse(text).unwrap().parts.len(), parts, "{text}");
         }
-        assert_eq!(Template::parse("$${host} $5").unwrap().as_literal(), Some("${host} $5"));
+        assert_eq!(TextTemplate::parse("$${host} $5").unwrap().as_literal(), Some("${host} $5"));
     }
 
     #[test]
@@ -535,21 +542,21 @@ mod tests {
             ("${host", "without its `}`"),
             ("${var.}", "unknown variable"),
         ] {
-            let error = Template::parse(text).unwrap_err();
+            let error = TextTemplate::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
     }
 
     #[test]
     fn groups_stand_in_replacements_only() {
-        assert_eq!(Template::parse_replacement("a$1-${2}$").unwrap().parts.len(), 5);
-        assert_eq!(Template::parse("a$1").unwrap().as_literal(), Some("a$1"));
+        assert_eq!(TextTemplate::parse_replacement("a$1-${2}$").unwrap().parts.len(), 5);
+        assert_eq!(TextTemplate::parse("a$1").unwrap().as_literal(), Some("a$1"));
     }
 
     #[test]
     fn fluxzys_names_are_known_and_others_empty_as_there() {
         let mut unknown = Vec::new();
-        let t = Template::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
+        let t = TextTemplate::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
         assert_eq!(unknown, ["nope"]);
         assert_eq!(t.variables().collect::<Vec<_>>(), ["x"]);
     }

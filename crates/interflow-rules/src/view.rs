@@ -4,17 +4,17 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 
 use interflow_flow::{
-    Direction, Flow, Headers, Host, Message, MessageKind, Phase, RequestHead, ResponseHead, Scheme, Timestamp,
+    Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
-use interflow_query::{Fact, Flag, Key, Subject, Truth};
+use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 
-use crate::state::RuleState;
+use crate::flow_state::RuleState;
 
 /// Constants of the rule files by name, sorted.
-pub(crate) type Constants = Vec<(String, String)>;
+pub(crate) type RuleConstants = Vec<(String, String)>;
 
 /// A flow at one phase. What has not come yet is `None`.
-pub(crate) struct View<'a> {
+pub(crate) struct FlowView<'a> {
     pub phase: Phase,
     pub flow: &'a Flow,
     pub request: Option<&'a RequestHead>,
@@ -23,15 +23,15 @@ pub(crate) struct View<'a> {
     pub request_body: Option<&'a [u8]>,
     /// The response's body without its content coding.
     pub response_body: Option<&'a [u8]>,
-    pub message: Option<&'a Message>,
-    pub constants: &'a Constants,
+    pub message: Option<&'a StreamMessage>,
+    pub constants: &'a RuleConstants,
     /// Where the URL is kept once it was written, when several views are of the same request.
     pub shared_url: Option<&'a OnceCell<String>>,
     url: OnceCell<String>,
 }
 
-impl<'a> View<'a> {
-    pub fn new(phase: Phase, flow: &'a Flow, constants: &'a Constants) -> Self {
+impl<'a> FlowView<'a> {
+    pub fn new(phase: Phase, flow: &'a Flow, constants: &'a RuleConstants) -> Self {
         Self {
             phase,
             flow,
@@ -48,7 +48,7 @@ impl<'a> View<'a> {
 
     /// A variable of the flow, or a constant of the files.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        let own = self.flow.note::<RuleState>().and_then(|s| s.variable(name));
+        let own = self.flow.extension::<RuleState>().and_then(|s| s.variable(name));
         own.or_else(|| {
             let at = self.constants.binary_search_by(|(n, _)| n.as_str().cmp(name)).ok()?;
             self.constants.get(at).map(|(_, v)| v.as_str())
@@ -62,8 +62,8 @@ impl<'a> View<'a> {
     /// The request's URL, or what is known of it before there is a request.
     pub fn url(&self) -> &str {
         self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
-            Some(r) => written(&r.url),
-            None => format!("{}://{}/", self.flow.scheme, self.flow.authority.host_field(self.flow.scheme)),
+            Some(r) => format_url(&r.url),
+            None => format!("{}://{}/", self.flow.scheme, self.flow.authority.to_host_header(self.flow.scheme)),
         })
     }
 
@@ -94,12 +94,12 @@ impl<'a> View<'a> {
         self.response.is_none() && self.phase < Phase::ResponseHead
     }
 
-    fn media_type(&self, side: Direction) -> Truth2<'a> {
+    fn media_type(&self, side: Direction) -> MaybeText<'a> {
         match self.head_of(side) {
-            Some(headers) => Truth2::Is(headers.get_str("content-type")),
-            None if side == Direction::Response && self.response_is_due() => Truth2::NotYet,
-            None if self.request.is_none() && self.phase < Phase::RequestHead => Truth2::NotYet,
-            None => Truth2::Is(None),
+            Some(headers) => MaybeText::Is(headers.get_str("content-type")),
+            None if side == Direction::Response && self.response_is_due() => MaybeText::NotYet,
+            None if self.request.is_none() && self.phase < Phase::RequestHead => MaybeText::NotYet,
+            None => MaybeText::Is(None),
         }
     }
 
@@ -107,51 +107,51 @@ impl<'a> View<'a> {
         &self,
         text: impl FnOnce(&'a RequestHead) -> Option<&'a str>,
         fits: &mut dyn FnMut(&str) -> bool,
-    ) -> Truth {
+    ) -> Tristate {
         match self.request {
-            Some(r) => Truth::any(text(r), fits),
+            Some(r) => Tristate::any(text(r), fits),
             None => self.no_request(),
         }
     }
 
     /// A tunnel never has a request; before its head there may yet be one.
-    pub fn no_request(&self) -> Truth {
-        if self.phase < Phase::RequestHead { Truth::NotYet } else { Truth::Known(false) }
+    pub fn no_request(&self) -> Tristate {
+        if self.phase < Phase::RequestHead { Tristate::NotYet } else { Tristate::Known(false) }
     }
 
-    pub fn no_response(&self) -> Truth {
-        if self.phase < Phase::ResponseHead { Truth::NotYet } else { Truth::Known(false) }
+    pub fn no_response(&self) -> Tristate {
+        if self.phase < Phase::ResponseHead { Tristate::NotYet } else { Tristate::Known(false) }
     }
 }
 
-enum Truth2<'a> {
+enum MaybeText<'a> {
     Is(Option<&'a str>),
     NotYet,
 }
 
-impl Truth2<'_> {
-    fn ask(self, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl MaybeText<'_> {
+    fn ask(self, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         match self {
             // Without its parameters, as queries have it.
-            Self::Is(text) => Truth::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits),
-            Self::NotYet => Truth::NotYet,
+            Self::Is(text) => Tristate::any(text.map(|t| t.split(';').next().unwrap_or(t).trim()), fits),
+            Self::NotYet => Tristate::NotYet,
         }
     }
 }
 
-impl Subject for View<'_> {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for FlowView<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let tls = self.flow.client_tls.as_deref();
         let hello = |text: Option<&str>, fits: &mut dyn FnMut(&str) -> bool| match text {
-            None if self.phase < Phase::ClientHello => Truth::NotYet,
-            text => Truth::any(text, fits),
+            None if self.phase < Phase::ClientHello => Tristate::NotYet,
+            text => Tristate::any(text, fits),
         };
         match key {
-            Key::Host => Truth::Known(self.with_host(|h| fits(h))),
-            Key::Authority => Truth::Known(fits(&self.with_host(|h| format!("{h}:{}", self.flow.authority.port)))),
-            Key::Scheme => Truth::any([self.scheme().as_str()], fits),
+            Key::Host => Tristate::Known(self.with_host(|h| fits(h))),
+            Key::Authority => Tristate::Known(fits(&self.with_host(|h| format!("{h}:{}", self.flow.authority.port)))),
+            Key::Scheme => Tristate::any([self.scheme().as_str()], fits),
             Key::Word | Key::Url => match self.request {
-                Some(_) => Truth::any([self.url()], fits),
+                Some(_) => Tristate::any([self.url()], fits),
                 None => self.no_request(),
             },
             Key::Path => self.request_text(|r| Some(r.url.path_only()), fits),
@@ -160,7 +160,7 @@ impl Subject for View<'_> {
             Key::Version => match self.request {
                 Some(r) => {
                     let upstream = self.flow.upstream.as_ref().map(|u| u.version.as_str());
-                    Truth::any([r.version.as_str()].into_iter().chain(upstream), fits)
+                    Tristate::any([r.version.as_str()].into_iter().chain(upstream), fits)
                 }
                 None => self.no_request(),
             },
@@ -170,30 +170,32 @@ impl Subject for View<'_> {
             }
             Key::ReqType => self.media_type(Direction::Request).ask(fits),
             Key::RespType => self.media_type(Direction::Response).ask(fits),
-            Key::Tag => Truth::any(self.flow.tags.iter().map(|t| t.as_str()), fits),
-            Key::User => Truth::any(self.flow.user.as_deref(), fits),
-            Key::Process => Truth::any(self.flow.client.process.as_ref().map(|p| p.name.as_str()), fits),
-            Key::Container => Truth::any(self.flow.client.container.as_deref(), fits),
-            Key::Listener => Truth::any([&*self.flow.client.listener], fits),
-            Key::Transport => Truth::any([self.flow.transport.as_str()], fits),
+            Key::Tag => Tristate::any(self.flow.tags.iter().map(|t| t.as_str()), fits),
+            Key::User => Tristate::any(self.flow.user.as_deref(), fits),
+            Key::Process => Tristate::any(self.flow.client.process.as_ref().map(|p| p.name.as_str()), fits),
+            Key::Container => Tristate::any(self.flow.client.container.as_deref(), fits),
+            Key::Listener => Tristate::any([&*self.flow.client.listener], fits),
+            Key::Transport => Tristate::any([self.flow.transport.as_str()], fits),
             Key::Sni => hello(tls.and_then(|t| t.sni.as_deref()), fits),
             Key::Ja3 => hello(tls.and_then(|t| t.ja3.as_deref()), fits),
             Key::Ja4 => hello(tls.and_then(|t| t.ja4.as_deref()), fits),
             Key::Ja4h => {
-                self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.ja4h.as_deref(), fits))
+                self.request.map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.ja4h.as_deref(), fits))
             }
-            Key::Http2 => {
-                self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.client_http2.as_deref(), fits))
+            Key::Http2 => self
+                .request
+                .map_or_else(|| self.no_request(), |_| Tristate::any(self.flow.client_http2.as_deref(), fits)),
+            Key::Comment => {
+                Tristate::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits)
             }
-            Key::Comment => Truth::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits),
             Key::Error if self.phase == Phase::Done => {
-                Truth::any(self.flow.failed.map(interflow_flow::Kind::as_str), fits)
+                Tristate::any(self.flow.error_kind.map(interflow_flow::ErrorKind::as_str), fits)
             }
-            Key::Id => Truth::any([self.flow.id.to_string().as_str()], fits),
-            Key::Passthrough => Truth::any(self.flow.passthrough.map(interflow_flow::Passthrough::as_str), fits),
-            Key::Parent => Truth::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
-            _ if self.phase == Phase::Done => Truth::Known(false),
-            _ => Truth::NotYet,
+            Key::Id => Tristate::any([self.flow.id.to_string().as_str()], fits),
+            Key::Passthrough => Tristate::any(self.flow.passthrough.map(interflow_flow::Passthrough::as_str), fits),
+            Key::Parent => Tristate::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
+            _ if self.phase == Phase::Done => Tristate::Known(false),
+            _ => Tristate::NotYet,
         }
     }
 
@@ -214,19 +216,20 @@ impl Subject for View<'_> {
             Key::Size => later(sent.zip(received).map(|(a, b)| a + b)),
             Key::Ttfb => later(timings.first_byte.or_else(|| self.response.map(|_| self.flow.clock.micros()))),
             Key::Dur => later(timings.done),
-            Key::Time => Fact::Is(self.flow.clock.born().micros()),
+            Key::Time => Fact::Is(self.flow.clock.started_at().micros()),
             _ if self.phase == Phase::Done => Fact::Absent,
             _ => Fact::NotYet,
         }
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        let request =
-            |test: fn(&RequestHead) -> bool| self.request.map_or_else(|| self.no_request(), |r| Truth::Known(test(r)));
+    fn flag(&self, flag: Flag) -> Tristate {
+        let request = |test: fn(&RequestHead) -> bool| {
+            self.request.map_or_else(|| self.no_request(), |r| Tristate::Known(test(r)))
+        };
         let has_tag = |tag: &str| self.flow.tags.iter().any(|t| *t == tag);
         match flag {
             Flag::Http => request(|_| true),
-            Flag::Answered if self.response.is_some() => Truth::Known(true),
+            Flag::Answered if self.response.is_some() => Tristate::Known(true),
             Flag::Answered => self.no_response(),
             Flag::Websocket => request(|r| r.protocol.as_deref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))),
             Flag::Grpc => request(|r| {
@@ -236,17 +239,17 @@ impl Subject for View<'_> {
                     .is_some_and(|t| t.eq_ignore_ascii_case("application/grpc"))
             }),
             Flag::Sse => self.media_type(Direction::Response).ask(&mut |t| t.eq_ignore_ascii_case("text/event-stream")),
-            Flag::Tunnel if self.request.is_some() => Truth::Known(false),
-            Flag::Tunnel if self.phase >= Phase::Dial => Truth::Known(true),
-            Flag::Intercepted => request(|_| true).or(Truth::Known(false)).map_known(self.flow.client_tls.is_some()),
-            Flag::Replay => Truth::Known(self.flow.parent.is_some()),
-            Flag::Imported => Truth::Known(false),
-            Flag::Error if self.phase == Phase::Done => Truth::Known(self.flow.failed.is_some()),
-            Flag::Open => Truth::Known(self.phase != Phase::Done),
-            Flag::Redacted => Truth::Known(has_tag("redacted")),
-            Flag::Held => Truth::Known(has_tag("held")),
-            _ if self.phase == Phase::Done => Truth::Known(false),
-            _ => Truth::NotYet,
+            Flag::Tunnel if self.request.is_some() => Tristate::Known(false),
+            Flag::Tunnel if self.phase >= Phase::UpstreamConnect => Tristate::Known(true),
+            Flag::Intercepted => request(|_| true).or(Tristate::Known(false)).map_known(self.flow.client_tls.is_some()),
+            Flag::Replay => Tristate::Known(self.flow.parent.is_some()),
+            Flag::Imported => Tristate::Known(false),
+            Flag::Error if self.phase == Phase::Done => Tristate::Known(self.flow.error_kind.is_some()),
+            Flag::Open => Tristate::Known(self.phase != Phase::Done),
+            Flag::Redacted => Tristate::Known(has_tag("redacted")),
+            Flag::Held => Tristate::Known(has_tag("held")),
+            _ if self.phase == Phase::Done => Tristate::Known(false),
+            _ => Tristate::NotYet,
         }
     }
 
@@ -259,28 +262,28 @@ impl Subject for View<'_> {
         }
     }
 
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
         match (self.head_of(side), side) {
-            (Some(headers), _) => Truth::Known(headers.iter().any(|(n, v)| fits(n, v))),
+            (Some(headers), _) => Tristate::Known(headers.iter().any(|(n, v)| fits(n, v))),
             (None, Direction::Request) => self.no_request(),
             (None, Direction::Response) => self.no_response(),
         }
     }
 
-    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         if let Some(m) = self.message.filter(|m| m.direction == side) {
-            return Truth::Known(fits(&m.payload));
+            return Tristate::Known(fits(&m.payload));
         }
         match self.body_of(side) {
-            Some(body) => Truth::Known(fits(body)),
-            None if self.message.is_some() => Truth::Known(false),
-            None => Truth::NotYet,
+            Some(body) => Tristate::Known(fits(body)),
+            None if self.message.is_some() => Tristate::Known(false),
+            None => Tristate::NotYet,
         }
     }
 }
 
 /// The URL as a text, without the detours of formatting: rules on it are asked with every request.
-fn written(url: &interflow_flow::Url) -> String {
+fn format_url(url: &interflow_flow::Url) -> String {
     let path = url.path.as_str();
     if path == "*" {
         return url.to_string();
@@ -304,12 +307,12 @@ fn written(url: &interflow_flow::Url) -> String {
     text
 }
 
-trait Known {
-    fn map_known(self, and: bool) -> Truth;
+trait TristateExt {
+    fn map_known(self, and: bool) -> Tristate;
 }
 
-impl Known for Truth {
-    fn map_known(self, and: bool) -> Truth {
+impl TristateExt for Tristate {
+    fn map_known(self, and: bool) -> Tristate {
         match self {
             Self::Known(b) => Self::Known(b && and),
             Self::NotYet => Self::NotYet,
@@ -318,7 +321,7 @@ impl Known for Truth {
 }
 
 /// The same flow for those who cannot hold the flow itself: its facts, its tags, its variables.
-pub(crate) fn shadow(flow: &Flow) -> Flow {
+pub(crate) fn copy_facts(flow: &Flow) -> Flow {
     let mut copy = Flow::begin(flow.client.clone(), flow.transport, flow.scheme, flow.authority.clone());
     copy.id = flow.id;
     copy.clock = flow.clock;
@@ -329,20 +332,20 @@ pub(crate) fn shadow(flow: &Flow) -> Flow {
     copy.parent = flow.parent;
     copy.client_http2.clone_from(&flow.client_http2);
     copy.ja4h.clone_from(&flow.ja4h);
-    (copy.status, copy.failed, copy.uploads) = (flow.status, flow.failed, flow.uploads);
+    (copy.status, copy.error_kind, copy.has_request_body) = (flow.status, flow.error_kind, flow.has_request_body);
     copy.tags.clone_from(&flow.tags);
-    if let Some(state) = flow.note::<RuleState>() {
+    if let Some(state) = flow.extension::<RuleState>() {
         let vars: Vec<_> = state.variables().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
-        let note = copy.note_mut::<RuleState>();
-        vars.into_iter().for_each(|(n, v)| note.set(&n, v));
+        let note = copy.extension_mut::<RuleState>();
+        vars.into_iter().for_each(|(n, v)| note.set_variable(&n, v));
         note.request_body.clone_from(&state.request_body);
     }
     copy
 }
 
 /// A message of our own making, for explanations and tests.
-pub(crate) fn message(direction: Direction, kind: MessageKind, payload: bytes::Bytes) -> Message {
-    Message { direction, kind, payload, at: Timestamp::now() }
+pub(crate) fn test_message(direction: Direction, kind: MessageKind, payload: bytes::Bytes) -> StreamMessage {
+    StreamMessage { direction, kind, payload, at: Timestamp::now() }
 }
 
 #[cfg(test)]
@@ -359,8 +362,8 @@ mod tests {
             "http://[::1]:80/x",
             "https://127.0.0.1/",
         ] {
-            let url = crate::sample::parse_url(text).unwrap();
-            assert_eq!(written(&url), url.to_string());
+            let url = crate::fixture::parse_url(text).unwrap();
+            assert_eq!(format_url(&url), url.to_string());
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use interflow_rules::{Program, RulesConfig, Source, Surroundings, trial};
+use interflow_rules::{RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 
 async fn check(name: &str, text: &str) {
-    let source = Source::text("row.yaml", text);
-    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default()))
+    let source = RuleFileSource::from_text("row.yaml", text);
+    let program = RuleProgram::from_sources(vec![source], &RulesConfig::default(), Arc::new(RuleRuntime::default()))
         .unwrap_or_else(|e| panic!("{name}: {e}"));
     assert!(!program.tests.is_empty(), "{name}: no test");
     for test in &program.tests {
-        let wrong = trial::check(&program, test).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let wrong = simulate::check_expectation(&program, test).await.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(wrong.is_empty(), "{name}: {wrong:?}");
     }
 }
@@ -250,26 +250,30 @@ rows! {
 }
 
 /// A program of one rule that does this.
-fn program(rule: &str) -> Arc<Program> {
-    let source = Source::text("row.yaml", format!("rules: [{{then: {rule}}}]"));
-    Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::new(Some("PEM".into()), None)))
-        .unwrap_or_else(|e| panic!("{rule}: {e}"))
+fn program(rule: &str) -> Arc<RuleProgram> {
+    let source = RuleFileSource::from_text("row.yaml", format!("rules: [{{then: {rule}}}]"));
+    RuleProgram::from_sources(
+        vec![source],
+        &RulesConfig::default(),
+        Arc::new(RuleRuntime::new(Some("PEM".into()), None)),
+    )
+    .unwrap_or_else(|e| panic!("{rule}: {e}"))
 }
 
-async fn way(rule: &str, url: &str) -> interflow_flow::Way {
-    let sample = trial::sample(&interflow_rules::trial_asked(url), &Default::default()).unwrap();
-    trial::run(&program(rule), sample).await.way
+async fn way(rule: &str, url: &str) -> interflow_flow::UpstreamOverrides {
+    let sample = simulate::fixture_from(&interflow_rules::test_get_request(url), &Default::default()).unwrap();
+    simulate::run(&program(rule), sample).await.overrides
 }
 
 #[tokio::test]
 async fn ways_upstream() {
-    use interflow_flow::Version;
+    use interflow_flow::HttpVersion;
     let url = "https://x.a.test/";
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [b.test]}}", url).await.via.unwrap(), ["http://p:1"]);
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [a.test]}}", url).await.via, None);
     assert_eq!(way("direct", url).await.via, Some(Vec::new()));
-    assert_eq!(way("{http_version: 1.1}", url).await.version, Some(Version::Http11));
-    assert_eq!(way("{http_version: 2}", url).await.version, Some(Version::H2));
+    assert_eq!(way("{http_version: 1.1}", url).await.version, Some(HttpVersion::Http11));
+    assert_eq!(way("{http_version: 2}", url).await.version, Some(HttpVersion::H2));
     assert_eq!(way("{connect_to: ':8443'}", url).await.dial.unwrap().to_string(), "x.a.test:8443");
     assert_eq!(way("{tls_version: 1.2}", url).await.tls_version, Some(interflow_flow::TlsVersion::Tls12));
     assert_eq!(way("{dns_over_https: quad9}", url).await.dns_over_https.as_deref(), Some("quad9"));
@@ -289,8 +293,9 @@ async fn ways_upstream() {
 #[tokio::test]
 async fn tunnels_are_chosen() {
     for (rule, tunnel) in [("tunnel", true), ("intercept", false)] {
-        let sample = trial::sample(&interflow_rules::trial_asked("https://a/"), &Default::default()).unwrap();
-        assert_eq!(trial::run(&program(rule), sample).await.tunnel, Some(tunnel));
+        let sample =
+            simulate::fixture_from(&interflow_rules::test_get_request("https://a/"), &Default::default()).unwrap();
+        assert_eq!(simulate::run(&program(rule), sample).await.tunnel, Some(tunnel));
     }
 }
 
@@ -304,8 +309,8 @@ async fn files_are_served_and_written() {
     std::fs::write(at("secret"), "s").unwrap();
     let site = at("site").display().to_string();
     let get = async |rule: &str, url: &str| {
-        let sample = trial::sample(&interflow_rules::trial_asked(url), &Default::default()).unwrap();
-        trial::run(&program(rule), sample).await
+        let sample = simulate::fixture_from(&interflow_rules::test_get_request(url), &Default::default()).unwrap();
+        simulate::run(&program(rule), sample).await
     };
     for (rule, url, status, body, media) in [
         (format!("{{map_local: '{site}'}}"), "http://a/a.json", 200, "{}", "application/json"),
@@ -370,7 +375,11 @@ async fn files_are_served_and_written() {
     let copy = at("copy/${path}");
     let rule = format!("{{save_response_body: '{}'}}", copy.display());
     let told = serde_json::from_value(serde_json::json!({"body": "kept"})).unwrap();
-    trial::run(&program(&rule), trial::sample(&interflow_rules::trial_asked("http://a/x"), &told).unwrap()).await;
+    simulate::run(
+        &program(&rule),
+        simulate::fixture_from(&interflow_rules::test_get_request("http://a/x"), &told).unwrap(),
+    )
+    .await;
     for _ in 0..500 {
         if std::fs::read(at("copy/x")).is_ok_and(|b| b == b"kept") {
             return;
@@ -382,7 +391,7 @@ async fn files_are_served_and_written() {
 
 #[tokio::test]
 async fn a_held_flow_goes_on_as_was_decided() {
-    use interflow_rules::Decision;
+    use interflow_rules::HoldDecision;
     let cases = [
         (r#"{"action":"continue"}"#, "GET http://a/ -> 200 body"),
         (r#"{"action":"deny","reason":"no"}"#, "denied"),
@@ -395,13 +404,13 @@ async fn a_held_flow_goes_on_as_was_decided() {
     for (decision, outcome) in cases {
         let program = program("[{hold: {note: look}}]");
         let told = serde_json::from_value(serde_json::json!({"body": "body"})).unwrap();
-        let sample = trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap();
+        let sample = simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &told).unwrap();
         let holds = Arc::clone(&program.holds());
-        let waiting = tokio::spawn(async move { trial::run(&program, sample).await });
+        let waiting = tokio::spawn(async move { simulate::run(&program, sample).await });
         while holds.list().is_empty() {
             tokio::task::yield_now().await;
         }
-        let decision: Decision = serde_json::from_str(decision).unwrap();
+        let decision: HoldDecision = serde_json::from_str(decision).unwrap();
         holds.decide(holds.list()[0].id, decision.clone()).unwrap();
         let trial = waiting.await.unwrap();
         let shown = match (&trial.denied, trial.answered, &trial.request, &trial.response) {
@@ -410,7 +419,7 @@ async fn a_held_flow_goes_on_as_was_decided() {
                 format!("answered {} {}", head.status.as_u16(), String::from_utf8_lossy(body))
             }
             (_, _, Some((request, sent)), Some((head, body))) => {
-                if let Decision::Change { .. } = decision {
+                if let HoldDecision::Change { .. } = decision {
                     assert_eq!(&sent[..], b"new");
                     assert_eq!(request.headers.get_str("x-a"), Some("1"));
                 }
@@ -428,10 +437,11 @@ async fn a_held_flow_goes_on_as_was_decided() {
         assert!(trial.tags.contains(&"held".to_owned()));
     }
     let nobody = program("[{hold: {timeout: 5ms}}]");
-    let sample = || trial::sample(&interflow_rules::trial_asked("http://a/"), &Default::default()).unwrap();
-    assert!(trial::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
+    let sample =
+        || simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &Default::default()).unwrap();
+    assert!(simulate::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
     let passing = program("[{hold: {timeout: 5ms, pass: true}}]");
-    assert!(trial::run(&passing, sample()).await.denied.is_none());
+    assert!(simulate::run(&passing, sample()).await.denied.is_none());
 }
 
 #[tokio::test]
@@ -443,13 +453,13 @@ async fn what_was_asked_is_still_known_when_the_answer_comes() {
     - {name: sized, when: 'req.size:>3 status:200', then: {set_response_header: {X-Sized: '1'}}}
     - {name: done, when: {request_body: {contains: a}}, phase: done, then: {print_error: 'asked ${req.body}'}}
     - {name: other, when: {request_body: {contains: nothing}}, then: {set_response_header: {X-Other: '1'}}}"#;
-    let source = Source::text("r.yaml", format!("rules:{asks}\n"));
+    let source = RuleFileSource::from_text("r.yaml", format!("rules:{asks}\n"));
     let program =
-        Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+        RuleProgram::from_sources(vec![source], &RulesConfig::default(), Arc::new(RuleRuntime::default())).unwrap();
     let asked =
         serde_json::from_value(serde_json::json!({"method": "POST", "url": "http://a/", "body": "{\"a\":1}"})).unwrap();
     let told = serde_json::from_value(serde_json::json!({"body": "told"})).unwrap();
-    let trial = trial::run(&program, trial::sample(&asked, &told).unwrap()).await;
+    let trial = simulate::run(&program, simulate::fixture_from(&asked, &told).unwrap()).await;
     assert_eq!(trial.matched, ["head", "json", "body", "sized", "done"]);
     assert_eq!(trial.response.unwrap().1, "told {\"a\":1}");
 }
@@ -460,11 +470,15 @@ async fn an_edit_that_does_not_go_follows_the_owners_choice_and_names_its_rule()
     for pass in [false, true] {
         let config = serde_json::json!({"on_failure": if pass { "pass" } else { "deny" }});
         let config: RulesConfig = serde_json::from_value(config).unwrap();
-        let around = Arc::new(Surroundings::default());
-        let program = Program::from_sources(vec![Source::text("r.yaml", rules)], &config, around).unwrap();
+        let around = Arc::new(RuleRuntime::default());
+        let program =
+            RuleProgram::from_sources(vec![RuleFileSource::from_text("r.yaml", rules)], &config, around).unwrap();
         let told = serde_json::from_value(serde_json::json!({"body": "<html>"})).unwrap();
-        let trial =
-            trial::run(&program, trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap()).await;
+        let trial = simulate::run(
+            &program,
+            simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &told).unwrap(),
+        )
+        .await;
         assert!(trial.tags.contains(&"rule_failed".to_owned()));
         if pass {
             assert_eq!(trial.response.unwrap().1, "<html>");
@@ -483,15 +497,16 @@ async fn fingerprints_and_failures_are_known_to_rules() {
     - {name: failed, when: 'is:error error:connect', then: {print_error: x}}
     - {name: fine, when: '-is:error', phase: done, then: {print_error: x}}
 ";
-    let source = Source::text("r.yaml", rules);
+    let source = RuleFileSource::from_text("r.yaml", rules);
     let program =
-        Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+        RuleProgram::from_sources(vec![source], &RulesConfig::default(), Arc::new(RuleRuntime::default())).unwrap();
     for failed in [false, true] {
-        let mut sample = trial::sample(&interflow_rules::trial_asked("http://a/"), &Default::default()).unwrap();
+        let mut sample =
+            simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &Default::default()).unwrap();
         sample.flow.ja4h = Some("ge11nn010000".into());
         sample.flow.client_http2 = Some("1:65536|0|0|m,p,a,s".into());
-        sample.flow.failed = failed.then_some(interflow_flow::Kind::Connect);
-        let trial = trial::run(&program, sample).await;
+        sample.flow.error_kind = failed.then_some(interflow_flow::ErrorKind::Connect);
+        let trial = simulate::run(&program, sample).await;
         assert_eq!(trial.matched, ["h", "h2", if failed { "failed" } else { "fine" }]);
     }
 }
@@ -604,8 +619,12 @@ async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
     }
     // What passes unseen has the tunnel's marks alone, and no rule of the request's.
     let text = "rules: [{then: [{tag: t}, tunnel]}, {name: head, then: {set_request_header: {X: y}}}]";
-    let program = Program::from_sources(vec![Source::text("r.yaml", text)], &RulesConfig::default(), Arc::default());
-    let trial = trial::run(&program.unwrap(), interflow_rules::Sample::get("https://a/")).await;
+    let program = RuleProgram::from_sources(
+        vec![RuleFileSource::from_text("r.yaml", text)],
+        &RulesConfig::default(),
+        Arc::default(),
+    );
+    let trial = simulate::run(&program.unwrap(), interflow_rules::FlowFixture::for_get("https://a/")).await;
     assert!(trial.tunnel == Some(true) && trial.tags.contains(&"t".to_owned()), "{trial:?}");
     assert!(!trial.matched.contains(&"head".to_owned()));
 }

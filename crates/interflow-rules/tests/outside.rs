@@ -6,37 +6,39 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
-use interflow_flow::{Egress, Reply, Request, Response, StatusCode};
-use interflow_rules::{OnFailure, Program, RulesConfig, Source, Surroundings, trial};
+use interflow_flow::{HttpClient, Request, Response, ResponseFuture, StatusCode};
+use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-fn load(text: &str, egress: Option<Arc<dyn Egress>>) -> Result<Arc<Program>, String> {
+fn load(text: &str, egress: Option<Arc<dyn HttpClient>>) -> Result<Arc<RuleProgram>, String> {
     let config = RulesConfig::default();
-    let around = Arc::new(Surroundings::new(None, egress));
-    Program::from_sources(vec![Source::text("r.yaml", text)], &config, around).map_err(|e| e.to_string())
+    let around = Arc::new(RuleRuntime::new(None, egress));
+    RuleProgram::from_sources(vec![RuleFileSource::from_text("r.yaml", text)], &config, around)
+        .map_err(|e| e.to_string())
 }
 
-async fn run(program: &Arc<Program>, body: &str, answer: &str) -> trial::Trial {
+async fn run(program: &Arc<RuleProgram>, body: &str, answer: &str) -> simulate::Simulation {
     let asked = json!({"method": "POST", "url": "http://a.test/v1?x=1", "headers": {"X-A": "1", "Cookie": "s=1"}, "body": body});
     let told = json!({"headers": {"Server": "o"}, "body": answer});
     let sample =
-        trial::sample(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(told).unwrap()).unwrap();
-    trial::run(program, sample).await
+        simulate::fixture_from(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(told).unwrap())
+            .unwrap();
+    simulate::run(program, sample).await
 }
 
-fn sent(trial: &trial::Trial) -> String {
+fn sent(trial: &simulate::Simulation) -> String {
     trial.request.as_ref().map(|(_, b)| String::from_utf8_lossy(b).into_owned()).unwrap_or_default()
 }
 
-fn received(trial: &trial::Trial) -> String {
+fn received(trial: &simulate::Simulation) -> String {
     let shown = |(h, b): &(interflow_flow::ResponseHead, bytes::Bytes)| {
         format!("{} {}", h.status.as_u16(), String::from_utf8_lossy(b))
     };
     trial.response.as_ref().map(shown).unwrap_or_default()
 }
 
-fn script(code: &str, phase: &str) -> Arc<Program> {
+fn script(code: &str, phase: &str) -> Arc<RuleProgram> {
     let rules = json!({"rules": [{"name": "s", "phase": phase, "then": [{"script": {"code": code}}]}]});
     load(&rules.to_string(), None).unwrap_or_else(|e| panic!("{e}"))
 }
@@ -116,7 +118,8 @@ async fn scripts_have_no_memory_of_other_flows() {
 async fn what_a_failing_script_means_is_the_owners_choice() {
     let text = json!({"rules": [{"then": [{"script": {"code": "error('oops')"}}]}]}).to_string();
     let config = RulesConfig { on_failure: OnFailure::Pass, ..RulesConfig::default() };
-    let p = Program::from_sources(vec![Source::text("r.yaml", text)], &config, Arc::default()).unwrap();
+    let p =
+        RuleProgram::from_sources(vec![RuleFileSource::from_text("r.yaml", text)], &config, Arc::default()).unwrap();
     let t = run(&p, "b", "r").await;
     assert!(t.denied.is_none() && t.tags.contains(&"rule_failed".to_owned()));
     assert_eq!(received(&t), "200 r");
@@ -282,8 +285,8 @@ echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{
 /// Answers each request with this.
 struct Fixed(Value, Mutex<Vec<String>>);
 
-impl Egress for Fixed {
-    fn send(&self, request: Request) -> Reply<'_> {
+impl HttpClient for Fixed {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
         self.1.lock().unwrap().push(format!("{} {}", request.head.method, request.head.url));
         let body = self.0.to_string();
         Box::pin(async move { Ok(Response::full(StatusCode::OK, "application/json", body)) })
@@ -361,8 +364,8 @@ async fn scripts_see_and_keep_every_value_of_a_field() {
         response.headers['x-many'] = {'1', '2'}
         response.headers['Gone'] = nil";
     let headers = &[("Set-Cookie", "a=1"), ("set-cookie", "b=2"), ("Via", "one"), ("Set-Cookie", "c=3"), ("gone", "x")];
-    let sample = interflow_rules::Sample::get("http://a.test/").responding(200, headers, "").unwrap();
-    let t = trial::run(&script(code, "response"), sample).await;
+    let sample = interflow_rules::FlowFixture::for_get("http://a.test/").with_response(200, headers, "").unwrap();
+    let t = simulate::run(&script(code, "response"), sample).await;
     let head = t.response.unwrap().0;
     let all = |name: &str| -> Vec<String> {
         head.headers.get_all(name).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
@@ -392,11 +395,11 @@ async fn a_script_that_loops_delays_no_other_flow() {
 
 #[tokio::test]
 async fn scripts_share_a_store_that_outlives_a_reload() {
-    let around = Arc::new(Surroundings::default());
+    let around = Arc::new(RuleRuntime::default());
     for n in ["1", "2", "3"] {
         let rules = json!({"rules": [{"then": [{"script": {"code": "request.headers['x-n'] = store.add('n', 1)"}}]}]});
-        let source = vec![Source::text("r.yaml", rules.to_string())];
-        let p = Program::from_sources(source, &RulesConfig::default(), Arc::clone(&around)).unwrap();
+        let source = vec![RuleFileSource::from_text("r.yaml", rules.to_string())];
+        let p = RuleProgram::from_sources(source, &RulesConfig::default(), Arc::clone(&around)).unwrap();
         assert_eq!(run(&p, "", "").await.request.unwrap().0.headers.get_str("x-n"), Some(n));
     }
 }
@@ -405,7 +408,7 @@ async fn scripts_share_a_store_that_outlives_a_reload() {
 async fn scripts_see_the_events_of_a_stream() {
     let p = script("message.body = message.body:upper(); if message.body == 'B' then return drop() end", "message");
     let headers = &[("Content-Type", "text/event-stream")];
-    let sample = interflow_rules::Sample::get("http://a.test/");
-    let t = trial::run(&p, sample.responding(200, headers, "data: a\n\ndata: b\n\ndata: c\n\n").unwrap()).await;
+    let sample = interflow_rules::FlowFixture::for_get("http://a.test/");
+    let t = simulate::run(&p, sample.with_response(200, headers, "data: a\n\ndata: b\n\ndata: c\n\n").unwrap()).await;
     assert_eq!(received(&t), "200 data: A\n\ndata: C\n\n");
 }

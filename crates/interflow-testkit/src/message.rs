@@ -163,7 +163,7 @@ pub fn parse_head(raw: &[u8]) -> Result<(String, Headers), String> {
         if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) || value.contains(&b'\n') {
             return Err(format!("field line {:?}", shown()));
         }
-        headers.append_parsed(name, value);
+        headers.append_unchecked(name, value);
     }
     Ok((String::from_utf8_lossy(first).into_owned(), headers))
 }

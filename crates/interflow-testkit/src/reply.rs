@@ -92,7 +92,7 @@ impl Reply {
     /// Adds a field.
     #[must_use]
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.headers.append_parsed(name.as_bytes(), value.as_ref());
+        self.headers.append_unchecked(name.as_bytes(), value.as_ref());
         self
     }
 
@@ -129,7 +129,7 @@ impl Reply {
     /// Adds a trailer field (HTTP/1: only with pieces).
     #[must_use]
     pub fn trailer(mut self, name: &str, value: &str) -> Self {
-        self.trailers.append_parsed(name.as_bytes(), value.as_bytes());
+        self.trailers.append_unchecked(name.as_bytes(), value.as_bytes());
         self
     }
 

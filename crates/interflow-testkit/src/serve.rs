@@ -160,15 +160,15 @@ fn frame(reply: &mut Reply, request: &Request) {
         return;
     }
     match (&reply.payload, reply.claimed_length) {
-        (_, Some(n)) => reply.headers.append_parsed(b"Content-Length", n.to_string().as_bytes()),
-        (Payload::Pieces(_), None) => reply.headers.append_parsed(b"Transfer-Encoding", b"chunked"),
+        (_, Some(n)) => reply.headers.append_unchecked(b"Content-Length", n.to_string().as_bytes()),
+        (Payload::Pieces(_), None) => reply.headers.append_unchecked(b"Transfer-Encoding", b"chunked"),
         (Payload::Whole(body), None) if !matches!(reply.status, 204 | 304) => {
-            reply.headers.append_parsed(b"Content-Length", body.len().to_string().as_bytes());
+            reply.headers.append_unchecked(b"Content-Length", body.len().to_string().as_bytes());
         }
         _ => {}
     }
     if request.version == "HTTP/1.0" && request.headers.has_token("connection", "keep-alive") {
-        reply.headers.append_parsed(b"Connection", b"keep-alive");
+        reply.headers.append_unchecked(b"Connection", b"keep-alive");
     }
 }
 
@@ -197,11 +197,11 @@ async fn websocket(
 ) -> io::Result<bool> {
     let key = request.header("sec-websocket-key").ok_or_else(|| bad("a WebSocket request without its key"))?;
     let mut headers = Headers::new();
-    headers.append_parsed(b"Upgrade", b"websocket");
-    headers.append_parsed(b"Connection", b"Upgrade");
-    headers.append_parsed(b"Sec-WebSocket-Accept", derive_accept_key(key.as_bytes()).as_bytes());
+    headers.append_unchecked(b"Upgrade", b"websocket");
+    headers.append_unchecked(b"Connection", b"Upgrade");
+    headers.append_unchecked(b"Sec-WebSocket-Accept", derive_accept_key(key.as_bytes()).as_bytes());
     for (name, value) in &more {
-        headers.append_parsed(name, value);
+        headers.append_unchecked(name, value);
     }
     write_head(&mut out, 101, &headers);
     wire.send(out).await?;

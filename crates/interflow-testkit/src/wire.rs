@@ -252,7 +252,7 @@ impl Wire {
             let Some((name, value)) = line.split_once(':') else {
                 return if line.is_empty() { Ok(trailers) } else { Err(bad(format!("trailer {line:?}"))) };
             };
-            trailers.append_parsed(name.as_bytes(), value.trim().as_bytes());
+            trailers.append_unchecked(name.as_bytes(), value.trim().as_bytes());
         }
     }
 

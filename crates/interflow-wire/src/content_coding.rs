@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress, Status};
-use interflow_flow::budget::HELD;
+use interflow_flow::budget::PROCESS_BUDGET;
 use interflow_flow::{Error, Headers};
 use tokio::sync::Semaphore;
 use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
@@ -25,14 +25,14 @@ const MAX_RATIO: u64 = 200;
 const FREE_GROWTH: u64 = 4 << 20;
 
 /// How much is decoded at once: bounds what a layer gives before it is looked at how much that is.
-const STEP: usize = 16 << 10;
+const DECODE_STEP: usize = 16 << 10;
 
 /// A held body up to this size is decoded on the thread that asks; a larger one off the workers.
-const SMALL: usize = 4 << 10;
+const MAX_INLINE_SIZE: usize = 4 << 10;
 
 /// A content coding that we know (RFC 9110 8.4.1, RFC 7932, RFC 8878).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
+pub enum ContentCoding {
     /// `gzip`.
     Gzip,
     /// `deflate`: zlib by the standard, raw deflate by many senders.
@@ -43,7 +43,7 @@ pub enum Coding {
     Zstd,
 }
 
-impl Coding {
+impl ContentCoding {
     fn parse(token: &[u8]) -> Option<Self> {
         Some(match token.to_ascii_lowercase().as_slice() {
             b"gzip" | b"x-gzip" => Self::Gzip,
@@ -56,21 +56,21 @@ impl Coding {
 }
 
 /// Whether the head names a content coding, known or not.
-pub fn is_coded(headers: &Headers) -> bool {
-    headers.tokens("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"))
+pub fn has_content_coding(headers: &Headers) -> bool {
+    headers.list_items("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"))
 }
 
 /// The codings of a head in the order in which they were applied.
 ///
 /// # Errors
 /// A coding that is not known, or more than [`MAX_CODINGS`].
-pub fn codings(headers: &Headers) -> io::Result<Vec<Coding>> {
+pub fn parse_codings(headers: &Headers) -> io::Result<Vec<ContentCoding>> {
     let mut codings = Vec::new();
-    for token in headers.tokens("content-encoding").filter(|t| !t.eq_ignore_ascii_case(b"identity")) {
+    for token in headers.list_items("content-encoding").filter(|t| !t.eq_ignore_ascii_case(b"identity")) {
         if codings.len() == MAX_CODINGS {
-            return Err(invalid("the body has more than four content codings"));
+            return Err(invalid_data("the body has more than four content codings"));
         }
-        codings.push(Coding::parse(token).ok_or_else(|| {
+        codings.push(ContentCoding::parse(token).ok_or_else(|| {
             let name = String::from_utf8_lossy(token).to_ascii_lowercase();
             io::Error::new(io::ErrorKind::Unsupported, format!("unknown content coding {name}"))
         })?);
@@ -79,23 +79,23 @@ pub fn codings(headers: &Headers) -> io::Result<Vec<Coding>> {
 }
 
 /// Takes the codings of one body off, as it comes.
-pub struct Decoder {
+pub struct ContentDecoder {
     /// The coding that was applied last is undone first.
-    layers: Vec<Layer>,
+    layers: Vec<DecodeLayer>,
     max: u64,
     taken: u64,
 }
 
-impl Decoder {
+impl ContentDecoder {
     /// A decoder for the body behind this head that gives at most `max` bytes; `None` when there is nothing to undo.
     ///
     /// # Errors
     /// A coding that is not known, or more than [`MAX_CODINGS`].
     pub fn new(headers: &Headers, max: u64) -> io::Result<Option<Self>> {
-        if !is_coded(headers) {
+        if !has_content_coding(headers) {
             return Ok(None);
         }
-        let layers: io::Result<Vec<_>> = codings(headers)?.into_iter().rev().map(Layer::new).collect();
+        let layers: io::Result<Vec<_>> = parse_codings(headers)?.into_iter().rev().map(DecodeLayer::new).collect();
         Ok(Some(Self { layers: layers?, max, taken: 0 }))
     }
 
@@ -113,10 +113,10 @@ impl Decoder {
     /// # Errors
     /// Bytes that are none of the coding, bytes behind its end, or more than may come out.
     pub fn push_into(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-        bytes.chunks(STEP).try_for_each(|step| {
+        bytes.chunks(DECODE_STEP).try_for_each(|step| {
             self.taken += step.len() as u64;
             let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
-            pass(&mut self.layers, step, most, out)
+            run_layers(&mut self.layers, step, most, out)
         })
     }
 
@@ -142,7 +142,7 @@ impl Decoder {
             let rest = self.layers[i].finish(most)?;
             match self.layers.get_mut(i + 1..) {
                 Some([]) | None => out.extend(rest),
-                Some(above) => pass(above, &rest, most, out)?,
+                Some(above) => run_layers(above, &rest, most, out)?,
             }
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Decoder {
 }
 
 /// Passes bytes through the layers. What the last one gave before it failed counts.
-fn pass(layers: &mut [Layer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io::Result<()> {
+fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io::Result<()> {
     let Some((layer, above)) = layers.split_first_mut() else {
         out.extend_from_slice(bytes);
         return Ok(());
@@ -158,19 +158,19 @@ fn pass(layers: &mut [Layer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io:
     let done = layer.push(bytes, most);
     let given = layer.take();
     // In steps too: what one layer gives may be large already.
-    given.chunks(STEP).try_for_each(|step| pass(above, step, most, out))?;
+    given.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
     done
 }
 
 /// Where a decoder puts its bytes, as far as it may.
 #[derive(Default)]
-struct Sink {
+struct BoundedSink {
     bytes: Vec<u8>,
     given: u64,
     most: u64,
 }
 
-impl Sink {
+impl BoundedSink {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         let given = self.given + bytes.len() as u64;
         if given > self.most {
@@ -188,7 +188,7 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for BoundedSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.add(bytes).map(|()| bytes.len())
     }
@@ -199,27 +199,27 @@ impl Write for Sink {
 }
 
 /// One coding.
-enum Layer {
-    Gzip(Box<flate2::write::MultiGzDecoder<Sink>>),
+enum DecodeLayer {
+    Gzip(Box<flate2::write::MultiGzDecoder<BoundedSink>>),
     /// The first two bytes tell whether it is zlib or raw deflate.
-    Deflate(Sink, Vec<u8>),
-    Inflate(Box<Inflate>),
-    Brotli(Box<brotli::DecompressorWriter<Sink>>),
-    Zstd(Box<Unzstd>),
+    Deflate(BoundedSink, Vec<u8>),
+    Inflate(Box<InflateLayer>),
+    Brotli(Box<brotli::DecompressorWriter<BoundedSink>>),
+    Zstd(Box<ZstdLayer>),
 }
 
-impl Layer {
-    fn new(coding: Coding) -> io::Result<Self> {
-        let sink = Sink::default();
+impl DecodeLayer {
+    fn new(coding: ContentCoding) -> io::Result<Self> {
+        let sink = BoundedSink::default();
         Ok(match coding {
-            Coding::Gzip => Self::Gzip(Box::new(flate2::write::MultiGzDecoder::new(sink))),
-            Coding::Deflate => Self::Deflate(sink, Vec::new()),
-            Coding::Brotli => Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 4096))),
-            Coding::Zstd => Self::Zstd(Box::new(Unzstd::new(sink)?)),
+            ContentCoding::Gzip => Self::Gzip(Box::new(flate2::write::MultiGzDecoder::new(sink))),
+            ContentCoding::Deflate => Self::Deflate(sink, Vec::new()),
+            ContentCoding::Brotli => Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 4096))),
+            ContentCoding::Zstd => Self::Zstd(Box::new(ZstdLayer::new(sink)?)),
         })
     }
 
-    fn sink(&mut self) -> &mut Sink {
+    fn sink(&mut self) -> &mut BoundedSink {
         match self {
             Self::Gzip(w) => w.get_mut(),
             Self::Deflate(sink, _) => sink,
@@ -240,7 +240,7 @@ impl Layer {
             // RFC 1950 2.2: the method, and a check over both bytes.
             let zlib = method & 15 == 8 && (u16::from(*method) << 8 | u16::from(*check)) % 31 == 0;
             let (sink, first) = (std::mem::take(sink), std::mem::take(first));
-            *self = Self::Inflate(Box::new(Inflate { sink, inner: Decompress::new(zlib), ended: false }));
+            *self = Self::Inflate(Box::new(InflateLayer { sink, inner: Decompress::new(zlib), ended: false }));
             return self.push(&first, most);
         }
         self.sink().most = most;
@@ -275,18 +275,18 @@ impl Layer {
 }
 
 /// zlib or raw deflate.
-struct Inflate {
-    sink: Sink,
+struct InflateLayer {
+    sink: BoundedSink,
     inner: Decompress,
     ended: bool,
 }
 
-impl Inflate {
+impl InflateLayer {
     fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let mut out = [0; 8 << 10];
         loop {
             if self.ended {
-                return if bytes.is_empty() { Ok(()) } else { Err(invalid("the body goes on behind its end")) };
+                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body goes on behind its end")) };
             }
             let (read, written) = (self.inner.total_in(), self.inner.total_out());
             let status = self.inner.decompress(bytes, &mut out, FlushDecompress::None).map_err(io::Error::from)?;
@@ -297,22 +297,22 @@ impl Inflate {
             self.ended = status == Status::StreamEnd;
             // Output may be left over while there is no input left.
             if !self.ended && read == 0 && written == 0 {
-                return if bytes.is_empty() { Ok(()) } else { Err(invalid("the body is not deflate")) };
+                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body is not deflate")) };
             }
         }
     }
 }
 
 /// zstd, within the bound on its window.
-struct Unzstd {
-    sink: Sink,
+struct ZstdLayer {
+    sink: BoundedSink,
     inner: zstd::stream::raw::Decoder<'static>,
     /// What came until now ends with a frame's end.
     complete: bool,
 }
 
-impl Unzstd {
-    fn new(sink: Sink) -> io::Result<Self> {
+impl ZstdLayer {
+    fn new(sink: BoundedSink) -> io::Result<Self> {
         let mut inner = zstd::stream::raw::Decoder::new()?;
         inner.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW))?;
         Ok(Self { sink, inner, complete: false })
@@ -337,7 +337,7 @@ impl Unzstd {
     }
 }
 
-fn invalid(why: &'static str) -> io::Error {
+fn invalid_data(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
@@ -345,58 +345,58 @@ fn invalid(why: &'static str) -> io::Error {
 /// process's [budget](interflow_flow::budget) of held bytes as long as it is there.
 ///
 /// # Errors
-/// As [`Decoder`]; a budget that is spent has an [`Error`] inside.
+/// As [`ContentDecoder`]; a budget that is spent has an [`Error`] inside.
 pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Bytes>> {
-    let Some(mut decoder) = Decoder::new(headers, max)? else { return Ok(None) };
-    let mut held = HELD.reserve(0).map_err(io::Error::other)?;
+    let Some(mut decoder) = ContentDecoder::new(headers, max)? else { return Ok(None) };
+    let mut held = PROCESS_BUDGET.reserve(0).map_err(io::Error::other)?;
     let mut out = Vec::new();
-    for step in body.chunks(STEP) {
+    for step in body.chunks(DECODE_STEP) {
         decoder.push_into(step, &mut out)?;
         held.grow_to(out.capacity() as u64).map_err(io::Error::other)?;
     }
     decoder.finish_into(&mut out)?;
     out.shrink_to_fit();
     held.resize(out.len()).map_err(io::Error::other)?;
-    Ok(Some(held.hold(out)))
+    Ok(Some(held.attach_to(out)))
 }
 
 /// How many bodies are decoded off the workers at once; others wait.
-static PLACES: LazyLock<Semaphore> =
+static DECODE_SLOTS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from).max(2)));
 
 /// As [`decode`], off the worker when the body is not a small one.
 ///
 /// # Errors
 /// As [`decode`].
-pub async fn decode_held(headers: &Headers, body: &Bytes, max: u64) -> io::Result<Option<Bytes>> {
-    if body.len() <= SMALL || !is_coded(headers) {
+pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io::Result<Option<Bytes>> {
+    if body.len() <= MAX_INLINE_SIZE || !has_content_coding(headers) {
         return decode(headers, body, max);
     }
-    codings(headers)?;
-    let _place = PLACES.acquire().await.map_err(io::Error::other)?;
-    let named = coding_fields(headers);
+    parse_codings(headers)?;
+    let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
+    let named = coding_headers(headers);
     let body = body.clone();
     let decoded = tokio::task::spawn_blocking(move || decode(&named, &body, max)).await;
     decoded.map_err(io::Error::other)?
 }
 
 /// The fields that decoding needs.
-fn coding_fields(headers: &Headers) -> Headers {
+fn coding_headers(headers: &Headers) -> Headers {
     let mut fields = Headers::new();
     for value in headers.get_all("content-encoding") {
-        fields.append_parsed(b"Content-Encoding", value);
+        fields.append_unchecked(b"Content-Encoding", value);
     }
     fields
 }
 
 /// The error of the process inside an error of decoding: a budget that is spent.
-pub fn overloaded(error: &io::Error) -> Option<Error> {
+pub fn budget_error(error: &io::Error) -> Option<Error> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(Error::new(inner.kind(), inner.message()))
 }
 
 /// Takes out of a head what no longer holds once its body was decoded and edited.
-pub fn unlike(headers: &mut Headers) {
+pub fn strip_stale_headers(headers: &mut Headers) {
     for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest", "repr-digest"]
     {
         headers.remove(name);
@@ -406,7 +406,7 @@ pub fn unlike(headers: &mut Headers) {
 /// A body without its codings, decoded as it is read.
 pub struct DecodeReader<R> {
     inner: R,
-    decoder: Decoder,
+    decoder: ContentDecoder,
     buffer: Vec<u8>,
     at: usize,
     ended: bool,
@@ -415,7 +415,7 @@ pub struct DecodeReader<R> {
 
 impl<R: Read> DecodeReader<R> {
     /// Reads from `inner`.
-    pub fn new(inner: R, decoder: Decoder) -> Self {
+    pub fn new(inner: R, decoder: ContentDecoder) -> Self {
         Self { inner, decoder, buffer: Vec::new(), at: 0, ended: false, failed: None }
     }
 

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::cursor::Cursor;
 
 /// The shortest message: a header (RFC 1035 4.1.1).
-const HEADER: usize = 12;
+const HEADER_LEN: usize = 12;
 /// The longest name, in bytes (RFC 1035 2.3.4).
-const LONGEST_NAME: usize = 255;
+const MAX_NAME_LEN: usize = 255;
 /// The most records that are looked at in an answer.
-const MOST_RECORDS: usize = 256;
+const MAX_RECORDS: usize = 256;
 
 /// The code of a failed answer (RFC 1035 4.1.1): the server failed.
 pub const SERVFAIL: u8 = 2;
@@ -19,7 +19,7 @@ pub const REFUSED: u8 = 5;
 
 /// What a message asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct DnsQuestion {
     /// The number that ties question and answer together.
     pub id: u16,
     /// The name, lower case, without the dot at its end.
@@ -30,25 +30,25 @@ pub struct Question {
 
 /// What an answer tells of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answers {
+pub struct AddressRecords {
     /// The question.
-    pub question: Question,
+    pub question: DnsQuestion,
     /// The addresses, each with its time to live in seconds.
     pub addresses: Vec<(IpAddr, u32)>,
 }
 
 /// Reads the one question of a query or a response; `None` when there is not exactly one, or it cannot be read.
-pub fn question(message: &[u8]) -> Option<Question> {
-    read_question(message, &mut Reader::new(message)?)
+pub fn parse_question(message: &[u8]) -> Option<DnsQuestion> {
+    read_question(message, &mut DnsReader::new(message)?)
 }
 
 /// Reads the addresses that a response gives for the name it was asked for, by whatever aliases (CNAME); `None` when it is no
 /// response or cannot be read.
-pub fn answers(message: &[u8]) -> Option<Answers> {
-    let mut reader = Reader::new(message)?;
+pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
+    let mut reader = DnsReader::new(message)?;
     let is_response = message.get(2)? & 0x80 != 0;
     let question = read_question(message, &mut reader).filter(|_| is_response)?;
-    let count = usize::from(u16::from_be_bytes([*message.get(6)?, *message.get(7)?])).min(MOST_RECORDS);
+    let count = usize::from(u16::from_be_bytes([*message.get(6)?, *message.get(7)?])).min(MAX_RECORDS);
     let mut addresses = Vec::new();
     for _ in 0..count {
         reader.name()?;
@@ -64,22 +64,22 @@ pub fn answers(message: &[u8]) -> Option<Answers> {
         // A time to live with its highest bit set counts as none (RFC 2181 8).
         addresses.extend(address.map(|a| (a, if ttl > i32::MAX as u32 { 0 } else { ttl })));
     }
-    Some(Answers { question, addresses })
+    Some(AddressRecords { question, addresses })
 }
 
 /// The answer to a query that gives nothing but this code; `None` when the query cannot be answered at all.
-pub fn failure(query: &[u8], code: u8) -> Option<Vec<u8>> {
-    let mut reader = Reader::new(query)?;
+pub fn error_response(query: &[u8], code: u8) -> Option<Vec<u8>> {
+    let mut reader = DnsReader::new(query)?;
     read_question(query, &mut reader)?;
     let mut out = query.get(..reader.at)?.to_vec();
     // A response, recursion as it was asked for and offered; one question, nothing else.
     out[2] = 0x80 | (out[2] & 0x79);
     out[3] = 0x80 | (code & 0x0f);
-    out[6..HEADER].fill(0);
+    out[6..HEADER_LEN].fill(0);
     Some(out)
 }
 
-fn read_question(message: &[u8], reader: &mut Reader<'_>) -> Option<Question> {
+fn read_question(message: &[u8], reader: &mut DnsReader<'_>) -> Option<DnsQuestion> {
     let mut header = Cursor(message);
     let (id, _, questions) = (header.u16()?, header.u16()?, header.u16()?);
     if questions != 1 {
@@ -89,18 +89,18 @@ fn read_question(message: &[u8], reader: &mut Reader<'_>) -> Option<Question> {
     let kind = Cursor(message.get(reader.at..)?).u16()?;
     message.get(reader.at + 2..reader.at + 4)?;
     reader.at += 4;
-    Some(Question { id, name, kind })
+    Some(DnsQuestion { id, name, kind })
 }
 
 /// A place in a message.
-struct Reader<'a> {
+struct DnsReader<'a> {
     message: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DnsReader<'a> {
     fn new(message: &'a [u8]) -> Option<Self> {
-        (message.len() >= HEADER).then_some(Self { message, at: HEADER })
+        (message.len() >= HEADER_LEN).then_some(Self { message, at: HEADER_LEN })
     }
 
     /// The name here (RFC 1035 4.1.4); a name that points anywhere but backwards is none, so that reading ends.
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
                         name.push('.');
                     }
                     label.iter().for_each(|b| name.push(char::from(b.to_ascii_lowercase())));
-                    if name.len() > LONGEST_NAME {
+                    if name.len() > MAX_NAME_LEN {
                         return None;
                     }
                     at += 1 + usize::from(length);
@@ -176,13 +176,13 @@ mod tests {
             1,
             &[(back, 5, 300, &alias), (&alias, 1, 60, &[192, 0, 2, 7]), (back, 1, u32::MAX, &[192, 0, 2, 8])],
         );
-        let told = answers(&message).unwrap();
-        assert_eq!(told.question, Question { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
+        let told = parse_addresses(&message).unwrap();
+        assert_eq!(told.question, DnsQuestion { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
         assert_eq!(told.addresses, [("192.0.2.7".parse().unwrap(), 60), ("192.0.2.8".parse().unwrap(), 0)]);
         let six = "2001:db8::1".parse::<Ipv6Addr>().unwrap();
         let message = response("v6.test", 28, &[(back, 28, 5, &six.octets())]);
-        assert_eq!(answers(&message).unwrap().addresses, [(IpAddr::V6(six), 5)]);
-        assert_eq!(answers(&query("a.test", 1)), None, "a question tells nothing");
+        assert_eq!(parse_addresses(&message).unwrap().addresses, [(IpAddr::V6(six), 5)]);
+        assert_eq!(parse_addresses(&query("a.test", 1)), None, "a question tells nothing");
     }
 
     #[test]
@@ -190,13 +190,13 @@ mod tests {
         let mut looping = response("a.test", 1, &[(&[0xc0, 12], 1, 1, &[1, 2, 3, 4])]);
         let at = looping.len() - 16;
         (looping[at], looping[at + 1]) = (0xc0, at as u8);
-        assert_eq!(answers(&looping), None, "a name that points at itself");
+        assert_eq!(parse_addresses(&looping), None, "a name that points at itself");
         let mut two = query("a.test", 1);
         two[5] = 2;
-        assert_eq!(question(&two), None);
+        assert_eq!(parse_question(&two), None);
         let whole = response("a.test", 1, &[(&[0xc0, 12], 1, 1, &[1, 2, 3, 4])]);
         for cut in 0..whole.len() {
-            assert_eq!(answers(&whole[..cut]), None, "cut at {cut}");
+            assert_eq!(parse_addresses(&whole[..cut]), None, "cut at {cut}");
         }
     }
 
@@ -205,21 +205,21 @@ mod tests {
         let mut asked = query("a.test", 1);
         asked[11] = 1;
         asked.extend_from_slice(&[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]);
-        let said = failure(&asked, SERVFAIL).unwrap();
+        let said = error_response(&asked, SERVFAIL).unwrap();
         assert_eq!((said[2], said[3], &said[4..12]), (0x81, 0x82, &[0, 1, 0, 0, 0, 0, 0, 0][..]));
-        assert_eq!(question(&said), question(&asked));
-        assert_eq!(failure(&asked[..15], SERVFAIL), None);
+        assert_eq!(parse_question(&said), parse_question(&asked));
+        assert_eq!(error_response(&asked[..15], SERVFAIL), None);
     }
 
     proptest! {
         #[test]
         fn nothing_that_comes_makes_it_stumble(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (answers(&bytes), question(&bytes), failure(&bytes, REFUSED));
+            let _ = (parse_addresses(&bytes), parse_question(&bytes), error_response(&bytes, REFUSED));
             let mut message = query("a.test", 1);
             message[2] |= 0x80;
             message[7] = 3;
             message.extend_from_slice(&bytes);
-            let _ = answers(&message);
+            let _ = parse_addresses(&message);
         }
     }
 }

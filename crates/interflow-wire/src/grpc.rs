@@ -8,7 +8,7 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use crate::cursor::Cursor;
 
 /// The length of a message's prefix: a byte of flags and the length in four.
-pub const PREFIX: usize = 5;
+pub const PREFIX_LEN: usize = 5;
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
     if c.take(content).is_none() {
         return Ok(None);
     }
-    let raw = buf.split_to(PREFIX + content).freeze();
+    let raw = buf.split_to(PREFIX_LEN + content).freeze();
     let mut data = raw.clone();
-    data.advance(PREFIX);
+    data.advance(PREFIX_LEN);
     Ok(Some(GrpcMessage { compressed: flags & COMPRESSED != 0, trailers: flags & TRAILERS != 0, data, raw }))
 }
 

@@ -17,7 +17,7 @@ pub struct JsonError {
 
 /// A piece of JSON. Ranges of strings and names leave out the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum JsonToken {
     /// `{` at this byte.
     Object(usize),
     /// `[` at this byte.
@@ -33,7 +33,7 @@ pub enum Token {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Expect {
+enum JsonExpectation {
     Value,
     ValueOrEnd,
     NameOrEnd,
@@ -44,53 +44,62 @@ enum Expect {
 
 /// Reads one value, token by token, and checks that it is JSON on the way.
 #[derive(Debug)]
-pub struct Reader<'j> {
+pub struct JsonReader<'j> {
     json: &'j [u8],
     at: usize,
     /// Whether each open container is an object.
     open: Vec<bool>,
-    expect: Expect,
+    expect: JsonExpectation,
 }
 
-impl std::fmt::Debug for Expect {
+impl std::fmt::Debug for JsonExpectation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Expect")
     }
 }
 
-impl<'j> Reader<'j> {
+impl<'j> JsonReader<'j> {
     /// A reader at the beginning of a body; a byte order mark is skipped.
     pub fn new(json: &'j [u8]) -> Self {
         let at = if json.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
-        Self { json, at, open: Vec::new(), expect: Expect::Value }
+        Self { json, at, open: Vec::new(), expect: JsonExpectation::Value }
     }
 
     /// The next token; `None` behind the value.
     ///
     /// # Errors
     /// What is no JSON, something behind the value, or nesting deeper than [`MAX_DEPTH`].
-    pub fn next_token(&mut self) -> Result<Option<Token>, JsonError> {
+    pub fn next_token(&mut self) -> Result<Option<JsonToken>, JsonError> {
         loop {
-            self.space();
+            self.skip_whitespace();
             let byte = self.json.get(self.at).copied();
             match (self.expect, byte) {
-                (Expect::Nothing, None) => return Ok(None),
-                (Expect::Nothing, Some(_)) => return self.fail("something follows the value"),
+                (JsonExpectation::Nothing, None) => return Ok(None),
+                (JsonExpectation::Nothing, Some(_)) => return self.fail("something follows the value"),
                 (_, None) => return self.fail("the body ends too early"),
-                (Expect::NameOrEnd | Expect::CommaOrEnd, Some(b'}')) if self.open.last() == Some(&true) => {
+                (JsonExpectation::NameOrEnd | JsonExpectation::CommaOrEnd, Some(b'}'))
+                    if self.open.last() == Some(&true) =>
+                {
                     return Ok(Some(self.close()));
                 }
-                (Expect::ValueOrEnd | Expect::CommaOrEnd, Some(b']')) if self.open.last() == Some(&false) => {
+                (JsonExpectation::ValueOrEnd | JsonExpectation::CommaOrEnd, Some(b']'))
+                    if self.open.last() == Some(&false) =>
+                {
                     return Ok(Some(self.close()));
                 }
-                (Expect::CommaOrEnd, Some(b',')) => {
+                (JsonExpectation::CommaOrEnd, Some(b',')) => {
                     self.at += 1;
-                    self.expect = if self.open.last() == Some(&true) { Expect::Name } else { Expect::Value };
+                    self.expect =
+                        if self.open.last() == Some(&true) { JsonExpectation::Name } else { JsonExpectation::Value };
                 }
-                (Expect::CommaOrEnd, Some(_)) => return self.fail("a comma or a closing bracket is missing"),
-                (Expect::NameOrEnd | Expect::Name, Some(b'"')) => return self.name().map(Some),
-                (Expect::NameOrEnd | Expect::Name, Some(_)) => return self.fail("a member's name is missing"),
-                (Expect::Value | Expect::ValueOrEnd, Some(byte)) => return self.value(byte).map(Some),
+                (JsonExpectation::CommaOrEnd, Some(_)) => return self.fail("a comma or a closing bracket is missing"),
+                (JsonExpectation::NameOrEnd | JsonExpectation::Name, Some(b'"')) => return self.name().map(Some),
+                (JsonExpectation::NameOrEnd | JsonExpectation::Name, Some(_)) => {
+                    return self.fail("a member's name is missing");
+                }
+                (JsonExpectation::Value | JsonExpectation::ValueOrEnd, Some(byte)) => {
+                    return self.value(byte).map(Some);
+                }
             }
         }
     }
@@ -99,35 +108,35 @@ impl<'j> Reader<'j> {
         Err(JsonError { at: self.at, reason })
     }
 
-    fn space(&mut self) {
+    fn skip_whitespace(&mut self) {
         while matches!(self.json.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
     fn after_value(&mut self) {
-        self.expect = if self.open.is_empty() { Expect::Nothing } else { Expect::CommaOrEnd };
+        self.expect = if self.open.is_empty() { JsonExpectation::Nothing } else { JsonExpectation::CommaOrEnd };
     }
 
-    fn close(&mut self) -> Token {
+    fn close(&mut self) -> JsonToken {
         self.at += 1;
         self.open.pop();
         self.after_value();
-        Token::End(self.at)
+        JsonToken::End(self.at)
     }
 
-    fn name(&mut self) -> Result<Token, JsonError> {
+    fn name(&mut self) -> Result<JsonToken, JsonError> {
         let range = self.string()?;
-        self.space();
+        self.skip_whitespace();
         if self.json.get(self.at) != Some(&b':') {
             return self.fail("a colon is missing");
         }
         self.at += 1;
-        self.expect = Expect::Value;
-        Ok(Token::Name(range))
+        self.expect = JsonExpectation::Value;
+        Ok(JsonToken::Name(range))
     }
 
-    fn value(&mut self, byte: u8) -> Result<Token, JsonError> {
+    fn value(&mut self, byte: u8) -> Result<JsonToken, JsonError> {
         let at = self.at;
         match byte {
             b'{' | b'[' => {
@@ -137,13 +146,13 @@ impl<'j> Reader<'j> {
                 self.at += 1;
                 let object = byte == b'{';
                 self.open.push(object);
-                self.expect = if object { Expect::NameOrEnd } else { Expect::ValueOrEnd };
-                Ok(if object { Token::Object(at) } else { Token::Array(at) })
+                self.expect = if object { JsonExpectation::NameOrEnd } else { JsonExpectation::ValueOrEnd };
+                Ok(if object { JsonToken::Object(at) } else { JsonToken::Array(at) })
             }
             b'"' => {
                 let range = self.string()?;
                 self.after_value();
-                Ok(Token::Text(range))
+                Ok(JsonToken::Text(range))
             }
             _ => {
                 let rest = self.json.get(at..).unwrap_or_default();
@@ -155,7 +164,7 @@ impl<'j> Reader<'j> {
                 }
                 self.at += len;
                 self.after_value();
-                Ok(Token::Scalar(at..self.at))
+                Ok(JsonToken::Scalar(at..self.at))
             }
         }
     }
@@ -166,7 +175,7 @@ impl<'j> Reader<'j> {
         let mut at = start;
         loop {
             let rest = self.json.get(at..).unwrap_or_default();
-            let Some(skip) = special(rest) else {
+            let Some(skip) = find_special_byte(rest) else {
                 self.at = self.json.len();
                 return self.fail("a string does not end");
             };
@@ -188,7 +197,7 @@ impl<'j> Reader<'j> {
 
 /// Where the first byte is that may not simply stand in a string: a quote, a backslash, a control character. Bodies are mostly
 /// text, so eight bytes are looked at in one step.
-fn special(bytes: &[u8]) -> Option<usize> {
+fn find_special_byte(bytes: &[u8]) -> Option<usize> {
     const fn all(byte: u8) -> u64 {
         byte as u64 * 0x0101_0101_0101_0101
     }
@@ -235,16 +244,16 @@ mod tests {
     use super::*;
 
     fn tokens(json: &str) -> Result<Vec<String>, JsonError> {
-        let mut reader = Reader::new(json.as_bytes());
+        let mut reader = JsonReader::new(json.as_bytes());
         let mut out = Vec::new();
         while let Some(token) = reader.next_token()? {
             out.push(match token {
-                Token::Object(_) => "{".to_owned(),
-                Token::Array(_) => "[".to_owned(),
-                Token::End(_) => "end".to_owned(),
-                Token::Name(r) => format!("{}:", &json[r]),
-                Token::Text(r) => format!("'{}'", &json[r]),
-                Token::Scalar(r) => json[r].to_owned(),
+                JsonToken::Object(_) => "{".to_owned(),
+                JsonToken::Array(_) => "[".to_owned(),
+                JsonToken::End(_) => "end".to_owned(),
+                JsonToken::Name(r) => format!("{}:", &json[r]),
+                JsonToken::Text(r) => format!("'{}'", &json[r]),
+                JsonToken::Scalar(r) => json[r].to_owned(),
             });
         }
         Ok(out)
@@ -285,11 +294,11 @@ mod tests {
                     let mut text = vec![b'a'; length];
                     text[at] = byte;
                     let wanted = (matches!(byte, b'"' | b'\\') || byte < 0x20).then_some(at);
-                    assert_eq!(special(&text), wanted, "{byte:#x} at {at} of {length}");
+                    assert_eq!(find_special_byte(&text), wanted, "{byte:#x} at {at} of {length}");
                 }
             }
         }
-        assert_eq!(special(b"aaaaaaa\x01\"bbbbbbb"), Some(7));
+        assert_eq!(find_special_byte(b"aaaaaaa\x01\"bbbbbbb"), Some(7));
     }
 
     #[test]

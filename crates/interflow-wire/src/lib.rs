@@ -14,7 +14,7 @@ pub mod fingerprint;
 pub mod grpc;
 pub mod h1;
 pub mod html;
-pub mod http2_opening;
+pub mod http2_preface;
 pub mod ja4h;
 pub mod json;
 pub mod proxy_protocol;

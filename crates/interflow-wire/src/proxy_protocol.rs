@@ -46,9 +46,9 @@ pub enum ProxyHeaderError {
 /// # Errors
 /// Anything else. The protocol demands to close then, never to guess.
 pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
-    if begins(buf, V2_SIGNATURE) {
+    if matches_signature(buf, V2_SIGNATURE) {
         parse_v2(buf)
-    } else if begins(buf, V1_SIGNATURE) {
+    } else if matches_signature(buf, V1_SIGNATURE) {
         parse_v1(buf)
     } else {
         Err(ProxyHeaderError::Missing)
@@ -56,7 +56,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHe
 }
 
 /// Whether `buf` agrees with the signature as far as both go.
-fn begins(buf: &[u8], signature: &[u8]) -> bool {
+fn matches_signature(buf: &[u8], signature: &[u8]) -> bool {
     buf.iter().zip(signature).all(|(a, b)| a == b)
 }
 

@@ -1,6 +1,6 @@
 //! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides of the conversation.
 //!
-//! The server reads a [`Greeting`], perhaps [`Credentials`], and a [`Request`]; the client writes those and reads
+//! The server reads a [`MethodOffer`], perhaps [`SocksCredentials`], and a [`SocksCommand`]; the client writes those and reads
 //! what comes back. Every `parse_*` gives the message and its length, or `None` when it is not all there.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,7 +10,7 @@ use interflow_flow::{Authority, Host};
 use crate::cursor::Cursor;
 
 /// A message and how many bytes it took; `None` when more are needed.
-pub type Parsed<T> = Result<Option<(T, usize)>, SocksError>;
+pub type SocksParseResult<T> = Result<Option<(T, usize)>, SocksError>;
 
 const VERSION: u8 = 5;
 /// RFC 1929 2: the version of the subnegotiation.
@@ -38,7 +38,7 @@ impl AuthMethod {
 
 /// The methods that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Greeting {
+pub struct MethodOffer {
     /// Whether it would go without.
     pub none: bool,
     /// Whether it would send a user and a password.
@@ -47,14 +47,14 @@ pub struct Greeting {
 
 /// A user and a password, as bytes: RFC 1929 names no character set.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct SocksCredentials {
     /// The user's name.
     pub user: Vec<u8>,
     /// The password.
     pub password: Vec<u8>,
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for SocksCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Credentials(***)")
     }
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Credentials {
 
 /// What a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum SocksCommand {
     /// A connection to this authority.
     Connect(Authority),
     /// BIND, UDP ASSOCIATE or a command that is not known: answer [`SocksReply::CommandNotSupported`].
@@ -166,11 +166,11 @@ impl SocksError {
 ///
 /// # Errors
 /// [`SocksError::Version`].
-pub fn parse_greeting(buf: &[u8]) -> Parsed<Greeting> {
+pub fn parse_method_offer(buf: &[u8]) -> SocksParseResult<MethodOffer> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
-        let methods = c.counted8().ok_or(Short::More)?;
-        Ok(Greeting {
+        let methods = c.counted8().ok_or(Incomplete::More)?;
+        Ok(MethodOffer {
             none: methods.contains(&AuthMethod::None.code()),
             password: methods.contains(&AuthMethod::Password.code()),
         })
@@ -178,7 +178,7 @@ pub fn parse_greeting(buf: &[u8]) -> Parsed<Greeting> {
 }
 
 /// Server: the answer to a greeting. `None` refuses all offers; close then.
-pub fn write_choice(out: &mut Vec<u8>, method: Option<AuthMethod>) {
+pub fn write_method_selection(out: &mut Vec<u8>, method: Option<AuthMethod>) {
     out.extend_from_slice(&[VERSION, method.map_or(AuthMethod::NOT_ACCEPTABLE, AuthMethod::code)]);
 }
 
@@ -186,17 +186,17 @@ pub fn write_choice(out: &mut Vec<u8>, method: Option<AuthMethod>) {
 ///
 /// # Errors
 /// [`SocksError::AuthVersion`].
-pub fn parse_credentials(buf: &[u8]) -> Parsed<Credentials> {
+pub fn parse_credentials(buf: &[u8]) -> SocksParseResult<SocksCredentials> {
     parse(buf, |c| {
         version(c, AUTH_VERSION, SocksError::AuthVersion)?;
-        let user = c.counted8().ok_or(Short::More)?.to_vec();
-        let password = c.counted8().ok_or(Short::More)?.to_vec();
-        Ok(Credentials { user, password })
+        let user = c.counted8().ok_or(Incomplete::More)?.to_vec();
+        let password = c.counted8().ok_or(Incomplete::More)?.to_vec();
+        Ok(SocksCredentials { user, password })
     })
 }
 
 /// Server: the answer to credentials. After a refusal, close.
-pub fn write_verdict(out: &mut Vec<u8>, welcome: bool) {
+pub fn write_auth_status(out: &mut Vec<u8>, welcome: bool) {
     out.extend_from_slice(&[AUTH_VERSION, u8::from(!welcome)]);
 }
 
@@ -204,18 +204,18 @@ pub fn write_verdict(out: &mut Vec<u8>, welcome: bool) {
 ///
 /// # Errors
 /// A version, address type, host or port that does not hold.
-pub fn parse_request(buf: &[u8]) -> Parsed<Request> {
+pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
     const CONNECT: u8 = 1;
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
-        let command = c.u8().ok_or(Short::More)?;
-        c.u8().ok_or(Short::More)?;
+        let command = c.u8().ok_or(Incomplete::More)?;
+        c.u8().ok_or(Incomplete::More)?;
         let (host, port) = address(c)?;
         if command != CONNECT {
-            return Ok(Request::Unsupported(command));
+            return Ok(SocksCommand::Unsupported(command));
         }
         match host {
-            Some(host) if port != 0 => Ok(Request::Connect(Authority::new(host, port))),
+            Some(host) if port != 0 => Ok(SocksCommand::Connect(Authority::new(host, port))),
             _ => Err(SocksError::Address.into()),
         }
     })
@@ -230,7 +230,7 @@ pub fn write_reply(out: &mut Vec<u8>, reply: SocksReply, bound: Option<SocketAdd
 }
 
 /// Client: the first message; offers a password only when there is one to send.
-pub fn write_greeting(out: &mut Vec<u8>, with_password: bool) {
+pub fn write_method_offer(out: &mut Vec<u8>, with_password: bool) {
     out.extend_from_slice(if with_password { &[VERSION, 2, 0, 2] } else { &[VERSION, 1, 0] });
 }
 
@@ -238,10 +238,10 @@ pub fn write_greeting(out: &mut Vec<u8>, with_password: bool) {
 ///
 /// # Errors
 /// [`SocksError::NoMethod`] when it is none that [`write_greeting`] offered.
-pub fn parse_choice(buf: &[u8], with_password: bool) -> Parsed<AuthMethod> {
+pub fn parse_method_selection(buf: &[u8], with_password: bool) -> SocksParseResult<AuthMethod> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
-        match c.u8().ok_or(Short::More)? {
+        match c.u8().ok_or(Incomplete::More)? {
             0 => Ok(AuthMethod::None),
             2 if with_password => Ok(AuthMethod::Password),
             _ => Err(SocksError::NoMethod.into()),
@@ -252,7 +252,7 @@ pub fn parse_choice(buf: &[u8], with_password: bool) -> Parsed<AuthMethod> {
 /// Client: user and password.
 ///
 /// # Errors
-/// [`SocksError::Credentials`] when one does not fit.
+/// [`SocksError::SocksCredentials`] when one does not fit.
 pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Result<(), SocksError> {
     let length = |text: &[u8]| u8::try_from(text.len()).ok().filter(|&n| n > 0).ok_or(SocksError::Credentials);
     let lengths = (length(user)?, length(password)?);
@@ -267,10 +267,10 @@ pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Res
 ///
 /// # Errors
 /// [`SocksError::AuthVersion`].
-pub fn parse_verdict(buf: &[u8]) -> Parsed<bool> {
+pub fn parse_auth_status(buf: &[u8]) -> SocksParseResult<bool> {
     parse(buf, |c| {
         version(c, AUTH_VERSION, SocksError::AuthVersion)?;
-        Ok(c.u8().ok_or(Short::More)? == 0)
+        Ok(c.u8().ok_or(Incomplete::More)? == 0)
     })
 }
 
@@ -300,54 +300,54 @@ pub fn write_connect(out: &mut Vec<u8>, target: &Authority) -> Result<(), SocksE
 ///
 /// # Errors
 /// A version or address type that does not hold.
-pub fn parse_reply(buf: &[u8]) -> Parsed<SocksReply> {
+pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
-        let code = c.u8().ok_or(Short::More)?;
-        c.u8().ok_or(Short::More)?;
+        let code = c.u8().ok_or(Incomplete::More)?;
+        c.u8().ok_or(Incomplete::More)?;
         address(c)?;
         Ok(SocksReply::ALL.into_iter().find(|r| r.code() == code).unwrap_or(SocksReply::GeneralFailure))
     })
 }
 
 /// Why a message cannot be read now.
-enum Short {
+enum Incomplete {
     More,
     Bad(SocksError),
 }
 
-impl From<SocksError> for Short {
+impl From<SocksError> for Incomplete {
     fn from(e: SocksError) -> Self {
         Self::Bad(e)
     }
 }
 
-fn parse<T>(buf: &[u8], read: impl FnOnce(&mut Cursor<'_>) -> Result<T, Short>) -> Parsed<T> {
+fn parse<T>(buf: &[u8], read: impl FnOnce(&mut Cursor<'_>) -> Result<T, Incomplete>) -> SocksParseResult<T> {
     let mut c = Cursor(buf);
     match read(&mut c) {
         Ok(message) => Ok(Some((message, buf.len() - c.0.len()))),
-        Err(Short::More) => Ok(None),
-        Err(Short::Bad(e)) => Err(e),
+        Err(Incomplete::More) => Ok(None),
+        Err(Incomplete::Bad(e)) => Err(e),
     }
 }
 
-fn version(c: &mut Cursor<'_>, expected: u8, error: SocksError) -> Result<(), Short> {
-    if c.u8().ok_or(Short::More)? == expected { Ok(()) } else { Err(error.into()) }
+fn version(c: &mut Cursor<'_>, expected: u8, error: SocksError) -> Result<(), Incomplete> {
+    if c.u8().ok_or(Incomplete::More)? == expected { Ok(()) } else { Err(error.into()) }
 }
 
 /// Host and port; no host where the name is empty, as some servers leave it in replies.
-fn address(c: &mut Cursor<'_>) -> Result<(Option<Host>, u16), Short> {
-    let host = match c.u8().ok_or(Short::More)? {
-        1 => Some(Host::Ip(c.array::<4>().ok_or(Short::More)?.into())),
-        4 => Some(Host::Ip(c.array::<16>().ok_or(Short::More)?.into())),
-        3 => name(c.counted8().ok_or(Short::More)?)?,
+fn address(c: &mut Cursor<'_>) -> Result<(Option<Host>, u16), Incomplete> {
+    let host = match c.u8().ok_or(Incomplete::More)? {
+        1 => Some(Host::Ip(c.array::<4>().ok_or(Incomplete::More)?.into())),
+        4 => Some(Host::Ip(c.array::<16>().ok_or(Incomplete::More)?.into())),
+        3 => name(c.counted8().ok_or(Incomplete::More)?)?,
         _ => return Err(SocksError::AddressType.into()),
     };
-    Ok((host, c.u16().ok_or(Short::More)?))
+    Ok((host, c.u16().ok_or(Incomplete::More)?))
 }
 
 /// A name; an address written as text counts as the address, which some clients send.
-fn name(raw: &[u8]) -> Result<Option<Host>, Short> {
+fn name(raw: &[u8]) -> Result<Option<Host>, Incomplete> {
     if raw.is_empty() {
         return Ok(None);
     }
@@ -382,7 +382,7 @@ mod tests {
     }
 
     /// Every prefix asks for more, the whole gives the message and leaves what follows.
-    fn grows<T: PartialEq + std::fmt::Debug>(raw: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>, expected: T) {
+    fn grows<T: PartialEq + std::fmt::Debug>(raw: &[u8], parse: impl Fn(&[u8]) -> SocksParseResult<T>, expected: T) {
         for end in 0..raw.len() {
             assert_eq!(parse(&raw[..end]), Ok(None), "{end} of {raw:?}");
         }
@@ -391,20 +391,28 @@ mod tests {
 
     #[test]
     fn both_sides_understand_each_other() {
-        grows(&written(|o| write_greeting(o, true)), parse_greeting, Greeting { none: true, password: true });
-        grows(&written(|o| write_greeting(o, false)), parse_greeting, Greeting { none: true, password: false });
         grows(
-            &written(|o| write_choice(o, Some(AuthMethod::Password))),
-            |b| parse_choice(b, true),
+            &written(|o| write_method_offer(o, true)),
+            parse_method_offer,
+            MethodOffer { none: true, password: true },
+        );
+        grows(
+            &written(|o| write_method_offer(o, false)),
+            parse_method_offer,
+            MethodOffer { none: true, password: false },
+        );
+        grows(
+            &written(|o| write_method_selection(o, Some(AuthMethod::Password))),
+            |b| parse_method_selection(b, true),
             AuthMethod::Password,
         );
-        let credentials = Credentials { user: b"me".into(), password: b"secret".into() };
+        let credentials = SocksCredentials { user: b"me".into(), password: b"secret".into() };
         grows(&written(|o| write_credentials(o, b"me", b"secret").unwrap()), parse_credentials, credentials);
-        grows(&written(|o| write_verdict(o, true)), parse_verdict, true);
-        grows(&written(|o| write_verdict(o, false)), parse_verdict, false);
+        grows(&written(|o| write_auth_status(o, true)), parse_auth_status, true);
+        grows(&written(|o| write_auth_status(o, false)), parse_auth_status, false);
         for target in ["a.b:443", "127.0.0.1:1", "[2001:db8::1]:65535"] {
             let target: Authority = target.parse().unwrap();
-            grows(&written(|o| write_connect(o, &target).unwrap()), parse_request, Request::Connect(target));
+            grows(&written(|o| write_connect(o, &target).unwrap()), parse_request, SocksCommand::Connect(target));
         }
         for reply in SocksReply::ALL {
             for bound in [None, Some("[::1]:80".parse().unwrap())] {
@@ -418,7 +426,7 @@ mod tests {
         let connect = |a: &str| written(|o| write_connect(o, &a.parse().unwrap()).unwrap());
         assert_eq!(connect("ab:80"), b"\x05\x01\x00\x03\x02ab\x00\x50");
         assert_eq!(connect("1.2.3.4:443"), b"\x05\x01\x00\x01\x01\x02\x03\x04\x01\xbb");
-        assert_eq!(written(|o| write_choice(o, None)), b"\x05\xff");
+        assert_eq!(written(|o| write_method_selection(o, None)), b"\x05\xff");
         assert_eq!(
             written(|o| write_reply(o, SocksReply::ConnectionRefused, None)),
             b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00"
@@ -427,9 +435,9 @@ mod tests {
 
     #[test]
     fn a_choice_that_was_not_offered_is_refused() {
-        assert_eq!(parse_choice(b"\x05\x02", false), Err(SocksError::NoMethod));
-        assert_eq!(parse_choice(b"\x05\x01", true), Err(SocksError::NoMethod));
-        assert_eq!(parse_choice(b"\x05\xff", true), Err(SocksError::NoMethod));
+        assert_eq!(parse_method_selection(b"\x05\x02", false), Err(SocksError::NoMethod));
+        assert_eq!(parse_method_selection(b"\x05\x01", true), Err(SocksError::NoMethod));
+        assert_eq!(parse_method_selection(b"\x05\xff", true), Err(SocksError::NoMethod));
     }
 
     #[test]
@@ -444,7 +452,7 @@ mod tests {
         ] {
             assert_eq!(parse_request(raw), Err(error), "{raw:?}");
         }
-        assert_eq!(parse_greeting(b"GET "), Err(SocksError::Version));
+        assert_eq!(parse_method_offer(b"GET "), Err(SocksError::Version));
         assert_eq!(parse_credentials(b"\x05"), Err(SocksError::AuthVersion));
         assert_eq!(SocksError::AddressType.reply(), Some(SocksReply::AddressTypeNotSupported));
         assert_eq!(SocksError::Version.reply(), None);
@@ -452,13 +460,13 @@ mod tests {
 
     #[test]
     fn other_commands_are_told_by_their_number() {
-        assert_eq!(parse_request(b"\x05\x03\x00\x01\0\0\0\0\0\0"), Ok(Some((Request::Unsupported(3), 10))));
+        assert_eq!(parse_request(b"\x05\x03\x00\x01\0\0\0\0\0\0"), Ok(Some((SocksCommand::Unsupported(3), 10))));
     }
 
     #[test]
     fn an_address_sent_as_a_name_is_the_address() {
         let raw = b"\x05\x01\x00\x03\x03::1\x00\x50";
-        assert_eq!(parse_request(raw), Ok(Some((Request::Connect("[::1]:80".parse().unwrap()), raw.len()))));
+        assert_eq!(parse_request(raw), Ok(Some((SocksCommand::Connect("[::1]:80".parse().unwrap()), raw.len()))));
     }
 
     #[test]
@@ -467,7 +475,7 @@ mod tests {
         for (user, password) in [(&b""[..], &b"p"[..]), (b"u", b""), (&long, b"p"), (b"u", &long)] {
             assert_eq!(write_credentials(&mut Vec::new(), user, password), Err(SocksError::Credentials));
         }
-        let shown = format!("{:?}", Credentials { user: b"me".into(), password: b"secret".into() });
+        let shown = format!("{:?}", SocksCredentials { user: b"me".into(), password: b"secret".into() });
         assert_eq!(shown, "Credentials(***)");
     }
 }

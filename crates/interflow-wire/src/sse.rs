@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::budget::Reservation;
+use interflow_flow::budget::MemoryReservation;
 
 /// Reads an event stream.
 ///
@@ -20,7 +20,7 @@ pub struct SseParser {
     after_cr: bool,
     started: bool,
     /// Counts what is held of an event that is not all there.
-    held: Reservation,
+    held: MemoryReservation,
 }
 
 /// A block of lines up to its empty line, that one included.
@@ -54,7 +54,7 @@ impl SseParser {
             searched: 0,
             after_cr: false,
             started: false,
-            held: Reservation::default(),
+            held: MemoryReservation::default(),
         }
     }
 
@@ -96,7 +96,7 @@ impl SseParser {
     /// An event that is cut off is never dispatched. The parser starts anew after it.
     pub fn rest(&mut self) -> Bytes {
         (self.line, self.searched, self.after_cr) = (0, 0, false);
-        self.held = Reservation::default();
+        self.held = MemoryReservation::default();
         self.buf.split().freeze()
     }
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use bytes::Bytes;
 use interflow_flow::Headers;
-use interflow_wire::content_coding::{DecodeReader, Decoder, decode, decode_held, is_coded};
+use interflow_wire::content_coding::{ContentDecoder, DecodeReader, decode, decode_off_thread, has_content_coding};
 
 const ALL: [(&str, &str); 6] =
     [("gzip", "gzip"), ("x-gzip", "gzip"), ("deflate", "zlib"), ("deflate", "raw"), ("br", "br"), ("ZSTD", "zstd")];
@@ -51,13 +51,13 @@ fn every_coding_is_undone_however_it_comes() {
     for (coding, by) in ALL {
         let wire = encode(by, &body);
         for step in [1, 7, wire.len()] {
-            let mut decoder = Decoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+            let mut decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
             let mut out = Vec::new();
             wire.chunks(step).for_each(|piece| out.extend(decoder.push(piece).unwrap()));
             out.extend(decoder.finish().unwrap());
             assert!(out == body, "{by} by {step}");
         }
-        let decoder = Decoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+        let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
         let mut out = Vec::new();
         DecodeReader::new(&*wire, decoder).read_to_end(&mut out).unwrap();
         assert!(out == body, "{by} read");
@@ -66,7 +66,7 @@ fn every_coding_is_undone_however_it_comes() {
     }
     assert_eq!(decode(&headers("gzip"), b"", 9).unwrap().unwrap(), &b""[..], "no bytes at all");
     assert!(decode(&headers("identity"), b"x", 9).unwrap().is_none());
-    assert!(is_coded(&headers("identity, aes128gcm")) && !is_coded(&headers("Identity")));
+    assert!(has_content_coding(&headers("identity, aes128gcm")) && !has_content_coding(&headers("Identity")));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn what_was_decoded_before_a_fault_is_read_before_the_fault() {
     let body: Vec<u8> = (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
     for (coding, by) in ALL {
         let wire = encode(by, &body);
-        let decoder = Decoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+        let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
         let mut out = Vec::new();
         let error = DecodeReader::new(&wire[..wire.len() * 2 / 3], decoder).read_to_end(&mut out);
         assert!(error.is_err() && !out.is_empty() && body.starts_with(&out), "{by}: {}", out.len());
@@ -114,7 +114,7 @@ fn a_body_does_not_grow_beyond_its_bound_nor_beyond_its_size_times_a_factor() {
     for (coding, by) in ALL {
         let bomb = encode(by, &zeros);
         for max in [1 << 20, u64::MAX] {
-            let mut decoder = Decoder::new(&headers(coding), max).unwrap().unwrap();
+            let mut decoder = ContentDecoder::new(&headers(coding), max).unwrap().unwrap();
             let mut out = Vec::new();
             assert!(decoder.push_into(&bomb, &mut out).is_err(), "{by} of {} bytes", bomb.len());
             let most = max.min((4 << 20) + 200 * bomb.len() as u64);
@@ -139,7 +139,7 @@ fn a_zstd_window_beyond_8_mib_is_refused() {
 async fn a_held_body_is_decoded_off_the_worker() {
     let body: Vec<u8> = (0..200_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let wire = Bytes::from(encode("gzip", &body));
-    assert_eq!(decode_held(&headers("gzip"), &wire, 1 << 20).await.unwrap().unwrap(), body);
-    assert!(decode_held(&headers("gzip"), &wire.slice(..wire.len() - 9), 1 << 20).await.is_err());
-    assert!(decode_held(&headers("identity"), &wire, 1 << 20).await.unwrap().is_none());
+    assert_eq!(decode_off_thread(&headers("gzip"), &wire, 1 << 20).await.unwrap().unwrap(), body);
+    assert!(decode_off_thread(&headers("gzip"), &wire.slice(..wire.len() - 9), 1 << 20).await.is_err());
+    assert!(decode_off_thread(&headers("identity"), &wire, 1 << 20).await.unwrap().is_none());
 }

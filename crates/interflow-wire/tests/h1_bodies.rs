@@ -1,10 +1,10 @@
 //! Bodies: chunk syntax, lengths, closes and trailers (RFC 9112 6 to 8), and that the writers' output reads back.
 
 use bytes::BytesMut;
-use interflow_flow::{Headers, Kind, Method, Version};
+use interflow_flow::{ErrorKind, Headers, HttpVersion, Method};
 use interflow_wire::h1::{
-    BodyDecoder, CHUNK_END, Decoded, Framing, HeadLimits, Rule, parse_request, parse_response, write_chunk_size,
-    write_last_chunk, write_request_head, write_response_head,
+    BodyDecoder, BodyFraming, CHUNK_END, DecodeStep, HeadLimits, Violation, parse_request, parse_response,
+    write_chunk_size, write_last_chunk, write_request_head, write_response_head,
 };
 
 /// What came out of a buffer: content, trailers, whether the body ended, and what was left.
@@ -22,19 +22,19 @@ fn text(headers: &Headers) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn read(framing: Framing, raw: &[u8]) -> Result<Seen, Rule> {
+fn read(framing: BodyFraming, raw: &[u8]) -> Result<Seen, Violation> {
     let mut decoder = BodyDecoder::new(framing, &HeadLimits::default());
     let mut buf = BytesMut::from(raw);
     let mut seen = Seen::default();
     loop {
-        match decoder.decode(&mut buf).map_err(|e| e.rule())? {
-            Decoded::Data(data) => {
+        match decoder.decode(&mut buf).map_err(|e| e.violation())? {
+            DecodeStep::Data(data) => {
                 assert!(!data.is_empty());
                 seen.data.extend_from_slice(&data);
             }
-            Decoded::Trailers(trailers) => seen.trailers = Some(text(&trailers)),
-            Decoded::NeedMore => break,
-            Decoded::Done => {
+            DecodeStep::Trailers(trailers) => seen.trailers = Some(text(&trailers)),
+            DecodeStep::NeedMore => break,
+            DecodeStep::Done => {
                 seen.done = true;
                 break;
             }
@@ -60,7 +60,7 @@ fn well_formed_chunks_give_their_data() {
         ("0\r\nConnection: close\r\nCookie: c\r\n\r\n", "", None, ""),
     ] {
         let expected = Seen { data: data.into(), trailers: trailers.map(str::to_owned), done: true, left: left.into() };
-        assert_eq!(read(Framing::Chunked, raw.as_bytes()), Ok(expected), "{raw:?}");
+        assert_eq!(read(BodyFraming::Chunked, raw.as_bytes()), Ok(expected), "{raw:?}");
     }
 }
 
@@ -68,7 +68,7 @@ fn well_formed_chunks_give_their_data() {
 fn malformed_chunks_are_refused() {
     for (rule, raws) in [
         (
-            Rule::ChunkSize,
+            Violation::ChunkSize,
             &[
                 &b"0x5\r\nhello\r\n0\r\n\r\n"[..],
                 b"+5\r\nhello\r\n0\r\n\r\n",
@@ -95,16 +95,16 @@ fn malformed_chunks_are_refused() {
             ][..],
         ),
         (
-            Rule::ChunkEnd,
+            Violation::ChunkEnd,
             &[b"5\r\nhello0\r\n\r\n", b"5\r\nhello!!\r\n0\r\n\r\n", b"5\r\nhello\n0\r\n\r\n", b"5\r\nhello\r0\r\n\r\n"],
         ),
-        (Rule::BareLf, &[b"0\r\n\n", b"0\r\nA: b\n\r\n"]),
+        (Violation::BareLf, &[b"0\r\n\n", b"0\r\nA: b\n\r\n"]),
         (
-            Rule::Field,
+            Violation::Field,
             &[b"0\r\nnonsense\r\n\r\n", b"0\r\nA : b\r\n\r\n", b"0\r\nA: b\r\n c\r\n\r\n", b"0\r\nA: b\0\r\n\r\n"],
         ),
         (
-            Rule::Trailer,
+            Violation::Trailer,
             &[
                 b"0\r\nContent-Length: 44\r\n\r\n",
                 b"0\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -113,7 +113,7 @@ fn malformed_chunks_are_refused() {
         ),
     ] {
         for raw in raws {
-            assert_eq!(read(Framing::Chunked, raw), Err(rule), "{}", raw.escape_ascii());
+            assert_eq!(read(BodyFraming::Chunked, raw), Err(rule), "{}", raw.escape_ascii());
         }
     }
 }
@@ -122,26 +122,26 @@ fn malformed_chunks_are_refused() {
 #[test]
 fn extensions_are_bounded() {
     let one = format!("5;{}\r\nhello\r\n0\r\n\r\n", "a".repeat(70_000));
-    assert_eq!(read(Framing::Chunked, one.as_bytes()), Err(Rule::ChunkOverhead));
+    assert_eq!(read(BodyFraming::Chunked, one.as_bytes()), Err(Violation::ChunkOverhead));
     let many = format!("1;{}\r\nx\r\n", "a".repeat(1000)).repeat(100);
-    assert_eq!(read(Framing::Chunked, many.as_bytes()), Err(Rule::ChunkOverhead));
+    assert_eq!(read(BodyFraming::Chunked, many.as_bytes()), Err(Violation::ChunkOverhead));
     let signed = format!("400;sig={}\r\n{}\r\n", "f".repeat(64), "x".repeat(1024)).repeat(1000);
-    assert!(read(Framing::Chunked, signed.as_bytes()).is_ok());
+    assert!(read(BodyFraming::Chunked, signed.as_bytes()).is_ok());
 }
 
 #[test]
 fn trailers_are_bounded() {
     let long = format!("0\r\nA: {}", "a".repeat(70_000));
-    assert_eq!(read(Framing::Chunked, long.as_bytes()), Err(Rule::HeadTooLarge));
+    assert_eq!(read(BodyFraming::Chunked, long.as_bytes()), Err(Violation::HeadTooLarge));
     let many = format!("0\r\n{}\r\n", "A: b\r\n".repeat(129));
-    assert_eq!(read(Framing::Chunked, many.as_bytes()), Err(Rule::TooManyFields));
+    assert_eq!(read(BodyFraming::Chunked, many.as_bytes()), Err(Violation::TooManyFields));
 }
 
 #[test]
 fn a_length_takes_no_byte_more() {
-    let seen = read(Framing::Length(5), b"helloGET").unwrap();
+    let seen = read(BodyFraming::Length(5), b"helloGET").unwrap();
     assert_eq!((seen.data, seen.done, seen.left), (b"hello".to_vec(), true, b"GET".to_vec()));
-    assert_eq!(read(Framing::None, b"GET").unwrap(), Seen { done: true, left: b"GET".to_vec(), ..Seen::default() });
+    assert_eq!(read(BodyFraming::None, b"GET").unwrap(), Seen { done: true, left: b"GET".to_vec(), ..Seen::default() });
 }
 
 /// RFC 9112 8.
@@ -149,39 +149,39 @@ fn a_length_takes_no_byte_more() {
 fn a_close_ends_only_what_a_close_may_end() {
     let limits = HeadLimits::default();
     for (framing, raw, whole) in [
-        (Framing::UntilClose, "hello", true),
-        (Framing::UntilClose, "", true),
-        (Framing::None, "", true),
-        (Framing::Length(5), "hello", true),
-        (Framing::Length(5), "hell", false),
-        (Framing::Chunked, "0\r\n\r\n", true),
-        (Framing::Chunked, "", false),
-        (Framing::Chunked, "50\r\nhello", false),
-        (Framing::Chunked, "5\r\nhello\r\n", false),
-        (Framing::Chunked, "0\r\n", false),
+        (BodyFraming::UntilClose, "hello", true),
+        (BodyFraming::UntilClose, "", true),
+        (BodyFraming::None, "", true),
+        (BodyFraming::Length(5), "hello", true),
+        (BodyFraming::Length(5), "hell", false),
+        (BodyFraming::Chunked, "0\r\n\r\n", true),
+        (BodyFraming::Chunked, "", false),
+        (BodyFraming::Chunked, "50\r\nhello", false),
+        (BodyFraming::Chunked, "5\r\nhello\r\n", false),
+        (BodyFraming::Chunked, "0\r\n", false),
     ] {
         let mut decoder = BodyDecoder::for_response(framing, &limits);
         let mut buf = BytesMut::from(raw);
-        while matches!(decoder.decode(&mut buf).unwrap(), Decoded::Data(_)) {}
+        while matches!(decoder.decode(&mut buf).unwrap(), DecodeStep::Data(_)) {}
         let ended = decoder.eof();
         assert_eq!(ended.is_ok(), whole, "{framing:?} {raw:?}");
         if let Err(e) = ended {
-            assert_eq!(e.kind(), Kind::UpstreamClosed);
+            assert_eq!(e.kind(), ErrorKind::UpstreamClosed);
         }
     }
-    let mut request = BodyDecoder::new(Framing::Length(1), &limits);
-    assert_eq!(request.eof().unwrap_err().kind(), Kind::ClientGone);
+    let mut request = BodyDecoder::new(BodyFraming::Length(1), &limits);
+    assert_eq!(request.eof().unwrap_err().kind(), ErrorKind::ClientGone);
 }
 
 #[test]
 fn remaining_is_known_by_length_alone() {
     let limits = HeadLimits::default();
-    let mut decoder = BodyDecoder::new(Framing::Length(5), &limits);
+    let mut decoder = BodyDecoder::new(BodyFraming::Length(5), &limits);
     assert_eq!(decoder.remaining(), Some(5));
     decoder.decode(&mut BytesMut::from("he")).unwrap();
     assert_eq!(decoder.remaining(), Some(3));
-    assert_eq!(BodyDecoder::new(Framing::Chunked, &limits).remaining(), None);
-    assert_eq!(BodyDecoder::new(Framing::None, &limits).remaining(), Some(0));
+    assert_eq!(BodyDecoder::new(BodyFraming::Chunked, &limits).remaining(), None);
+    assert_eq!(BodyDecoder::new(BodyFraming::None, &limits).remaining(), Some(0));
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn heads_that_are_written_read_back() {
     let limits = HeadLimits::default();
     let headers: Headers = [("Host", "a"), ("x-Odd", ""), ("X-Odd", "\u{e9}")].into_iter().collect();
     let mut out = Vec::new();
-    write_request_head(&mut out, &Method::POST, "/a?b", Version::H2, &headers);
+    write_request_head(&mut out, &Method::POST, "/a?b", HttpVersion::H2, &headers);
     assert!(out.starts_with(b"POST /a?b HTTP/1.1\r\nHost: a\r\nx-Odd: \r\n"));
     let (request, used) = parse_request(&out, &limits).unwrap().unwrap();
     assert_eq!((used, request.headers), (out.len(), headers));
@@ -213,7 +213,7 @@ fn a_reason_phrase_cannot_split_the_head() {
     write_response_head(&mut out, &head);
     assert_eq!(out, b"HTTP/1.1 200 aX: b\r\n\r\n");
     head.reason = bytes::Bytes::new();
-    head.version = Version::H2;
+    head.version = HttpVersion::H2;
     out.clear();
     write_response_head(&mut out, &head);
     assert_eq!(out, b"HTTP/1.1 200 OK\r\n\r\n");
@@ -229,7 +229,7 @@ fn chunks_that_are_written_read_back() {
     }
     let trailers: Headers = [("Grpc-Status", "0")].into_iter().collect();
     write_last_chunk(&mut out, Some(&trailers));
-    let seen = read(Framing::Chunked, &out).unwrap();
+    let seen = read(BodyFraming::Chunked, &out).unwrap();
     assert_eq!(seen.data, [&b"hello "[..], &[b'x'; 300]].concat());
     assert_eq!(seen.trailers.as_deref(), Some("Grpc-Status: 0\r\n"));
     assert!(seen.done);

@@ -2,9 +2,9 @@
 //! out and in again.
 
 use bytes::BytesMut;
-use interflow_flow::{Headers, Method, Version};
+use interflow_flow::{Headers, HttpVersion, Method};
 use interflow_wire::h1::{
-    BodyDecoder, CHUNK_END, Decoded, Framing, HeadLimits, parse_request, parse_response, request_framing,
+    BodyDecoder, BodyFraming, CHUNK_END, DecodeStep, HeadLimits, parse_request, parse_response, request_framing,
     response_framing, write_chunk_size, write_last_chunk, write_request_head, write_response_head,
 };
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn shaped() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The outcome of a body that arrives in pieces: its content and end, or that it was refused.
-fn body(framing: Framing, pieces: &[&[u8]]) -> Option<(Vec<u8>, String, bool, Vec<u8>)> {
+fn body(framing: BodyFraming, pieces: &[&[u8]]) -> Option<(Vec<u8>, String, bool, Vec<u8>)> {
     let mut decoder = BodyDecoder::new(framing, &LIMITS);
     let mut buf = BytesMut::new();
     let (mut data, mut trailers) = (Vec::new(), String::new());
@@ -38,9 +38,9 @@ fn body(framing: Framing, pieces: &[&[u8]]) -> Option<(Vec<u8>, String, bool, Ve
         buf.extend_from_slice(piece);
         loop {
             match decoder.decode(&mut buf).ok()? {
-                Decoded::Data(bytes) => data.extend_from_slice(&bytes),
-                Decoded::Trailers(t) => trailers = format!("{t:?}"),
-                Decoded::NeedMore | Decoded::Done => break,
+                DecodeStep::Data(bytes) => data.extend_from_slice(&bytes),
+                DecodeStep::Trailers(t) => trailers = format!("{t:?}"),
+                DecodeStep::NeedMore | DecodeStep::Done => break,
             }
         }
     }
@@ -76,7 +76,7 @@ proptest! {
             prop_assert!(used <= raw.len());
             let _ = response_framing(&Method::GET, &r);
         }
-        body(Framing::Chunked, &[&raw]);
+        body(BodyFraming::Chunked, &[&raw]);
     }
 
     #[test]
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn a_body_reads_the_same_however_it_arrives(raw in shaped(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
-        for framing in [Framing::Chunked, Framing::Length(7), Framing::UntilClose] {
+        for framing in [BodyFraming::Chunked, BodyFraming::Length(7), BodyFraming::UntilClose] {
             let bytewise: Vec<&[u8]> = raw.chunks(1).collect();
             prop_assert_eq!(body(framing, &[&raw]), body(framing, &bytewise));
             prop_assert_eq!(body(framing, &[&raw]), body(framing, &split_at_all(&raw, &cuts)));
@@ -116,10 +116,10 @@ proptest! {
         let mut headers = fields;
         headers.append("Host", "a").unwrap();
         let mut out = Vec::new();
-        write_request_head(&mut out, &method.parse().unwrap(), &path, Version::Http11, &headers);
+        write_request_head(&mut out, &method.parse().unwrap(), &path, HttpVersion::Http11, &headers);
         let (r, used) = parse_request(&out, &LIMITS).unwrap().unwrap();
         prop_assert_eq!((used, r.method.as_str(), r.headers), (out.len(), method.as_str(), headers));
-        prop_assert_eq!(r.target, interflow_flow::Target::Origin(path.as_str().into()));
+        prop_assert_eq!(r.target, interflow_flow::RequestTarget::Origin(path.as_str().into()));
     }
 
     #[test]
@@ -146,7 +146,7 @@ proptest! {
             out.extend_from_slice(CHUNK_END);
         }
         write_last_chunk(&mut out, trailers.as_ref());
-        let (data, seen, done, left) = body(Framing::Chunked, &split_at_all(&out, &cuts)).unwrap();
+        let (data, seen, done, left) = body(BodyFraming::Chunked, &split_at_all(&out, &cuts)).unwrap();
         let expected = trailers.filter(|t| !t.is_empty()).map_or_else(String::new, |t| format!("{t:?}"));
         prop_assert_eq!((data, seen, done, left), (pieces.concat(), expected, true, Vec::new()));
     }

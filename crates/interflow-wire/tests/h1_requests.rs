@@ -1,9 +1,9 @@
 //! Request heads: one table per section of RFC 9112, and what each line of it must give.
 
-use interflow_flow::{Kind, Scheme, Target, Version};
-use interflow_wire::h1::{Error, Framing, HeadLimits, RequestLine, Rule, parse_request, request_framing};
+use interflow_flow::{ErrorKind, HttpVersion, RequestTarget, Scheme};
+use interflow_wire::h1::{BodyFraming, H1Error, HeadLimits, RequestLine, Violation, parse_request, request_framing};
 
-fn parse(raw: impl AsRef<[u8]>) -> Result<Option<(RequestLine, usize)>, Error> {
+fn parse(raw: impl AsRef<[u8]>) -> Result<Option<(RequestLine, usize)>, H1Error> {
     parse_request(raw.as_ref(), &HeadLimits::default())
 }
 
@@ -14,21 +14,21 @@ fn whole(raw: &str) -> RequestLine {
 }
 
 /// What a head leads to: the framing of its body, or the rule it breaks.
-fn judged(raw: &[u8]) -> Result<Framing, Rule> {
-    let (r, _) = parse(raw).map_err(|e| e.rule())?.expect("the head is whole");
-    request_framing(r.version, &r.method, &r.headers).map_err(|e| e.rule())
+fn judged(raw: &[u8]) -> Result<BodyFraming, Violation> {
+    let (r, _) = parse(raw).map_err(|e| e.violation())?.expect("the head is whole");
+    request_framing(r.version, &r.method, &r.headers).map_err(|e| e.violation())
 }
 
 fn with_fields(fields: &[u8]) -> Vec<u8> {
     [b"POST /s HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat()
 }
 
-fn shown(target: &Target) -> String {
+fn shown(target: &RequestTarget) -> String {
     match target {
-        Target::Origin(path) => path.to_string(),
-        Target::Absolute(url) => format!("{}|{}|{}", url.scheme, url.authority, url.path),
-        Target::Authority(authority) => format!("authority {authority}"),
-        Target::Asterisk => "asterisk".to_owned(),
+        RequestTarget::Origin(path) => path.to_string(),
+        RequestTarget::Absolute(url) => format!("{}|{}|{}", url.scheme, url.authority, url.path),
+        RequestTarget::Authority(authority) => format!("authority {authority}"),
+        RequestTarget::Asterisk => "asterisk".to_owned(),
     }
 }
 
@@ -36,7 +36,7 @@ fn shown(target: &Target) -> String {
 fn a_head_is_read_and_what_follows_is_left() {
     let raw = b"POST /a?b=c HTTP/1.1\r\nHost: x:8080\r\nX-Two:  1 \t\r\nx-two:\r\n\r\nbody";
     let (r, used) = parse(raw).unwrap().unwrap();
-    assert_eq!((r.method.as_str(), shown(&r.target).as_str(), r.version), ("POST", "/a?b=c", Version::Http11));
+    assert_eq!((r.method.as_str(), shown(&r.target).as_str(), r.version), ("POST", "/a?b=c", HttpVersion::Http11));
     let fields: Vec<_> = r.headers.iter().collect();
     assert_eq!(fields, [(&b"Host"[..], &b"x:8080"[..]), (b"X-Two", b"1"), (b"x-two", b"")]);
     assert_eq!(&raw[used..], b"body");
@@ -54,7 +54,7 @@ fn an_unfinished_head_asks_for_more() {
 #[test]
 fn one_empty_line_may_stand_before_the_request_line() {
     assert_eq!(parse("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap().1, 2 + 27);
-    assert_eq!(parse("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_err().rule(), Rule::RequestLine);
+    assert_eq!(parse("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_err().violation(), Violation::RequestLine);
     assert!(parse("\n GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err());
     assert!(parse(" \r\n\r\n").is_err());
 }
@@ -146,19 +146,19 @@ fn malformed_request_lines_are_refused() {
 #[test]
 fn errors_carry_the_kind_that_picks_the_status() {
     for (raw, kind) in [
-        ("GET / HTTP/2.0\r\n\r\n".to_owned(), Kind::Unsupported),
-        ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Kind::Unsupported),
-        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), Kind::BadRequest),
-        (format!("GET /{}", "a".repeat(20_000)), Kind::UriTooLong),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(70_000)), Kind::HeadTooLarge),
-        (format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200)), Kind::HeadTooLarge),
-        ("GET / HTTP/1.1x\r\nHost: a\r\n\r\n".to_owned(), Kind::BadRequest),
-        ("\x16\x03\x01\x02\x00".to_owned(), Kind::BadRequest),
+        ("GET / HTTP/2.0\r\n\r\n".to_owned(), ErrorKind::Unsupported),
+        ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), ErrorKind::Unsupported),
+        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), ErrorKind::BadRequest),
+        (format!("GET /{}", "a".repeat(20_000)), ErrorKind::UriTooLong),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(70_000)), ErrorKind::HeadTooLarge),
+        (format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200)), ErrorKind::HeadTooLarge),
+        ("GET / HTTP/1.1x\r\nHost: a\r\n\r\n".to_owned(), ErrorKind::BadRequest),
+        ("\x16\x03\x01\x02\x00".to_owned(), ErrorKind::BadRequest),
     ] {
         let e = parse(&raw).unwrap_err();
         assert_eq!(e.kind(), kind, "{e}");
         let flow = interflow_flow::Error::from(e);
-        assert_eq!((flow.kind(), flow.blame()), (kind, kind.blame()));
+        assert_eq!((flow.kind(), flow.error_source()), (kind, kind.error_source()));
     }
 }
 
@@ -202,7 +202,7 @@ fn malformed_field_lines_are_refused() {
     ] {
         assert!(judged(&with_fields(field)).is_err(), "{}", field.escape_ascii());
     }
-    assert_eq!(judged(&with_fields(b"X-A: \xff\xfe\ttab")), Ok(Framing::None));
+    assert_eq!(judged(&with_fields(b"X-A: \xff\xfe\ttab")), Ok(BodyFraming::None));
     assert!(judged(b"GET / HTTP/1.1\r\n Host: a\r\nHost: a\r\n\r\n").is_err());
     assert!(judged(b"GET / HTTP/1.1\nHost: a\n\n").is_err());
     assert!(parse(b"GET / HTTP/1.1\rHost: a\r\r").is_err());
@@ -212,19 +212,19 @@ fn malformed_field_lines_are_refused() {
 #[test]
 fn a_request_has_one_valid_host() {
     for (fields, rule) in [
-        ("", Some(Rule::NoHost)),
-        ("Host: a\r\nHost: a\r\n", Some(Rule::ManyHosts)),
-        ("Host: a\r\nhost: b\r\n", Some(Rule::ManyHosts)),
+        ("", Some(Violation::NoHost)),
+        ("Host: a\r\nHost: a\r\n", Some(Violation::ManyHosts)),
+        ("Host: a\r\nhost: b\r\n", Some(Violation::ManyHosts)),
         ("Host: a\r\n", None),
         ("Host:\r\n", None),
         ("Host: [::1]:80\r\n", None),
     ] {
-        let got = parse(format!("GET / HTTP/1.1\r\n{fields}\r\n")).map_err(|e| e.rule());
+        let got = parse(format!("GET / HTTP/1.1\r\n{fields}\r\n")).map_err(|e| e.violation());
         assert_eq!(got.as_ref().err(), rule.as_ref(), "{fields}");
     }
     for value in ["x@a", "a, b", "a b", "a/", "a:x", "::1", "[::1", "a%20", "http://a"] {
         let got = parse(format!("GET http://a/ HTTP/1.1\r\nHost: {value}\r\n\r\n"));
-        assert!(matches!(got.unwrap_err().rule(), Rule::Host(_)), "{value}");
+        assert!(matches!(got.unwrap_err().violation(), Violation::Host(_)), "{value}");
     }
     assert!(parse("GET / HTTP/1.0\r\n\r\n").unwrap().is_some());
     assert!(parse("GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n").is_err());
@@ -245,20 +245,20 @@ fn the_target_names_the_authority_before_the_host_field_does() {
 #[test]
 fn content_length_is_one_plain_number() {
     for (fields, expected) in [
-        (&b"X: y"[..], Ok(Framing::None)),
-        (b"Content-Length: 0", Ok(Framing::None)),
-        (b"Content-Length: 5", Ok(Framing::Length(5))),
-        (b"content-length:\t5 \t", Ok(Framing::Length(5))),
-        (b"Content-Length: 9223372036854775807", Ok(Framing::Length(i64::MAX as u64))),
-        (b"Content-Length: 9223372036854775808", Err(Rule::ContentLength)),
-        (b"Content-Length: 5\r\nContent-Length: 5", Err(Rule::ManyContentLengths)),
-        (b"Content-Length: 5\r\nContent-Length: 10", Err(Rule::ManyContentLengths)),
-        (b"Content-Length: 5, 5", Err(Rule::ManyContentLengths)),
-        (b"Content-Length: 5, 10", Err(Rule::ManyContentLengths)),
-        (b"Content-Length: \r\nContent-Length: 5", Err(Rule::ContentLength)),
-        (b"Content-Length : 5", Err(Rule::Field)),
-        (b"Content-Length: 5\0", Err(Rule::Field)),
-        (b"Content-Length: \x0b5", Err(Rule::Field)),
+        (&b"X: y"[..], Ok(BodyFraming::None)),
+        (b"Content-Length: 0", Ok(BodyFraming::None)),
+        (b"Content-Length: 5", Ok(BodyFraming::Length(5))),
+        (b"content-length:\t5 \t", Ok(BodyFraming::Length(5))),
+        (b"Content-Length: 9223372036854775807", Ok(BodyFraming::Length(i64::MAX as u64))),
+        (b"Content-Length: 9223372036854775808", Err(Violation::ContentLength)),
+        (b"Content-Length: 5\r\nContent-Length: 5", Err(Violation::ManyContentLengths)),
+        (b"Content-Length: 5\r\nContent-Length: 10", Err(Violation::ManyContentLengths)),
+        (b"Content-Length: 5, 5", Err(Violation::ManyContentLengths)),
+        (b"Content-Length: 5, 10", Err(Violation::ManyContentLengths)),
+        (b"Content-Length: \r\nContent-Length: 5", Err(Violation::ContentLength)),
+        (b"Content-Length : 5", Err(Violation::Field)),
+        (b"Content-Length: 5\0", Err(Violation::Field)),
+        (b"Content-Length: \x0b5", Err(Violation::Field)),
     ] {
         assert_eq!(judged(&with_fields(fields)), expected, "{}", fields.escape_ascii());
     }
@@ -279,7 +279,7 @@ fn content_length_is_one_plain_number() {
         "\u{663}",
     ] {
         let got = judged(&with_fields(format!("Content-Length: {value}").as_bytes()));
-        assert_eq!(got, Err(Rule::ContentLength), "{value}");
+        assert_eq!(got, Err(Violation::ContentLength), "{value}");
     }
 }
 
@@ -288,9 +288,9 @@ fn content_length_is_one_plain_number() {
 fn transfer_encoding_is_chunked_alone() {
     for value in ["chunked", "ChUnKeD", "chunked \t"] {
         let fields = format!("Transfer-Encoding:{value}");
-        assert_eq!(judged(&with_fields(fields.as_bytes())), Ok(Framing::Chunked), "{value}");
+        assert_eq!(judged(&with_fields(fields.as_bytes())), Ok(BodyFraming::Chunked), "{value}");
         let both = format!("{fields}\r\nContent-Length: 5");
-        assert_eq!(judged(&with_fields(both.as_bytes())), Err(Rule::BothFramings), "{value}");
+        assert_eq!(judged(&with_fields(both.as_bytes())), Err(Violation::BothFramings), "{value}");
     }
     for value in [
         "xchunked",
@@ -311,7 +311,7 @@ fn transfer_encoding_is_chunked_alone() {
         "\u{a0}chunked",
     ] {
         let got = judged(&with_fields(format!("Transfer-Encoding: {value}").as_bytes()));
-        assert_eq!(got, Err(Rule::TransferEncoding), "{value}");
+        assert_eq!(got, Err(Violation::TransferEncoding), "{value}");
     }
     for fields in [
         &b"Transfer-Encoding : chunked"[..],
@@ -328,17 +328,17 @@ fn transfer_encoding_is_chunked_alone() {
     ] {
         assert!(judged(&with_fields(fields)).is_err(), "{}", fields.escape_ascii());
     }
-    assert_eq!(judged(&with_fields(b"Transfer_Encoding: chunked\r\nContent-Length: 5")), Ok(Framing::Length(5)));
+    assert_eq!(judged(&with_fields(b"Transfer_Encoding: chunked\r\nContent-Length: 5")), Ok(BodyFraming::Length(5)));
     let old = b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
-    assert_eq!(judged(old), Err(Rule::TransferEncodingIn10));
+    assert_eq!(judged(old), Err(Violation::TransferEncodingIn10));
 }
 
 /// RFC 9110 9.3.6.
 #[test]
 fn connect_has_no_body() {
     let connect = |field: &str| judged(format!("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n{field}\r\n").as_bytes());
-    assert_eq!(connect(""), Ok(Framing::None));
-    assert_eq!(connect("Content-Length: 0\r\n"), Ok(Framing::None));
-    assert_eq!(connect("Content-Length: 1\r\n"), Err(Rule::ConnectBody));
-    assert_eq!(connect("Transfer-Encoding: chunked\r\n"), Err(Rule::ConnectBody));
+    assert_eq!(connect(""), Ok(BodyFraming::None));
+    assert_eq!(connect("Content-Length: 0\r\n"), Ok(BodyFraming::None));
+    assert_eq!(connect("Content-Length: 1\r\n"), Err(Violation::ConnectBody));
+    assert_eq!(connect("Transfer-Encoding: chunked\r\n"), Err(Violation::ConnectBody));
 }

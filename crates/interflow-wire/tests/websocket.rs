@@ -3,18 +3,18 @@
 use bytes::BytesMut;
 use flate2::{Compress, Compression, FlushCompress};
 use interflow_wire::websocket::{
-    Decoder, Deflate, Forwarder, Item, Message, MessageType, Opcode, Options, Sender, WebSocketError, apply_mask,
-    write_frame,
+    FrameSender, MessageForwarder, MessageType, Opcode, PermessageDeflate, WebSocketDecoder, WebSocketError,
+    WebSocketItem, WebSocketMessage, WsDecoderOptions, apply_mask, write_frame,
 };
 use proptest::prelude::*;
 
 const MAX: usize = 1000;
 
-fn decoder(sender: Sender, deflate: Option<Deflate>) -> Decoder {
-    Decoder::new(Options { sender, deflate, max_message: MAX })
+fn decoder(sender: FrameSender, deflate: Option<PermessageDeflate>) -> WebSocketDecoder {
+    WebSocketDecoder::new(WsDecoderOptions { sender, deflate, max_message: MAX })
 }
 
-fn items(decoder: &mut Decoder, pieces: &[&[u8]]) -> Result<Vec<Item>, WebSocketError> {
+fn items(decoder: &mut WebSocketDecoder, pieces: &[&[u8]]) -> Result<Vec<WebSocketItem>, WebSocketError> {
     let mut buf = BytesMut::new();
     let mut items = Vec::new();
     for piece in pieces {
@@ -26,27 +26,27 @@ fn items(decoder: &mut Decoder, pieces: &[&[u8]]) -> Result<Vec<Item>, WebSocket
     Ok(items)
 }
 
-fn messages(raw: &[u8], deflate: Option<Deflate>) -> Result<Vec<Message>, WebSocketError> {
-    let items = items(&mut decoder(Sender::Server, deflate), &[raw])?;
+fn messages(raw: &[u8], deflate: Option<PermessageDeflate>) -> Result<Vec<WebSocketMessage>, WebSocketError> {
+    let items = items(&mut decoder(FrameSender::Server, deflate), &[raw])?;
     Ok(items
         .into_iter()
         .map(|item| match item {
-            Item::Message(message) => message,
-            Item::Part { .. } => panic!("nothing here is too large to hold"),
+            WebSocketItem::Message(message) => message,
+            WebSocketItem::Part { .. } => panic!("nothing here is too large to hold"),
         })
         .collect())
 }
 
-fn texts(raw: &[u8], deflate: Option<Deflate>) -> Result<Vec<String>, WebSocketError> {
+fn texts(raw: &[u8], deflate: Option<PermessageDeflate>) -> Result<Vec<String>, WebSocketError> {
     Ok(messages(raw, deflate)?.iter().map(|m| String::from_utf8_lossy(&m.data).into_owned()).collect())
 }
 
-fn raw_of(items: &[Item]) -> Vec<u8> {
+fn raw_of(items: &[WebSocketItem]) -> Vec<u8> {
     items
         .iter()
         .flat_map(|item| match item {
-            Item::Message(message) => message.raw.to_vec(),
-            Item::Part { raw, .. } => raw.to_vec(),
+            WebSocketItem::Message(message) => message.raw.to_vec(),
+            WebSocketItem::Part { raw, .. } => raw.to_vec(),
         })
         .collect()
 }
@@ -83,7 +83,7 @@ fn fragments_are_joined_and_control_frames_come_between() {
 /// RFC 7692 7.2.3.
 #[test]
 fn the_compressed_examples_of_the_rfc_are_read() {
-    let deflate = Some(Deflate::default());
+    let deflate = Some(PermessageDeflate::default());
     for (raw, expected) in [
         (&b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00"[..], &["Hello"][..]),
         (b"\x41\x03\xf2\x48\xcd\x80\x04\xc9\xc9\x07\x00", &["Hello"]),
@@ -95,7 +95,7 @@ fn the_compressed_examples_of_the_rfc_are_read() {
     ] {
         assert_eq!(texts(raw, deflate).unwrap(), expected, "{raw:x?}");
     }
-    let fresh = Some(Deflate { server_no_context_takeover: true, ..Deflate::default() });
+    let fresh = Some(PermessageDeflate { server_no_context_takeover: true, ..PermessageDeflate::default() });
     let backward = b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00\xc1\x05\xf2\x00\x11\x00\x00";
     assert_ne!(texts(backward, fresh).unwrap_or_default(), ["Hello", "Hello"]);
 }
@@ -106,7 +106,7 @@ fn frames_that_break_a_rule_are_refused() {
         (&b"\x80\x00"[..], None, WebSocketError::Fragments),
         (b"\x01\x00\x81\x00", None, WebSocketError::Fragments),
         (b"\xc1\x00", None, WebSocketError::ReservedBits),
-        (b"\xc1\x02\xff\xff", Some(Deflate::default()), WebSocketError::Deflate),
+        (b"\xc1\x02\xff\xff", Some(PermessageDeflate::default()), WebSocketError::Deflate),
     ] {
         assert_eq!(messages(raw, deflate), Err(error), "{raw:x?}");
     }
@@ -114,7 +114,7 @@ fn frames_that_break_a_rule_are_refused() {
 
 #[test]
 fn after_an_error_nothing_is_lost() {
-    let mut d = decoder(Sender::Server, None);
+    let mut d = decoder(FrameSender::Server, None);
     let mut buf = BytesMut::from(&b"\x01\x03Hel\x00\x01l\xff rest"[..]);
     assert_eq!(d.decode(&mut buf), Err(WebSocketError::ReservedBits));
     assert_eq!([&d.take_held()[..], &buf].concat(), b"\x01\x03Hel\x00\x01l\xff rest");
@@ -126,13 +126,13 @@ fn a_message_too_large_to_hold_is_passed_in_parts() {
     write_frame(&mut raw, Opcode::Binary, &[7; 5000], Some([1, 2, 3, 4]));
     write_frame(&mut raw, Opcode::Text, b"next", Some([5, 6, 7, 8]));
     let pieces: Vec<&[u8]> = raw.chunks(700).collect();
-    let got = items(&mut decoder(Sender::Client, None), &pieces).unwrap();
+    let got = items(&mut decoder(FrameSender::Client, None), &pieces).unwrap();
     assert_eq!(raw_of(&got), raw);
-    assert!(matches!(got[0], Item::Part { compressed: false, .. }));
-    let Item::Message(large) = &got[got.len() - 2] else { panic!("the message follows its parts") };
+    assert!(matches!(got[0], WebSocketItem::Part { compressed: false, .. }));
+    let WebSocketItem::Message(large) = &got[got.len() - 2] else { panic!("the message follows its parts") };
     assert_eq!((large.size, large.data.len(), large.passed), (5000, MAX, true));
     assert!(large.data.iter().all(|&b| b == 7));
-    let Some(Item::Message(next)) = got.last() else { panic!("the next message is read") };
+    let Some(WebSocketItem::Message(next)) = got.last() else { panic!("the next message is read") };
     assert_eq!((&next.data[..], next.passed), (&b"next"[..], false));
 }
 
@@ -140,7 +140,7 @@ fn a_message_too_large_to_hold_is_passed_in_parts() {
 fn a_decompression_bomb_costs_no_memory() {
     let mut c = Compressor(Compress::new(Compression::best(), false));
     let raw = [c.frame(&"x".repeat(100_000)), c.frame("after")].concat();
-    let got = messages(&raw, Some(Deflate::default())).unwrap();
+    let got = messages(&raw, Some(PermessageDeflate::default())).unwrap();
     assert_eq!((got[0].size, got[0].data.len(), got[0].passed), (100_000, MAX, false));
     assert_eq!(&got[1].data[..], b"after");
 }
@@ -149,11 +149,11 @@ fn a_decompression_bomb_costs_no_memory() {
 fn messages_that_nobody_touched_go_on_as_they_came() {
     let mut c = Compressor(Compress::new(Compression::default(), false));
     let raw: Vec<u8> = ["one two", "one two three", "one two three four"].iter().flat_map(|t| c.frame(t)).collect();
-    let deflate = Some(Deflate::default());
-    let mut forwarder = Forwarder::new(deflate, Sender::Server);
+    let deflate = Some(PermessageDeflate::default());
+    let mut forwarder = MessageForwarder::new(deflate, FrameSender::Server);
     let mut out = Vec::new();
     for message in messages(&raw, deflate).unwrap() {
-        forwarder.keep(&mut out, &message, None).unwrap();
+        forwarder.forward(&mut out, &message, None).unwrap();
     }
     assert_eq!(out, raw);
 }
@@ -163,15 +163,18 @@ fn after_a_change_the_receiver_still_understands() {
     let mut c = Compressor(Compress::new(Compression::default(), false));
     let said = ["one two three", "one two three four", "one two three five", "one two"];
     let raw: Vec<u8> = said.iter().flat_map(|t| c.frame(t)).collect();
-    for deflate in [Deflate::default(), Deflate { client_no_context_takeover: true, ..Deflate::default() }] {
+    for deflate in [
+        PermessageDeflate::default(),
+        PermessageDeflate { client_no_context_takeover: true, ..PermessageDeflate::default() },
+    ] {
         let got = messages(&raw, Some(deflate)).unwrap();
-        let mut forwarder = Forwarder::new(Some(deflate), Sender::Server);
+        let mut forwarder = MessageForwarder::new(Some(deflate), FrameSender::Server);
         let mut out = Vec::new();
-        forwarder.keep(&mut out, &got[0], None).unwrap();
+        forwarder.forward(&mut out, &got[0], None).unwrap();
         forwarder.replace(&mut out, &got[1], b"changed", None);
-        forwarder.keep(&mut out, &got[2], None).unwrap();
+        forwarder.forward(&mut out, &got[2], None).unwrap();
         forwarder.drop_message(&got[2]);
-        forwarder.keep(&mut out, &got[3], None).unwrap();
+        forwarder.forward(&mut out, &got[3], None).unwrap();
         assert_eq!(texts(&out, Some(deflate)).unwrap(), ["one two three", "changed", "one two three five", "one two"]);
     }
 }
@@ -180,13 +183,13 @@ fn after_a_change_the_receiver_still_understands() {
 fn what_would_have_to_be_written_anew_but_is_not_held_is_refused() {
     let mut c = Compressor(Compress::new(Compression::best(), false));
     let raw = [c.frame("first"), c.frame(&"x".repeat(100_000))].concat();
-    let deflate = Some(Deflate::default());
+    let deflate = Some(PermessageDeflate::default());
     let got = messages(&raw, deflate).unwrap();
-    let mut forwarder = Forwarder::new(deflate, Sender::Server);
+    let mut forwarder = MessageForwarder::new(deflate, FrameSender::Server);
     forwarder.drop_message(&got[0]);
-    assert_eq!(forwarder.keep(&mut Vec::new(), &got[1], None), Err(WebSocketError::TooLarge));
-    assert_eq!(forwarder.keep_part(&mut Vec::new(), b"x", true), Err(WebSocketError::TooLarge));
-    assert_eq!(forwarder.keep_part(&mut Vec::new(), b"x", false), Ok(()));
+    assert_eq!(forwarder.forward(&mut Vec::new(), &got[1], None), Err(WebSocketError::TooLarge));
+    assert_eq!(forwarder.forward_part(&mut Vec::new(), b"x", true), Err(WebSocketError::TooLarge));
+    assert_eq!(forwarder.forward_part(&mut Vec::new(), b"x", false), Ok(()));
 }
 
 proptest! {
@@ -208,11 +211,11 @@ proptest! {
                 write_frame(&mut raw, Opcode::Binary, data, Some(*key));
             }
         }
-        let whole = items(&mut decoder(Sender::Client, None), &[&raw]).unwrap();
+        let whole = items(&mut decoder(FrameSender::Client, None), &[&raw]).unwrap();
         let pieces: Vec<&[u8]> = raw.chunks(size).collect();
-        prop_assert_eq!(&items(&mut decoder(Sender::Client, None), &pieces).unwrap(), &whole);
+        prop_assert_eq!(&items(&mut decoder(FrameSender::Client, None), &pieces).unwrap(), &whole);
         let got: Vec<Vec<u8>> = whole.iter().filter_map(|item| match item {
-            Item::Message(m) if m.kind == MessageType::Binary => Some(m.data.to_vec()),
+            WebSocketItem::Message(m) if m.kind == MessageType::Binary => Some(m.data.to_vec()),
             _ => None,
         }).collect();
         prop_assert_eq!(got, sent.into_iter().map(|(data, ..)| data).collect::<Vec<_>>());
@@ -220,7 +223,7 @@ proptest! {
 
     #[test]
     fn no_input_panics_or_is_lost(noise in prop::collection::vec(any::<u8>(), 0..200), size in 1usize..40) {
-        for (sender, deflate) in [(Sender::Client, None), (Sender::Server, Some(Deflate::default()))] {
+        for (sender, deflate) in [(FrameSender::Client, None), (FrameSender::Server, Some(PermessageDeflate::default()))] {
             let mut d = decoder(sender, deflate);
             let mut buf = BytesMut::new();
             let mut ping_between = false;
@@ -231,7 +234,7 @@ proptest! {
                 loop {
                     match d.decode(&mut buf) {
                         Ok(Some(item)) => {
-                            ping_between |= matches!(&item, Item::Message(m) if m.kind.opcode().is_control());
+                            ping_between |= matches!(&item, WebSocketItem::Message(m) if m.kind.opcode().is_control());
                             out.extend(raw_of(&[item]));
                         }
                         Ok(None) => break,

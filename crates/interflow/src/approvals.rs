@@ -7,13 +7,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_engine::approvals::presets;
 use interflow_flow::Timestamp;
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
-use crate::Failure;
-use crate::counted::counted;
-use crate::flows::Api;
-use crate::home::Home;
+use crate::CliError;
+use crate::data_dir::DataDir;
+use crate::flows::InstanceApi;
+use crate::pluralize::pluralize;
 
 /// The commands on approvals.
 #[derive(Debug, Subcommand)]
@@ -28,19 +28,19 @@ pub enum ApprovalsCommand {
         json: bool,
     },
     /// Let what is held go on; with a scope, all that is like it too.
-    Allow(AnswerArgs),
+    Allow(ResolutionArgs),
     /// Deny what is held; with a scope, all that is like it too.
-    Deny(AnswerArgs),
+    Deny(ResolutionArgs),
     /// List the rules in force, add one, remove one.
     #[command(subcommand)]
-    Rules(RulesCommand),
+    Rules(ApprovalRulesCommand),
     /// Show the mode in force, or set another one for a while.
     Mode {
         /// observe, ask, enforce; `config` goes back to the configured one.
         mode: Option<String>,
         /// For how long: 15m; until the end of the process when not given.
         #[arg(long = "for", value_name = "TIME")]
-        lasting: Option<Span>,
+        lasting: Option<HumanDuration>,
     },
     /// Suggest rules that would allow what was recorded.
     Suggest {
@@ -70,7 +70,7 @@ pub enum ApprovalsCommand {
 
 /// What is answered, and how.
 #[derive(Debug, Args)]
-pub struct AnswerArgs {
+pub struct ResolutionArgs {
     /// The number as `approvals list` shows it (`3`, or `rule-5` for a flow that a rule holds); `all` for all of them.
     pub id: String,
     /// For what it is said.
@@ -78,7 +78,7 @@ pub struct AnswerArgs {
     pub scope: ScopeArg,
     /// For how long: 30m, 7d; for ever when not given. Of no meaning for `once`.
     #[arg(long = "for", value_name = "TIME")]
-    pub lasting: Option<Span>,
+    pub lasting: Option<HumanDuration>,
     /// For every client, not only for the user, program or session that asked.
     #[arg(long)]
     pub everyone: bool,
@@ -105,7 +105,7 @@ pub enum ScopeArg {
 
 /// The commands on rules.
 #[derive(Debug, Subcommand)]
-pub enum RulesCommand {
+pub enum ApprovalRulesCommand {
     /// List them.
     List {
         /// Print JSON.
@@ -113,7 +113,7 @@ pub enum RulesCommand {
         json: bool,
     },
     /// Make one: `add allow '*.example.com' --method GET`.
-    Add(Box<AddArgs>),
+    Add(Box<ApprovalRuleAddArgs>),
     /// Take one back that was made while running.
     Remove {
         /// Its id.
@@ -123,7 +123,7 @@ pub enum RulesCommand {
 
 /// A new rule.
 #[derive(Debug, Args)]
-pub struct AddArgs {
+pub struct ApprovalRuleAddArgs {
     /// allow or deny.
     #[arg(value_parser = ["allow", "deny"])]
     pub action: String,
@@ -187,13 +187,13 @@ pub enum SecretsCommand {
 }
 
 /// Runs one of them.
-pub fn run(command: ApprovalsCommand, home: &Home) -> Result<(), Failure> {
+pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
     let none = "no instance runs here, so nothing is held: `interflow run` starts one";
-    let api = Api::of(home)?.ok_or_else(|| Failure::Failed(none.to_owned()))?;
+    let api = InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.to_owned()))?;
     match command {
         ApprovalsCommand::List { follow, json } => list(&api, follow, json),
-        ApprovalsCommand::Allow(args) => answer(&api, "allow", &args),
-        ApprovalsCommand::Deny(args) => answer(&api, "deny", &args),
+        ApprovalsCommand::Allow(args) => resolve(&api, "allow", &args),
+        ApprovalsCommand::Deny(args) => resolve(&api, "deny", &args),
         ApprovalsCommand::Rules(command) => rules(&api, command),
         ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode.as_deref(), lasting),
         ApprovalsCommand::Suggest { query, apply, json } => suggest(&api, &query.join(" "), apply, json),
@@ -204,9 +204,9 @@ pub fn run(command: ApprovalsCommand, home: &Home) -> Result<(), Failure> {
 }
 
 /// Lists the presets, or shows one. Needs no instance.
-pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), Failure> {
-    let chosen: Vec<&presets::Preset> = match name {
-        Some(name) => vec![presets::find(name).map_err(Failure::Usage)?],
+pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
+    let chosen: Vec<&presets::RulePreset> = match name {
+        Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
         None => presets::all().iter().collect(),
     };
     if as_json {
@@ -243,15 +243,15 @@ fn member(value: &Value, name: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn each<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
     value[name].as_array().into_iter().flatten()
 }
 
-fn words(value: &Value, name: &str) -> String {
-    each(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+fn joined_values(value: &Value, name: &str) -> String {
+    members(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
-fn list(api: &Api, follow: bool, as_json: bool) -> Result<(), Failure> {
+fn list(api: &InstanceApi, follow: bool, as_json: bool) -> Result<(), CliError> {
     let mut pending = api.get("/pending")?;
     loop {
         let mut state = api.get("/approvals")?;
@@ -274,7 +274,7 @@ fn list(api: &Api, follow: bool, as_json: bool) -> Result<(), Failure> {
 fn table(state: &Value) -> String {
     let mut text = format!("mode {}\n", mode_line(state));
     let now = Timestamp::now().micros();
-    for held in each(state, "pending") {
+    for held in members(state, "pending") {
         let left = Duration::from_micros(held["until"].as_u64().unwrap_or(now).saturating_sub(now)).as_secs();
         let place = match (held["status"].as_u64(), &*member(held, "method")) {
             (Some(status), method) => format!("{method} {} answered {status}", member(held, "url")),
@@ -316,12 +316,12 @@ fn mode_line(state: &Value) -> String {
     format!("{mode} until {at} ({} left)", clock(left))
 }
 
-fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
+fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(), CliError> {
     let ids: Vec<String> = if args.id == "all" {
-        each(&api.get("/pending")?, "pending").map(|h| member(h, "id")).collect()
+        members(&api.get("/pending")?, "pending").map(|h| member(h, "id")).collect()
     } else {
         let number = args.id.strip_prefix("rule-").or(args.id.strip_prefix("approval-")).unwrap_or(&args.id);
-        number.parse::<u64>().map_err(|_| Failure::Usage(format!("`{}` is no number of a question", args.id)))?;
+        number.parse::<u64>().map_err(|_| CliError::Usage(format!("`{}` is no number of a question", args.id)))?;
         vec![args.id.clone()]
     };
     let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
@@ -331,7 +331,7 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
     }
     if let Some(file) = &args.body {
         if action != "allow" || args.id == "all" {
-            return Err(Failure::Usage(
+            return Err(CliError::Usage(
                 "--body is for one request that is allowed: `approvals allow 3 --body FILE`".to_owned(),
             ));
         }
@@ -342,7 +342,7 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
             if args.scope != ScopeArg::Once {
                 let why =
                     format!("{id} is held by a rule of the rule files, and is decided once; change the rule for more");
-                return Err(Failure::Usage(why));
+                return Err(CliError::Usage(why));
             }
             match &args.body {
                 Some(_) => json!({"action": action, "body": input["body"]}),
@@ -356,7 +356,7 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
                 let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
                 print(&format!(
                     "{id}: {action}, {}{rule}\n",
-                    counted(done["flows"].as_u64().unwrap_or_default(), "flow")
+                    pluralize(done["flows"].as_u64().unwrap_or_default(), "flow")
                 ));
             }
             // A rule made for an earlier one may have answered it.
@@ -368,22 +368,22 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
 }
 
 /// The body to send, from a file or standard input.
-fn read_body(file: &Path) -> Result<String, Failure> {
+fn read_body(file: &Path) -> Result<String, CliError> {
     let read = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin().lock())
     } else {
         std::fs::read_to_string(file)
     };
-    read.map_err(|e| Failure::Failed(format!("{} cannot be read as text: {e}", file.display())))
+    read.map_err(|e| CliError::Failed(format!("{} cannot be read as text: {e}", file.display())))
 }
 
-fn rules(api: &Api, command: RulesCommand) -> Result<(), Failure> {
+fn rules(api: &InstanceApi, command: ApprovalRulesCommand) -> Result<(), CliError> {
     match command {
-        RulesCommand::List { json: true } => print_json(&api.get("/approvals/rules")?["rules"]),
-        RulesCommand::List { json: false } => {
-            each(&api.get("/approvals/rules")?, "rules").for_each(|rule| print(&format!("{}\n", rule_line(rule))));
+        ApprovalRulesCommand::List { json: true } => print_json(&api.get("/approvals/rules")?["rules"]),
+        ApprovalRulesCommand::List { json: false } => {
+            members(&api.get("/approvals/rules")?, "rules").for_each(|rule| print(&format!("{}\n", rule_line(rule))));
         }
-        RulesCommand::Add(args) => {
+        ApprovalRulesCommand::Add(args) => {
             let mut rule = Map::new();
             rule.insert("action".into(), args.action.into());
             let lists = [
@@ -401,7 +401,7 @@ fn rules(api: &Api, command: RulesCommand) -> Result<(), Failure> {
             let made = api.post("/approvals/rules", &Value::Object(rule))?;
             print(&format!("{}\n", rule_line(&made)));
         }
-        RulesCommand::Remove { id } => drop(api.delete(&format!("/approvals/rules/{}", escaped(&id)))?),
+        ApprovalRulesCommand::Remove { id } => drop(api.delete(&format!("/approvals/rules/{}", escaped(&id)))?),
     }
     Ok(())
 }
@@ -417,7 +417,7 @@ fn rule_line(rule: &Value) -> String {
         ("processes", "process "),
         ("sessions", "session "),
     ];
-    let said = lists.into_iter().map(|(name, word)| (words(rule, name), word)).filter(|(w, _)| !w.is_empty());
+    let said = lists.into_iter().map(|(name, word)| (joined_values(rule, name), word)).filter(|(w, _)| !w.is_empty());
     let said: Vec<String> = said.map(|(words, word)| format!("{word}{words}")).collect();
     let said = if said.is_empty() { "everything".to_owned() } else { said.join(", ") };
     let until = rule["until"].as_str().map(|u| format!(", until {u}")).unwrap_or_default();
@@ -432,7 +432,7 @@ fn rule_line(rule: &Value) -> String {
     line.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn set_mode(api: &Api, mode: Option<&str>, lasting: Option<Span>) -> Result<(), Failure> {
+fn set_mode(api: &InstanceApi, mode: Option<&str>, lasting: Option<HumanDuration>) -> Result<(), CliError> {
     let Some(mode) = mode else {
         print(&format!("{}\n", mode_line(&api.get("/approvals")?)));
         return Ok(());
@@ -445,33 +445,40 @@ fn set_mode(api: &Api, mode: Option<&str>, lasting: Option<Span>) -> Result<(), 
     Ok(())
 }
 
-fn suggest(api: &Api, query: &str, apply: bool, as_json: bool) -> Result<(), Failure> {
+fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result<(), CliError> {
     let found = api.get(&format!("/approvals/suggestions?query={}", escaped(query)))?;
     if as_json {
         print_json(&found["suggestions"]);
     }
-    for suggested in each(&found, "suggestions") {
+    for suggested in members(&found, "suggestions") {
         if apply {
             api.post("/approvals/rules", &suggested["rule"])?;
         }
         if !as_json {
             let rule = &suggested["rule"];
-            let (hosts, ports) = (words(rule, "hosts"), words(rule, "ports"));
-            let line =
-                format!("{:>7} flows  allow {hosts}:{ports}  {}\n", member(suggested, "flows"), words(rule, "methods"));
+            let (hosts, ports) = (joined_values(rule, "hosts"), joined_values(rule, "ports"));
+            let line = format!(
+                "{:>7} flows  allow {hosts}:{ports}  {}\n",
+                member(suggested, "flows"),
+                joined_values(rule, "methods")
+            );
             print(&line);
         }
     }
     Ok(())
 }
 
-fn secrets(api: &Api, command: SecretsCommand) -> Result<(), Failure> {
+fn secrets(api: &InstanceApi, command: SecretsCommand) -> Result<(), CliError> {
     match command {
         SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
         SecretsCommand::List { json: false } => {
-            for s in each(&api.get("/secrets")?, "secrets") {
+            for s in members(&api.get("/secrets")?, "secrets") {
                 let (label, used) = (member(s, "label"), member(s, "used"));
-                print(&format!("{label:<16}  {}  to {}  ({used} used)\n", member(s, "placeholder"), words(s, "hosts")));
+                print(&format!(
+                    "{label:<16}  {}  to {}  ({used} used)\n",
+                    member(s, "placeholder"),
+                    joined_values(s, "hosts")
+                ));
             }
         }
         SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
@@ -482,7 +489,7 @@ fn secrets(api: &Api, command: SecretsCommand) -> Result<(), Failure> {
                 secret["placeholder"] = placeholder.into();
             }
             let made = api.post("/secrets", &secret)?;
-            eprintln!("the placeholder stands for the secret towards {}", words(&made, "hosts"));
+            eprintln!("the placeholder stands for the secret towards {}", joined_values(&made, "hosts"));
             print(&format!("{}\n", member(&made, "placeholder")));
         }
         SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
@@ -490,8 +497,8 @@ fn secrets(api: &Api, command: SecretsCommand) -> Result<(), Failure> {
     Ok(())
 }
 
-fn sessions(api: &Api) -> Result<(), Failure> {
-    for s in each(&api.get("/sessions")?, "sessions") {
+fn sessions(api: &InstanceApi) -> Result<(), CliError> {
+    for s in members(&api.get("/sessions")?, "sessions") {
         let secrets = s["secrets"].as_array().map_or(0, Vec::len);
         let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
         print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use interflow_engine::accounts::verify;
+use interflow_engine::llm_telemetry::verify;
 
-use crate::Failure;
+use crate::CliError;
 
 /// The commands on audit logs.
 #[derive(Debug, Subcommand)]
@@ -21,10 +21,10 @@ pub enum AuditCommand {
 }
 
 /// Runs one of them.
-pub fn run(command: &AuditCommand) -> Result<(), Failure> {
+pub fn run(command: &AuditCommand) -> Result<(), CliError> {
     let AuditCommand::Verify { file, key } = command;
-    let key = key.as_deref().map(interflow_limits::secret).transpose().map_err(Failure::Usage)?;
-    let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| Failure::Failed(e.to_string()))?;
+    let key = key.as_deref().map(interflow_limits::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
+    let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| CliError::Failed(e.to_string()))?;
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
     anstream::println!("{}: {} lines{more}, the chain holds", file.display(), done.lines);
     if done.oldest > 1 {

@@ -2,18 +2,18 @@
 
 use std::io::Write as _;
 
-use interflow_net::ca::{Ca, CaOptions};
+use interflow_net::ca::{CaOptions, CertificateAuthority};
 
-use crate::Failure;
-use crate::cli::{CaCommand, CaForm, Shell};
+use crate::CliError;
+use crate::cli::{CaCommand, CaFormat, ShellKind};
+use crate::data_dir::DataDir;
 use crate::exec;
-use crate::flows::Api;
-use crate::home::Home;
+use crate::flows::InstanceApi;
 
 /// Runs one of the commands.
-pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
+pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
-    let ca = || Ca::open_or_create(&home.ca()).map_err(|e| e.to_string());
+    let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
     match command {
         CaCommand::Show => show(&ca()?, home),
         CaCommand::Export { form, output } => export(&ca()?, *form, output.as_deref())?,
@@ -21,7 +21,7 @@ pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
             if !yes {
                 confirmed("A new CA is made; whoever trusts the old one must be told again.")?;
             }
-            let ca = Ca::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
+            let ca = CertificateAuthority::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
             anstream::println!("New CA: {}\nThe old one is set aside in {}.", ca.name(), home.ca().display());
             anstream::println!("A running instance uses the new one after a restart.");
         }
@@ -42,15 +42,15 @@ pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
 }
 
 /// Ends the bypass of programs that refused the certificate, in the running instance.
-fn retry(home: &Home, host: Option<&str>) -> Result<(), Failure> {
-    let api = Api::of(home)?.ok_or_else(|| {
-        Failure::Failed("no instance runs from this data folder, so nothing is remembered".to_owned())
+fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
+    let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
+        CliError::Failed("no instance runs from this data folder, so nothing is remembered".to_owned())
     })?;
     let passing = api.get("/passthrough")?;
     let all = passing["passing"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
     let query = match host {
-        Some(host) => format!("?host={}", exec::encoded(host)),
+        Some(host) => format!("?host={}", exec::percent_encode(host)),
         None => String::new(),
     };
     api.delete(&format!("/passthrough{query}"))?;
@@ -66,13 +66,13 @@ fn retry(home: &Home, host: Option<&str>) -> Result<(), Failure> {
 }
 
 /// Trust in the CA has changed: a running instance forgets who refused it. Without one there is nothing to forget.
-fn forget_refusals(home: &Home) {
-    if let Ok(Some(api)) = Api::of(home) {
+fn forget_refusals(home: &DataDir) {
+    if let Ok(Some(api)) = InstanceApi::for_instance(home) {
         let _ = api.delete("/passthrough");
     }
 }
 
-fn show(ca: &Ca, home: &Home) {
+fn show(ca: &CertificateAuthority, home: &DataDir) {
     let days = ca.remaining().as_secs() / 86_400;
     anstream::println!("name         {}", ca.name());
     anstream::println!("certificate  {}", home.ca().join("ca.pem").display());
@@ -80,11 +80,11 @@ fn show(ca: &Ca, home: &Home) {
     anstream::println!("valid for    {days} more days");
 }
 
-fn export(ca: &Ca, form: CaForm, output: Option<&std::path::Path>) -> Result<(), Failure> {
+fn export(ca: &CertificateAuthority, form: CaFormat, output: Option<&std::path::Path>) -> Result<(), CliError> {
     let bytes = match form {
-        CaForm::Pem => ca.certificate_pem().as_bytes().to_vec(),
-        CaForm::Der => ca.certificate_der().to_vec(),
-        CaForm::P12 => exec::pkcs12(ca)?,
+        CaFormat::Pem => ca.certificate_pem().as_bytes().to_vec(),
+        CaFormat::Der => ca.certificate_der().to_vec(),
+        CaFormat::P12 => exec::pkcs12(ca)?,
     };
     match output {
         Some(path) => {
@@ -99,14 +99,14 @@ fn export(ca: &Ca, form: CaForm, output: Option<&std::path::Path>) -> Result<(),
 ///
 /// # Errors
 /// Anything else was answered, or nothing: nothing was done then.
-pub fn confirmed(what: &str) -> Result<(), Failure> {
+pub fn confirmed(what: &str) -> Result<(), CliError> {
     anstream::eprint!("{what}\nGo on? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
-    judged(read.map(|_| answer.as_str())).map_err(Failure::Failed)
+    parse_confirmation(read.map(|_| answer.as_str())).map_err(CliError::Failed)
 }
 
-fn judged(answer: std::io::Result<&str>) -> Result<(), String> {
+fn parse_confirmation(answer: std::io::Result<&str>) -> Result<(), String> {
     match answer {
         Ok(text) if matches!(text.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
         // Without a line's end nobody has answered.
@@ -116,14 +116,14 @@ fn judged(answer: std::io::Result<&str>) -> Result<(), String> {
     }
 }
 
-fn trust_env(home: &Home, shell: Shell) -> Result<(), Failure> {
-    let trust = exec::Trust::write(home)?;
+fn trust_env(home: &DataDir, shell: ShellKind) -> Result<(), CliError> {
+    let trust = exec::TrustFiles::write(home)?;
     for (name, path) in exec::trust_variables(&trust) {
         let path = path.display();
         match shell {
-            Shell::Sh => anstream::println!("export {name}='{path}'"),
-            Shell::Fish => anstream::println!("set -gx {name} '{path}'"),
-            Shell::Powershell => anstream::println!("$env:{name} = '{path}'"),
+            ShellKind::Sh => anstream::println!("export {name}='{path}'"),
+            ShellKind::Fish => anstream::println!("set -gx {name} '{path}'"),
+            ShellKind::Powershell => anstream::println!("$env:{name} = '{path}'"),
         }
     }
     Ok(())
@@ -135,9 +135,9 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_one_and_everything_else_says_that_nothing_was_done() {
-        assert!(judged(Ok("y\n")).is_ok() && judged(Ok(" YES\n")).is_ok());
+        assert!(parse_confirmation(Ok("y\n")).is_ok() && parse_confirmation(Ok(" YES\n")).is_ok());
         for answer in ["", "\n", "n\n", "yep\n"] {
-            assert!(judged(Ok(answer)).unwrap_err().starts_with("nothing was done"), "{answer:?}");
+            assert!(parse_confirmation(Ok(answer)).unwrap_err().starts_with("nothing was done"), "{answer:?}");
         }
     }
 }

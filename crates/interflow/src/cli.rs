@@ -16,11 +16,11 @@ pub struct Cli {
     #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Start the proxy, the gateway and the admin side.
     Run(RunArgs),
     /// Start an instance with something to see: a local shop, a fake LLM provider, agents. Needs no network.
@@ -43,7 +43,7 @@ pub enum Command {
     Keys(KeysCommand),
     /// Rules: check, list, explain, test, import, schema, held, decide.
     #[command(subcommand)]
-    Rules(RulesCommand),
+    Rules(RuleFilesCommand),
     /// The audit log: check its chain.
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -133,8 +133,8 @@ pub enum CaCommand {
     /// Write the certificate (never the key).
     Export {
         /// The form.
-        #[arg(long, value_enum, default_value_t = CaForm::Pem)]
-        form: CaForm,
+        #[arg(long, value_enum, default_value_t = CaFormat::Pem)]
+        form: CaFormat,
         /// The file; standard output when it is not given.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
@@ -172,13 +172,13 @@ pub enum CaCommand {
     /// Print shell lines that make programs started from this shell trust the CA.
     TrustEnv {
         /// The shell's way to set variables.
-        #[arg(long, value_enum, default_value_t = Shell::Sh)]
-        shell: Shell,
+        #[arg(long, value_enum, default_value_t = ShellKind::Sh)]
+        shell: ShellKind,
     },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum CaForm {
+pub enum CaFormat {
     /// Text, for programs.
     Pem,
     /// Binary, for phones and desktops.
@@ -188,7 +188,7 @@ pub enum CaForm {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum Shell {
+pub enum ShellKind {
     /// sh, bash, zsh.
     Sh,
     /// fish.
@@ -242,5 +242,5 @@ pub use crate::audit::AuditCommand;
 pub use crate::conversations::ConversationsCommand;
 pub use crate::flows::FlowsCommand;
 pub use crate::keys::KeysCommand;
-pub use crate::rules::RulesCommand;
+pub use crate::rules::RuleFilesCommand;
 pub use crate::system_proxy::SystemProxyCommand;

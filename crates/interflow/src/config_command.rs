@@ -3,35 +3,35 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use interflow_llm::gateway::Gateway;
+use interflow_llm::gateway::LlmGateway;
 
-use crate::Failure;
+use crate::CliError;
 use crate::cli::ConfigCommand;
-use crate::config::{Config, LoadError, Loaded, place_of, reference};
+use crate::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference};
 use crate::exposure;
 use crate::philter;
 
 /// Runs one of the commands on the configuration.
-pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result<(), Failure> {
+pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> Result<(), CliError> {
     let text = match command {
         ConfigCommand::Check => {
             let loaded = loaded?;
             interflow_engine::check(&loaded.config.engine()).map_err(|e| {
-                let file = loaded.file.as_ref().map(|f| located(f, &e.place)).unwrap_or_default();
-                Failure::Failed(format!("{file}{e}"))
+                let file = loaded.file.as_ref().map(|f| key_location(f, &e.place)).unwrap_or_default();
+                CliError::Failed(format!("{file}{e}"))
             })?;
             loaded.config.media.check().map_err(|e| {
                 let key = e.split(':').next().unwrap_or_default();
-                let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
-                Failure::Failed(format!("{file}{e}"))
+                let file = loaded.file.as_ref().map(|f| key_location(f, key)).unwrap_or_default();
+                CliError::Failed(format!("{file}{e}"))
             })?;
             // A secret may be missing here that is there where it runs.
-            Gateway::compile(&loaded.config.llm, &|text| Ok(text.to_owned())).map_err(|e| {
+            LlmGateway::compile(&loaded.config.llm, &|text| Ok(text.to_owned())).map_err(|e| {
                 let key = e.split(": ").next().unwrap_or_default();
-                let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
-                Failure::Failed(format!("{file}{e}"))
+                let file = loaded.file.as_ref().map(|f| key_location(f, key)).unwrap_or_default();
+                CliError::Failed(format!("{file}{e}"))
             })?;
-            exposure::of_config(&loaded.config).iter().for_each(|text| crate::warn(text));
+            exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given (-c FILE): the defaults are in force\n".into(),
@@ -40,16 +40,18 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
         ConfigCommand::Print => {
             toml::to_string_pretty(&loaded?.config).map_err(|e| format!("the configuration cannot be shown: {e}"))?
         }
-        ConfigCommand::Schema => serde_json::to_string_pretty(&Config::schema()).expect("a schema is JSON") + "\n",
+        ConfigCommand::Schema => {
+            serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
+        }
         ConfigCommand::Reference => reference::markdown(),
-        ConfigCommand::ImportPhilter { file, keys } => imported(file, keys.as_deref())?,
+        ConfigCommand::ImportPhilter { file, keys } => import_philter(file, keys.as_deref())?,
     };
     // A reader that has seen enough (`head`) is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
 
-fn imported(file: &Path, keys: Option<&Path>) -> Result<String, Failure> {
+fn import_philter(file: &Path, keys: Option<&Path>) -> Result<String, CliError> {
     let shown = file.display();
     let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
     let imported = philter::import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
@@ -71,9 +73,9 @@ fn imported(file: &Path, keys: Option<&Path>) -> Result<String, Failure> {
 }
 
 /// The file, and the line and column of the key where the file has it.
-fn located(file: &Path, key: &str) -> String {
+fn key_location(file: &Path, key: &str) -> String {
     let shown = file.display();
-    match std::fs::read_to_string(file).ok().and_then(|text| place_of(&text, key)) {
+    match std::fs::read_to_string(file).ok().and_then(|text| key_position(&text, key)) {
         Some((line, column)) => format!("{shown}:{line}:{column}: "),
         None => format!("{shown}: "),
     }

@@ -4,60 +4,61 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use interflow_engine::access::AccessRules;
 use interflow_flow::{Authority, Host};
-use interflow_llm::UpstreamConfig;
+use interflow_llm::LlmUpstreamConfig;
 
-use crate::config::Config;
+use crate::config::InterflowConfig;
 
 /// Strangers, as the proxy would see them: one from the internet, one from the local network.
-const STRANGERS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(192, 168, 0, 99))];
+const REMOTE_CLIENTS: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(192, 168, 0, 99))];
 
 /// What an operator should not overlook about ports that other machines reach, a line each. The addresses are those that are
 /// bound, or would be.
-pub fn warnings(config: &Config, proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<String> {
+pub fn warnings(config: &InterflowConfig, proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(addr) = proxy.iter().find(|a| is_exposed(**a))
         && config.auth.users.is_none()
-        && strangers_pass(config)
+        && is_remote_client_allowed(config)
     {
         all.push(format!(
             "anybody who reaches {addr} may use the proxy, and reach from there what this machine reaches: set auth.users, \
              refuse clients by [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
-            elsewhere(*addr)
+            remote_addresses_hint(*addr)
         ));
     }
     if let Some(addr) = admin.filter(|a| is_exposed(*a)) {
         all.push(format!(
             "the admin port listens on {addr}, without TLS: whoever has its token, or reads it on the network, sees every \
              recording and changes every setting; listen on 127.0.0.1 (admin.listen), or let only trusted machines reach it{}",
-            elsewhere(addr)
+            remote_addresses_hint(addr)
         ));
     }
-    all.extend(spent_by_anybody(config));
+    all.extend(unauthenticated_gateway_warning(config));
     all
 }
 
 /// A gateway that adds the operator's keys to what anybody sends.
-fn spent_by_anybody(config: &Config) -> Option<String> {
+fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     let addr = config.engine().gateway.listen.iter().copied().find(|a| is_exposed(*a))?;
-    let stored = |u: &UpstreamConfig| {
-        [&u.key, &u.access_key, &u.profile, &u.role_arn, &u.service_account, &u.client_secret]
+    let stored = |u: &LlmUpstreamConfig| {
+        [&u.api_key, &u.access_key, &u.profile, &u.role_arn, &u.service_account, &u.client_secret]
             .iter()
             .any(|s| s.is_some())
     };
-    let keys = !config.keys.provider.is_empty() || config.llm.upstream.values().any(stored);
+    let keys = !config.keys.provider.is_empty() || config.llm.provider.values().any(stored);
     let open = !config.engine().gateway.requires_certificate();
-    (keys && open && config.keys.required == Some(false)).then(|| {
+    (keys && open && config.keys.require_virtual_key == Some(false)).then(|| {
         format!(
             "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.required is \
              false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \
              (gateway.listen){}",
-            elsewhere(addr)
+            remote_addresses_hint(addr)
         )
     })
 }
 
 /// The same by the configuration alone.
-pub fn of_config(config: &Config) -> Vec<String> {
+pub fn config_warnings(config: &InterflowConfig) -> Vec<String> {
     warnings(config, &config.engine().proxy.listen, config.admin.listen)
 }
 
@@ -66,15 +67,15 @@ fn is_exposed(addr: SocketAddr) -> bool {
 }
 
 /// Whether a client that nobody knows may go somewhere.
-fn strangers_pass(config: &Config) -> bool {
+fn is_remote_client_allowed(config: &InterflowConfig) -> bool {
     // Rules that cannot be compiled are told of elsewhere.
     let Ok(rules) = AccessRules::new(&config.access.rule) else { return false };
     let Ok(host) = Host::parse("example.com") else { return false };
     let authority = Authority::new(host, 443);
-    STRANGERS.iter().any(|client| rules.allows(*client, &authority))
+    REMOTE_CLIENTS.iter().any(|client| rules.allows(*client, &authority))
 }
 
-fn elsewhere(addr: SocketAddr) -> String {
+fn remote_addresses_hint(addr: SocketAddr) -> String {
     let others: Vec<String> = usable(addr).iter().filter(|a| is_exposed(**a)).map(ToString::to_string).collect();
     if addr.ip().is_unspecified() && addr.port() != 0 && !others.is_empty() {
         return format!(". Other machines reach it at {}", others.join(" and "));
@@ -88,7 +89,7 @@ pub fn usable(addr: SocketAddr) -> Vec<SocketAddr> {
         return vec![addr];
     }
     let at = |ip: IpAddr| SocketAddr::new(ip, addr.port());
-    let mut all = vec![crate::home::reachable(addr)];
+    let mut all = vec![crate::data_dir::connect_address(addr)];
     // No packet is sent: the system only says from which address it would be.
     let v4 = own_address((Ipv4Addr::new(192, 0, 2, 1), 9).into());
     let v6 = addr.is_ipv6().then(|| own_address((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into())).flatten();
@@ -107,17 +108,17 @@ fn own_address(towards: SocketAddr) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn config(text: &str) -> Config {
+    fn config(text: &str) -> InterflowConfig {
         toml::from_str(text).unwrap()
     }
 
     #[test]
     fn a_proxy_that_anybody_may_use_and_an_admin_port_that_others_reach_are_warned_of() {
         let open = config("[proxy]\nlisten = [\"0.0.0.0:7070\"]\n[admin]\nlisten = \"0.0.0.0:7072\"");
-        let said = of_config(&open);
+        let said = config_warnings(&open);
         assert!(said.len() == 2 && said[0].contains("0.0.0.0:7070") && said[1].contains("0.0.0.0:7072"), "{said:?}");
         assert!(said[0].contains("auth.users") && said[1].contains("admin.listen"), "{said:?}");
-        assert!(of_config(&Config::default()).is_empty());
+        assert!(config_warnings(&InterflowConfig::default()).is_empty());
     }
 
     #[test]
@@ -130,7 +131,7 @@ mod tests {
             ("[keys]\nrequired = false", false),
         ] {
             for (listen, beyond) in [("0.0.0.0:7071", true), ("127.0.0.1:7071", false)] {
-                let said = of_config(&config(&format!("[gateway]\nlisten = [\"{listen}\"]\n{text}")));
+                let said = config_warnings(&config(&format!("[gateway]\nlisten = [\"{listen}\"]\n{text}")));
                 assert_eq!(
                     said.iter().any(|s| s.contains("keys.required")),
                     warned && beyond,
@@ -154,7 +155,7 @@ mod tests {
             ("[[access.rule]]\naction = \"deny\"\nhosts = [\"*.bank.example\"]", true),
             ("[[access.rule]]\naction = \"deny\"\nclients = [\"203.0.113.0/24\"]", true),
         ] {
-            assert_eq!(!of_config(&config(&format!("{listen}{more}"))).is_empty(), warned, "{more}");
+            assert_eq!(!config_warnings(&config(&format!("{listen}{more}"))).is_empty(), warned, "{more}");
         }
     }
 

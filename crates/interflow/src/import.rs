@@ -5,23 +5,23 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec};
-use interflow_engine::approvals::{Approvals, open_of_greyproxy, wellknown};
-use interflow_engine::conversations::endpoints::{Endpoint, Endpoints, decoded};
-use interflow_engine::conversations::live::Keeper;
+use interflow_engine::approvals::config::{ApprovalAction, RuleSpec, SecretSpec};
+use interflow_engine::approvals::{Approvals, decrypt_greyproxy, default_hosts};
+use interflow_engine::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
+use interflow_engine::conversations::indexer::ConversationIndexer;
 use interflow_flow::Timestamp;
 use interflow_record::formats::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
 use interflow_record::formats::jsonl::JsonlWriter;
-use interflow_record::formats::{Exporter as _, ImportReport};
-use interflow_record::{EmbeddedStore, Store as _};
+use interflow_record::formats::{FlowExporter as _, ImportReport};
+use interflow_record::{FlowStore as _, SqliteStore};
 use serde_json::{Value, json};
 
-use crate::Failure;
-use crate::config::Config;
-use crate::counted::counted;
-use crate::flows::{Api, Progress, Writing};
-use crate::home::Home;
-use crate::rooms;
+use crate::CliError;
+use crate::components;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+use crate::flows::{InstanceApi, ProgressDisplay, StoreAccess};
+use crate::pluralize::pluralize;
 
 /// What can be taken over.
 #[derive(Debug, Subcommand)]
@@ -49,21 +49,21 @@ pub struct GreyproxyArgs {
 }
 
 /// Does it.
-pub fn run(command: &ImportCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let ImportCommand::Greyproxy(args) = command;
     let path = if args.db.is_dir() { args.db.join("greyproxy.db") } else { args.db.clone() };
     let db = GreyproxyDb::open(&path)?;
-    let hosts = bound(&args.hosts)?;
+    let hosts = parse_host_bindings(&args.hosts)?;
     home.create()?;
-    let into = match Api::of(home)? {
-        Some(api) => Keeping::Instance(api),
-        None => Keeping::Here(Box::new(Approvals::new(&config.approvals, home.path())?)),
+    let into = match InstanceApi::for_instance(home)? {
+        Some(api) => RuleSink::Instance(api),
+        None => RuleSink::Here(Box::new(Approvals::new(&config.approvals, home.path())?)),
     };
-    let mut report = Report::default();
+    let mut report = ImportSummary::default();
     rules(&db, &into, &mut report)?;
     credentials(&db, &path, args, &hosts, &into, &mut report)?;
     if args.no_traffic {
-        report.not("its recorded traffic, by your wish");
+        report.add_skipped("its recorded traffic, by your wish");
     } else {
         endpoints(&db, config, home, &into, &mut report)?;
         traffic(&db, config, home, &into, &mut report)?;
@@ -76,33 +76,33 @@ pub fn run(command: &ImportCommand, config: &Config, home: &Home) -> Result<(), 
     ] {
         if n > 0 {
             let (word, why) = what.split_once(':').unwrap_or((what, ""));
-            report.not(format!("{}{}{why}", counted(n, word), if why.is_empty() { "" } else { ":" }));
+            report.add_skipped(format!("{}{}{why}", pluralize(n, word), if why.is_empty() { "" } else { ":" }));
         }
     }
-    report.not(
+    report.add_skipped(
         "settings.json, its CA, middlewares: see `interflow config reference`, `interflow ca`, rules with services",
     );
     report.print();
     Ok(())
 }
 
-fn unreadable(e: &dyn std::fmt::Display) -> Failure {
-    Failure::Failed(format!("the database cannot be read: {e}"))
+fn unreadable(e: &dyn std::fmt::Display) -> CliError {
+    CliError::Failed(format!("the database cannot be read: {e}"))
 }
 
 /// What was taken, what was there, what was not.
 #[derive(Default)]
-struct Report {
+struct ImportSummary {
     taken: Vec<String>,
     left: Vec<String>,
 }
 
-impl Report {
-    fn took(&mut self, line: impl Into<String>) {
+impl ImportSummary {
+    fn add_taken(&mut self, line: impl Into<String>) {
         self.taken.push(line.into());
     }
 
-    fn not(&mut self, line: impl Into<String>) {
+    fn add_skipped(&mut self, line: impl Into<String>) {
         self.left.push(line.into());
     }
 
@@ -115,28 +115,28 @@ impl Report {
 }
 
 /// Who keeps rules and secrets.
-enum Keeping {
-    Instance(Api),
+enum RuleSink {
+    Instance(InstanceApi),
     Here(Box<Approvals>),
 }
 
-impl Keeping {
+impl RuleSink {
     fn rule(&self, spec: RuleSpec) -> Result<(), String> {
         match self {
             Self::Here(approvals) => approvals.add_rule(spec).map(drop).map_err(|e| e.to_string()),
-            Self::Instance(api) => api.post("/approvals/rules", &json!(spec)).map(drop).map_err(told),
+            Self::Instance(api) => api.post("/approvals/rules", &json!(spec)).map(drop).map_err(failure_text),
         }
     }
 
     fn secret(&self, spec: SecretSpec) -> Result<(), String> {
         match self {
             Self::Here(approvals) => approvals.add_secret(spec).map(drop).map_err(|e| e.to_string()),
-            Self::Instance(api) => api.post("/secrets", &json!(spec)).map(drop).map_err(told),
+            Self::Instance(api) => api.post("/secrets", &json!(spec)).map(drop).map_err(failure_text),
         }
     }
 
     /// Placeholders of secrets that are kept already.
-    fn placeholders(&self) -> Result<Vec<String>, Failure> {
+    fn placeholders(&self) -> Result<Vec<String>, CliError> {
         Ok(match self {
             Self::Here(approvals) => approvals.secrets().into_iter().map(|s| s.placeholder).collect(),
             Self::Instance(api) => {
@@ -148,25 +148,25 @@ impl Keeping {
     }
 }
 
-fn told(failure: Failure) -> String {
+fn failure_text(failure: CliError) -> String {
     match failure {
-        Failure::Failed(why) | Failure::Usage(why) => why,
-        Failure::Child(code) => format!("exit code {code}"),
+        CliError::Failed(why) | CliError::Usage(why) => why,
+        CliError::Child(code) => format!("exit code {code}"),
     }
 }
 
 /// `LABEL=HOST`, gathered by label.
-fn bound(given: &[String]) -> Result<BTreeMap<String, Vec<String>>, Failure> {
+fn parse_host_bindings(given: &[String]) -> Result<BTreeMap<String, Vec<String>>, CliError> {
     let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for text in given {
         let (label, host) =
-            text.split_once('=').ok_or_else(|| Failure::Usage(format!("--host {text}: write it as LABEL=HOST")))?;
+            text.split_once('=').ok_or_else(|| CliError::Usage(format!("--host {text}: write it as LABEL=HOST")))?;
         hosts.entry(label.to_owned()).or_default().push(host.to_owned());
     }
     Ok(hosts)
 }
 
-fn rules(db: &GreyproxyDb, into: &Keeping, report: &mut Report) -> Result<(), Failure> {
+fn rules(db: &GreyproxyDb, into: &RuleSink, report: &mut ImportSummary) -> Result<(), CliError> {
     let now = Timestamp::now();
     let (mut taken, mut over, mut of_sessions) = (0, 0, 0);
     for rule in db.rules().map_err(|e| unreadable(&e))? {
@@ -175,26 +175,26 @@ fn rules(db: &GreyproxyDb, into: &Keeping, report: &mut Report) -> Result<(), Fa
         } else if rule.session.is_some() {
             of_sessions += 1;
         } else {
-            match ours(&rule).and_then(|spec| into.rule(spec)) {
+            match convert_rule(&rule).and_then(|spec| into.rule(spec)) {
                 Ok(()) => taken += 1,
-                Err(why) => report.not(format!("rule {}: {why}", rule.id)),
+                Err(why) => report.add_skipped(format!("rule {}: {why}", rule.id)),
             }
         }
     }
-    report.took(counted(taken, "rule"));
+    report.add_taken(pluralize(taken, "rule"));
     for (n, why) in [(over, "that had ended"), (of_sessions, "of a session, which its agent brings again")] {
         if n > 0 {
-            report.not(format!("{} {why}", counted(n, "rule")));
+            report.add_skipped(format!("{} {why}", pluralize(n, "rule")));
         }
     }
     Ok(())
 }
 
 /// A rule in our words.
-fn ours(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
+fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
     let action = match rule.action.as_str() {
-        "allow" => Action::Allow,
-        "deny" => Action::Deny,
+        "allow" => ApprovalAction::Allow,
+        "deny" => ApprovalAction::Deny,
         other => return Err(format!("`{other}` is no action")),
     };
     let parts = |text: &str| -> Vec<String> {
@@ -220,7 +220,7 @@ fn ours(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
 }
 
 /// A credential that could be read.
-struct Opened {
+struct DecryptedCredential {
     label: String,
     placeholder: String,
     value: String,
@@ -231,15 +231,15 @@ fn credentials(
     path: &Path,
     args: &GreyproxyArgs,
     hosts: &BTreeMap<String, Vec<String>>,
-    into: &Keeping,
-    report: &mut Report,
-) -> Result<(), Failure> {
+    into: &RuleSink,
+    report: &mut ImportSummary,
+) -> Result<(), CliError> {
     let key_file = args.key.clone().unwrap_or_else(|| path.with_file_name("session.key"));
     let key = std::fs::read(&key_file).ok();
-    let (opened, sealed) = open_all(db, key.as_deref())?;
+    let (opened, sealed) = decrypt_all(db, key.as_deref())?;
     if sealed > 0 {
         let why = if key.is_some() { "does not open them" } else { "is not there" };
-        report.not(format!("{}: {} {why}", counted(sealed, "credential"), key_file.display()));
+        report.add_skipped(format!("{}: {} {why}", pluralize(sealed, "credential"), key_file.display()));
     }
     let present = into.placeholders()?;
     let (mut taken, mut there) = (0, 0);
@@ -249,9 +249,10 @@ fn credentials(
             continue;
         }
         let label = credential.label.clone();
-        let given = hosts.get(&label).cloned().unwrap_or_else(|| wellknown::hosts_of(&label, &credential.value));
+        let given =
+            hosts.get(&label).cloned().unwrap_or_else(|| default_hosts::default_hosts(&label, &credential.value));
         if given.is_empty() {
-            report.not(format!(
+            report.add_skipped(format!(
                 "the credential {label}: nothing tells which hosts it is for; say it with --host {label}=HOST"
             ));
             continue;
@@ -265,21 +266,26 @@ fn credentials(
         };
         match into.secret(spec) {
             Ok(()) => taken += 1,
-            Err(why) => report.not(format!("the credential {label}: {why}")),
+            Err(why) => report.add_skipped(format!("the credential {label}: {why}")),
         }
     }
     let again = if there > 0 { format!(", {there} there already") } else { String::new() };
-    report.took(format!("{} with their placeholders, each bound to its hosts{again}", counted(taken, "credential")));
+    report.add_taken(format!(
+        "{} with their placeholders, each bound to its hosts{again}",
+        pluralize(taken, "credential")
+    ));
     Ok(())
 }
 
 /// The credentials that the key opens, of sessions that live too; how many it does not open.
-fn open_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<Opened>, u64), Failure> {
-    let open = |sealed: &[u8]| key.and_then(|key| open_of_greyproxy(key, sealed));
+fn decrypt_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<DecryptedCredential>, u64), CliError> {
+    let open = |sealed: &[u8]| key.and_then(|key| decrypt_greyproxy(key, sealed));
     let (mut opened, mut closed) = (Vec::new(), 0);
     for credential in db.credentials().map_err(|e| unreadable(&e))? {
         match open(&credential.sealed) {
-            Some(value) => opened.push(Opened { label: credential.label, placeholder: credential.placeholder, value }),
+            Some(value) => {
+                opened.push(DecryptedCredential { label: credential.label, placeholder: credential.placeholder, value })
+            }
             None => closed += 1,
         }
     }
@@ -299,7 +305,7 @@ fn open_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<Opened>, u64), 
             let label = labels[&placeholder].as_str().unwrap_or(&placeholder).to_owned();
             let taken = opened.iter().any(|o| o.label == label);
             let label = if taken { format!("{label}@{}", session.id) } else { label };
-            opened.push(Opened { label, placeholder, value });
+            opened.push(DecryptedCredential { label, placeholder, value });
         }
     }
     Ok((opened, closed))
@@ -308,71 +314,80 @@ fn open_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<Opened>, u64), 
 /// What its owner says of endpoints goes before the traffic that is read by it.
 fn endpoints(
     db: &GreyproxyDb,
-    config: &Config,
-    home: &Home,
-    into: &Keeping,
-    report: &mut Report,
-) -> Result<(), Failure> {
+    config: &InterflowConfig,
+    home: &DataDir,
+    into: &RuleSink,
+    report: &mut ImportSummary,
+) -> Result<(), CliError> {
     let found = db.endpoints().map_err(|e| unreadable(&e))?;
     if found.is_empty() {
         return Ok(());
     }
-    let mut list: Vec<Endpoint> = match into {
-        Keeping::Instance(api) => serde_json::from_value(api.get("/conversations/endpoints")?["endpoints"].take())
-            .map_err(|e| Failure::Failed(e.to_string()))?,
-        Keeping::Here(_) => Endpoints::of(&store(config, home)?)?.list().to_vec(),
+    let mut list: Vec<EndpointOverride> = match into {
+        RuleSink::Instance(api) => serde_json::from_value(api.get("/conversations/endpoints")?["endpoints"].take())
+            .map_err(|e| CliError::Failed(e.to_string()))?,
+        RuleSink::Here(_) => EndpointOverrides::load(&store(config, home)?)?.list().to_vec(),
     };
     let mut taken = 0;
     for e in found {
-        let Some(shape) = decoded(&e.decoder) else {
-            report.not(format!("the endpoint rule for {}{}: there is no decoder `{}`", e.host, e.path, e.decoder));
+        let Some(shape) = format_by_name(&e.decoder) else {
+            report.add_skipped(format!(
+                "the endpoint rule for {}{}: there is no decoder `{}`",
+                e.host, e.path, e.decoder
+            ));
             continue;
         };
-        let id = Endpoint::next_id(&list);
+        let id = EndpointOverride::next_id(&list);
         let GreyproxyEndpoint { host, path, method, priority, enabled, .. } = e;
-        let new = Endpoint { id, host, path, method, shape, priority, enabled };
+        let new = EndpointOverride { id, host, path, method, shape, priority, enabled };
         taken += 1;
-        if !list.iter().any(|old| Endpoint { id, ..old.clone() } == new) {
+        if !list.iter().any(|old| EndpointOverride { id, ..old.clone() } == new) {
             list.push(new);
         }
     }
     match into {
-        Keeping::Instance(api) => drop(api.put("/conversations/endpoints", &json!({"endpoints": list}))?),
-        Keeping::Here(_) => Endpoints::new(list).map_err(Failure::Failed)?.keep(&store(config, home)?)?,
+        RuleSink::Instance(api) => drop(api.put("/conversations/endpoints", &json!({"endpoints": list}))?),
+        RuleSink::Here(_) => EndpointOverrides::new(list).map_err(CliError::Failed)?.save(&store(config, home)?)?,
     }
-    report.took(counted(taken, "endpoint rule"));
+    report.add_taken(pluralize(taken, "endpoint rule"));
     Ok(())
 }
 
-fn store(config: &Config, home: &Home) -> Result<EmbeddedStore, Failure> {
-    Ok(EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?)
+fn store(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
+    Ok(SqliteStore::open(&home.join(&config.record.dir), &config.record)?)
 }
 
-fn traffic(db: &GreyproxyDb, config: &Config, home: &Home, into: &Keeping, report: &mut Report) -> Result<(), Failure> {
-    let mut progress = Progress::new("importing");
+fn traffic(
+    db: &GreyproxyDb,
+    config: &InterflowConfig,
+    home: &DataDir,
+    into: &RuleSink,
+    report: &mut ImportSummary,
+) -> Result<(), CliError> {
+    let mut progress = ProgressDisplay::new("importing");
     let mut n = 0;
     let (flows, present, read) = match into {
-        Keeping::Instance(_) => {
-            let wrong = |e: std::io::Error| Failure::Failed(format!("a temporary file: {e}"));
+        RuleSink::Instance(_) => {
+            let wrong = |e: std::io::Error| CliError::Failed(format!("a temporary file: {e}"));
             let mut spool = tempfile::tempfile().map_err(wrong)?;
             let mut lines = JsonlWriter::new(std::io::BufWriter::new(&mut spool), false);
             let read = db.flows(&mut |flow| {
                 n += 1;
-                progress.at(n, 0);
+                progress.update(n, 0);
                 lines.flow(&flow.row, &flow)
             });
             lines.finish().map_err(wrong)?;
             drop(lines);
             spool.flush().and_then(|()| spool.rewind()).map_err(wrong)?;
-            let done = Writing::open(config, home)?.import(spool)?;
+            let done = StoreAccess::open(config, home)?.import(spool)?;
             (done.imported, done.present, read)
         }
-        Keeping::Here(_) => {
+        RuleSink::Here(_) => {
             let store = store(config, home)?;
             let (mut new, mut present) = (0, 0);
             let read = db.flows(&mut |flow| {
                 n += 1;
-                progress.at(n, 0);
+                progress.update(n, 0);
                 let is_new = store.insert(flow.into()).map_err(std::io::Error::other)?;
                 *(if is_new { &mut new } else { &mut present }) += 1;
                 Ok(())
@@ -381,29 +396,29 @@ fn traffic(db: &GreyproxyDb, config: &Config, home: &Home, into: &Keeping, repor
             (new, present, read)
         }
     };
-    let read: ImportReport = read.map_err(|e| Failure::Failed(e.to_string()))?;
+    let read: ImportReport = read.map_err(|e| CliError::Failed(e.to_string()))?;
     let again = if present > 0 { format!(", {present} there already") } else { String::new() };
-    report.took(format!("{} of recorded traffic (tag:greyproxy){again}", counted(flows, "flow")));
+    report.add_taken(format!("{} of recorded traffic (tag:greyproxy){again}", pluralize(flows, "flow")));
     if read.skips > 0 {
-        report.not(format!("{} of its tables, or parts of them:", counted(read.skips, "row")));
-        read.skipped.iter().for_each(|reason| report.not(format!("  {reason}")));
+        report.add_skipped(format!("{} of its tables, or parts of them:", pluralize(read.skips, "row")));
+        read.skipped.iter().for_each(|reason| report.add_skipped(format!("  {reason}")));
     }
     let exchanges = rebuild(config, home, into)?;
-    report.took(format!("conversations, put together anew from {}", counted(exchanges, "exchange")));
+    report.add_taken(format!("conversations, put together anew from {}", pluralize(exchanges, "exchange")));
     Ok(())
 }
 
 /// Puts conversations together anew; how many exchanges there were.
-fn rebuild(config: &Config, home: &Home, into: &Keeping) -> Result<u64, Failure> {
+fn rebuild(config: &InterflowConfig, home: &DataDir, into: &RuleSink) -> Result<u64, CliError> {
     match into {
-        Keeping::Instance(api) => {
+        RuleSink::Instance(api) => {
             Ok(api.post("/conversations/rebuild", &json!({}))?["exchanges"].as_u64().unwrap_or_default())
         }
-        Keeping::Here(_) => {
-            let pricing = rooms::conversations::pricing(config, home)?;
+        RuleSink::Here(_) => {
+            let pricing = components::conversations::pricing(config, home)?;
             let store = store(config, home)?;
-            let mut progress = Progress::new("reading exchanges");
-            Ok(Keeper::new(&store, pricing).rebuild(&mut |n| progress.at(n, 0))?)
+            let mut progress = ProgressDisplay::new("reading exchanges");
+            Ok(ConversationIndexer::new(&store, pricing).rebuild(&mut |n| progress.update(n, 0))?)
         }
     }
 }

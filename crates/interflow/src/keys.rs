@@ -3,20 +3,20 @@
 use std::io::Write as _;
 
 use clap::{Args, Subcommand};
-use interflow_flow::units::Span;
-use interflow_limits::{KeyStore, NewKey, Quota, Rate, Scope, VirtualKey, moment};
+use interflow_flow::units::HumanDuration;
+use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// The commands on virtual keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
     /// Make a key. It is shown once, and kept as a hash.
-    Add(Box<AddArgs>),
+    Add(Box<KeyAddArgs>),
     /// List the keys: owner, scope, limits, state.
     List {
         /// Print JSON.
@@ -32,7 +32,7 @@ pub enum KeysCommand {
 
 /// What a new key is to be.
 #[derive(Debug, Args)]
-pub struct AddArgs {
+pub struct KeyAddArgs {
     /// Its name in limits, logs and audit lines; made up when not given.
     #[arg(long)]
     pub id: Option<String>,
@@ -59,10 +59,10 @@ pub struct AddArgs {
     pub policy: Option<String>,
     /// Most requests: `60/m`.
     #[arg(long, value_name = "RATE")]
-    pub requests: Option<Rate>,
+    pub requests: Option<RateLimit>,
     /// Most tokens, in and out: `100000/m`.
     #[arg(long, value_name = "RATE")]
-    pub tokens: Option<Rate>,
+    pub tokens: Option<RateLimit>,
     /// Most requests under way at the same time.
     #[arg(long, value_name = "N")]
     pub concurrent: Option<u32>,
@@ -84,7 +84,7 @@ pub struct AddArgs {
 }
 
 /// Runs one of them.
-pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
@@ -96,7 +96,7 @@ pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Fai
         KeysCommand::List { json: false } => table(&store),
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
-                return Err(Failure::Failed(format!(
+                return Err(CliError::Failed(format!(
                     "there is no key {id}; `interflow keys list` shows what there is"
                 )));
             }
@@ -108,9 +108,11 @@ pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Fai
     Ok(())
 }
 
-fn add(args: AddArgs, store: &KeyStore, config: &Config) -> Result<String, Failure> {
+fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<String, CliError> {
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
-        return Err(Failure::Usage(format!("there is no policy {name} in redact.policies: name its file there first")));
+        return Err(CliError::Usage(format!(
+            "there is no policy {name} in redact.policies: name its file there first"
+        )));
     }
     let limits = Quota {
         requests: args.requests,
@@ -122,13 +124,13 @@ fn add(args: AddArgs, store: &KeyStore, config: &Config) -> Result<String, Failu
         money_per_day: args.money_per_day,
         money_per_month: args.money_per_month,
     };
-    limits.check().map_err(Failure::Usage)?;
-    let new = NewKey {
+    limits.check().map_err(CliError::Usage)?;
+    let new = NewVirtualKey {
         id: args.id.unwrap_or_default(),
         owner: args.owner,
         note: args.note,
-        expires: args.expires.as_deref().map(end).transpose().map_err(Failure::Usage)?,
-        scope: Scope { providers: args.providers, models: args.models, paths: args.paths },
+        expires: args.expires.as_deref().map(parse_expiry).transpose().map_err(CliError::Usage)?,
+        scope: KeyScope { providers: args.providers, models: args.models, paths: args.paths },
         policy: args.policy,
         limits,
     };
@@ -141,8 +143,8 @@ fn add(args: AddArgs, store: &KeyStore, config: &Config) -> Result<String, Failu
 }
 
 /// A moment, or a time from now.
-fn end(text: &str) -> Result<Timestamp, String> {
-    match text.parse::<Span>() {
+fn parse_expiry(text: &str) -> Result<Timestamp, String> {
+    match text.parse::<HumanDuration>() {
         Ok(span) => {
             let micros = i64::try_from(span.0.as_micros()).unwrap_or(i64::MAX);
             Timestamp::now()
@@ -151,7 +153,7 @@ fn end(text: &str) -> Result<Timestamp, String> {
                 .and_then(|at| Timestamp::from_microsecond(at).ok())
                 .ok_or_else(|| format!("`{text}` is too far away"))
         }
-        Err(_) => moment(text),
+        Err(_) => parse_timestamp(text),
     }
 }
 
@@ -205,11 +207,11 @@ mod tests {
 
     #[test]
     fn an_end_is_a_moment_or_a_time_from_now() {
-        assert_eq!(end("2027-01-31").unwrap().to_string(), "2027-01-31T00:00:00Z");
-        let soon = end("1d").unwrap().as_second() - Timestamp::now().as_second();
+        assert_eq!(parse_expiry("2027-01-31").unwrap().to_string(), "2027-01-31T00:00:00Z");
+        let soon = parse_expiry("1d").unwrap().as_second() - Timestamp::now().as_second();
         assert!((86_399..=86_401).contains(&soon), "{soon}");
         for bad in ["tomorrow", "", "30"] {
-            assert!(end(bad).is_err(), "{bad}");
+            assert!(parse_expiry(bad).is_err(), "{bad}");
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::config::{LogConfig, LogFormat};
 pub fn start(config: &LogConfig) -> Result<(), String> {
     let level = std::env::var("INTERFLOW_LOG").unwrap_or_else(|_| config.level.clone());
     let filter = EnvFilter::try_new(&level).map_err(|e| format!("log.level `{level}` is wrong: {e}"))?;
-    let bounded = Arc::new(Bounded { file: standard_error(), limit: config.max_size.0, full: AtomicBool::new(false) });
+    let bounded =
+        Arc::new(BoundedLogFile { file: standard_error(), limit: config.max_size.0, full: AtomicBool::new(false) });
     let writer = move || LogLines(Arc::clone(&bounded));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let colours = anstream::AutoStream::choice(&io::stderr()) != anstream::ColorChoice::Never;
@@ -27,7 +28,7 @@ pub fn start(config: &LogConfig) -> Result<(), String> {
 }
 
 /// How far a log file may grow. Whoever empties it (`logrotate` with `copytruncate`) makes room for more.
-struct Bounded {
+struct BoundedLogFile {
     /// Standard error, when it is a file.
     file: Option<File>,
     /// The most bytes that the file may have; 0 for any number.
@@ -35,7 +36,7 @@ struct Bounded {
     full: AtomicBool,
 }
 
-impl Bounded {
+impl BoundedLogFile {
     fn write(&self, line: &[u8], out: &mut impl Write) -> io::Result<()> {
         let over = |file: &File| file.metadata().is_ok_and(|m| m.len().saturating_add(line.len() as u64) > self.limit);
         if self.limit == 0 || !self.file.as_ref().is_some_and(over) {
@@ -50,7 +51,7 @@ impl Bounded {
 }
 
 /// What log lines are written to, each in one piece.
-struct LogLines(Arc<Bounded>);
+struct LogLines(Arc<BoundedLogFile>);
 
 impl Write for LogLines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -82,7 +83,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut out = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let log = Bounded { file: Some(out.try_clone().unwrap()), limit: 1000, full: AtomicBool::new(false) };
+        let log = BoundedLogFile { file: Some(out.try_clone().unwrap()), limit: 1000, full: AtomicBool::new(false) };
         let mut write = || (0..200).for_each(|_| log.write(b"one more line\n", &mut out).unwrap());
         write();
         let text = std::fs::read_to_string(&path).unwrap();

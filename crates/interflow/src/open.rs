@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use serde_json::json;
 
-use crate::Failure;
-use crate::flows::api::Api;
-use crate::home::Home;
+use crate::CliError;
+use crate::data_dir::DataDir;
+use crate::flows::api::InstanceApi;
 
 #[derive(Debug, Args)]
 pub struct OpenArgs {
@@ -17,9 +17,9 @@ pub struct OpenArgs {
 }
 
 /// Opens it; where there is no browser, prints the address.
-pub fn run(args: &OpenArgs, home: &Home) -> Result<(), Failure> {
-    let Some(api) = Api::of(home)? else {
-        return Err(Failure::Failed(format!(
+pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
+    let Some(api) = InstanceApi::for_instance(home)? else {
+        return Err(CliError::Failed(format!(
             "no instance with an admin port is running from {}: start one with `interflow run`",
             home.path().display()
         )));
@@ -27,7 +27,7 @@ pub fn run(args: &OpenArgs, home: &Home) -> Result<(), Failure> {
     let link = api.post("/login-links", &json!({}))?;
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());
-    if !args.print && opened(&url) {
+    if !args.print && open_browser(&url) {
         anstream::eprintln!("interflow: the web UI at http://{}/ opens in the browser", api.address());
         return Ok(());
     }
@@ -37,8 +37,8 @@ pub fn run(args: &OpenArgs, home: &Home) -> Result<(), Failure> {
 }
 
 /// Whether a browser was started.
-fn opened(url: &str) -> bool {
-    openers().iter().any(|(program, words)| {
+fn open_browser(url: &str) -> bool {
+    browser_commands().iter().any(|(program, words)| {
         let child = Command::new(program)
             .args(*words)
             .arg(url)
@@ -51,7 +51,7 @@ fn opened(url: &str) -> bool {
 }
 
 /// What opens an address in the browser, the likeliest first.
-fn openers() -> &'static [(&'static str, &'static [&'static str])] {
+fn browser_commands() -> &'static [(&'static str, &'static [&'static str])] {
     if cfg!(target_os = "macos") {
         return &[("open", &[])];
     }

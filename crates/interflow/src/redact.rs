@@ -3,25 +3,25 @@
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use interflow_redact::{Policy, Redactor, Session};
+use interflow_redact::{Policy, RedactionSession, Redactor};
 
-use crate::Failure;
+use crate::CliError;
 use crate::cli::RedactArgs;
 
 /// The largest document that is taken: it is held in memory as a whole.
-const LARGEST: u64 = 256 << 20;
+const MAX_INPUT: u64 = 256 << 20;
 
 /// Reads a file or standard input; prints its redacted form, or what was found in it.
-pub fn run(args: &RedactArgs) -> Result<(), Failure> {
+pub fn run(args: &RedactArgs) -> Result<(), CliError> {
     let redactor = match &args.policy {
         Some(path) => Redactor::new(policy(path)?),
         None => Redactor::default(),
     };
     let document = read(args.file.as_deref())?;
-    let mut session = Session::one_way();
+    let mut session = RedactionSession::one_way();
     let (format, redaction) = redactor
         .redact_document(&document, &mut session)
-        .map_err(|e| Failure::Failed(format!("{}: {e}", name(args.file.as_deref()))))?;
+        .map_err(|e| CliError::Failed(format!("{}: {e}", name(args.file.as_deref()))))?;
     let mut out = std::io::stdout().lock();
     // A reader that has seen enough (`head`) is no error.
     let _ = if args.explain {
@@ -34,21 +34,21 @@ pub fn run(args: &RedactArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn policy(path: &Path) -> Result<Policy, Failure> {
+fn policy(path: &Path) -> Result<Policy, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    Policy::parse(&text).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
+    Policy::parse(&text).map_err(|e| CliError::Usage(format!("{}: {e}", path.display())))
 }
 
-fn read(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
+fn read(file: Option<&Path>) -> Result<Vec<u8>, CliError> {
     let from_file = file.filter(|f| *f != Path::new("-"));
     let mut document = Vec::new();
     let read = match from_file {
-        Some(path) => std::fs::File::open(path).and_then(|f| f.take(LARGEST + 1).read_to_end(&mut document)),
-        None => std::io::stdin().lock().take(LARGEST + 1).read_to_end(&mut document),
+        Some(path) => std::fs::File::open(path).and_then(|f| f.take(MAX_INPUT + 1).read_to_end(&mut document)),
+        None => std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut document),
     };
     read.map_err(|e| format!("{} cannot be read: {e}", name(file)))?;
-    if document.len() as u64 > LARGEST {
-        return Err(Failure::Failed(format!("{} is larger than 256 MiB: give it in parts", name(file))));
+    if document.len() as u64 > MAX_INPUT {
+        return Err(CliError::Failed(format!("{} is larger than 256 MiB: give it in parts", name(file))));
     }
     Ok(document)
 }

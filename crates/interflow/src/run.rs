@@ -5,60 +5,60 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::greyproxy::Greyproxy;
-use interflow_admin::{Admin, AdminParts, Doctor, LimitParts};
+use interflow_admin::greyproxy::GreyproxyServer;
+use interflow_admin::{AdminDeps, AdminServer, DoctorFn, LimitDeps};
 use interflow_engine::config::InterceptMode;
-use interflow_engine::conversations::live::Live;
+use interflow_engine::conversations::indexer::IndexerHandle;
 use interflow_engine::dns;
-use interflow_engine::{Engine, Parts};
+use interflow_engine::{ProxyServer, ServerDeps};
 use interflow_flow::Recorder;
-use interflow_net::ca::{Ca, CaOptions};
-use interflow_net::ingress::announce::{Announced, Announcement, announce};
-use interflow_record::view::Schemas;
-use interflow_record::{EmbeddedStore, Store};
+use interflow_net::ca::{CaOptions, CertificateAuthority};
+use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
+use interflow_record::view::ProtoSchemas;
+use interflow_record::{FlowStore, SqliteStore};
 
-use crate::Failure;
+use crate::CliError;
 use crate::cli::RunArgs;
-use crate::config::{Config, Loaded, LogFormat};
-use crate::counted::counted;
+use crate::components::ComponentSet;
+use crate::config::{InterflowConfig, LoadedConfig, LogFormat};
+use crate::data_dir::{self, DataDir, InstanceInfo};
 use crate::exposure;
-use crate::home::{self, Home, Instance};
 use crate::log;
-use crate::rooms::Rooms;
+use crate::pluralize::pluralize;
+use crate::reload::ConfigReloader;
 use crate::system_proxy;
-use crate::watch::Reloader;
 
 /// After so long, nothing of the start is going on any more.
 #[cfg(target_os = "linux")]
-const SETTLED: std::time::Duration = std::time::Duration::from_secs(2);
+const SETTLE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// When connections are still open so long after a signal, people are told what is waited for.
-const SAY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
+const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
 
 /// Everything that runs.
-pub struct Running {
+pub struct RunningInstance {
     /// The corridor.
-    pub engine: Arc<Engine>,
+    pub engine: Arc<ProxyServer>,
     /// The recording, when there is one.
-    pub store: Option<Arc<EmbeddedStore>>,
+    pub store: Option<Arc<SqliteStore>>,
     /// What puts conversations together, when something is recorded: it ends with its last holder.
-    conversations: Option<Live>,
+    conversations: Option<IndexerHandle>,
     /// The admin side, when it listens.
-    pub admin: Option<(Admin, SocketAddr)>,
+    pub admin: Option<(AdminServer, SocketAddr)>,
     /// Greyproxy's API, when it is served.
-    pub greyproxy: Option<(Greyproxy, SocketAddr)>,
+    pub greyproxy: Option<(GreyproxyServer, SocketAddr)>,
     /// Where the DNS port listens.
     dns: Option<SocketAddr>,
     /// The token of the admin side.
     pub token: String,
     /// The rooms beside the corridor.
-    pub rooms: Arc<Rooms>,
-    home: Home,
+    pub rooms: Arc<ComponentSet>,
+    home: DataDir,
 }
 
 /// Runs until a signal.
-pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
-    let Loaded { mut config, file, .. } = loaded;
+pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), CliError> {
+    let LoadedConfig { mut config, file, .. } = loaded;
     apply(args, &mut config);
     if args.print_config {
         let text = toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be shown: {e}"))?;
@@ -75,17 +75,17 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         system_proxy::restore_leftover(&home);
         let running = start(&config, &home).await?;
         // Before anybody is told of this instance, so that nobody can end it without its taking leave.
-        let stop = Stop::listen();
-        let _announced = running.announce();
-        let _told = running.announce_in_network(&config)?;
-        let _put_back = system_proxy::WhileRunning::of(&home);
+        let stop = ShutdownSignal::listen();
+        let _announced = running.write_instance_file();
+        let _told = running.register_mdns(&config)?;
+        let _put_back = system_proxy::SystemProxyGuard::new(&home);
         if args.system_proxy {
-            running.be_the_systems_proxy()?;
+            running.set_system_proxy()?;
         }
         running.banner(&config);
         running.warn_of_exposure(&config);
-        let flags = RunFlags::of(args);
-        let reloader = Reloader::new(
+        let flags = RunFlags::from_args(args);
+        let reloader = ConfigReloader::new(
             file,
             &config,
             Arc::clone(&running.engine),
@@ -94,17 +94,17 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         );
         tokio::spawn(reloader.run());
         #[cfg(target_os = "linux")]
-        tokio::spawn(leave_the_start_behind());
-        running.until_told(stop).await;
+        tokio::spawn(release_startup_memory());
+        running.run_until_shutdown(stop).await;
         Ok(())
     })
 }
 
 /// The code of the start, most of what is mapped by then, is needed once.
 #[cfg(target_os = "linux")]
-async fn leave_the_start_behind() {
-    tokio::time::sleep(SETTLED).await;
-    interflow_net::image::release_code();
+async fn release_startup_memory() {
+    tokio::time::sleep(SETTLE_TIMEOUT).await;
+    interflow_net::text_pages::release_code();
 }
 
 /// The flags of the command line, which win over file and environment, at every reload too.
@@ -121,7 +121,7 @@ struct RunFlags {
 }
 
 impl RunFlags {
-    fn of(args: &RunArgs) -> Self {
+    fn from_args(args: &RunArgs) -> Self {
         Self {
             proxy: args.proxy.clone(),
             gateway: args.gateway,
@@ -134,7 +134,7 @@ impl RunFlags {
         }
     }
 
-    fn apply(&self, config: &mut Config) {
+    fn apply(&self, config: &mut InterflowConfig) {
         if !self.proxy.is_empty() {
             config.proxy.listen = self.proxy.clone();
         }
@@ -156,21 +156,21 @@ impl RunFlags {
     }
 }
 
-fn apply(args: &RunArgs, config: &mut Config) {
-    RunFlags::of(args).apply(config);
+fn apply(args: &RunArgs, config: &mut InterflowConfig) {
+    RunFlags::from_args(args).apply(config);
 }
 
 /// Starts everything.
-pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
+pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
     home.create()?;
     raise_file_limit();
     let intercept = &config.intercept;
     let leaves = CaOptions {
-        leaves: intercept.leaves,
-        leaf_days: intercept.leaf_days,
+        leaves: intercept.leaf_cache_size,
+        leaf_days: intercept.leaf_validity_days,
         persist_leaves: intercept.persist_leaves,
     };
-    let ca = Arc::new(Ca::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
+    let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     let admin =
@@ -185,28 +185,28 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
         _ => None,
     };
     let own = admin.iter().chain(&compat).filter_map(|l| l.local_addr().ok()).collect();
-    let rooms = Rooms::new(config, home, store.as_ref())?;
-    let parts = Parts { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
-    let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    let rooms = ComponentSet::new(config, home, store.as_ref())?;
+    let parts = ServerDeps { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
+    let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
     rooms.attach(&engine);
     let conversations = store.as_ref().map(|s| rooms.conversations(s)).transpose()?;
     let dns = dns::start(&config.dns(), &rooms.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
-    rooms.approvals.tell_the_desktop();
+    rooms.approvals.notify_desktop();
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
             let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
-            let parts = AdminParts {
+            let parts = AdminDeps {
                 rules: Some(Arc::clone(&rooms.rules)),
                 engine: Arc::clone(&engine),
-                store: store.clone().map(|s| s as Arc<dyn Store>),
+                store: store.clone().map(|s| s as Arc<dyn FlowStore>),
                 conversations: conversations.clone(),
                 media: config.media.enabled.then(|| Arc::clone(&rooms.media)),
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&rooms.redaction)),
-                limits: Some(LimitParts {
+                limits: Some(LimitDeps {
                     keys: Arc::clone(&rooms.limits.keys),
                     limits: Arc::clone(&rooms.limits.limits),
                     accounts: Arc::clone(&rooms.accounts.accounts),
@@ -215,7 +215,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 approvals: Some(Arc::clone(&rooms.approvals.approvals)),
                 doctor: Some(doctor(config, home)),
             };
-            let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
+            let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
         }
         None => None,
@@ -233,7 +233,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
         );
     }
-    Ok(Running {
+    Ok(RunningInstance {
         engine,
         store,
         conversations,
@@ -254,32 +254,32 @@ async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, Str
 }
 
 /// What looks at this machine for the admin side, as `interflow doctor` does.
-fn doctor(config: &Config, home: &Home) -> Doctor {
+fn doctor(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
     Arc::new(move || serde_json::to_value(crate::doctor::findings(&config, &home)).unwrap_or_default())
 }
 
 /// The owner's schemas, for the views of bodies.
-fn schemas(config: &Config, home: &Home) -> Result<Schemas, Failure> {
+fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
     let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
-    Schemas::load(&paths).map_err(|e| Failure::Failed(format!("record.schemas: {e}")))
+    ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
 }
 
-fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>, Failure> {
+fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<Option<Arc<SqliteStore>>, CliError> {
     if !config.record.enabled {
         return Ok(None);
     }
     let dir = home.join(&config.record.dir);
     let store =
-        EmbeddedStore::open(&dir, &config.record).map_err(|e| format!("the recording in {}: {e}", dir.display()))?;
+        SqliteStore::open(&dir, &config.record).map_err(|e| format!("the recording in {}: {e}", dir.display()))?;
     Ok(Some(Arc::new(store)))
 }
 
-impl Running {
+impl RunningInstance {
     /// Tells other commands that this instance runs, unless another one runs from this folder. A full disk is no reason not to
     /// run: the store gives its reserve for it, and when that is not enough either, other commands do not find this instance.
-    pub fn announce(&self) -> Option<home::Announced> {
-        let instance = Instance {
+    pub fn write_instance_file(&self) -> Option<data_dir::InstanceFileGuard> {
+        let instance = InstanceInfo {
             pid: std::process::id(),
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
@@ -287,8 +287,8 @@ impl Running {
             greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
             dns: self.dns,
         };
-        let told = self.home.announce(&instance).or_else(|e| match &self.store {
-            Some(store) if store.release_reserve() => self.home.announce(&instance),
+        let told = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
+            Some(store) if store.release_reserve() => self.home.write_instance_file(&instance),
             _ => Err(e),
         });
         match told {
@@ -305,21 +305,21 @@ impl Running {
     }
 
     /// Tells the network, when the owner wants that.
-    fn announce_in_network(&self, config: &Config) -> Result<Option<Announced>, Failure> {
-        let Some(name) = &config.proxy.announce else { return Ok(None) };
+    fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
+        let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
         let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
             let what = "proxy.announce: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
-            return Err(Failure::Usage(what.into()));
+            return Err(CliError::Usage(what.into()));
         };
         let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
-        let told = announce(&Announcement { name: name.clone(), port: proxy.port(), facts: facts.into() })
+        let told = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
             .map_err(|e| format!("proxy.announce: the network cannot be told: {e}"))?;
         tracing::info!("announced in the local network as {name:?}");
         Ok(Some(told))
     }
 
-    fn be_the_systems_proxy(&self) -> Result<(), String> {
+    fn set_system_proxy(&self) -> Result<(), String> {
         let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
         system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }
@@ -329,10 +329,10 @@ impl Running {
     }
 
     /// Behind everything else that is printed, where it is not overlooked.
-    fn warn_of_exposure(&self, config: &Config) {
+    fn warn_of_exposure(&self, config: &InterflowConfig) {
         let admin = self.admin.as_ref().map(|(_, addr)| *addr);
         let exposed = exposure::warnings(config, &self.engine.proxy_addresses(), admin);
-        for text in exposed.into_iter().chain(self.home.exposed()) {
+        for text in exposed.into_iter().chain(self.home.exposure_warning()) {
             match config.log.format {
                 LogFormat::Text => crate::warn(&text),
                 LogFormat::Json => tracing::warn!("{text}"),
@@ -340,7 +340,7 @@ impl Running {
         }
     }
 
-    fn banner(&self, config: &Config) {
+    fn banner(&self, config: &InterflowConfig) {
         let bold = anstyle::Style::new().bold();
         let list = |addrs: Vec<SocketAddr>| {
             let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
@@ -389,7 +389,7 @@ impl Running {
             Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
             None => anstream::println!("  record   off"),
         }
-        if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(home::reachable) {
+        if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(data_dir::connect_address) {
             anstream::println!("\nSend a request through it:\n");
             anstream::println!(
                 "  curl -x http://{proxy} --cacert '{}' https://example.com/\n",
@@ -399,7 +399,7 @@ impl Running {
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. A second signal ends at once.
-    pub async fn until_told(mut self, mut stop: Stop) {
+    pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) {
         let (end, ended) = tokio::sync::watch::channel(false);
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
             let _ = ended.wait_for(|e| *e).await;
@@ -420,10 +420,10 @@ impl Running {
                 }
             });
         }
-        let asked = stop.told().await;
+        let asked = stop.recv().await;
         tokio::select! {
             () = self.finish(asked) => {}
-            _ = stop.told() => tracing::warn!("stopped at once"),
+            _ = stop.recv() => tracing::warn!("stopped at once"),
         }
         let _ = end.send(true);
         self.close();
@@ -432,20 +432,20 @@ impl Running {
     /// Lets what is under way finish.
     async fn finish(&self, asked: StopSignal) {
         let config = self.engine.config().proxy;
-        tracing::info!("stopping: connections may finish for {}", config.drain);
-        self.engine.leave();
+        tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
+        self.engine.begin_shutdown();
         if asked == StopSignal::Terminate {
             tokio::time::sleep(config.drain_delay.0).await;
         }
         // Nobody is there any more to decide about what is held.
         self.rooms.approvals.approvals.close();
-        self.rooms.rules.surroundings().holds.close();
+        self.rooms.rules.runtime().holds.close();
         let say = async {
-            tokio::time::sleep(SAY_AFTER).await;
+            tokio::time::sleep(DRAIN_NOTICE_DELAY).await;
             let open = self.engine.connections() as u64;
             if open > 0 {
-                let open = counted(open, "connection");
-                tracing::warn!("waiting for {open}, {} at most; Ctrl-C again ends now", config.drain);
+                let open = pluralize(open, "connection");
+                tracing::warn!("waiting for {open}, {} at most; Ctrl-C again ends now", config.drain_timeout);
             }
         };
         let stopped = self.engine.stop();
@@ -457,11 +457,11 @@ impl Running {
     }
 
     /// Ends at once when everything told so far is recorded, conversations too.
-    pub async fn settle(self) -> Result<(), Failure> {
+    pub async fn flush_and_stop(self) -> Result<(), CliError> {
         if let (Some(store), Some(live)) = (&self.store, &self.conversations) {
             let flushed = Arc::clone(store);
             tokio::task::spawn_blocking(move || flushed.flush()).await.map_err(|e| e.to_string())??;
-            live.settled().await?;
+            live.flush().await?;
         }
         self.engine.stop().await;
         self.close();
@@ -488,12 +488,12 @@ pub enum StopSignal {
 }
 
 /// SIGTERM and SIGINT, from the moment it is made.
-pub struct Stop {
+pub struct ShutdownSignal {
     #[cfg(unix)]
     signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
 }
 
-impl Stop {
+impl ShutdownSignal {
     /// Listens from now on.
     pub fn listen() -> Self {
         Self {
@@ -506,7 +506,7 @@ impl Stop {
     }
 
     /// The next of them.
-    pub async fn told(&mut self) -> StopSignal {
+    pub async fn recv(&mut self) -> StopSignal {
         #[cfg(unix)]
         match &mut self.signals {
             Some((term, int)) => {
@@ -542,12 +542,12 @@ mod tests {
     #[tokio::test]
     async fn nothing_keeps_the_corridor_once_it_is_closed() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(dir.path())).unwrap();
-        let mut config = Config::default();
-        config.be_private();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let mut config = InterflowConfig::default();
+        config.make_private();
         let running = start(&config, &home).await.unwrap();
         let (engine, rooms) = (Arc::downgrade(&running.engine), Arc::downgrade(&running.rooms));
-        running.settle().await.unwrap();
+        running.flush_and_stop().await.unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while engine.strong_count() + rooms.strong_count() > 0 {
             assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), rooms.strong_count());

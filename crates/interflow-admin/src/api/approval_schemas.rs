@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::schemas::{any, flag, instant, list, maybe, named, number, object, span_of_time, text};
 
-pub(super) fn all() -> Value {
+pub(super) fn approval_schemas() -> Value {
     let texts = || list(&text());
     let action = json!({"enum": ["allow", "deny"]});
     let mode = json!({"enum": ["observe", "ask", "enforce"]});

@@ -8,29 +8,29 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::approvals::config::{Action, Mode, RuleSpec, SecretSpec, SessionSpec};
-use interflow_engine::approvals::{Answer, Approvals, ApprovalsError};
-use interflow_flow::Micros;
-use interflow_flow::units::Span;
-use interflow_record::{FlowRow, ListOptions, Order};
+use interflow_engine::approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
+use interflow_engine::approvals::{Approvals, ApprovalsError, Resolution};
+use interflow_flow::Microseconds;
+use interflow_flow::units::HumanDuration;
+use interflow_record::{FlowRow, ListOptions, ListOrder};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::blocking::run_query;
 use super::error::{ApiError, Result};
-use super::input::{Input, Params, query};
-use super::work::ask;
+use super::input::{StrictJson, StrictQuery, query};
 use crate::server::AdminState;
 
 /// The longest that a request waits for news.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The most recorded flows that a suggestion is made from.
-const MAX_SEEN: usize = 50_000;
+const MAX_SUGGESTION_FLOWS: usize = 50_000;
 /// Flows taken from the store at a time.
 const PAGE: usize = 1000;
 /// Hosts below one domain from which on the domain is suggested in their place.
-const MANY: usize = 4;
+const MIN_HOSTS_FOR_DOMAIN_RULE: usize = 4;
 
-type Shared = State<Arc<AdminState>>;
+type ApiState = State<Arc<AdminState>>;
 
 impl AdminState {
     pub(super) fn approvals(&self) -> Result<&Approvals> {
@@ -43,9 +43,9 @@ impl AdminState {
 impl From<ApprovalsError> for ApiError {
     fn from(error: ApprovalsError) -> Self {
         let (status, kind) = match &error {
-            ApprovalsError::Nothing(_) => (StatusCode::NOT_FOUND, "not_found"),
-            ApprovalsError::Wrong(_) => (StatusCode::BAD_REQUEST, "bad_request"),
-            ApprovalsError::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "disk"),
+            ApprovalsError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            ApprovalsError::Invalid(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            ApprovalsError::Io(_) => (StatusCode::INTERNAL_SERVER_ERROR, "disk"),
         };
         Self::new(status, kind, error.to_string())
     }
@@ -53,30 +53,33 @@ impl From<ApprovalsError> for ApiError {
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Watch {
+pub(crate) struct PendingWatchParams {
     pub after: Option<u64>,
-    pub wait: Option<Span>,
+    pub wait: Option<HumanDuration>,
 }
 
 /// `GET /approvals`: at once, or when something has changed since a version.
-pub(crate) async fn list(State(state): Shared, Params(watch): Params<Watch>) -> Result<Json<Value>> {
+pub(crate) async fn list(
+    State(state): ApiState,
+    StrictQuery(watch): StrictQuery<PendingWatchParams>,
+) -> Result<Json<Value>> {
     let approvals = state.approvals()?;
     if let Some(after) = watch.after {
-        let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(LONGEST);
+        let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(MAX_WAIT);
         // Whether there is news or not, the answer is how things stand.
         let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
     }
     let version = approvals.version();
-    let mut answer = shown_mode(approvals);
+    let mut answer = mode_json(approvals);
     answer["version"] = version.into();
-    answer["timeout"] = json!(Micros::from(approvals.patience()));
-    answer["held"] = json!(approvals.held());
+    answer["timeout"] = json!(Microseconds::from(approvals.timeout()));
+    answer["held"] = json!(approvals.pending_requests());
     Ok(Json(answer))
 }
 
 /// The mode in force, and until when it is.
-fn shown_mode(approvals: &Approvals) -> Value {
-    let meanwhile = approvals.meanwhile();
+fn mode_json(approvals: &Approvals) -> Value {
+    let meanwhile = approvals.temporary_mode();
     json!({
         "mode": approvals.mode(),
         "mode_until": meanwhile.and_then(|(_, until)| until),
@@ -85,97 +88,103 @@ fn shown_mode(approvals: &Approvals) -> Value {
 }
 
 /// `POST /approvals/{id}`
-pub(crate) async fn answer(
-    State(state): Shared,
+pub(crate) async fn resolve(
+    State(state): ApiState,
     Path(id): Path<u64>,
-    Input(answer): Input<Answer>,
+    StrictJson(answer): StrictJson<Resolution>,
 ) -> Result<Json<Value>> {
-    let done = state.approvals()?.answer(id, &answer)?;
+    let done = state.approvals()?.resolve(id, &answer)?;
     Ok(Json(json!(done)))
 }
 
 /// `GET /approvals/history`
-pub(crate) async fn history(State(state): Shared) -> Result<Json<Value>> {
+pub(crate) async fn history(State(state): ApiState) -> Result<Json<Value>> {
     Ok(Json(json!({ "answers": state.approvals()?.history() })))
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewMode {
-    mode: Option<Mode>,
+pub(crate) struct ModeRequest {
+    mode: Option<ApprovalMode>,
     #[serde(default, rename = "for")]
-    lasting: Option<Span>,
+    lasting: Option<HumanDuration>,
 }
 
 /// `POST /approvals/mode`
-pub(crate) async fn mode(State(state): Shared, Input(new): Input<NewMode>) -> Result<Json<Value>> {
+pub(crate) async fn mode(State(state): ApiState, StrictJson(new): StrictJson<ModeRequest>) -> Result<Json<Value>> {
     let approvals = state.approvals()?;
     approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
-    Ok(Json(shown_mode(approvals)))
+    Ok(Json(mode_json(approvals)))
 }
 
 /// `GET /approvals/rules`
-pub(crate) async fn rules(State(state): Shared) -> Result<Json<Value>> {
+pub(crate) async fn rules(State(state): ApiState) -> Result<Json<Value>> {
     Ok(Json(json!({ "rules": state.approvals()?.rules() })))
 }
 
 /// `POST /approvals/rules`
-pub(crate) async fn add_rule(State(state): Shared, Input(spec): Input<RuleSpec>) -> Result<Json<Value>> {
+pub(crate) async fn add_rule(State(state): ApiState, StrictJson(spec): StrictJson<RuleSpec>) -> Result<Json<Value>> {
     Ok(Json(json!(state.approvals()?.add_rule(spec)?)))
 }
 
 /// `DELETE /approvals/rules/{id}`
-pub(crate) async fn remove_rule(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn remove_rule(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.remove_rule(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /sessions`
-pub(crate) async fn sessions(State(state): Shared) -> Result<Json<Value>> {
+pub(crate) async fn sessions(State(state): ApiState) -> Result<Json<Value>> {
     Ok(Json(json!({ "sessions": state.approvals()?.sessions() })))
 }
 
 /// `POST /sessions`
-pub(crate) async fn add_session(State(state): Shared, Input(spec): Input<SessionSpec>) -> Result<Json<Value>> {
+pub(crate) async fn add_session(
+    State(state): ApiState,
+    StrictJson(spec): StrictJson<SessionSpec>,
+) -> Result<Json<Value>> {
     Ok(Json(json!(state.approvals()?.add_session(spec)?)))
 }
 
 /// `POST /sessions/{id}/heartbeat`
-pub(crate) async fn heartbeat(State(state): Shared, Path(id): Path<String>) -> Result<Json<Value>> {
+pub(crate) async fn heartbeat(State(state): ApiState, Path(id): Path<String>) -> Result<Json<Value>> {
     Ok(Json(json!(state.approvals()?.heartbeat(&id)?)))
 }
 
 /// `DELETE /sessions/{id}`
-pub(crate) async fn end_session(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn end_session(State(state): ApiState, Path(id): Path<String>) -> Result<StatusCode> {
     state.approvals()?.end_session(&id)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `GET /secrets`
-pub(crate) async fn secrets(State(state): Shared) -> Result<Json<Value>> {
+pub(crate) async fn secrets(State(state): ApiState) -> Result<Json<Value>> {
     Ok(Json(json!({ "secrets": state.approvals()?.secrets() })))
 }
 
 /// `POST /secrets`
-pub(crate) async fn add_secret(State(state): Shared, Input(spec): Input<SecretSpec>) -> Result<Json<Value>> {
+pub(crate) async fn add_secret(
+    State(state): ApiState,
+    StrictJson(spec): StrictJson<SecretSpec>,
+) -> Result<Json<Value>> {
     Ok(Json(json!(state.approvals()?.add_secret(spec)?)))
 }
 
 /// `DELETE /secrets/{label}`
-pub(crate) async fn remove_secret(State(state): Shared, Path(label): Path<String>) -> Result<StatusCode> {
+pub(crate) async fn remove_secret(State(state): ApiState, Path(label): Path<String>) -> Result<StatusCode> {
     state.approvals()?.remove_secret(&label)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Seen {
+pub(crate) struct SuggestionParams {
     query: String,
 }
 
 /// A rule that would allow what was recorded.
 #[derive(Debug, PartialEq, Serialize)]
-struct Suggested {
+struct SuggestedRule {
     /// How many flows it would have allowed.
     flows: u64,
     /// Some of the paths.
@@ -184,17 +193,20 @@ struct Suggested {
 }
 
 /// `GET /approvals/suggestions`
-pub(crate) async fn suggestions(State(state): Shared, Params(seen): Params<Seen>) -> Result<Json<Value>> {
+pub(crate) async fn suggestions(
+    State(state): ApiState,
+    StrictQuery(seen): StrictQuery<SuggestionParams>,
+) -> Result<Json<Value>> {
     let query = query(&seen.query)?;
-    let (rules, looked) = ask(&state, move |store, wanted| {
-        let mut options = ListOptions { query, order: Order::Newest, after: None, limit: PAGE };
+    let (rules, looked) = run_query(&state, move |store, wanted| {
+        let mut options = ListOptions { query, order: ListOrder::Newest, after: None, limit: PAGE };
         let (mut hosts, mut looked) = (BTreeMap::new(), 0);
-        while looked < MAX_SEEN {
-            let page = store.list_while(&options, &mut || wanted.go_on())?;
-            page.iter().for_each(|row| note(&mut hosts, row));
+        while looked < MAX_SUGGESTION_FLOWS {
+            let page = store.list_while(&options, &mut || wanted.check())?;
+            page.iter().for_each(|row| count_flow(&mut hosts, row));
             looked += page.len();
             options.after = page.last().map(|r| r.id);
-            if page.len() < PAGE || wanted.go_on() == ControlFlow::Break(()) {
+            if page.len() < PAGE || wanted.check() == ControlFlow::Break(()) {
                 break;
             }
         }
@@ -206,13 +218,13 @@ pub(crate) async fn suggestions(State(state): Shared, Params(seen): Params<Seen>
 
 /// What was seen of one host and port.
 #[derive(Default)]
-struct Place {
+struct HostTraffic {
     flows: u64,
     methods: BTreeSet<String>,
     paths: BTreeSet<String>,
 }
 
-fn note(places: &mut BTreeMap<(String, u16), Place>, row: &FlowRow) {
+fn count_flow(places: &mut BTreeMap<(String, u16), HostTraffic>, row: &FlowRow) {
     // What was refused or never reached was no part of the work.
     if row.error.as_ref().is_some_and(|e| e.kind == "denied") || row.imported {
         return;
@@ -228,28 +240,29 @@ fn note(places: &mut BTreeMap<(String, u16), Place>, row: &FlowRow) {
 }
 
 /// A rule for each host; where many hosts lie below one domain, one for the domain.
-fn suggest(places: BTreeMap<(String, u16), Place>) -> Vec<Suggested> {
+fn suggest(places: BTreeMap<(String, u16), HostTraffic>) -> Vec<SuggestedRule> {
     let mut below: BTreeMap<(String, u16), usize> = BTreeMap::new();
     for (host, port) in places.keys() {
         *below.entry((domain(host), *port)).or_default() += 1;
     }
-    let mut merged: BTreeMap<(String, u16), Place> = BTreeMap::new();
+    let mut merged: BTreeMap<(String, u16), HostTraffic> = BTreeMap::new();
     for ((host, port), place) in places {
         let domain = domain(&host);
-        let many = domain != host && below.get(&(domain.clone(), port)).is_some_and(|n| *n >= MANY);
+        let many =
+            domain != host && below.get(&(domain.clone(), port)).is_some_and(|n| *n >= MIN_HOSTS_FOR_DOMAIN_RULE);
         let into = merged.entry((if many { format!("*.{domain}") } else { host }, port)).or_default();
         into.flows += place.flows;
         into.methods.extend(place.methods);
         into.paths.extend(place.paths);
     }
-    let rule = |((host, port), place): ((String, u16), Place)| Suggested {
+    let rule = |((host, port), place): ((String, u16), HostTraffic)| SuggestedRule {
         flows: place.flows,
         paths_seen: place.paths.into_iter().take(5).collect(),
         rule: RuleSpec {
             hosts: vec![host],
             ports: vec![port.to_string()],
             methods: place.methods.into_iter().collect(),
-            ..RuleSpec::new(Action::Allow)
+            ..RuleSpec::new(ApprovalAction::Allow)
         },
     };
     let mut rules: Vec<_> = merged.into_iter().map(rule).collect();
@@ -269,8 +282,8 @@ fn domain(host: &str) -> String {
 mod tests {
     use super::*;
 
-    fn seen(hosts: &[(&str, &str)]) -> Vec<Suggested> {
-        let mut places: BTreeMap<(String, u16), Place> = BTreeMap::new();
+    fn seen(hosts: &[(&str, &str)]) -> Vec<SuggestedRule> {
+        let mut places: BTreeMap<(String, u16), HostTraffic> = BTreeMap::new();
         for (host, method) in hosts {
             let place = places.entry(((*host).to_owned(), 443)).or_default();
             place.flows += 1;

@@ -8,14 +8,14 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Headers};
-use interflow_record::view::{self as written_form, Kind, Place, Schemas, TextKind};
-use interflow_record::{BodyReader, BodyRow, FlowRow, Store, content};
+use interflow_record::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
+use interflow_record::{BodyReader, BodyRow, FlowRow, FlowStore, decoded_body};
 use serde::Deserialize;
 
+use super::blocking::{run_query, streamed_body, transfer};
 use super::error::{ApiError, Result};
-use super::input::{Params, Side};
-use super::work::{ask, transfer, written};
-use super::{hostile, view};
+use super::input::{FlowSidePath, StrictQuery};
+use super::{untrusted_content, view};
 use crate::server::AdminState;
 
 /// The end of the window that a view may show, in bytes of the decoded body.
@@ -36,7 +36,7 @@ const SENT: HeaderName = HeaderName::from_static("interflow-sent");
 /// How a body is shown.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum View {
+enum BodyView {
     /// The bytes as they were sent.
     #[default]
     Raw,
@@ -56,7 +56,7 @@ enum View {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct BodyParams {
-    view: View,
+    view: BodyView,
     offset: u64,
     limit: Option<u64>,
     /// As it came in, before it was edited here.
@@ -68,36 +68,36 @@ pub(crate) struct BodyParams {
 /// `GET /flows/{id}/{side}/body`
 pub(crate) async fn body(
     State(state): State<Arc<AdminState>>,
-    Side(id, side): Side,
-    Params(params): Params<BodyParams>,
+    FlowSidePath(id, side): FlowSidePath,
+    StrictQuery(params): StrictQuery<BodyParams>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let mut row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let mut row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     if params.original {
         if !row.is_edited(side) {
             let message = format!("the {} of flow {id} was not edited, or its original is not recorded", side.as_str());
             return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("ask without `original`"));
         }
-        row = row.as_it_came();
+        row = row.original_view();
     }
     let Some(known) = row.body(side).copied() else {
         let message = format!("flow {id} has no {}", side.as_str());
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
     };
     let mut response = match params.view {
-        View::Raw => raw(&state, id, side, &known, &params, &headers)?,
-        view => shown(&state, row, side, known, view, &params).await?,
+        BodyView::Raw => raw(&state, id, side, &known, &params, &headers)?,
+        view => body_view(&state, row, side, known, view, &params).await?,
     };
-    hostile::set(&mut response, SENT, &known.size.to_string());
+    untrusted_content::set_header(&mut response, SENT, &known.size.to_string());
     if let Some(missing) = known.missing {
-        hostile::set(&mut response, MISSING, missing.as_str());
+        untrusted_content::set_header(&mut response, MISSING, missing.as_str());
     }
     Ok(response)
 }
 
 /// Opens a body as it was sent, or as it came in.
 fn read(
-    store: &dyn Store,
+    store: &dyn FlowStore,
     id: FlowId,
     side: Direction,
     original: bool,
@@ -117,41 +117,41 @@ fn raw(
     let store = state.store()?;
     let permit = transfer(state)?;
     let asked = headers.get(header::RANGE).and_then(|v| v.to_str().ok());
-    let chosen = match asked.map(|r| range(r, known.kept)) {
-        Some(Chosen::Part(part)) => Some(part),
-        Some(Chosen::Beyond) => return Ok(beyond(known.kept)),
-        Some(Chosen::Whole) | None => None,
+    let chosen = match asked.map(|r| parse_range(r, known.kept)) {
+        Some(ByteRange::Part(part)) => Some(part),
+        Some(ByteRange::Beyond) => return Ok(range_not_satisfiable(known.kept)),
+        Some(ByteRange::Whole) | None => None,
     };
     let end = params.limit.map_or(known.kept, |l| params.offset.saturating_add(l).min(known.kept));
     let window = chosen.clone().unwrap_or(params.offset.min(end)..end);
     let (wanted, original) = (window.clone(), params.original);
-    let body = written(permit, move |pipe| {
+    let body = streamed_body(permit, move |pipe| {
         let mut reader = read(&*store, id, side, original, wanted).map_err(std::io::Error::other)?;
         std::io::copy(&mut reader, pipe).map(drop)
     });
     let status = if chosen.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
-    let mut response = hostile::raw(status, &format!("{id}-{}.bin", side.as_str()), body);
-    hostile::set(&mut response, header::ACCEPT_RANGES, "bytes");
-    hostile::set(&mut response, header::CONTENT_LENGTH, &(window.end - window.start).to_string());
+    let mut response = untrusted_content::raw_response(status, &format!("{id}-{}.bin", side.as_str()), body);
+    untrusted_content::set_header(&mut response, header::ACCEPT_RANGES, "bytes");
+    untrusted_content::set_header(&mut response, header::CONTENT_LENGTH, &(window.end - window.start).to_string());
     if chosen.is_some() {
         let place = format!("bytes {}-{}/{}", window.start, window.end - 1, known.kept);
-        hostile::set(&mut response, header::CONTENT_RANGE, &place);
+        untrusted_content::set_header(&mut response, header::CONTENT_RANGE, &place);
     } else if window.end < known.kept {
-        hostile::set(&mut response, TRUNCATED, "true");
+        untrusted_content::set_header(&mut response, TRUNCATED, "true");
     }
     Ok(response)
 }
 
-fn beyond(kept: u64) -> Response {
-    let mut response = hostile::text("");
+fn range_not_satisfiable(kept: u64) -> Response {
+    let mut response = untrusted_content::text_response("");
     *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
-    hostile::set(&mut response, header::CONTENT_RANGE, &format!("bytes */{kept}"));
+    untrusted_content::set_header(&mut response, header::CONTENT_RANGE, &format!("bytes */{kept}"));
     response
 }
 
 /// What a `Range` field asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Chosen {
+enum ByteRange {
     Part(Range<u64>),
     /// Nothing of it is there.
     Beyond,
@@ -159,34 +159,34 @@ enum Chosen {
     Whole,
 }
 
-fn range(field: &str, len: u64) -> Chosen {
+fn parse_range(field: &str, len: u64) -> ByteRange {
     let Some((first, last)) = field.trim().strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
-        return Chosen::Whole;
+        return ByteRange::Whole;
     };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let part = match (first.trim(), last.trim()) {
         ("", suffix) => match number(suffix) {
             Some(n) => len.saturating_sub(n)..len,
-            None => return Chosen::Whole,
+            None => return ByteRange::Whole,
         },
         (first, "") => match number(first) {
             Some(first) => first..len,
-            None => return Chosen::Whole,
+            None => return ByteRange::Whole,
         },
         (first, last) => match (number(first), number(last)) {
             (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(len),
-            _ => return Chosen::Whole,
+            _ => return ByteRange::Whole,
         },
     };
-    if part.start >= part.end { Chosen::Beyond } else { Chosen::Part(part) }
+    if part.start >= part.end { ByteRange::Beyond } else { ByteRange::Part(part) }
 }
 
-async fn shown(
+async fn body_view(
     state: &AdminState,
     row: FlowRow,
     side: Direction,
     known: BodyRow,
-    view: View,
+    view: BodyView,
     params: &BodyParams,
 ) -> Result<Response> {
     let limit = params.limit.unwrap_or(1 << 20);
@@ -198,33 +198,41 @@ async fn shown(
     let (start, end) = (params.offset as usize, end as usize);
     let empty = Headers::new();
     let (schemas, message, original) = (Arc::clone(&state.schemas), params.message.clone(), params.original);
-    ask(state, move |store, _| {
+    run_query(state, move |store, _| {
         let headers = row.headers(side).unwrap_or(&empty);
         let window = match view {
-            View::Hex => Window::plain(store, &row, (side, original), known, start, end)?,
-            _ => Window::decoded(store, &row, (side, original), headers, start, end)?,
+            BodyView::Hex => BodyWindow::plain(store, &row, (side, original), known, start, end)?,
+            _ => BodyWindow::decoded(store, &row, (side, original), headers, start, end)?,
         };
         let mut response = match view {
-            View::Raw | View::Decoded => {
-                hostile::raw(StatusCode::OK, &format!("{}-{}.decoded.bin", row.id, side.as_str()), window.bytes.into())
+            BodyView::Raw | BodyView::Decoded => untrusted_content::raw_response(
+                StatusCode::OK,
+                &format!("{}-{}.decoded.bin", row.id, side.as_str()),
+                window.bytes.into(),
+            ),
+            BodyView::Text => untrusted_content::text_response(view::text(headers, &window.bytes)),
+            BodyView::Hex => untrusted_content::text_response(view::hex(start as u64, &window.bytes)),
+            BodyView::JsonPretty => untrusted_content::text_response(pretty(&window)?),
+            BodyView::Pretty => {
+                untrusted_content::text_response(structured_view(&row, side, &window, message.as_deref(), &schemas)?)
             }
-            View::Text => hostile::text(view::text(headers, &window.bytes)),
-            View::Hex => hostile::text(view::hex(start as u64, &window.bytes)),
-            View::JsonPretty => hostile::text(pretty(&window)?),
-            View::Pretty => hostile::text(written_out(&row, side, &window, message.as_deref(), &schemas)?),
         };
         if window.truncated {
-            hostile::set(&mut response, TRUNCATED, "true");
+            untrusted_content::set_header(&mut response, TRUNCATED, "true");
         }
         if let Some(error) = &window.error {
-            hostile::set(&mut response, DECODE_ERROR, &error.replace(|c: char| !(' '..='~').contains(&c), "?"));
+            untrusted_content::set_header(
+                &mut response,
+                DECODE_ERROR,
+                &error.replace(|c: char| !(' '..='~').contains(&c), "?"),
+            );
         }
         Ok(response)
     })
     .await
 }
 
-fn pretty(window: &Window) -> Result<String> {
+fn pretty(window: &BodyWindow) -> Result<String> {
     let not_json =
         |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
     if window.truncated {
@@ -234,22 +242,22 @@ fn pretty(window: &Window) -> Result<String> {
 }
 
 /// A body in the form that its media type asks for; what is none of its type is shown as text.
-fn written_out(
+fn structured_view(
     row: &FlowRow,
     side: Direction,
-    window: &Window,
+    window: &BodyWindow,
     message: Option<&str>,
-    schemas: &Schemas,
+    schemas: &ProtoSchemas,
 ) -> Result<String> {
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
-    let place = Place { headers, path, direction: side, message };
+    let place = BodyContext { headers, path, direction: side, message };
     // Whoever names a message says that it is one.
-    let Some(kind) = Kind::of(headers).or(message.map(|_| Kind::Protobuf)) else {
+    let Some(kind) = BinaryKind::from_headers(headers).or(message.map(|_| BinaryKind::Protobuf)) else {
         let text = || view::text(headers, &window.bytes);
-        return Ok(match TextKind::of(headers, &window.bytes) {
-            Some(kind) => written_form::written(kind, headers, &window.bytes, &text(), MAX_PRETTY),
+        return Ok(match TextKind::detect(headers, &window.bytes) {
+            Some(kind) => written_form::format_text(kind, headers, &window.bytes, &text(), MAX_PRETTY),
             None => view::json(&window.bytes).unwrap_or_else(|_| text()),
         });
     };
@@ -261,15 +269,15 @@ fn written_out(
 const MAX_PRETTY: usize = 8 << 20;
 
 /// A part of a body.
-struct Window {
+struct BodyWindow {
     bytes: Bytes,
     truncated: bool,
     error: Option<String>,
 }
 
-impl Window {
+impl BodyWindow {
     fn plain(
-        store: &dyn Store,
+        store: &dyn FlowStore,
         row: &FlowRow,
         (side, original): (Direction, bool),
         known: BodyRow,
@@ -282,7 +290,7 @@ impl Window {
 
     /// Decoding begins at the beginning; what is read of the sent bytes is bounded by what may come out.
     fn decoded(
-        store: &dyn Store,
+        store: &dyn FlowStore,
         row: &FlowRow,
         (side, original): (Direction, bool),
         headers: &Headers,
@@ -291,7 +299,7 @@ impl Window {
     ) -> Result<Self> {
         let sent = end as u64 + CODING_SLACK;
         let bytes = read(store, row.id, side, original, 0..sent)?.read_all(sent as usize)?;
-        let decoded = content::decoded(headers, bytes, end);
+        let decoded = decoded_body::decode_body(headers, bytes, end);
         let bytes = decoded.bytes.slice(start.min(decoded.bytes.len())..);
         Ok(Self { bytes, truncated: decoded.truncated, error: decoded.error })
     }
@@ -303,7 +311,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_rfc_9110_says() {
-        use Chosen::*;
+        use ByteRange::*;
         for (field, expected) in [
             ("bytes=0-9", Part(0..10)),
             ("bytes=5-", Part(5..100)),
@@ -320,8 +328,8 @@ mod tests {
             ("lines=1-2", Whole),
             ("bytes", Whole),
         ] {
-            assert_eq!(range(field, 100), expected, "{field}");
+            assert_eq!(parse_range(field, 100), expected, "{field}");
         }
-        assert_eq!(range("bytes=0-", 0), Beyond);
+        assert_eq!(parse_range("bytes=0-", 0), Beyond);
     }
 }

@@ -7,21 +7,21 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use interflow_engine::conversations::endpoints::{Endpoint, Endpoints};
-use interflow_engine::conversations::export::{self, Form};
-use interflow_engine::conversations::live::Live;
-use interflow_engine::conversations::open;
+use interflow_engine::conversations::endpoints::{EndpointOverride, EndpointOverrides};
+use interflow_engine::conversations::export::{self, ExportFormat};
+use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_engine::conversations::load;
 use interflow_flow::Timestamp;
-use interflow_flow::units::Span;
-use interflow_llm::conversation::Key;
-use interflow_record::{ConversationOptions, Listed, Store, Total};
+use interflow_flow::units::HumanDuration;
+use interflow_llm::conversation::MessageHash;
+use interflow_record::{ConversationOptions, ConversationSummary, ConversationTotal, FlowStore};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::blocking::run_query;
 use super::error::{ApiError, Result};
-use super::hostile;
-use super::input::{Input, Params, flow_id, query};
-use super::work::ask;
+use super::input::{StrictJson, StrictQuery, flow_id, query};
+use super::untrusted_content;
 use crate::server::AdminState;
 
 /// The most conversations on one page.
@@ -29,13 +29,13 @@ const MAX_PAGE: usize = 500;
 /// The most flows asked about at once.
 const MAX_FLOWS: usize = 500;
 /// How long after its last exchange a conversation counts as going on, in microseconds.
-const GOING_ON: u64 = 90_000_000;
+const ACTIVE_WITHIN: u64 = 90_000_000;
 /// The shortest span of totals, in microseconds: a minute.
-const SHORTEST_SPAN: u64 = 60_000_000;
+const MIN_SPAN: u64 = 60_000_000;
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ListParams {
+pub(crate) struct ConversationListParams {
     query: String,
     limit: usize,
     after: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct ListParams {
     all: bool,
 }
 
-impl Default for ListParams {
+impl Default for ConversationListParams {
     fn default() -> Self {
         Self { query: String::new(), limit: 100, after: None, parent: None, all: false }
     }
@@ -52,7 +52,7 @@ impl Default for ListParams {
 /// `GET /conversations`
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<ListParams>,
+    StrictQuery(params): StrictQuery<ConversationListParams>,
 ) -> Result<Json<Value>> {
     let limit = params.limit.clamp(1, MAX_PAGE);
     let options = ConversationOptions {
@@ -62,25 +62,25 @@ pub(crate) async fn list(
         after: params.after,
         limit,
     };
-    ask(&state, move |store, _| {
+    run_query(&state, move |store, _| {
         let found = store.conversations(&options)?;
         let next = if found.len() == limit { found.last().map(|l| l.row.id.clone()) } else { None };
         let now = Timestamp::now();
-        let conversations: Vec<Value> = found.iter().map(|l| listed(l, now)).collect();
+        let conversations: Vec<Value> = found.iter().map(|l| summary_json(l, now)).collect();
         Ok(Json(json!({"conversations": conversations, "next": next})))
     })
     .await
 }
 
-fn listed(listed: &Listed, now: Timestamp) -> Value {
+fn summary_json(listed: &ConversationSummary, now: Timestamp) -> Value {
     let mut value = json!(listed);
-    value["live"] = (now.micros().saturating_sub(listed.row.updated.micros()) < GOING_ON).into();
+    value["live"] = (now.micros().saturating_sub(listed.row.updated.micros()) < ACTIVE_WITHIN).into();
     value
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ShowParams {
+pub(crate) struct ConversationShowParams {
     leaf: Option<String>,
 }
 
@@ -88,30 +88,30 @@ pub(crate) struct ShowParams {
 pub(crate) async fn show(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
-    Params(params): Params<ShowParams>,
+    StrictQuery(params): StrictQuery<ConversationShowParams>,
 ) -> Result<Json<Value>> {
-    let leaf = params.leaf.map(|t| u128::from_str_radix(&t, 16).map(Key)).transpose();
+    let leaf = params.leaf.map(|t| u128::from_str_radix(&t, 16).map(MessageHash)).transpose();
     let leaf = leaf.map_err(|_| ApiError::bad_request("`leaf` is a message's key: 32 hexadecimal digits"))?;
-    ask(&state, move |store, _| {
-        let id = named(store, &id)?;
-        let opened = open::open(store, &id, leaf)?.ok_or_else(|| missing(&id))?;
+    run_query(&state, move |store, _| {
+        let id = resolve_id(store, &id)?;
+        let opened = load::load_conversation(store, &id, leaf)?.ok_or_else(|| not_found(&id))?;
         Ok(Json(json!(opened)))
     })
     .await
 }
 
 /// The conversation that a word names.
-fn named(store: &dyn Store, word: &str) -> Result<String> {
-    open::find(store, word)?.ok_or_else(|| missing(word))
+fn resolve_id(store: &dyn FlowStore, word: &str) -> Result<String> {
+    load::find_conversation(store, word)?.ok_or_else(|| not_found(word))
 }
 
-fn missing(word: &str) -> ApiError {
+fn not_found(word: &str) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("there is no conversation `{word}`"))
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ExportParams {
+pub(crate) struct ConversationExportParams {
     format: Option<String>,
 }
 
@@ -119,17 +119,17 @@ pub(crate) struct ExportParams {
 pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
-    Params(params): Params<ExportParams>,
+    StrictQuery(params): StrictQuery<ConversationExportParams>,
 ) -> Result<Response> {
-    let form: Form = params.format.as_deref().unwrap_or("markdown").parse().map_err(ApiError::bad_request)?;
-    let (name, text) = ask(&state, move |store, _| {
-        let id = named(store, &id)?;
-        let tree = export::tree(store, &id)?.ok_or_else(|| missing(&id))?;
+    let form: ExportFormat = params.format.as_deref().unwrap_or("markdown").parse().map_err(ApiError::bad_request)?;
+    let (name, text) = run_query(&state, move |store, _| {
+        let id = resolve_id(store, &id)?;
+        let tree = export::load_tree(store, &id)?.ok_or_else(|| not_found(&id))?;
         Ok((id, export::write(&tree, form)))
     })
     .await?;
     let (ending, media) = form.file();
-    Ok(hostile::file(media, &format!("{name}.{ending}"), Body::from(text)))
+    Ok(untrusted_content::file_response(media, &format!("{name}.{ending}"), Body::from(text)))
 }
 
 #[derive(Deserialize)]
@@ -144,12 +144,12 @@ pub(crate) struct ChangesParams {
 pub(crate) async fn changes(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
-    Params(params): Params<ChangesParams>,
+    StrictQuery(params): StrictQuery<ChangesParams>,
 ) -> Result<Json<Value>> {
     let flow = flow_id(&params.flow)?;
-    ask(&state, move |store, _| {
-        let id = named(store, &id)?;
-        Ok(Json(json!({"changes": open::changes(store, &id, flow, params.part)?})))
+    run_query(&state, move |store, _| {
+        let id = resolve_id(store, &id)?;
+        Ok(Json(json!({"changes": load::request_diff(store, &id, flow, params.part)?})))
     })
     .await
 }
@@ -157,25 +157,25 @@ pub(crate) async fn changes(
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TotalsParams {
-    since: Span,
-    span: Span,
+    since: HumanDuration,
+    span: HumanDuration,
 }
 
 impl Default for TotalsParams {
     fn default() -> Self {
-        Self { since: Span::secs(7 * 86_400), span: Span::secs(86_400) }
+        Self { since: HumanDuration::from_secs(7 * 86_400), span: HumanDuration::from_secs(86_400) }
     }
 }
 
 /// `GET /conversations/totals`
 pub(crate) async fn totals(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<TotalsParams>,
+    StrictQuery(params): StrictQuery<TotalsParams>,
 ) -> Result<Json<Value>> {
-    let span = (params.span.0.as_micros() as u64).max(SHORTEST_SPAN);
+    let span = (params.span.0.as_micros() as u64).max(MIN_SPAN);
     let since = Timestamp::now().micros().saturating_sub(params.since.0.as_micros() as u64);
-    ask(&state, move |store, _| {
-        let totals: Vec<Total> = store.totals(Timestamp::from_micros(since), span)?;
+    run_query(&state, move |store, _| {
+        let totals: Vec<ConversationTotal> = store.totals(Timestamp::from_micros(since), span)?;
         Ok(Json(json!({"since": since, "span": span, "totals": totals})))
     })
     .await
@@ -183,13 +183,13 @@ pub(crate) async fn totals(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct FlowsParams {
+pub(crate) struct FlowIdsParams {
     flows: String,
 }
 
 /// What the traffic table shows of a flow that is an exchange with a model.
 #[derive(Serialize)]
-struct OfFlow {
+struct FlowConversation {
     conversation: String,
     agent: String,
     model: String,
@@ -199,19 +199,19 @@ struct OfFlow {
 }
 
 /// `GET /conversations/of`
-pub(crate) async fn of_flows(
+pub(crate) async fn for_flows(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<FlowsParams>,
+    StrictQuery(params): StrictQuery<FlowIdsParams>,
 ) -> Result<Json<Value>> {
     let ids = params.flows.split(',').filter(|t| !t.is_empty()).take(MAX_FLOWS);
     let ids = ids.map(flow_id).collect::<Result<Vec<_>>>()?;
-    ask(&state, move |store, _| {
+    run_query(&state, move |store, _| {
         let mut found = Map::new();
         for id in ids {
             let exchanges = store.exchanges_in(id)?;
             let Some(last) = exchanges.last() else { continue };
-            let sum = |f: fn(&interflow_record::Used) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
-            let of = OfFlow {
+            let sum = |f: fn(&interflow_record::TokenUsage) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
+            let of = FlowConversation {
                 conversation: last.conversation.clone(),
                 agent: last.agent.clone(),
                 model: last.model.clone(),
@@ -232,26 +232,26 @@ pub(crate) async fn of_flows(
 /// What the owner says of endpoints.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct GivenEndpoints {
-    endpoints: Vec<Endpoint>,
+pub(crate) struct EndpointsInput {
+    endpoints: Vec<EndpointOverride>,
 }
 
 /// `GET /conversations/endpoints`
 pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    ask(&state, |store, _| Ok(Json(json!({"endpoints": Endpoints::of(store)?.list()})))).await
+    run_query(&state, |store, _| Ok(Json(json!({"endpoints": EndpointOverrides::load(store)?.list()})))).await
 }
 
 /// `PUT /conversations/endpoints`: all of them at once.
 pub(crate) async fn set_endpoints(
     State(state): State<Arc<AdminState>>,
-    Input(given): Input<GivenEndpoints>,
+    StrictJson(given): StrictJson<EndpointsInput>,
 ) -> Result<Json<Value>> {
-    let endpoints = Endpoints::new(given.endpoints).map_err(ApiError::bad_request)?;
-    live(&state)?.heed(endpoints.clone()).await?;
+    let endpoints = EndpointOverrides::new(given.endpoints).map_err(ApiError::bad_request)?;
+    indexer(&state)?.set_endpoints(endpoints.clone()).await?;
     Ok(Json(json!({"endpoints": endpoints.list()})))
 }
 
-fn live(state: &AdminState) -> Result<Live> {
+fn indexer(state: &AdminState) -> Result<IndexerHandle> {
     state.conversations.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "no conversations are put together here")
             .remedy("set record.enabled = true and start without --no-record")
@@ -260,5 +260,5 @@ fn live(state: &AdminState) -> Result<Live> {
 
 /// `POST /conversations/rebuild`
 pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    Ok(Json(json!({"exchanges": live(&state)?.rebuild().await?})))
+    Ok(Json(json!({"exchanges": indexer(&state)?.rebuild().await?})))
 }

@@ -14,10 +14,10 @@ pub(crate) type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 /// Why a request was not done.
 #[derive(Debug)]
-pub(crate) struct ApiError(Box<Inner>);
+pub(crate) struct ApiError(Box<ApiErrorDetails>);
 
 #[derive(Debug)]
-struct Inner {
+struct ApiErrorDetails {
     status: StatusCode,
     kind: &'static str,
     message: String,
@@ -28,7 +28,7 @@ struct Inner {
 
 impl ApiError {
     pub(crate) fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { status, kind, message: message.into(), remedy: None, facts: Map::new() }))
+        Self(Box::new(ApiErrorDetails { status, kind, message: message.into(), remedy: None, facts: Map::new() }))
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {

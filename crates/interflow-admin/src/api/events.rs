@@ -19,69 +19,69 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::FlowId;
-use interflow_query::{Query, Truth};
-use interflow_record::{Event, FlowSummary, Subscription};
+use interflow_query::{Query, Tristate};
+use interflow_record::{FlowSummary, StoreEvent, Subscription};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
+use super::blocking::run_query;
 use super::error::{ApiError, Result};
-use super::input::Params;
-use super::subject::Whole;
-use super::work::ask;
+use super::input::StrictQuery;
+use super::loaded_flow::LoadedFlow;
 use crate::server::AdminState;
 
 /// Clients at a time.
 const MAX_CLIENTS: usize = 64;
 /// How long summaries are gathered before they are sent.
-const GATHER: Duration = Duration::from_millis(100);
+const GATHER_INTERVAL: Duration = Duration::from_millis(100);
 /// Flows that wait for a client.
 const MAX_WAITING: usize = 4000;
 /// Flows in one message.
 const BATCH: usize = 500;
 /// Flows looked up in the store between two messages, when their summaries do not say whether the query selects them.
-const LOOKUPS: usize = 200;
+const MAX_LOOKUPS: usize = 200;
 /// How often a client is asked whether it is there.
-const PING: Duration = Duration::from_secs(20);
+const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// The longest message that a client may send, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// Who is connected, and what became of those who were.
 #[derive(Debug, Default)]
-pub(crate) struct Viewers {
+pub(crate) struct EventClients {
     open: AtomicUsize,
     cut: AtomicU64,
     passed_by: AtomicU64,
 }
 
-impl Viewers {
+impl EventClients {
     /// Connected now.
     pub(crate) fn count(&self) -> usize {
         self.open.load(Relaxed)
     }
 
     /// Cut because they took nothing.
-    pub(crate) fn cut(&self) -> u64 {
+    pub(crate) fn disconnected_count(&self) -> u64 {
         self.cut.load(Relaxed)
     }
 
     /// Summaries that a client was too slow for.
-    pub(crate) fn passed_by(&self) -> u64 {
+    pub(crate) fn skipped_count(&self) -> u64 {
         self.passed_by.load(Relaxed)
     }
 }
 
 /// A place among the viewers, given back when dropped.
-struct Seat(Arc<AdminState>);
+struct ClientSlot(Arc<AdminState>);
 
-impl Seat {
-    fn take(state: &Arc<AdminState>) -> Result<Self> {
+impl ClientSlot {
+    fn acquire(state: &Arc<AdminState>) -> Result<Self> {
         let seat = Self(Arc::clone(state));
         if state.viewers.open.fetch_add(1, Relaxed) >= MAX_CLIENTS { Err(ApiError::busy()) } else { Ok(seat) }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.viewers.open.fetch_sub(1, Relaxed);
     }
@@ -100,19 +100,25 @@ pub(crate) struct FirstQuery {
 /// `GET /events?query=&generation=`
 pub(crate) async fn events(
     State(state): State<Arc<AdminState>>,
-    Params(first): Params<FirstQuery>,
+    StrictQuery(first): StrictQuery<FirstQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
     let upgrade = upgrade.map_err(|e| {
         ApiError::new(StatusCode::UPGRADE_REQUIRED, "websocket", e.body_text()).remedy("open it as a WebSocket")
     })?;
-    let seat = Seat::take(&state)?;
+    let seat = ClientSlot::acquire(&state)?;
     let news = state.store()?.subscribe();
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let patience = seat.0.events_patience;
-        let viewer =
-            Viewer { socket, patience, selection: None, paused: false, waiting: Waiting::default(), _seat: seat };
+        let viewer = EventClient {
+            socket,
+            patience,
+            selection: None,
+            paused: false,
+            waiting: PendingEvents::default(),
+            _seat: seat,
+        };
         viewer.serve(news, first).await;
     }))
 }
@@ -120,7 +126,7 @@ pub(crate) async fn events(
 /// What a client may say.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Wish {
+enum ClientCommand {
     /// From now on only flows that the query selects.
     Subscribe {
         query: String,
@@ -133,7 +139,7 @@ enum Wish {
 
 /// What a client has not been sent yet.
 #[derive(Default)]
-struct Waiting {
+struct PendingEvents {
     /// Selected for certain.
     ready: BTreeMap<FlowId, FlowSummary>,
     /// The summary does not say whether the query selects them.
@@ -142,12 +148,12 @@ struct Waiting {
     missed: (u64, u64),
 }
 
-impl Waiting {
+impl PendingEvents {
     fn add(&mut self, flow: &FlowSummary, filter: Option<&Query>) {
-        let list = match filter.map_or(Truth::Known(true), |q| q.evaluate(flow)) {
-            Truth::Known(true) => &mut self.ready,
-            Truth::Known(false) => return,
-            Truth::NotYet => &mut self.unsure,
+        let list = match filter.map_or(Tristate::Known(true), |q| q.evaluate(flow)) {
+            Tristate::Known(true) => &mut self.ready,
+            Tristate::Known(false) => return,
+            Tristate::NotYet => &mut self.unsure,
         };
         list.insert(flow.id, flow.clone());
         if list.len() > MAX_WAITING {
@@ -162,7 +168,7 @@ impl Waiting {
 }
 
 /// What a client wants to be told of.
-struct Selection {
+struct EventSelection {
     /// `None` for all flows.
     query: Option<Query>,
     /// The client's number of this query.
@@ -170,48 +176,48 @@ struct Selection {
 }
 
 /// One client.
-struct Viewer {
+struct EventClient {
     socket: WebSocket,
     patience: Duration,
     /// `None` until the client has named a query.
-    selection: Option<Selection>,
+    selection: Option<EventSelection>,
     paused: bool,
-    waiting: Waiting,
-    _seat: Seat,
+    waiting: PendingEvents,
+    _seat: ClientSlot,
 }
 
 /// The client is gone, or has been cut.
-struct Gone;
+struct Disconnected;
 
-impl Viewer {
+impl EventClient {
     async fn serve(mut self, mut news: Subscription, first: FirstQuery) {
-        let mut gathered = interval(GATHER);
+        let mut gathered = interval(GATHER_INTERVAL);
         gathered.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut ping = interval_at(Instant::now() + PING, PING);
+        let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
         let mut heard = Instant::now();
         let hello = json!({"type": "hello", "version": env!("CARGO_PKG_VERSION")});
-        let mut going = self.say(&hello).await;
+        let mut going = self.send_json(&hello).await;
         if let (Ok(()), Some(query)) = (&going, first.query) {
             let answer = self.subscribe(&query, first.generation);
-            going = self.say(&answer).await;
+            going = self.send_json(&answer).await;
         }
         while going.is_ok() {
             going = tokio::select! {
                 event = news.next() => match event {
-                    Some(event) => { self.take(event); Ok(()) }
+                    Some(event) => { self.add_event(event); Ok(()) }
                     None => self.close(close_code::AWAY, "recording has ended").await,
                 },
-                _ = gathered.tick(), if !self.paused && !self.waiting.is_empty() => self.tell().await,
+                _ = gathered.tick(), if !self.paused && !self.waiting.is_empty() => self.send_pending().await,
                 said = self.socket.recv() => {
                     heard = Instant::now();
                     match said {
-                        Some(Ok(Message::Text(text))) => self.obey(text.as_str()).await,
-                        Some(Ok(Message::Close(_)) | Err(_)) | None => Err(Gone),
+                        Some(Ok(Message::Text(text))) => self.handle_command(text.as_str()).await,
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => Err(Disconnected),
                         Some(Ok(_)) => Ok(()),
                     }
                 }
                 _ = ping.tick() => {
-                    if heard.elapsed() > PING * 3 {
+                    if heard.elapsed() > PING_INTERVAL * 3 {
                         self.close(close_code::POLICY, "no answer to pings").await
                     } else {
                         self.send(Message::Ping(Bytes::new())).await
@@ -221,27 +227,27 @@ impl Viewer {
         }
     }
 
-    fn take(&mut self, event: Event) {
+    fn add_event(&mut self, event: StoreEvent) {
         let Some(selection) = &self.selection else { return };
         match event {
-            Event::Flows(flows) => flows.iter().for_each(|f| self.waiting.add(f, selection.query.as_ref())),
-            Event::Lagged(batches) => self.waiting.missed.0 += batches,
+            StoreEvent::Flows(flows) => flows.iter().for_each(|f| self.waiting.add(f, selection.query.as_ref())),
+            StoreEvent::Lagged(batches) => self.waiting.missed.0 += batches,
         }
     }
 
-    async fn obey(&mut self, text: &str) -> Result<(), Gone> {
-        let answer = match serde_json::from_str::<Wish>(text) {
-            Ok(Wish::Pause(paused)) => {
+    async fn handle_command(&mut self, text: &str) -> Result<(), Disconnected> {
+        let answer = match serde_json::from_str::<ClientCommand>(text) {
+            Ok(ClientCommand::Pause(paused)) => {
                 self.paused = paused;
                 json!({"type": "paused", "paused": paused})
             }
-            Ok(Wish::Subscribe { query, generation }) => self.subscribe(&query, generation),
-            Err(e) => told(
+            Ok(ClientCommand::Subscribe { query, generation }) => self.subscribe(&query, generation),
+            Err(e) => error_message(
                 &ApiError::bad_request(format!("this is no wish: {e}"))
                     .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}"),
             ),
         };
-        self.say(&answer).await
+        self.send_json(&answer).await
     }
 
     /// Selects flows from now on; the answer.
@@ -249,12 +255,12 @@ impl Viewer {
         match Query::parse(query) {
             Ok(query) => {
                 let text = query.to_string();
-                self.selection = Some(Selection { query: (!query.is_all()).then_some(query), generation });
-                self.waiting = Waiting::default();
+                self.selection = Some(EventSelection { query: (!query.is_all()).then_some(query), generation });
+                self.waiting = PendingEvents::default();
                 json!({"type": "subscribed", "query": text, "generation": generation})
             }
             Err(e) => {
-                let mut answer = told(&e.into());
+                let mut answer = error_message(&e.into());
                 answer["generation"] = generation.into();
                 answer
             }
@@ -262,33 +268,34 @@ impl Viewer {
     }
 
     /// Sends what has been gathered.
-    async fn tell(&mut self) -> Result<(), Gone> {
-        self.look_up().await;
+    async fn send_pending(&mut self) -> Result<(), Disconnected> {
+        self.resolve_uncertain().await;
         let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
         let (batches, flows) = std::mem::take(&mut self.waiting.missed);
         if batches + flows > 0 {
             self._seat.0.viewers.passed_by.fetch_add(batches + flows, Relaxed);
-            self.say(&json!({"type": "lag", "batches": batches, "flows": flows, "generation": generation})).await?;
+            self.send_json(&json!({"type": "lag", "batches": batches, "flows": flows, "generation": generation}))
+                .await?;
         }
         let ready: Vec<FlowSummary> = std::mem::take(&mut self.waiting.ready).into_values().collect();
         for batch in ready.chunks(BATCH) {
-            self.say(&json!({"type": "flows", "flows": batch, "generation": generation})).await?;
+            self.send_json(&json!({"type": "flows", "flows": batch, "generation": generation})).await?;
         }
         Ok(())
     }
 
     /// Asks the store about flows whose summaries do not say enough: headers, bodies, certificates.
-    async fn look_up(&mut self) {
+    async fn resolve_uncertain(&mut self) {
         let query = self.selection.as_ref().and_then(|s| s.query.clone());
         let Some(query) = query.filter(|_| !self.waiting.unsure.is_empty()) else { return };
         let mut asked = Vec::new();
-        while asked.len() < LOOKUPS
+        while asked.len() < MAX_LOOKUPS
             && let Some((_, flow)) = self.waiting.unsure.pop_first()
         {
             asked.push(flow);
         }
-        let selected = ask(&self._seat.0, move |store, _| {
-            asked.retain(|f| store.get(f.id).is_ok_and(|row| query.matches(&Whole { row: &row, store })));
+        let selected = run_query(&self._seat.0, move |store, _| {
+            asked.retain(|f| store.get(f.id).is_ok_and(|row| query.matches(&LoadedFlow { row: &row, store })));
             Ok(asked)
         });
         if let Ok(selected) = selected.await {
@@ -296,29 +303,29 @@ impl Viewer {
         }
     }
 
-    async fn say(&mut self, value: &Value) -> Result<(), Gone> {
+    async fn send_json(&mut self, value: &Value) -> Result<(), Disconnected> {
         self.send(Message::text(value.to_string())).await
     }
 
-    async fn send(&mut self, message: Message) -> Result<(), Gone> {
+    async fn send(&mut self, message: Message) -> Result<(), Disconnected> {
         match timeout(self.patience, self.socket.send(message)).await {
-            Ok(sent) => sent.map_err(|_| Gone),
+            Ok(sent) => sent.map_err(|_| Disconnected),
             Err(_) => {
                 self._seat.0.viewers.cut.fetch_add(1, Relaxed);
                 tracing::info!("admin: an event client took nothing for {:?} and was cut", self.patience);
-                Err(Gone)
+                Err(Disconnected)
             }
         }
     }
 
-    async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Gone> {
+    async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Disconnected> {
         let frame = CloseFrame { code, reason: reason.into() };
         let _ = self.send(Message::Close(Some(frame))).await;
-        Err(Gone)
+        Err(Disconnected)
     }
 }
 
-fn told(error: &ApiError) -> Value {
+fn error_message(error: &ApiError) -> Value {
     let mut value = error.to_json();
     value["type"] = "error".into();
     value
@@ -327,18 +334,18 @@ fn told(error: &ApiError) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{Scheme, Timestamp, Transport};
+    use interflow_flow::{EntryKind, Scheme, Timestamp};
     use interflow_record::FlowRow;
 
     fn summary(host: &str) -> FlowSummary {
         let at = Timestamp::now();
         let authority = format!("{host}:80").parse().unwrap();
-        FlowRow::new(FlowId::new(at), at, Transport::Absolute, Scheme::Http, authority).summary(at)
+        FlowRow::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, authority).summary(at)
     }
 
     #[test]
     fn what_waits_is_bounded_and_the_rest_is_counted() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingEvents::default();
         for _ in 0..MAX_WAITING + 7 {
             waiting.add(&summary("a.test"), None);
         }
@@ -347,7 +354,7 @@ mod tests {
 
     #[test]
     fn the_latest_word_on_a_flow_replaces_the_earlier() {
-        let (mut waiting, flow) = (Waiting::default(), summary("a.test"));
+        let (mut waiting, flow) = (PendingEvents::default(), summary("a.test"));
         waiting.add(&flow, None);
         waiting.add(&FlowSummary { status: Some(204), ..flow }, None);
         assert_eq!(waiting.ready.into_values().map(|f| f.status).collect::<Vec<_>>(), [Some(204)]);
@@ -356,7 +363,7 @@ mod tests {
     #[test]
     fn a_filter_sorts_into_selected_unsure_and_neither() {
         let query = Query::parse("host:a.test").unwrap();
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingEvents::default();
         waiting.add(&summary("a.test"), Some(&query));
         waiting.add(&summary("b.test"), Some(&query));
         let deep = Query::parse("header:x-trace").unwrap();

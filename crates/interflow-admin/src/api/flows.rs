@@ -8,19 +8,21 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use interflow_flow::{FlowId, MessageKind, Timestamp};
 use interflow_query::Query;
 use interflow_record::formats::replay::masked_fields;
-use interflow_record::view::{self, Kind, Place, Schemas};
-use interflow_record::{Annotation, FlowRow, FlowState, FlowSummary, ListOptions, MessageRow, Order, Store};
+use interflow_record::view::{self, BinaryKind, BodyContext, ProtoSchemas};
+use interflow_record::{
+    FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::blocking::{CancelFlag, run_query};
 use super::error::{ApiError, Result};
-use super::hostile;
-use super::input::{Id, Input, MessageAt, Params, flow_id, query};
-use super::work::{Wanted, ask};
+use super::input::{FlowIdPath, MessagePath, StrictJson, StrictQuery, flow_id, query};
+use super::untrusted_content;
 use crate::server::AdminState;
 
 /// The most flows on one page.
@@ -33,34 +35,34 @@ const MESSAGE_STEP: u64 = 50;
 /// Newest or oldest first.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Sort {
+pub(crate) enum SortOrder {
     #[default]
     Newest,
     Oldest,
 }
 
-impl From<Sort> for Order {
-    fn from(sort: Sort) -> Self {
+impl From<SortOrder> for ListOrder {
+    fn from(sort: SortOrder) -> Self {
         match sort {
-            Sort::Newest => Self::Newest,
-            Sort::Oldest => Self::Oldest,
+            SortOrder::Newest => Self::Newest,
+            SortOrder::Oldest => Self::Oldest,
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ListParams {
+pub(crate) struct FlowListParams {
     query: String,
     limit: usize,
     after: Option<String>,
     before: Option<String>,
-    order: Sort,
+    order: SortOrder,
 }
 
-impl Default for ListParams {
+impl Default for FlowListParams {
     fn default() -> Self {
-        Self { query: String::new(), limit: 100, after: None, before: None, order: Sort::Newest }
+        Self { query: String::new(), limit: 100, after: None, before: None, order: SortOrder::Newest }
     }
 }
 
@@ -82,7 +84,7 @@ const fn is_zero(n: &u64) -> bool {
 /// `GET /flows`
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<ListParams>,
+    StrictQuery(params): StrictQuery<FlowListParams>,
 ) -> Result<Json<FlowPage>> {
     let query = query(&params.query)?;
     let (after, before) = (cursor(params.after)?, cursor(params.before)?);
@@ -92,13 +94,13 @@ pub(crate) async fn list(
     let limit = params.limit.clamp(1, MAX_PAGE);
     // What stands before a flow is what stands behind it in the opposite order.
     let order = match (params.order.into(), before) {
-        (Order::Newest, Some(_)) => Order::Oldest,
-        (Order::Oldest, Some(_)) => Order::Newest,
+        (ListOrder::Newest, Some(_)) => ListOrder::Oldest,
+        (ListOrder::Oldest, Some(_)) => ListOrder::Newest,
         (order, None) => order,
     };
     let options = ListOptions { query, order, after: after.or(before), limit };
-    ask(&state, move |store, wanted| {
-        let rows = store.list_while(&options, &mut || wanted.go_on())?;
+    run_query(&state, move |store, wanted| {
+        let rows = store.list_while(&options, &mut || wanted.check())?;
         let next = if rows.len() == limit { rows.last().map(|r| r.id.to_string()) } else { None };
         let now = Timestamp::now();
         let mut flows: Vec<_> = rows.iter().map(|r| r.summary(now)).collect();
@@ -123,20 +125,20 @@ pub(crate) struct QueryParam {
 /// `GET /flows/count`
 pub(crate) async fn count(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<QueryParam>,
+    StrictQuery(params): StrictQuery<QueryParam>,
 ) -> Result<Json<Value>> {
     let query = query(&params.query)?;
-    ask(&state, move |store, wanted| Ok(Json(json!({ "count": counted(store, &query, wanted)? })))).await
+    run_query(&state, move |store, wanted| Ok(Json(json!({ "count": count_flows(store, &query, wanted)? })))).await
 }
 
 /// Counting that looks into bodies may take long: several threads do it, and it ends when nobody waits.
-fn counted(store: &dyn Store, query: &Query, wanted: &Wanted) -> Result<u64> {
+fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Result<u64> {
     use interflow_flow::Direction::{Request, Response};
     if !query.wants_body(Request) && !query.wants_body(Response) {
         return Ok(store.count(query)?);
     }
     let mut n = 0;
-    store.search(query, &|_| wanted.go_on(), &mut |_| {
+    store.search(query, &|_| wanted.check(), &mut |_| {
         n += 1;
         ControlFlow::Continue(())
     })?;
@@ -145,7 +147,7 @@ fn counted(store: &dyn Store, query: &Query, wanted: &Wanted) -> Result<u64> {
 
 /// One flow with what is worked out from it.
 #[derive(Serialize)]
-pub(crate) struct Detail {
+pub(crate) struct FlowDetail {
     #[serde(flatten)]
     row: FlowRow,
     url: String,
@@ -155,8 +157,8 @@ pub(crate) struct Detail {
     masked: Vec<String>,
 }
 
-impl Detail {
-    fn of(row: FlowRow) -> Json<Self> {
+impl FlowDetail {
+    fn from_row(row: FlowRow) -> Json<Self> {
         let (url, masked) = (row.url(), masked_fields(&row));
         let duration = row.summary(Timestamp::now()).duration;
         Json(Self { row, url, duration, masked })
@@ -166,14 +168,14 @@ impl Detail {
 /// `GET /flows/{id}`
 pub(crate) async fn show(
     State(state): State<Arc<AdminState>>,
-    Id(id): Id,
+    FlowIdPath(id): FlowIdPath,
 ) -> Result<impl axum::response::IntoResponse> {
-    ask(&state, move |store, _| Ok(Detail::of(store.get(id)?))).await
+    run_query(&state, move |store, _| Ok(FlowDetail::from_row(store.get(id)?))).await
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Marks {
+pub(crate) struct AnnotationPatch {
     /// The tags it shall have, instead of those it has.
     tags: Option<Vec<String>>,
     add_tags: Vec<String>,
@@ -186,7 +188,7 @@ const MAX_TAG: usize = 100;
 /// The longest comment, in bytes.
 const MAX_COMMENT: usize = 64 << 10;
 
-impl Marks {
+impl AnnotationPatch {
     fn check(&self) -> Result<()> {
         let tags = self.tags.iter().flatten().chain(&self.add_tags);
         if let Some(bad) = tags.into_iter().find(|t| t.is_empty() || t.len() > MAX_TAG || t.contains(char::is_control))
@@ -200,34 +202,34 @@ impl Marks {
         Ok(())
     }
 
-    fn change(self, row: &FlowRow) -> Annotation {
+    fn into_annotation(self, row: &FlowRow) -> FlowAnnotation {
         let (mut add_tags, mut remove_tags) = (self.add_tags, self.remove_tags);
         if let Some(tags) = self.tags {
             remove_tags.extend(row.tags.iter().filter(|t| !tags.contains(t)).cloned());
             add_tags.extend(tags);
         }
-        Annotation { add_tags, remove_tags, comment: self.comment }
+        FlowAnnotation { add_tags, remove_tags, comment: self.comment }
     }
 }
 
 /// `PATCH /flows/{id}`
 pub(crate) async fn annotate(
     State(state): State<Arc<AdminState>>,
-    Id(id): Id,
-    Input(marks): Input<Marks>,
-) -> Result<Json<Detail>> {
+    FlowIdPath(id): FlowIdPath,
+    StrictJson(marks): StrictJson<AnnotationPatch>,
+) -> Result<Json<FlowDetail>> {
     marks.check()?;
-    ask(&state, move |store, _| {
-        let change = marks.change(&store.get(id)?);
+    run_query(&state, move |store, _| {
+        let change = marks.into_annotation(&store.get(id)?);
         store.annotate(id, change)?;
-        Ok(Detail::of(store.get(id)?))
+        Ok(FlowDetail::from_row(store.get(id)?))
     })
     .await
 }
 
 /// `DELETE /flows/{id}`
-pub(crate) async fn delete(State(state): State<Arc<AdminState>>, Id(id): Id) -> Result<StatusCode> {
-    ask(&state, move |store, _| {
+pub(crate) async fn delete(State(state): State<Arc<AdminState>>, FlowIdPath(id): FlowIdPath) -> Result<StatusCode> {
+    run_query(&state, move |store, _| {
         let row = store.get(id)?;
         if store.delete(&[id])? == 0 && row.state == FlowState::Open {
             return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs")
@@ -240,51 +242,54 @@ pub(crate) async fn delete(State(state): State<Arc<AdminState>>, Id(id): Id) -> 
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Chosen {
+pub(crate) struct FlowIdsInput {
     ids: Vec<String>,
 }
 
-impl Chosen {
+impl FlowIdsInput {
     pub(crate) fn ids(&self) -> Result<Vec<FlowId>> {
         self.ids.iter().map(|t| flow_id(t)).collect()
     }
 }
 
 /// `POST /flows/delete`
-pub(crate) async fn delete_chosen(
+pub(crate) async fn delete_selected(
     State(state): State<Arc<AdminState>>,
-    Input(chosen): Input<Chosen>,
+    StrictJson(chosen): StrictJson<FlowIdsInput>,
 ) -> Result<Json<Value>> {
     let ids = chosen.ids()?;
-    ask(&state, move |store, _| Ok(Json(json!({ "deleted": store.delete(&ids)? })))).await
+    run_query(&state, move |store, _| Ok(Json(json!({ "deleted": store.delete(&ids)? })))).await
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Prune {
+pub(crate) struct PruneInput {
     query: String,
-    older: Option<Span>,
+    older: Option<HumanDuration>,
     all: bool,
 }
 
 /// `POST /flows/prune`
-pub(crate) async fn prune(State(state): State<Arc<AdminState>>, Input(prune): Input<Prune>) -> Result<Json<Value>> {
+pub(crate) async fn prune(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(prune): StrictJson<PruneInput>,
+) -> Result<Json<Value>> {
     let mut selected = query(&prune.query)?;
-    if let Some(Span(age)) = prune.older {
+    if let Some(HumanDuration(age)) = prune.older {
         let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
         selected = selected.and(older_than(before));
     }
     if selected.is_all() && !prune.all {
         return Err(ApiError::bad_request("this would delete every flow").remedy("say so with {\"all\": true}"));
     }
-    ask(&state, move |store, _| Ok(Json(json!({ "pruned": store.prune(&selected)? })))).await
+    run_query(&state, move |store, _| Ok(Json(json!({ "pruned": store.prune(&selected)? })))).await
 }
 
 /// Flows that began before this moment, in microseconds since the Unix epoch.
 fn older_than(micros: u64) -> Query {
-    use interflow_query::{Expr, Key, Op, Test, Time, TimePoint};
+    use interflow_query::{CompareOp, Expr, Key, TermTest, TimePoint, TimeTest};
     let point = TimePoint::At { start: micros, lasts: 1 };
-    Expr::term(Key::Time, Test::Time(Time::Compare(Op::Lt, point))).into()
+    Expr::term(Key::Time, TermTest::Time(TimeTest::Compare(CompareOp::Lt, point))).into()
 }
 
 #[derive(Deserialize)]
@@ -303,13 +308,13 @@ impl Default for MessageParams {
 
 #[derive(Serialize)]
 pub(crate) struct MessagePage {
-    messages: Vec<ShownMessage>,
+    messages: Vec<MessageView>,
     total: u64,
     next: Option<u64>,
 }
 
 #[derive(Serialize)]
-struct ShownMessage {
+struct MessageView {
     #[serde(flatten)]
     row: MessageRow,
     /// A message of gRPC written out: by its schema, or by the wire alone.
@@ -318,24 +323,26 @@ struct ShownMessage {
 }
 
 /// What a message of gRPC says, where it says anything as it was recorded; at most `cap` bytes of text.
-fn written(flow: &FlowRow, message: &MessageRow, schemas: &Schemas, cap: usize) -> Option<String> {
+fn structured_view(flow: &FlowRow, message: &MessageRow, schemas: &ProtoSchemas, cap: usize) -> Option<String> {
     if message.kind != MessageKind::Grpc {
         return None;
     }
     let request = flow.request.as_ref()?;
     let headers = flow.headers(message.direction).unwrap_or(&request.headers);
-    let place = Place { headers, path: request.path.as_str(), direction: message.direction, message: None };
-    view::pretty(Kind::Protobuf, &place, &message.payload, schemas, cap).ok().filter(|text| !text.trim().is_empty())
+    let place = BodyContext { headers, path: request.path.as_str(), direction: message.direction, message: None };
+    view::pretty(BinaryKind::Protobuf, &place, &message.payload, schemas, cap)
+        .ok()
+        .filter(|text| !text.trim().is_empty())
 }
 
 /// `GET /flows/{id}/messages`
 pub(crate) async fn messages(
     State(state): State<Arc<AdminState>>,
-    Id(id): Id,
-    Params(params): Params<MessageParams>,
+    FlowIdPath(id): FlowIdPath,
+    StrictQuery(params): StrictQuery<MessageParams>,
 ) -> Result<Json<MessagePage>> {
     let schemas = Arc::clone(&state.schemas);
-    ask(&state, move |store, _| {
+    run_query(&state, move |store, _| {
         let flow = store.get(id)?;
         let total = flow.messages;
         let until = params.from.saturating_add(params.limit.clamp(1, 1000)).min(total);
@@ -344,10 +351,10 @@ pub(crate) async fn messages(
             let step = store.messages(id, at..(at + MESSAGE_STEP).min(until))?;
             at = (at + MESSAGE_STEP).min(until);
             for mut row in step {
-                let written = written(&flow, &row, &schemas, params.payload);
-                cut(&mut row.payload, params.payload);
+                let written = structured_view(&flow, &row, &schemas, params.payload);
+                truncate_payload(&mut row.payload, params.payload);
                 bytes += row.payload.len() + written.as_ref().map_or(0, String::len);
-                messages.push(ShownMessage { row, written });
+                messages.push(MessageView { row, written });
             }
         }
         Ok(Json(MessagePage { messages, total, next: (at < total).then_some(at) }))
@@ -356,7 +363,7 @@ pub(crate) async fn messages(
 }
 
 /// Cuts a payload; a text stays one.
-fn cut(payload: &mut Bytes, most: usize) {
+fn truncate_payload(payload: &mut Bytes, most: usize) {
     if payload.len() <= most {
         return;
     }
@@ -369,14 +376,17 @@ fn cut(payload: &mut Bytes, most: usize) {
 }
 
 /// `GET /flows/{id}/messages/{index}`
-pub(crate) async fn message(State(state): State<Arc<AdminState>>, MessageAt(id, index): MessageAt) -> Result<Response> {
-    let message = ask(&state, move |store, _| {
+pub(crate) async fn message(
+    State(state): State<Arc<AdminState>>,
+    MessagePath(id, index): MessagePath,
+) -> Result<Response> {
+    let message = run_query(&state, move |store, _| {
         let found = store.messages(id, index..index.saturating_add(1))?;
         let missing = || ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("flow {id} has no message {index}"));
         found.into_iter().next().ok_or_else(missing)
     })
     .await?;
-    Ok(hostile::raw(StatusCode::OK, &format!("{id}-message-{index}.bin"), message.payload.into()))
+    Ok(untrusted_content::raw_response(StatusCode::OK, &format!("{id}-message-{index}.bin"), message.payload.into()))
 }
 
 #[cfg(test)]
@@ -386,10 +396,10 @@ mod tests {
     #[test]
     fn a_cut_text_stays_text() {
         let mut payload = Bytes::from("aé");
-        cut(&mut payload, 2);
+        truncate_payload(&mut payload, 2);
         assert_eq!(payload, "a");
         let mut payload = Bytes::from_static(&[0xff, 0xfe, 0xfd]);
-        cut(&mut payload, 2);
+        truncate_payload(&mut payload, 2);
         assert_eq!(&payload[..], [0xff, 0xfe]);
     }
 
@@ -398,7 +408,7 @@ mod tests {
         let row = |micros| {
             let at = Timestamp::from_micros(micros);
             let authority = "a.test:80".parse().unwrap();
-            let transport = interflow_flow::Transport::Absolute;
+            let transport = interflow_flow::EntryKind::Absolute;
             FlowRow::new(FlowId::new(at), at, transport, interflow_flow::Scheme::Http, authority)
         };
         let query = older_than(5_000_000);

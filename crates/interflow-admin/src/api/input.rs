@@ -13,9 +13,9 @@ use super::error::{ApiError, Result};
 const MAX_JSON: usize = 64 << 20;
 
 /// The parameters behind `?`.
-pub(crate) struct Params<T>(pub T);
+pub(crate) struct StrictQuery<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for StrictQuery<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
@@ -27,9 +27,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 }
 
 /// A JSON body; an absent one counts as `{}`. The media type must be JSON, which no form of another site can claim.
-pub(crate) struct Input<T>(pub T);
+pub(crate) struct StrictJson<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for StrictJson<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self> {
@@ -38,13 +38,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
             .await
             .map_err(|_| ApiError::too_large("the body", MAX_JSON as u64))?;
         if body.is_empty() {
-            return serde_json::from_str("{}").map(Self).map_err(|e| unreadable(&e));
+            return serde_json::from_str("{}").map(Self).map_err(|e| invalid_json(&e));
         }
         if media.as_deref() != Some("application/json") {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
             return Err(ApiError::new(status, "media_type", "the body must be application/json"));
         }
-        serde_json::from_slice(&body).map(Self).map_err(|e| unreadable(&e))
+        serde_json::from_slice(&body).map(Self).map_err(|e| invalid_json(&e))
     }
 }
 
@@ -53,31 +53,32 @@ fn media_type(request: &axum::http::Request<Body>) -> Option<String> {
     Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-fn unreadable(error: &serde_json::Error) -> ApiError {
+fn invalid_json(error: &serde_json::Error) -> ApiError {
     ApiError::bad_request(format!("the body cannot be read: {error}"))
         .remedy("GET /api/v1/openapi.json describes the body of each route")
 }
 
 /// A flow's id in the path.
-pub(crate) struct Id(pub FlowId);
+pub(crate) struct FlowIdPath(pub FlowId);
 
-impl<S: Send + Sync> FromRequestParts<S> for Id {
+impl<S: Send + Sync> FromRequestParts<S> for FlowIdPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(invalid_path)?;
         flow_id(&id).map(Self)
     }
 }
 
 /// A flow's id and a side of it in the path.
-pub(crate) struct Side(pub FlowId, pub Direction);
+pub(crate) struct FlowSidePath(pub FlowId, pub Direction);
 
-impl<S: Send + Sync> FromRequestParts<S> for Side {
+impl<S: Send + Sync> FromRequestParts<S> for FlowSidePath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path((id, side)) = Path::<(String, String)>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        let Path((id, side)) =
+            Path::<(String, String)>::from_request_parts(parts, state).await.map_err(invalid_path)?;
         let side = match side.as_str() {
             "request" => Direction::Request,
             "response" => Direction::Response,
@@ -91,19 +92,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Side {
 }
 
 /// A flow's id and the number of one of its messages in the path.
-pub(crate) struct MessageAt(pub FlowId, pub u64);
+pub(crate) struct MessagePath(pub FlowId, pub u64);
 
-impl<S: Send + Sync> FromRequestParts<S> for MessageAt {
+impl<S: Send + Sync> FromRequestParts<S> for MessagePath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let Path((id, index)) = Path::<(String, String)>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        let Path((id, index)) =
+            Path::<(String, String)>::from_request_parts(parts, state).await.map_err(invalid_path)?;
         let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is no message's number")))?;
         Ok(Self(flow_id(&id)?, index))
     }
 }
 
-fn misplaced(rejection: axum::extract::rejection::PathRejection) -> ApiError {
+fn invalid_path(rejection: axum::extract::rejection::PathRejection) -> ApiError {
     ApiError::bad_request(rejection.body_text())
 }
 

@@ -10,23 +10,23 @@ use interflow_flow::Host;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::blocking::run_query;
 use super::error::{ApiError, Result};
-use super::input::{Input, Params};
-use super::work::ask;
-use crate::mcp::mask::is_secret;
+use super::input::{StrictJson, StrictQuery};
+use crate::mcp::secret_masking::is_secret;
 use crate::server::AdminState;
 use crate::sessions::CODE_LIFETIME;
 
 /// `GET /stats`
 pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
     let store = match state.store {
-        Some(_) => Some(ask(&state, |store, _| Ok(store.stats()?)).await?),
+        Some(_) => Some(run_query(&state, |store, _| Ok(store.stats()?)).await?),
         None => None,
     };
     let engine = &state.engine;
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime": interflow_flow::Micros::from(engine.uptime()),
+        "uptime": interflow_flow::Microseconds::from(engine.uptime()),
         "draining": engine.is_draining(),
         "addresses": {
             "proxy": engine.proxy_addresses(),
@@ -38,8 +38,8 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<V
         "store": store,
         "event_clients": state.viewers.count(),
         "held": {
-            "approvals": state.approvals.as_ref().map_or(0, |a| a.held().len()),
-            "rules": state.rules.as_ref().map_or(0, |r| r.surroundings().holds.list().len()),
+            "approvals": state.approvals.as_ref().map_or(0, |a| a.pending_requests().len()),
+            "rules": state.rules.as_ref().map_or(0, |r| r.runtime().holds.list().len()),
         },
     })))
 }
@@ -51,29 +51,29 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
         all.extend(live);
     }
-    hide_keys(&mut config);
-    mask(&mut config);
+    mask_keys(&mut config);
+    mask_config_secrets(&mut config);
     Json(json!({ "config": config }))
 }
 
 /// A user's name, for a pass.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PassFor {
+pub(crate) struct CredentialRequest {
     user: String,
 }
 
 /// `POST /passes`
-pub(crate) async fn issue_pass(
+pub(crate) async fn issue_credential(
     State(state): State<Arc<AdminState>>,
-    Input(wanted): Input<PassFor>,
+    StrictJson(wanted): StrictJson<CredentialRequest>,
 ) -> Result<Json<Value>> {
-    let PassFor { user } = wanted;
+    let CredentialRequest { user } = wanted;
     if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
         let why = "a user's name is not empty, and holds no colon";
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_user", why));
     }
-    Ok(Json(json!({ "password": state.engine.issue_pass(&user), "user": user })))
+    Ok(Json(json!({ "password": state.engine.issue_credential(&user), "user": user })))
 }
 
 /// `POST /login-links`: a path that logs one browser in, once and soon, so that no token stands in an address.
@@ -85,42 +85,45 @@ pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<Val
 /// A pass that goes back.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pass {
+pub(crate) struct ReturnedCredential {
     user: String,
     password: String,
 }
 
 /// `POST /passes/revoke`
-pub(crate) async fn revoke_pass(State(state): State<Arc<AdminState>>, Input(pass): Input<Pass>) -> StatusCode {
-    state.engine.revoke_pass(&pass.user, &pass.password);
+pub(crate) async fn revoke_credential(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(pass): StrictJson<ReturnedCredential>,
+) -> StatusCode {
+    state.engine.revoke_credential(&pass.user, &pass.password);
     StatusCode::NO_CONTENT
 }
 
 /// Whether the value of a key of this name is a secret. A plain `key` is the path of a file, but for those of [`hide_keys`].
-fn names_secret(key: &str) -> bool {
+fn is_secret_key(key: &str) -> bool {
     // `credential_hosts` says where credentials go.
     !key.eq_ignore_ascii_case("key") && !key.ends_with("_hosts") && is_secret(key)
 }
 
 /// Hides the keys whose names do not say that they are secret: elsewhere a `key` is the path of a file.
-fn hide_keys(config: &mut Value) {
+fn mask_keys(config: &mut Value) {
     if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
-        keys.values_mut().for_each(hide);
+        keys.values_mut().for_each(mask_secret);
     }
     if let Some(Value::Object(upstreams)) = config.pointer_mut("/llm/upstream") {
-        upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(hide);
+        upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(mask_secret);
     }
     // Collectors are shown their keys in fields of any name.
     if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
-        headers.values_mut().for_each(hide);
+        headers.values_mut().for_each(mask_secret);
     }
     if let Some(key) = config.pointer_mut("/audit/key") {
-        hide(key);
+        mask_secret(key);
     }
 }
 
 /// Hides a secret; `env:NAME` and `file:PATH` only say where one is.
-fn hide(value: &mut Value) {
+fn mask_secret(value: &mut Value) {
     if let Value::String(text) = value
         && !text.starts_with("env:")
         && !text.starts_with("file:")
@@ -130,29 +133,29 @@ fn hide(value: &mut Value) {
 }
 
 /// Hides every text in it.
-fn hide_all(value: &mut Value) {
+fn mask_all(value: &mut Value) {
     match value {
-        Value::Array(list) => list.iter_mut().for_each(hide_all),
-        Value::Object(map) => map.values_mut().for_each(hide_all),
-        text => hide(text),
+        Value::Array(list) => list.iter_mut().for_each(mask_all),
+        Value::Object(map) => map.values_mut().for_each(mask_all),
+        text => mask_secret(text),
     }
 }
 
 /// Hides secrets: by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where one is.
-fn mask(value: &mut Value) {
+fn mask_config_secrets(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
                 match value {
-                    Value::String(_) if names_secret(key) => hide(value),
+                    Value::String(_) if is_secret_key(key) => mask_secret(value),
                     // Lists and maps of secrets: users' passwords by name, old keys beside the new one.
-                    Value::Array(list) if names_secret(key) => list.iter_mut().for_each(hide_all),
-                    Value::Object(map) if names_secret(key) => map.values_mut().for_each(hide_all),
-                    other => mask(other),
+                    Value::Array(list) if is_secret_key(key) => list.iter_mut().for_each(mask_all),
+                    Value::Object(map) if is_secret_key(key) => map.values_mut().for_each(mask_all),
+                    other => mask_config_secrets(other),
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(mask),
+        Value::Array(list) => list.iter_mut().for_each(mask_config_secrets),
         Value::String(text) => {
             if let Some(masked) = without_credentials(text) {
                 *text = masked;
@@ -193,25 +196,25 @@ pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<
 }
 
 /// `GET /passthrough`
-pub(crate) async fn passthrough(State(state): State<Arc<AdminState>>) -> Json<Value> {
-    Json(json!({ "passing": state.engine.passing() }))
+pub(crate) async fn bypassed_clients(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    Json(json!({ "passing": state.engine.bypassed_clients() }))
 }
 
 /// Whose bypass ends.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RetryOf {
+pub(crate) struct RetryParams {
     host: Option<String>,
 }
 
 /// `DELETE /passthrough`
-pub(crate) async fn forget_passthrough(
+pub(crate) async fn clear_bypass(
     State(state): State<Arc<AdminState>>,
-    Params(of): Params<RetryOf>,
+    StrictQuery(of): StrictQuery<RetryParams>,
 ) -> Result<StatusCode> {
     let host = of.host.map(|h| Host::parse(&h)).transpose();
     let host = host.map_err(|e| ApiError::bad_request(format!("`host` names no host: {e}")))?;
-    state.engine.forget_passing(host.as_ref());
+    state.engine.clear_bypass(host.as_ref());
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -229,7 +232,7 @@ mod tests {
             "users": {"passwords": {"ann": "a-pass"}, "old_secrets": ["one", "env:TWO"]},
             "limits": {"head_bytes": "64KiB"},
         });
-        mask(&mut config);
+        mask_config_secrets(&mut config);
         assert_eq!(
             config,
             json!({
@@ -252,7 +255,7 @@ mod tests {
             "telemetry": {"endpoint": "http://a", "headers": {"x-team": "hc-1", "authorization": "env:AUTH"}},
             "proxy": {"tls": {"key": "/etc/key.pem"}}
         });
-        hide_keys(&mut config);
+        mask_keys(&mut config);
         assert_eq!(config["telemetry"]["headers"], json!({"x-team": "***", "authorization": "env:AUTH"}));
         assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
         assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));

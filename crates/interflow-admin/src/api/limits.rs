@@ -6,19 +6,21 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_limits::{NewKey, Quota, Reading, Scope, Subject, VirtualKey, moment};
+use interflow_limits::{
+    CounterSnapshot, KeyScope, NewVirtualKey, Quota, RequestAttributes, VirtualKey, parse_timestamp,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
-use super::input::Input;
-use crate::server::{AdminState, LimitParts};
+use super::input::StrictJson;
+use crate::server::{AdminState, LimitDeps};
 
 /// What a new key is to be.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
-pub(crate) struct Wanted {
+pub(crate) struct NewKeyInput {
     id: String,
     owner: Option<String>,
     note: Option<String>,
@@ -29,7 +31,7 @@ pub(crate) struct Wanted {
     limits: Quota,
 }
 
-fn parts(state: &AdminState) -> Result<LimitParts> {
+fn limit_deps(state: &AdminState) -> Result<LimitDeps> {
     state.limits.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_limits", "this instance keeps no keys and limits")
     })
@@ -37,18 +39,19 @@ fn parts(state: &AdminState) -> Result<LimitParts> {
 
 /// `GET /limits`
 pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let LimitParts { keys, limits, .. } = parts(&state)?;
+    let LimitDeps { keys, limits, .. } = limit_deps(&state)?;
     let usage = limits.usage().rows();
     let ring = keys.ring();
     let find = |id: &Option<Arc<str>>| ring.keys().iter().find(|k| Some(&k.id) == id.as_ref()).cloned();
     // Who was seen since the start, and every key: their counters are those that hold something.
-    let seen = usage.iter().map(|row| subject(find(&row.key), row.user.clone(), &row.provider, row.model.clone()));
-    let keyed = ring.keys().iter().map(|k| subject(Some(Arc::clone(k)), None, "any", None));
+    let seen =
+        usage.iter().map(|row| request_attributes(find(&row.key), row.user.clone(), &row.provider, row.model.clone()));
+    let keyed = ring.keys().iter().map(|k| request_attributes(Some(Arc::clone(k)), None, "any", None));
     let mut told = BTreeSet::new();
-    let mut counters: Vec<Reading> = Vec::new();
+    let mut counters: Vec<CounterSnapshot> = Vec::new();
     let mut problem = None;
     for subject in seen.chain(keyed).take(2_000) {
-        match limits.read(&subject).await {
+        match limits.snapshot(&subject).await {
             Ok(readings) => counters
                 .extend(readings.into_iter().filter(|r| told.insert((r.rule.clone(), r.counter, r.who.clone())))),
             Err(e) => {
@@ -61,26 +64,31 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
         "rules": limits.config().rule,
         "counters": counters,
         "usage": usage,
-        "refused": limits.refused(),
-        "shared": limits.shared(),
+        "refused": limits.rejected_count(),
+        "shared": limits.shared_status(),
         "problem": problem,
         "prices_as_of": limits.prices_as_of(),
     })))
 }
 
-fn subject(key: Option<Arc<VirtualKey>>, user: Option<Arc<str>>, provider: &str, model: Option<Arc<str>>) -> Subject {
+fn request_attributes(
+    key: Option<Arc<VirtualKey>>,
+    user: Option<Arc<str>>,
+    provider: &str,
+    model: Option<Arc<str>>,
+) -> RequestAttributes {
     let client = std::net::IpAddr::from([0, 0, 0, 0]);
-    Subject { key, user, route: Some(provider.into()), provider: provider.into(), model, client }
+    RequestAttributes { key, user, route: Some(provider.into()), provider: provider.into(), model, client }
 }
 
 /// `GET /keys`
 pub(crate) async fn keys(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let ring = parts(&state)?.keys.ring();
-    let keys: Vec<Value> = ring.keys().iter().map(|k| shown(k)).collect();
+    let ring = limit_deps(&state)?.keys.ring();
+    let keys: Vec<Value> = ring.keys().iter().map(|k| key_json(k)).collect();
     Ok(Json(json!({ "keys": keys })))
 }
 
-fn shown(key: &VirtualKey) -> Value {
+fn key_json(key: &VirtualKey) -> Value {
     let mut value = serde_json::to_value(key).unwrap_or_default();
     value["state"] = key.state_now().as_str().into();
     value
@@ -89,17 +97,17 @@ fn shown(key: &VirtualKey) -> Value {
 /// `POST /keys`
 pub(crate) async fn make_key(
     State(state): State<Arc<AdminState>>,
-    Input(wanted): Input<Wanted>,
+    StrictJson(wanted): StrictJson<NewKeyInput>,
 ) -> Result<Json<Value>> {
-    let keys = parts(&state)?.keys;
+    let keys = limit_deps(&state)?.keys;
     wanted.limits.check().map_err(|e| ApiError::bad_request(format!("limits: {e}")))?;
-    let expires = wanted.expires.as_deref().map(moment).transpose().map_err(ApiError::bad_request)?;
-    let new = NewKey {
+    let expires = wanted.expires.as_deref().map(parse_timestamp).transpose().map_err(ApiError::bad_request)?;
+    let new = NewVirtualKey {
         id: wanted.id,
         owner: wanted.owner,
         note: wanted.note,
         expires,
-        scope: Scope { providers: wanted.providers, models: wanted.models, paths: wanted.paths },
+        scope: KeyScope { providers: wanted.providers, models: wanted.models, paths: wanted.paths },
         policy: None,
         limits: wanted.limits,
     };
@@ -111,7 +119,7 @@ pub(crate) async fn make_key(
 
 /// `DELETE /keys/{id}`
 pub(crate) async fn revoke_key(State(state): State<Arc<AdminState>>, Path(id): Path<String>) -> Result<StatusCode> {
-    let keys = parts(&state)?.keys;
+    let keys = limit_deps(&state)?.keys;
     let asked = id.clone();
     let done = tokio::task::spawn_blocking(move || keys.revoke(&asked)).await;
     let done = done.map_err(|e| ApiError::internal(e.to_string()))?;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_media::Media;
-use interflow_media::endpoint::LinkWish;
+use interflow_media::MediaService;
+use interflow_media::endpoint::LinkRequest;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
-use super::input::Input;
+use super::input::StrictJson;
 use crate::server::AdminState;
 
-fn media(state: &AdminState) -> Result<&Arc<Media>> {
+fn media(state: &AdminState) -> Result<&Arc<MediaService>> {
     state.media.as_ref().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_media", "this instance serves no media")
             .remedy("set media.enabled = true")
@@ -28,7 +28,10 @@ pub(crate) async fn streams(State(state): State<Arc<AdminState>>) -> Result<Json
 }
 
 /// `POST /media/links`
-pub(crate) async fn link(State(state): State<Arc<AdminState>>, Input(wish): Input<LinkWish>) -> Result<Json<Value>> {
+pub(crate) async fn link(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(wish): StrictJson<LinkRequest>,
+) -> Result<Json<Value>> {
     let media = media(&state)?;
     let gateway = state.engine.gateway_addresses().first().copied().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_gateway", "no gateway port is open")

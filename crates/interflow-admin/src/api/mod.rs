@@ -3,15 +3,16 @@
 
 mod approval_schemas;
 mod approvals;
+mod blocking;
 mod body;
 mod conversations;
 mod error;
 mod events;
 mod flows;
-mod hostile;
 mod input;
 mod instance;
 mod limits;
+mod loaded_flow;
 pub(crate) mod mcp;
 mod media;
 mod openapi;
@@ -19,15 +20,14 @@ mod pending;
 mod pending_filter;
 mod policies;
 mod privacy;
+mod query_assist;
 mod replay;
 mod routes;
 pub(crate) mod rules;
 mod schemas;
-mod subject;
 mod transfer;
+mod untrusted_content;
 mod view;
-mod words;
-mod work;
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ use axum::http::{Method, StatusCode, Uri};
 
 use crate::server::AdminState;
 
+pub(crate) use blocking::run_query;
 pub(crate) use error::ApiError;
-pub(crate) use events::Viewers;
-pub(crate) use work::ask;
+pub(crate) use events::EventClients;
 
 /// Where the API stands.
 pub(crate) const ROOT: &str = "/api/v1";
@@ -46,19 +46,19 @@ pub(crate) const ROOT: &str = "/api/v1";
 /// The API's routes.
 pub(crate) fn router() -> Router<Arc<AdminState>> {
     let mut router = Router::new();
-    for route in routes::all() {
+    for route in routes::all_routes() {
         router = router.route(&format!("{ROOT}{}", route.path), route.handler);
     }
-    router.method_not_allowed_fallback(wrong_method)
+    router.method_not_allowed_fallback(method_not_allowed)
 }
 
 /// Answers for a path that is none.
-pub(crate) async fn nowhere(uri: Uri) -> ApiError {
+pub(crate) async fn route_not_found(uri: Uri) -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_route", format!("there is nothing at {}", uri.path()))
         .remedy(format!("GET {ROOT}/openapi.json lists what there is"))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let message = format!("{} does not take {method}", uri.path());
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
         .remedy(format!("GET {ROOT}/openapi.json lists what it takes"))
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn the_routes_do_not_contradict_one_another() {
         assert!(router().has_routes());
-        let mut all: Vec<_> = routes::all().iter().map(|r| (r.path, r.method.clone())).collect();
+        let mut all: Vec<_> = routes::all_routes().iter().map(|r| (r.path, r.method.clone())).collect();
         let before = all.len();
         all.sort_by_key(|(path, method)| (*path, method.to_string()));
         all.dedup();

@@ -3,13 +3,13 @@
 use axum::Json;
 use serde_json::{Map, Value, json};
 
-use super::routes::{self, Content, Route};
+use super::routes::{self, ApiContent, ApiRoute};
 use super::{ROOT, schemas};
 
 /// `GET /openapi.json`
 pub(crate) async fn document() -> Json<Value> {
     let mut paths = Map::new();
-    for route in routes::all() {
+    for route in routes::all_routes() {
         let path = paths.entry(format!("{ROOT}{}", route.path)).or_insert_with(|| json!({}));
         path[route.method.as_str().to_ascii_lowercase()] = operation(&route);
     }
@@ -28,12 +28,12 @@ pub(crate) async fn document() -> Json<Value> {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data folder"},
                 "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_session_{port}", "description": "a session, set by POST /login and GET /?token=…"},
             },
-            "schemas": schemas::all(),
+            "schemas": schemas::all_schemas(),
         },
     }))
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &ApiRoute) -> Value {
     let mut parameters = path_parameters(route.path);
     parameters.extend(route.params.iter().map(|p| {
         json!({"name": p.name, "in": "query", "required": p.required, "description": p.doc, "schema": {"type": p.kind}})
@@ -46,7 +46,7 @@ fn operation(route: &Route) -> Value {
     responses.insert(route.answer.status.to_string(), answer);
     responses.insert(
         "default".into(),
-        json!({"description": "an error", "content": media(Content { media: "application/json", schema: Some("Error") })}),
+        json!({"description": "an error", "content": media(ApiContent { media: "application/json", schema: Some("Error") })}),
     );
     let mut operation = json!({"summary": route.summary, "parameters": parameters, "responses": responses});
     if let Some(input) = route.input {
@@ -72,7 +72,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
         .collect()
 }
 
-fn media(content: Content) -> Value {
+fn media(content: ApiContent) -> Value {
     let schema = match content.schema {
         Some(name) => json!({"$ref": format!("#/components/schemas/{name}")}),
         None => json!({}),
@@ -100,7 +100,7 @@ mod tests {
     #[tokio::test]
     async fn every_route_and_every_schema_it_names_are_documented() {
         let Json(document) = document().await;
-        for route in routes::all() {
+        for route in routes::all_routes() {
             let operation =
                 &document["paths"][format!("{ROOT}{}", route.path)][route.method.as_str().to_ascii_lowercase()];
             assert_eq!(operation["summary"], route.summary, "{} {}", route.method, route.path);

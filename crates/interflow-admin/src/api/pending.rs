@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use interflow_engine::approvals::{Answer, Held as Question};
-use interflow_flow::units::Span;
-use interflow_query::Truth;
-use interflow_record::HeadMask;
-use interflow_rules::{Decision, Held as RuleHold, Holds};
+use interflow_engine::approvals::{PendingRequest as Question, Resolution};
+use interflow_flow::units::HumanDuration;
+use interflow_query::Tristate;
+use interflow_record::HeaderMasker;
+use interflow_rules::{HeldFlow as RuleHold, HoldDecision, HoldQueue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::LONGEST;
+use super::approvals::MAX_WAIT;
 use super::error::{ApiError, Result};
-use super::input::{Input, Params, query};
+use super::input::{StrictJson, StrictQuery, query};
 use super::pending_filter::PendingSubject;
 use crate::server::AdminState;
 
@@ -23,15 +23,15 @@ const RULE: &str = "rule-";
 /// What those of approvals begin with.
 const APPROVAL: &str = "approval-";
 
-fn holds(state: &AdminState) -> Option<Arc<Holds>> {
-    state.rules.as_ref().map(|rules| Arc::clone(&rules.surroundings().holds))
+fn holds(state: &AdminState) -> Option<Arc<HoldQueue>> {
+    state.rules.as_ref().map(|rules| Arc::clone(&rules.runtime().holds))
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PendingParams {
     after: Option<u64>,
-    wait: Option<Span>,
+    wait: Option<HumanDuration>,
     /// Each member says whether this query selects it; null where too little is known of it.
     query: Option<String>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct PendingParams {
 /// `GET /pending`: at once, or when something has changed since a version.
 pub(crate) async fn list(
     State(state): State<Arc<AdminState>>,
-    Params(watch): Params<PendingParams>,
+    StrictQuery(watch): StrictQuery<PendingParams>,
 ) -> Result<Json<Value>> {
     let query = watch.query.as_deref().map(query).transpose()?;
     let holds = holds(&state);
@@ -49,7 +49,7 @@ pub(crate) async fn list(
     };
     let (approvals, rules) = versions();
     if watch.after == Some(approvals + rules) {
-        let patience = watch.wait.map_or(std::time::Duration::ZERO, |w| w.0).min(LONGEST);
+        let patience = watch.wait.map_or(std::time::Duration::ZERO, |w| w.0).min(MAX_WAIT);
         let asked = async {
             match &state.approvals {
                 Some(a) => a.changed_since(approvals).await,
@@ -68,28 +68,28 @@ pub(crate) async fn list(
         .await;
     }
     let (approvals, rules) = versions();
-    let mask = HeadMask::from_config(&state.config["record"]);
-    let questions = state.approvals.as_ref().map(|a| a.held()).unwrap_or_default();
+    let mask = HeaderMasker::from_config(&state.config["record"]);
+    let questions = state.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
     let held = holds.map(|h| h.list()).unwrap_or_default();
     let mut all: Vec<(interflow_flow::Timestamp, Value)> = questions
         .iter()
-        .map(|q| (q.since, question(q, &mask)))
-        .chain(held.into_iter().map(|h| (h.since, held_by_rule(h, &mask))))
+        .map(|q| (q.since, question_json(q, &mask)))
+        .chain(held.into_iter().map(|h| (h.since, rule_hold_json(h, &mask))))
         .collect();
     all.sort_by_key(|(since, _)| *since);
     let mut pending: Vec<Value> = all.into_iter().map(|(_, value)| value).collect();
     if let Some(query) = query {
         for item in &mut pending {
             item["matches"] = match query.evaluate(&PendingSubject(item)) {
-                Truth::Known(matches) => matches.into(),
-                Truth::NotYet => Value::Null,
+                Tristate::Known(matches) => matches.into(),
+                Tristate::NotYet => Value::Null,
             };
         }
     }
     Ok(Json(json!({ "version": approvals + rules, "pending": pending })))
 }
 
-fn question(held: &Question, mask: &HeadMask) -> Value {
+fn question_json(held: &Question, mask: &HeaderMasker) -> Value {
     let q = &held.question;
     let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
     let asked = held.asked.as_ref();
@@ -98,11 +98,11 @@ fn question(held: &Question, mask: &HeadMask) -> Value {
         "kind": "approval",
         "what": if q.method.is_some() { "request" } else { "tunnel" },
         "method": q.method,
-        "url": asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.url(&a.url)),
+        "url": asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.mask_url(&a.url)),
         "host": q.host,
         "port": q.port,
         "status": null,
-        "headers": asked.map(|a| mask.fields(&a.headers)).unwrap_or_default(),
+        "headers": asked.map(|a| mask.mask_fields(&a.headers)).unwrap_or_default(),
         "body": asked.and_then(|a| a.body()),
         "body_size": asked.and_then(|a| a.size),
         "client": {
@@ -119,7 +119,7 @@ fn question(held: &Question, mask: &HeadMask) -> Value {
     })
 }
 
-fn held_by_rule(held: RuleHold, mask: &HeadMask) -> Value {
+fn rule_hold_json(held: RuleHold, mask: &HeaderMasker) -> Value {
     let url = interflow_rules::parse_url(&held.url).ok();
     json!({
         "id": format!("{RULE}{}", held.id),
@@ -131,7 +131,7 @@ fn held_by_rule(held: RuleHold, mask: &HeadMask) -> Value {
         "host": url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
         "port": url.as_ref().map(|u| u.authority.port),
         "status": held.status,
-        "headers": mask.fields(&held.headers),
+        "headers": mask.mask_fields(&held.headers),
         "body_size": held.body.as_ref().map(String::len),
         "body": held.body,
         "client": {
@@ -149,10 +149,10 @@ fn held_by_rule(held: RuleHold, mask: &HeadMask) -> Value {
 }
 
 /// `POST /pending/{id}`: an answer to a question, or a decision about a flow that a rule holds.
-pub(crate) async fn answer(
+pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(id): Path<String>,
-    Input(mut said): Input<Value>,
+    StrictJson(mut said): StrictJson<Value>,
 ) -> Result<Json<Value>> {
     let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
     if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
@@ -162,18 +162,18 @@ pub(crate) async fn answer(
                 body => json!({ "action": "change", "body": body }),
             };
         }
-        let decision: Decision = serde_json::from_value(said).map_err(wrong)?;
-        let holds = holds(&state).ok_or_else(|| missing(&id))?;
-        holds.decide(number, decision).map_err(|_| missing(&id))?;
+        let decision: HoldDecision = serde_json::from_value(said).map_err(wrong)?;
+        let holds = holds(&state).ok_or_else(|| not_found(&id))?;
+        holds.decide(number, decision).map_err(|_| not_found(&id))?;
         return Ok(Json(json!({ "id": id, "flows": 1, "rule": null })));
     }
-    let number = id.strip_prefix(APPROVAL).unwrap_or(&id).parse::<u64>().map_err(|_| missing(&id))?;
-    let answer: Answer = serde_json::from_value(said).map_err(wrong)?;
-    let done = state.approvals()?.answer(number, &answer)?;
+    let number = id.strip_prefix(APPROVAL).unwrap_or(&id).parse::<u64>().map_err(|_| not_found(&id))?;
+    let answer: Resolution = serde_json::from_value(said).map_err(wrong)?;
+    let done = state.approvals()?.resolve(number, &answer)?;
     Ok(Json(json!({ "id": format!("{APPROVAL}{number}"), "flows": done.flows, "rule": done.rule })))
 }
 
-fn missing(id: &str) -> ApiError {
+fn not_found(id: &str) -> ApiError {
     let text = format!("nothing waits under {id}: it was decided, timed out, or its client went away");
     ApiError::new(axum::http::StatusCode::NOT_FOUND, "not_found", text).remedy("GET /api/v1/pending lists what waits")
 }

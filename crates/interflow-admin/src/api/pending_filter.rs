@@ -2,7 +2,7 @@
 //! filter on it decides nothing.
 
 use interflow_flow::Direction;
-use interflow_query::{Fact, Flag, Key, Subject, Truth};
+use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 use serde_json::Value;
 
 /// A member of the list in `GET /pending`.
@@ -23,10 +23,10 @@ impl PendingSubject<'_> {
     }
 
     /// Nothing has come of a side that comes later; what came earlier is not told.
-    fn elsewhere(&self, side: Direction) -> Truth {
+    fn elsewhere(&self, side: Direction) -> Tristate {
         match side {
-            Direction::Response => Truth::Known(false),
-            Direction::Request => Truth::NotYet,
+            Direction::Response => Tristate::Known(false),
+            Direction::Request => Tristate::NotYet,
         }
     }
 
@@ -35,13 +35,13 @@ impl PendingSubject<'_> {
         fields.filter_map(|f| Some((f[0].as_str()?, f[1].as_str()?)))
     }
 
-    fn media_type(&self, side: Direction, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+    fn media_type(&self, side: Direction, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         if side != self.side() {
             return self.elsewhere(side);
         }
         let types = self.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         let plain = types.map(|(_, v)| v.split(';').next().unwrap_or(v).trim().to_ascii_lowercase());
-        Truth::any(plain.collect::<Vec<_>>().iter().map(String::as_str), fits)
+        Tristate::any(plain.collect::<Vec<_>>().iter().map(String::as_str), fits)
     }
 
     /// Path and query; none of a tunnel.
@@ -52,36 +52,36 @@ impl PendingSubject<'_> {
     }
 }
 
-impl Subject for PendingSubject<'_> {
-    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+impl QuerySubject for PendingSubject<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         let client = |name: &str| self.0["client"][name].as_str();
         let host = || self.member("host").map(|h| h.trim_matches(['[', ']']).to_ascii_lowercase());
         match key {
-            Key::Word | Key::Url => Truth::any(self.member("url"), fits),
-            Key::Host => Truth::any(host().as_deref(), fits),
+            Key::Word | Key::Url => Tristate::any(self.member("url"), fits),
+            Key::Host => Tristate::any(host().as_deref(), fits),
             Key::Authority => {
                 let port = self.0["port"].as_u64();
-                Truth::any(host().zip(port).map(|(host, port)| format!("{host}:{port}")).as_deref(), fits)
+                Tristate::any(host().zip(port).map(|(host, port)| format!("{host}:{port}")).as_deref(), fits)
             }
             Key::Scheme if !self.is_tunnel() => {
-                Truth::any(self.member("url").and_then(|u| u.split_once("://")).map(|(scheme, _)| scheme), fits)
+                Tristate::any(self.member("url").and_then(|u| u.split_once("://")).map(|(scheme, _)| scheme), fits)
             }
-            Key::Path => Truth::any(self.path().map(|(path, _)| path), fits),
-            Key::Query => Truth::any(self.path().and_then(|(_, query)| query), fits),
-            Key::Method => Truth::any(self.member("method"), fits),
-            Key::User => Truth::any(client("user"), fits),
-            Key::Process => Truth::any(client("process"), fits),
+            Key::Path => Tristate::any(self.path().map(|(path, _)| path), fits),
+            Key::Query => Tristate::any(self.path().and_then(|(_, query)| query), fits),
+            Key::Method => Tristate::any(self.member("method"), fits),
+            Key::User => Tristate::any(client("user"), fits),
+            Key::Process => Tristate::any(client("process"), fits),
             // That of a flow which a rule holds is not told.
-            Key::Container if self.member("kind") == Some("approval") => Truth::any(client("container"), fits),
-            Key::Id => Truth::any(self.0["flows"].as_array().into_iter().flatten().filter_map(Value::as_str), fits),
+            Key::Container if self.member("kind") == Some("approval") => Tristate::any(client("container"), fits),
+            Key::Id => Tristate::any(self.0["flows"].as_array().into_iter().flatten().filter_map(Value::as_str), fits),
             Key::ReqType => self.media_type(Direction::Request, fits),
             Key::RespType => self.media_type(Direction::Response, fits),
             Key::Type => {
                 let request = self.media_type(Direction::Request, fits);
                 if request.holds() { request } else { request.or(self.media_type(Direction::Response, fits)) }
             }
-            Key::Error | Key::Comment => Truth::Known(false),
-            _ => Truth::NotYet,
+            Key::Error | Key::Comment => Tristate::Known(false),
+            _ => Tristate::NotYet,
         }
     }
 
@@ -93,29 +93,29 @@ impl Subject for PendingSubject<'_> {
         }
     }
 
-    fn flag(&self, flag: Flag) -> Truth {
-        Truth::Known(match flag {
+    fn flag(&self, flag: Flag) -> Tristate {
+        Tristate::Known(match flag {
             Flag::Held | Flag::Open => true,
             Flag::Error => false,
             Flag::Tunnel => self.is_tunnel(),
             Flag::Answered => self.0["status"].is_u64(),
-            _ => return Truth::NotYet,
+            _ => return Tristate::NotYet,
         })
     }
 
-    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
         match side == self.side() {
-            true => Truth::Known(self.fields().any(|(name, value)| fits(name.as_bytes(), value.as_bytes()))),
+            true => Tristate::Known(self.fields().any(|(name, value)| fits(name.as_bytes(), value.as_bytes()))),
             false => self.elsewhere(side),
         }
     }
 
-    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         match self.member("body") {
             _ if side != self.side() => self.elsewhere(side),
-            Some(body) => Truth::Known(fits(body.as_bytes())),
-            None if self.0["body_size"].is_null() && self.member("kind") == Some("approval") => Truth::Known(false),
-            None => Truth::NotYet,
+            Some(body) => Tristate::Known(fits(body.as_bytes())),
+            None if self.0["body_size"].is_null() && self.member("kind") == Some("approval") => Tristate::Known(false),
+            None => Tristate::NotYet,
         }
     }
 }
@@ -144,7 +144,7 @@ mod tests {
             "kind": "approval", "what": "tunnel", "method": null, "url": "c.test:443", "host": "c.test", "port": 443,
             "status": null, "headers": [], "body": null, "body_size": null, "flows": [], "client": {},
         });
-        let (yes, no, open) = (Truth::Known(true), Truth::Known(false), Truth::NotYet);
+        let (yes, no, open) = (Tristate::Known(true), Tristate::Known(false), Tristate::NotYet);
         for (query, expected) in [
             ("", [yes, yes, yes]),
             ("host:api.test", [yes, no, no]),

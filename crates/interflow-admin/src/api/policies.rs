@@ -6,29 +6,29 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_engine::redaction::{PolicyRefused, Redaction};
+use interflow_engine::redaction::{PolicyUpdateError, RedactionService};
 use interflow_redact::{Kind, Policy, PolicyProblem};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::blocking::check_text;
 use super::error::{ApiError, Result};
-use super::input::{Input, Params};
-use super::privacy::absent;
-use super::rules::unchanged;
-use super::work::check_text;
+use super::input::{StrictJson, StrictQuery};
+use super::privacy::redaction_disabled;
+use super::rules::require_unchanged;
 use crate::server::AdminState;
 
 /// The file of a policy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Of {
+pub(crate) struct PolicyFileParam {
     file: PathBuf,
 }
 
 /// A policy's text: our TOML or Phileas's JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Text {
+pub(crate) struct PolicyTextInput {
     text: String,
     /// What stood in the file when the change began: another text there by now is not written over.
     #[serde(default)]
@@ -37,10 +37,10 @@ pub(crate) struct Text {
 
 /// `GET /privacy/policies`
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    Ok(Json(shown(state.redaction.as_ref().ok_or_else(absent)?)))
+    Ok(Json(policies_json(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
 
-fn shown(room: &Redaction) -> Value {
+fn policies_json(room: &RedactionService) -> Value {
     let policies: Vec<Value> = room
         .policies()
         .iter()
@@ -59,59 +59,67 @@ fn shown(room: &Redaction) -> Value {
 }
 
 /// `GET /privacy/policies/source?file=…`
-pub(crate) async fn source(State(state): State<Arc<AdminState>>, Params(of): Params<Of>) -> Result<Json<Value>> {
-    let room = state.redaction.as_ref().ok_or_else(absent)?;
-    let text = room.policy_text(&of.file).map_err(|e| refused(room, &of.file, e))?;
+pub(crate) async fn source(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(of): StrictQuery<PolicyFileParam>,
+) -> Result<Json<Value>> {
+    let room = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
+    let text = room.policy_text(&of.file).map_err(|e| rejected_policy(room, &of.file, e))?;
     Ok(Json(json!({ "file": of.file, "text": text })))
 }
 
 /// `PUT /privacy/policies/source?file=…`: checked, written and put in force; refused as a whole otherwise.
-pub(crate) async fn put(
+pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
-    Params(of): Params<Of>,
-    Input(text): Input<Text>,
+    StrictQuery(of): StrictQuery<PolicyFileParam>,
+    StrictJson(text): StrictJson<PolicyTextInput>,
 ) -> Result<Json<Value>> {
-    let room = Arc::clone(state.redaction.as_ref().ok_or_else(absent)?);
+    let room = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
     let work = move || {
         let now = || room.policy_text(&of.file).unwrap_or_default();
-        unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
-        room.replace_policy(&of.file, &text.text).map_err(|e| refused(&room, &of.file, e))?;
-        Ok(Json(shown(&room)))
+        require_unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
+        room.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&room, &of.file, e))?;
+        Ok(Json(policies_json(&room)))
     };
     check_text(&state, &checked, work).await
 }
 
-fn refused(room: &Redaction, file: &Path, why: PolicyRefused) -> ApiError {
+fn rejected_policy(room: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {
     match why {
-        PolicyRefused::Unknown => {
+        PolicyUpdateError::Unknown => {
             let known: Vec<String> = room.policies().iter().map(|p| p.file.display().to_string()).collect();
             let message = format!("no policy in force is of the file {}", file.display());
             ApiError::new(StatusCode::NOT_FOUND, "no_file", message).fact("files", known)
         }
-        PolicyRefused::Bad(problem) => bad(problem.to_string()).fact("problems", vec![told(&problem)]),
-        PolicyRefused::Section(message) => bad(message),
-        PolicyRefused::Io(e) => ApiError::internal(format!("{}: {e}", file.display())),
+        PolicyUpdateError::Bad(problem) => {
+            invalid_policy(problem.to_string()).fact("problems", vec![problem_json(&problem)])
+        }
+        PolicyUpdateError::Section(message) => invalid_policy(message),
+        PolicyUpdateError::Io(e) => ApiError::internal(format!("{}: {e}", file.display())),
     }
 }
 
-fn bad(message: String) -> ApiError {
+fn invalid_policy(message: String) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_policy", message)
         .remedy("nothing has changed: the policy that was in force still is")
 }
 
-fn told(problem: &PolicyProblem) -> Value {
+fn problem_json(problem: &PolicyProblem) -> Value {
     json!({ "line": problem.line, "column": problem.column, "message": problem.message })
 }
 
 /// `POST /privacy/check`
-pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Input<Text>) -> Result<Json<Value>> {
+pub(crate) async fn check(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(text): StrictJson<PolicyTextInput>,
+) -> Result<Json<Value>> {
     let text = text.text;
     let checked = text.clone();
     let work = move || {
         Ok(Json(match Policy::check(&text) {
             Ok(policy) => json!({ "ok": true, "name": policy.name(), "problems": [] }),
-            Err(problem) => json!({ "ok": false, "name": null, "problems": [told(&problem)] }),
+            Err(problem) => json!({ "ok": false, "name": null, "problems": [problem_json(&problem)] }),
         }))
     };
     check_text(&state, &checked, work).await

@@ -7,74 +7,77 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_flow::Timestamp;
-use interflow_flow::units::Span;
-use interflow_query::{Expr, Key, Op, Query, Test, Time, TimePoint};
+use interflow_flow::units::HumanDuration;
+use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
 use interflow_record::{ListOptions, StoreError};
-use interflow_redact::{Policy, Redactor, Session};
+use interflow_redact::{Policy, RedactionSession, Redactor};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::blocking::{check_text, run_query};
 use super::error::{ApiError, Result};
-use super::input::{Input, Params};
-use super::work::{ask, check_text};
+use super::input::{StrictJson, StrictQuery};
 use crate::server::AdminState;
 
 /// The longest text that is tried, in bytes.
-const LONGEST: usize = 1 << 20;
+const MAX_TEXT: usize = 1 << 20;
 
-pub(super) fn absent() -> ApiError {
+pub(super) fn redaction_disabled() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_redaction", "this instance redacts nothing")
 }
 
 /// `GET /privacy`
-pub(crate) async fn found(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let counts = state.redaction.as_ref().ok_or_else(absent)?.counts();
+pub(crate) async fn findings(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    let counts = state.redaction.as_ref().ok_or_else(redaction_disabled)?.counts();
     Ok(Json(json!({ "requests": counts.requests, "refused": counts.refused, "found": counts.found })))
 }
 
 /// What stands before a kind in the tag of a flow that holds it.
-const FOUND: &str = "found:";
+const FINDING_TAG_PREFIX: &str = "found:";
 /// What stands before the route that the flow's policy was chosen by.
-const ROUTE: &str = "redact:route:";
+const ROUTE_TAG_PREFIX: &str = "redact:route:";
 /// Flows that are looked at for one history.
-const MOST_FLOWS: usize = 50_000;
+const MAX_FLOWS: usize = 50_000;
 /// The shortest span of a history, in microseconds.
-const SHORTEST_SPAN: u64 = 60_000_000;
+const MIN_SPAN: u64 = 60_000_000;
 
 /// Since when, and in spans of what length.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Over {
-    since: Span,
-    span: Span,
+pub(crate) struct HistoryParams {
+    since: HumanDuration,
+    span: HumanDuration,
 }
 
-impl Default for Over {
+impl Default for HistoryParams {
     fn default() -> Self {
-        Self { since: Span::secs(86_400), span: Span::secs(3600) }
+        Self { since: HumanDuration::from_secs(86_400), span: HumanDuration::from_secs(3600) }
     }
 }
 
 /// `GET /privacy/history`: recorded flows in which something was found, by span of time, kind, host and route.
-pub(crate) async fn history(State(state): State<Arc<AdminState>>, Params(over): Params<Over>) -> Result<Json<Value>> {
-    let span = (over.span.0.as_micros() as u64).max(SHORTEST_SPAN);
+pub(crate) async fn history(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(over): StrictQuery<HistoryParams>,
+) -> Result<Json<Value>> {
+    let span = (over.span.0.as_micros() as u64).max(MIN_SPAN);
     let since = Timestamp::now().micros().saturating_sub(over.since.0.as_micros() as u64);
     let since = since - since % span;
-    let begun = Test::Time(Time::Compare(Op::Ge, TimePoint::At { start: since, lasts: 1 }));
+    let begun = TermTest::Time(TimeTest::Compare(CompareOp::Ge, TimePoint::At { start: since, lasts: 1 }));
     let tagged = Query::parse("tag:found:*").map_err(|e| ApiError::internal(e.to_string()))?;
     let query = tagged.and(Expr::term(Key::Time, begun).into());
-    ask(&state, move |store, wanted| {
-        let options = ListOptions { query, limit: MOST_FLOWS, ..ListOptions::default() };
+    run_query(&state, move |store, wanted| {
+        let options = ListOptions { query, limit: MAX_FLOWS, ..ListOptions::default() };
         let mut found: BTreeMap<(u64, String, String, String), u64> = BTreeMap::new();
-        let rows = match store.list_while(&options, &mut || wanted.go_on()) {
+        let rows = match store.list_while(&options, &mut || wanted.check()) {
             Err(StoreError::Cancelled) => Vec::new(),
             rows => rows?,
         };
         for row in &rows {
             let from = row.started.micros() - row.started.micros() % span;
             let host = row.host();
-            let route = row.tags.iter().find_map(|t| t.strip_prefix(ROUTE)).unwrap_or("intercepted");
-            for kind in row.tags.iter().filter_map(|t| t.strip_prefix(FOUND)) {
+            let route = row.tags.iter().find_map(|t| t.strip_prefix(ROUTE_TAG_PREFIX)).unwrap_or("intercepted");
+            for kind in row.tags.iter().filter_map(|t| t.strip_prefix(FINDING_TAG_PREFIX)) {
                 let key = (from, kind.to_owned(), host.clone().into_owned(), route.to_owned());
                 *found.entry(key).or_default() += 1;
             }
@@ -93,7 +96,7 @@ pub(crate) async fn history(State(state): State<Arc<AdminState>>, Params(over): 
 /// A text to try.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Trial {
+pub(crate) struct RedactionTrialInput {
     text: String,
     /// Our TOML or Phileas's JSON; the policy in force when there is none.
     #[serde(default)]
@@ -101,9 +104,12 @@ pub(crate) struct Trial {
 }
 
 /// `POST /privacy/try`: nothing of it is kept or logged.
-pub(crate) async fn attempt(State(state): State<Arc<AdminState>>, Input(trial): Input<Trial>) -> Result<Json<Value>> {
-    if trial.text.len() > LONGEST {
-        return Err(ApiError::too_large("the text", LONGEST as u64));
+pub(crate) async fn try_policy(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(trial): StrictJson<RedactionTrialInput>,
+) -> Result<Json<Value>> {
+    if trial.text.len() > MAX_TEXT {
+        return Err(ApiError::too_large("the text", MAX_TEXT as u64));
     }
     let redactor = match &trial.policy {
         Some(text) => {
@@ -111,10 +117,10 @@ pub(crate) async fn attempt(State(state): State<Arc<AdminState>>, Input(trial): 
             let read = move || Policy::check(&policy).map_err(|e| ApiError::bad_request(e.to_string()));
             Arc::new(Redactor::new(check_text(&state, text, read).await?))
         }
-        None => state.redaction.as_ref().ok_or_else(absent)?.redactor(),
+        None => state.redaction.as_ref().ok_or_else(redaction_disabled)?.redactor(),
     };
     let work = tokio::task::spawn_blocking(move || {
-        let done = redactor.redact_text(&trial.text, &mut Session::one_way())?;
+        let done = redactor.redact_text(&trial.text, &mut RedactionSession::one_way())?;
         Ok::<_, interflow_redact::RedactError>((done.output.unwrap_or(trial.text), done.spans))
     });
     let (output, spans) =

@@ -9,33 +9,33 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, Direction, FlowId, Frame, Request, Response};
+use interflow_flow::{Body, BodyFrame, Direction, FlowId, Request, Response};
 use interflow_record::formats::diff::FlowDiff;
-use interflow_record::formats::replay::{Edits, masked_fields};
-use interflow_record::formats::{AsTheyCame, Contents, Stored, WholeFlow};
-use interflow_record::{FlowRow, Store};
+use interflow_record::formats::replay::{RequestEdits, masked_fields};
+use interflow_record::formats::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
+use interflow_record::{FlowRow, FlowStore};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::blocking::run_query;
 use super::error::{ApiError, Result};
-use super::input::{Id, Input, Params, flow_id};
-use super::work::ask;
+use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id};
 use crate::server::AdminState;
 
 /// The most bytes of one flow that are taken into memory.
 const MAX_BODY: u64 = 256 << 20;
 /// How long the answer waits for the end of the response; the response goes on without it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A body given by the owner: a text, or bytes.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Content {
+enum ReplayBody {
     Text(String),
     Bytes { base64: String },
 }
 
-impl Content {
+impl ReplayBody {
     fn bytes(self) -> Result<Bytes> {
         match self {
             Self::Text(text) => Ok(text.into()),
@@ -49,27 +49,27 @@ impl Content {
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayInput {
     method: Option<String>,
     url: Option<String>,
     headers: Vec<String>,
-    body: Option<Content>,
+    body: Option<ReplayBody>,
 }
 
 #[derive(Serialize)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     id: String,
     parent: String,
     /// Fields that were masked when they were recorded and so were not sent.
     left_out: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    response: Option<Answered>,
+    response: Option<ReplayedResponse>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
 }
 
 #[derive(Serialize)]
-struct Answered {
+struct ReplayedResponse {
     status: u16,
     version: &'static str,
     headers: Vec<(String, String)>,
@@ -81,27 +81,28 @@ struct Answered {
 /// `POST /flows/{id}/replay`
 pub(crate) async fn replay(
     State(state): State<Arc<AdminState>>,
-    Id(id): Id,
-    Input(replay): Input<Replay>,
-) -> Result<Json<Replayed>> {
-    let body = replay.body.map(Content::bytes).transpose()?;
-    let edits = Edits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
-    let (request, left_out) = ask(&state, move |store, _| prepare(store, id, &edits)).await?;
+    FlowIdPath(id): FlowIdPath,
+    StrictJson(replay): StrictJson<ReplayInput>,
+) -> Result<Json<ReplayResult>> {
+    let body = replay.body.map(ReplayBody::bytes).transpose()?;
+    let edits = RequestEdits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
+    let (request, left_out) = run_query(&state, move |store, _| prepare(store, id, &edits)).await?;
     let (new, outcome) = state.engine.send(request, Some(id)).await;
-    let mut replayed = Replayed { id: new.to_string(), parent: id.to_string(), left_out, response: None, error: None };
+    let mut replayed =
+        ReplayResult { id: new.to_string(), parent: id.to_string(), left_out, response: None, error: None };
     match outcome {
-        Ok(response) => replayed.response = Some(answered(response).await),
+        Ok(response) => replayed.response = Some(response_summary(response).await),
         Err(e) => {
-            let blame = format!("{:?}", e.blame()).to_ascii_lowercase();
+            let blame = format!("{:?}", e.error_source()).to_ascii_lowercase();
             replayed.error = Some(json!({"kind": e.kind().as_str(), "message": e.to_string(), "blame": blame}));
         }
     }
     // Whoever asks for the new flow next shall find it.
-    let _ = ask(&state, |store, _| Ok(store.flush()?)).await;
+    let _ = run_query(&state, |store, _| Ok(store.flush()?)).await;
     Ok(Json(replayed))
 }
 
-fn prepare(store: &dyn Store, id: FlowId, edits: &Edits) -> Result<(Request, Vec<String>)> {
+fn prepare(store: &dyn FlowStore, id: FlowId, edits: &RequestEdits) -> Result<(Request, Vec<String>)> {
     let row = store.get(id)?;
     let kept = row.body(Direction::Request).map_or(0, |b| b.kept);
     if kept > MAX_BODY && edits.body.is_none() {
@@ -120,28 +121,28 @@ fn too_long(row: &FlowRow, kept: u64) -> ApiError {
 }
 
 /// Reads the response to its end, so that it is recorded whole, and says what it was.
-async fn answered(response: Response) -> Answered {
+async fn response_summary(response: Response) -> ReplayedResponse {
     let head = response.head;
     let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
-    let mut answered = Answered {
+    let mut answered = ReplayedResponse {
         status: head.status.as_u16(),
         version: head.version.as_str(),
         headers: head.headers.iter().map(|(n, v)| (text(n), text(v))).collect(),
         size: 0,
         complete: false,
     };
-    let reading = tokio::spawn(read(response.body));
-    if let Ok(Ok(Some(size))) = tokio::time::timeout(PATIENCE, reading).await {
+    let reading = tokio::spawn(drain_body(response.body));
+    if let Ok(Ok(Some(size))) = tokio::time::timeout(REPLAY_TIMEOUT, reading).await {
         (answered.size, answered.complete) = (size, true);
     }
     answered
 }
 
 /// How many bytes there were; `None` when the body broke off.
-async fn read(mut body: Body) -> Option<u64> {
+async fn drain_body(mut body: Body) -> Option<u64> {
     let mut size = 0;
     while let Some(frame) = body.frame().await {
-        if let Frame::Data(data) = frame.ok()? {
+        if let BodyFrame::Data(data) = frame.ok()? {
             size += data.len() as u64;
         }
     }
@@ -159,7 +160,7 @@ pub(crate) struct DiffParams {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Compared {
+pub(crate) struct FlowComparison {
     a: String,
     b: String,
     equal: bool,
@@ -170,19 +171,19 @@ pub(crate) struct Compared {
 /// `GET /diff`
 pub(crate) async fn diff(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<DiffParams>,
-) -> Result<Json<Compared>> {
+    StrictQuery(params): StrictQuery<DiffParams>,
+) -> Result<Json<FlowComparison>> {
     let (a, b) = (flow_id(&params.a)?, flow_id(&params.b)?);
-    ask(&state, move |store, _| {
-        let diff = FlowDiff::new(&whole(store, a, params.original)?, &whole(store, b, false)?);
-        Ok(Json(Compared { a: a.to_string(), b: b.to_string(), equal: diff.is_empty(), diff }))
+    run_query(&state, move |store, _| {
+        let diff = FlowDiff::new(&load_flow(store, a, params.original)?, &load_flow(store, b, false)?);
+        Ok(Json(FlowComparison { a: a.to_string(), b: b.to_string(), equal: diff.is_empty(), diff }))
     })
     .await
 }
 
-fn whole(store: &dyn Store, id: FlowId, original: bool) -> Result<WholeFlow> {
+fn load_flow(store: &dyn FlowStore, id: FlowId, original: bool) -> Result<FlowWithBodies> {
     let row = store.get(id)?;
-    let row = if original { row.as_it_came() } else { row };
+    let row = if original { row.original_view() } else { row };
     for side in [Direction::Request, Direction::Response] {
         let kept = row.body(side).map_or(0, |b| b.kept);
         if kept > MAX_BODY {
@@ -192,8 +193,8 @@ fn whole(store: &dyn Store, id: FlowId, original: bool) -> Result<WholeFlow> {
     let failed = |e: std::io::Error| ApiError::internal(format!("flow {id} could not be read: {e}"));
     // Messages are compared by their number, and what came in before it was edited not at all.
     let messageless = FlowRow { messages: 0, original: None, ..row.clone() };
-    let (sent, came) = (Stored(store), AsTheyCame(store));
-    let contents: &dyn Contents = if original { &came } else { &sent };
-    let read = WholeFlow::read(&messageless, contents).map_err(failed)?;
-    Ok(WholeFlow { row, ..read })
+    let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
+    let contents: &dyn BodySource = if original { &came } else { &sent };
+    let read = FlowWithBodies::read(&messageless, contents).map_err(failed)?;
+    Ok(FlowWithBodies { row, ..read })
 }

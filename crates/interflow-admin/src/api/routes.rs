@@ -8,25 +8,25 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::{
     approvals, body, conversations, events, flows, instance, limits, media, openapi, pending, policies, privacy,
-    replay, rules, transfer, words,
+    query_assist, replay, rules, transfer,
 };
 use crate::server::AdminState;
 
 /// A route.
-pub(crate) struct Route {
+pub(crate) struct ApiRoute {
     pub method: Method,
     /// Below `/api/v1`.
     pub path: &'static str,
     pub handler: MethodRouter<Arc<AdminState>>,
     /// What it does, in a line.
     pub summary: &'static str,
-    pub params: Vec<Param>,
-    pub input: Option<Content>,
-    pub answer: Answer,
+    pub params: Vec<ApiParam>,
+    pub input: Option<ApiContent>,
+    pub answer: ApiResponseSpec,
 }
 
 /// A parameter behind `?`.
-pub(crate) struct Param {
+pub(crate) struct ApiParam {
     pub name: &'static str,
     /// JSON Schema's name for its type.
     pub kind: &'static str,
@@ -36,27 +36,27 @@ pub(crate) struct Param {
 
 /// A body: its media type, and the name of its schema when it is JSON.
 #[derive(Clone, Copy)]
-pub(crate) struct Content {
+pub(crate) struct ApiContent {
     pub media: &'static str,
     pub schema: Option<&'static str>,
 }
 
 /// What comes back when all goes well.
 #[derive(Clone, Copy)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponseSpec {
     pub status: u16,
-    pub content: Option<Content>,
+    pub content: Option<ApiContent>,
 }
 
-const fn json(schema: &'static str) -> Content {
-    Content { media: "application/json", schema: Some(schema) }
+const fn json(schema: &'static str) -> ApiContent {
+    ApiContent { media: "application/json", schema: Some(schema) }
 }
 
-const BYTES: Content = Content { media: "application/octet-stream", schema: None };
-const LINES: Content = Content { media: "application/x-ndjson", schema: None };
+const BYTES: ApiContent = ApiContent { media: "application/octet-stream", schema: None };
+const LINES: ApiContent = ApiContent { media: "application/x-ndjson", schema: None };
 
-impl Route {
-    fn new<H, T>(method: Method, path: &'static str, summary: &'static str, answer: Content, handler: H) -> Self
+impl ApiRoute {
+    fn new<H, T>(method: Method, path: &'static str, summary: &'static str, answer: ApiContent, handler: H) -> Self
     where
         H: Handler<T, Arc<AdminState>>,
         T: 'static,
@@ -69,27 +69,27 @@ impl Route {
             summary,
             params: Vec::new(),
             input: None,
-            answer: Answer { status: 200, content: Some(answer) },
+            answer: ApiResponseSpec { status: 200, content: Some(answer) },
         }
     }
 
     fn param(mut self, name: &'static str, kind: &'static str, doc: &'static str) -> Self {
-        self.params.push(Param { name, kind, required: false, doc });
+        self.params.push(ApiParam { name, kind, required: false, doc });
         self
     }
 
     fn required(mut self, name: &'static str, kind: &'static str, doc: &'static str) -> Self {
-        self.params.push(Param { name, kind, required: true, doc });
+        self.params.push(ApiParam { name, kind, required: true, doc });
         self
     }
 
-    fn takes(mut self, input: Content) -> Self {
+    fn with_input(mut self, input: ApiContent) -> Self {
         self.input = Some(input);
         self
     }
 
-    fn nothing_back(mut self, status: u16) -> Self {
-        self.answer = Answer { status, content: None };
+    fn no_content(mut self, status: u16) -> Self {
+        self.answer = ApiResponseSpec { status, content: None };
         self
     }
 }
@@ -102,37 +102,37 @@ const FORMAT: &str =
     "har (default), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
 
 /// Every route of the API.
-pub(crate) fn all() -> Vec<Route> {
-    let mut all = of_flows();
-    all.extend(of_conversations());
-    all.extend(of_archives());
-    all.extend(of_rules());
-    all.extend(of_privacy());
-    all.extend(of_approvals());
-    all.extend(of_the_instance());
-    all.extend(of_media());
-    all.extend(of_limits());
+pub(crate) fn all_routes() -> Vec<ApiRoute> {
+    let mut all = flow_routes();
+    all.extend(conversation_routes());
+    all.extend(archive_routes());
+    all.extend(rule_routes());
+    all.extend(privacy_routes());
+    all.extend(approval_routes());
+    all.extend(instance_routes());
+    all.extend(media_routes());
+    all.extend(limit_routes());
     all
 }
 
-fn of_media() -> Vec<Route> {
+fn media_routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(Method::GET, "/media/streams", "Media being streamed now", json("MediaStreams"), media::streams),
-        Route::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), media::link)
-            .takes(json("MediaWish")),
+        ApiRoute::new(Method::GET, "/media/streams", "Media being streamed now", json("MediaStreams"), media::streams),
+        ApiRoute::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), media::link)
+            .with_input(json("MediaWish")),
     ]
 }
 
-fn of_privacy() -> Vec<Route> {
+fn privacy_routes() -> Vec<ApiRoute> {
     vec![
-        Route::new(
+        ApiRoute::new(
             Method::GET,
             "/privacy",
             "What redaction found since the start, by kind",
             json("Privacy"),
-            privacy::found,
+            privacy::findings,
         ),
-        Route::new(
+        ApiRoute::new(
             Method::GET,
             "/privacy/history",
             "Flows in which redaction found something, by time, kind, host and route",
@@ -141,16 +141,22 @@ fn of_privacy() -> Vec<Route> {
         )
         .param("since", "string", "how far back: 24h when not given")
         .param("span", "string", "the length of one span: 1h when not given"),
-        Route::new(Method::POST, "/privacy/try", "What a policy finds in a text", json("Tried"), privacy::attempt)
-            .takes(json("Trial")),
-        Route::new(
+        ApiRoute::new(
+            Method::POST,
+            "/privacy/try",
+            "What a policy finds in a text",
+            json("Tried"),
+            privacy::try_policy,
+        )
+        .with_input(json("Trial")),
+        ApiRoute::new(
             Method::GET,
             "/privacy/policies",
             "The policies in force, and which requests go by them",
             json("Policies"),
             policies::list,
         ),
-        Route::new(
+        ApiRoute::new(
             Method::GET,
             "/privacy/policies/source",
             "The text of a policy",
@@ -158,24 +164,24 @@ fn of_privacy() -> Vec<Route> {
             policies::source,
         )
         .required("file", "string", "the file, as the list of policies names it"),
-        Route::new(
+        ApiRoute::new(
             Method::PUT,
             "/privacy/policies/source",
             "Change a policy: checked, written and put in force, or refused as a whole",
             json("Policies"),
-            policies::put,
+            policies::save,
         )
         .required("file", "string", "the file, as the list of policies names it")
-        .takes(json("PolicyText")),
-        Route::new(
+        .with_input(json("PolicyText")),
+        ApiRoute::new(
             Method::POST,
             "/privacy/check",
             "What is wrong with the text of a policy",
             json("PolicyChecked"),
             policies::check,
         )
-        .takes(json("PolicyText")),
-        Route::new(
+        .with_input(json("PolicyText")),
+        ApiRoute::new(
             Method::GET,
             "/privacy/schema",
             "The JSON Schema of policies, and the kinds",
@@ -185,33 +191,33 @@ fn of_privacy() -> Vec<Route> {
     ]
 }
 
-fn of_flows() -> Vec<Route> {
-    use flows::{annotate, count, delete, delete_chosen, list, message, messages, prune, show};
+fn flow_routes() -> Vec<ApiRoute> {
+    use flows::{annotate, count, delete, delete_selected, list, message, messages, prune, show};
     let get = Method::GET;
     vec![
-        Route::new(get.clone(), "/flows", "Flows of a query, page by page", json("FlowPage"), list)
+        ApiRoute::new(get.clone(), "/flows", "Flows of a query, page by page", json("FlowPage"), list)
             .param("query", "string", QUERY)
             .param("limit", "integer", "flows on a page, 1 to 1000; 100 when not given")
             .param("after", "string", "only flows behind the flow of this id, in the order asked for")
             .param("before", "string", "only flows before the flow of this id, those next to it")
             .param("order", "string", "newest (default) or oldest first"),
-        Route::new(get.clone(), "/flows/count", "How many flows a query selects", json("Count"), count)
+        ApiRoute::new(get.clone(), "/flows/count", "How many flows a query selects", json("Count"), count)
             .param("query", "string", QUERY),
-        Route::new(Method::POST, "/flows/delete", "Delete chosen flows", json("Deleted"), delete_chosen)
-            .takes(json("Chosen")),
-        Route::new(
+        ApiRoute::new(Method::POST, "/flows/delete", "Delete chosen flows", json("Deleted"), delete_selected)
+            .with_input(json("Chosen")),
+        ApiRoute::new(
             Method::POST,
             "/flows/prune",
             "Delete what a query selects and give its disk space back",
             json("Pruned"),
             prune,
         )
-        .takes(json("Prune")),
-        Route::new(get.clone(), "/flows/{id}", "One flow with its heads", json("Flow"), show),
-        Route::new(Method::PATCH, "/flows/{id}", "Change tags and comment", json("Flow"), annotate)
-            .takes(json("Marks")),
-        Route::new(Method::DELETE, "/flows/{id}", "Delete a flow that has ended", BYTES, delete).nothing_back(204),
-        Route::new(
+        .with_input(json("Prune")),
+        ApiRoute::new(get.clone(), "/flows/{id}", "One flow with its heads", json("Flow"), show),
+        ApiRoute::new(Method::PATCH, "/flows/{id}", "Change tags and comment", json("Flow"), annotate)
+            .with_input(json("Marks")),
+        ApiRoute::new(Method::DELETE, "/flows/{id}", "Delete a flow that has ended", BYTES, delete).no_content(204),
+        ApiRoute::new(
             get.clone(),
             "/flows/{id}/{side}/body",
             "A body: its bytes in ranges, or a view of it",
@@ -223,7 +229,7 @@ fn of_flows() -> Vec<Route> {
         .param("message", "string", "with pretty: the full name of the message of Protocol Buffers")
         .param("offset", "integer", "where the view begins, in bytes of what it shows")
         .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/flows/{id}/messages",
             "Messages of a WebSocket, event stream or gRPC stream",
@@ -233,27 +239,27 @@ fn of_flows() -> Vec<Route> {
         .param("from", "integer", "the number of the first one; 0 when not given")
         .param("limit", "integer", "1 to 1000; 200 when not given")
         .param("payload", "integer", "bytes shown of each payload; 65536 when not given"),
-        Route::new(get.clone(), "/flows/{id}/messages/{index}", "The payload of one message", BYTES, message),
-        Route::new(
+        ApiRoute::new(get.clone(), "/flows/{id}/messages/{index}", "The payload of one message", BYTES, message),
+        ApiRoute::new(
             Method::POST,
             "/flows/{id}/replay",
             "Send the request again, changed perhaps",
             json("Replayed"),
             replay::replay,
         )
-        .takes(json("Replay")),
-        Route::new(get, "/diff", "What differs between two flows", json("Diff"), replay::diff)
+        .with_input(json("Replay")),
+        ApiRoute::new(get, "/diff", "What differs between two flows", json("Diff"), replay::diff)
             .param("original", "boolean", "the first one as it came in, before it was edited here")
             .required("a", "string", "the id of the first flow")
             .required("b", "string", "the id of the second flow"),
     ]
 }
 
-fn of_conversations() -> Vec<Route> {
-    use conversations::{changes, endpoints, export, list, of_flows, rebuild, set_endpoints, show, totals};
+fn conversation_routes() -> Vec<ApiRoute> {
+    use conversations::{changes, endpoints, export, for_flows, list, rebuild, set_endpoints, show, totals};
     let get = Method::GET;
     vec![
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/conversations",
             "Conversations with language models, the latest first",
@@ -265,7 +271,7 @@ fn of_conversations() -> Vec<Route> {
         .param("after", "string", "only those behind the conversation of this id")
         .param("parent", "string", "only sub-agents of the conversation of this id")
         .param("all", "boolean", "also sub-agents, and conversations of utility calls alone"),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/conversations/totals",
             "Tokens and cost over time, by agent and model",
@@ -274,37 +280,37 @@ fn of_conversations() -> Vec<Route> {
         )
         .param("since", "string", "how far back: 24h, 7d (default)")
         .param("span", "string", "the length of each span: 1h, 1d (default)"),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/conversations/of",
             "Which of some flows are exchanges with models, and of what conversation",
             json("Exchanges"),
-            of_flows,
+            for_flows,
         )
         .required("flows", "string", "ids of flows, parted by commas"),
-        Route::new(
+        ApiRoute::new(
             Method::POST,
             "/conversations/rebuild",
             "Put all conversations together anew from the recorded flows",
             json("Rebuilt"),
             rebuild,
         ),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/conversations/endpoints",
             "What the owner says is spoken at endpoints whose bodies and paths do not tell",
             json("Endpoints"),
             endpoints,
         ),
-        Route::new(
+        ApiRoute::new(
             Method::PUT,
             "/conversations/endpoints",
             "Say what is spoken at which endpoint, all of them at once; what ends from then on is read so",
             json("Endpoints"),
             set_endpoints,
         )
-        .takes(json("Endpoints")),
-        Route::new(
+        .with_input(json("Endpoints")),
+        ApiRoute::new(
             get.clone(),
             "/conversations/{conversation}",
             "One conversation, laid out in turns",
@@ -312,7 +318,7 @@ fn of_conversations() -> Vec<Route> {
             show,
         )
         .param("leaf", "string", "the key of the message it leads to; the last one when not given"),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/conversations/{conversation}/export",
             "One conversation with its sub-agents as a document",
@@ -320,7 +326,7 @@ fn of_conversations() -> Vec<Route> {
             export,
         )
         .param("format", "string", "markdown (default), jsonl or html"),
-        Route::new(
+        ApiRoute::new(
             get,
             "/conversations/{conversation}/changes",
             "What changed from the request before to this one, and why the cache gave what it gave",
@@ -332,21 +338,21 @@ fn of_conversations() -> Vec<Route> {
     ]
 }
 
-fn of_archives() -> Vec<Route> {
+fn archive_routes() -> Vec<ApiRoute> {
     let get = Method::GET;
     vec![
-        Route::new(get.clone(), "/flows/{id}/export", "One flow as a file or command", BYTES, transfer::export_one)
+        ApiRoute::new(get.clone(), "/flows/{id}/export", "One flow as a file or command", BYTES, transfer::export_one)
             .param("format", "string", FORMAT)
             .param("leg", "string", LEG)
             .param("originals", "boolean", ORIGINALS),
-        Route::new(get.clone(), "/export", "The flows of a query as a file, oldest first", BYTES, transfer::export)
+        ApiRoute::new(get.clone(), "/export", "The flows of a query as a file, oldest first", BYTES, transfer::export)
             .param("query", "string", QUERY)
             .param("format", "string", FORMAT)
             .param("leg", "string", LEG)
             .param("originals", "boolean", ORIGINALS),
-        Route::new(Method::POST, "/export", "Chosen flows as a file", BYTES, transfer::export_chosen)
-            .takes(json("ExportChosen")),
-        Route::new(
+        ApiRoute::new(Method::POST, "/export", "Chosen flows as a file", BYTES, transfer::export_by_ids)
+            .with_input(json("ExportChosen")),
+        ApiRoute::new(
             Method::POST,
             "/import",
             "Take up the flows of a HAR or JSONL file",
@@ -354,8 +360,8 @@ fn of_archives() -> Vec<Route> {
             transfer::import,
         )
         .param("format", "string", "har, jsonl, saz, fxzy or mitm; told by the first bytes when not given")
-        .takes(BYTES),
-        Route::new(
+        .with_input(BYTES),
+        ApiRoute::new(
             get,
             "/search",
             "Flows as they are found, by several threads, with progress",
@@ -367,78 +373,85 @@ fn of_archives() -> Vec<Route> {
     ]
 }
 
-fn of_rules() -> Vec<Route> {
+fn rule_routes() -> Vec<ApiRoute> {
     let get = Method::GET;
     vec![
-        Route::new(get.clone(), "/rules", "The rules in force, and how often each matched", json("Rules"), rules::list),
-        Route::new(get.clone(), "/rules/source", "The text of a rule file", json("RuleSource"), rules::source)
+        ApiRoute::new(
+            get.clone(),
+            "/rules",
+            "The rules in force, and how often each matched",
+            json("Rules"),
+            rules::list,
+        ),
+        ApiRoute::new(get.clone(), "/rules/source", "The text of a rule file", json("RuleSource"), rules::source)
             .required("file", "string", "the file, as the list of rules names it"),
-        Route::new(
+        ApiRoute::new(
             Method::PUT,
             "/rules/source",
             "Change a rule file: checked, written and put in force, or refused as a whole",
             json("Rules"),
-            rules::put,
+            rules::save,
         )
         .required("file", "string", "the file, as the list of rules names it")
-        .takes(json("RuleText")),
-        Route::new(
+        .with_input(json("RuleText")),
+        ApiRoute::new(
             Method::POST,
             "/rules/check",
             "What is wrong with a text of rules",
             json("RulesChecked"),
             rules::check,
         )
-        .takes(json("RuleText")),
-        Route::new(get.clone(), "/rules/schema", "The JSON Schema of rule files", json("RuleSchema"), rules::schema),
-        Route::new(
+        .with_input(json("RuleText")),
+        ApiRoute::new(get.clone(), "/rules/schema", "The JSON Schema of rule files", json("RuleSchema"), rules::schema),
+        ApiRoute::new(
             get.clone(),
             "/rules/explain/{id}",
             "Why each rule did or did not match a flow, in which phase",
             json("RulesExplained"),
             rules::explain_flow,
         ),
-        Route::new(get, "/rules/held", "Flows that wait for a decision", json("HeldFlows"), rules::held),
-        Route::new(
+        ApiRoute::new(get, "/rules/held", "Flows that wait for a decision", json("HeldFlows"), rules::held_flows),
+        ApiRoute::new(
             Method::POST,
             "/rules/held/{number}",
             "Decide about a held flow",
             json("RuleDecided"),
             rules::decide,
         )
-        .takes(json("Decision")),
+        .with_input(json("Decision")),
     ]
 }
 
-fn of_limits() -> Vec<Route> {
+fn limit_routes() -> Vec<ApiRoute> {
     use limits::{keys, limits, make_key, revoke_key};
     let get = Method::GET;
     vec![
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/limits",
             "Rules, counters, and what was used since the start",
             json("Limits"),
             limits,
         ),
-        Route::new(get, "/keys", "The virtual keys, without the keys themselves", json("Keys"), keys),
-        Route::new(Method::POST, "/keys", "Make a virtual key; it is shown this once", json("MadeKey"), make_key)
-            .takes(json("NewKey")),
-        Route::new(Method::DELETE, "/keys/{id}", "Take a virtual key back, from now on", BYTES, revoke_key)
-            .nothing_back(204),
+        ApiRoute::new(get, "/keys", "The virtual keys, without the keys themselves", json("Keys"), keys),
+        ApiRoute::new(Method::POST, "/keys", "Make a virtual key; it is shown this once", json("MadeKey"), make_key)
+            .with_input(json("NewKey")),
+        ApiRoute::new(Method::DELETE, "/keys/{id}", "Take a virtual key back, from now on", BYTES, revoke_key)
+            .no_content(204),
     ]
 }
 
-fn of_approvals() -> Vec<Route> {
-    use approvals::{add_rule, add_secret, add_session, answer, end_session, heartbeat, history, list, mode};
+fn approval_routes() -> Vec<ApiRoute> {
+    use approvals::{add_rule, add_secret, add_session, end_session, heartbeat, history, list, mode, resolve};
     use approvals::{remove_rule, remove_secret, rules, secrets, sessions, suggestions};
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
     vec![
-        Route::new(get.clone(), "/approvals", "What is held, and the mode in force", json("Approvals"), list)
+        ApiRoute::new(get.clone(), "/approvals", "What is held, and the mode in force", json("Approvals"), list)
             .param("after", "integer", "wait until the version is another than this")
             .param("wait", "string", "how long, at most: 25s"),
-        Route::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), answer).takes(json("Answer")),
-        Route::new(
+        ApiRoute::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), resolve)
+            .with_input(json("Answer")),
+        ApiRoute::new(
             get.clone(),
             "/pending",
             "All that waits for somebody to decide: questions of approvals, and flows that rules hold",
@@ -452,28 +465,28 @@ fn of_approvals() -> Vec<Route> {
             "string",
             "each member says whether this query selects it; null where too little is known of it",
         ),
-        Route::new(
+        ApiRoute::new(
             post.clone(),
             "/pending/{id}",
             "Decide: an Answer for an approval, a Decision for a flow that a rule holds; `allow` and `deny` for both",
             json("PendingDecided"),
-            pending::answer,
+            pending::decide,
         )
-        .takes(json("PendingAnswer")),
-        Route::new(get.clone(), "/approvals/history", "Answers given, the latest first", json("Answers"), history),
-        Route::new(
+        .with_input(json("PendingAnswer")),
+        ApiRoute::new(get.clone(), "/approvals/history", "Answers given, the latest first", json("Answers"), history),
+        ApiRoute::new(
             post.clone(),
             "/approvals/mode",
             "Another mode for a while, or the configured one",
             json("Mode"),
             mode,
         )
-        .takes(json("NewMode")),
-        Route::new(get.clone(), "/approvals/rules", "The rules in force", json("ApprovalRules"), rules),
-        Route::new(post.clone(), "/approvals/rules", "Make a rule", json("ApprovalRule"), add_rule)
-            .takes(json("NewRule")),
-        Route::new(delete.clone(), "/approvals/rules/{id}", "Take a rule back", BYTES, remove_rule).nothing_back(204),
-        Route::new(
+        .with_input(json("NewMode")),
+        ApiRoute::new(get.clone(), "/approvals/rules", "The rules in force", json("ApprovalRules"), rules),
+        ApiRoute::new(post.clone(), "/approvals/rules", "Make a rule", json("ApprovalRule"), add_rule)
+            .with_input(json("NewRule")),
+        ApiRoute::new(delete.clone(), "/approvals/rules/{id}", "Take a rule back", BYTES, remove_rule).no_content(204),
+        ApiRoute::new(
             get.clone(),
             "/approvals/suggestions",
             "Rules that would allow what was recorded",
@@ -481,72 +494,74 @@ fn of_approvals() -> Vec<Route> {
             suggestions,
         )
         .param("query", "string", QUERY),
-        Route::new(get.clone(), "/sessions", "The sessions that live", json("Sessions"), sessions),
-        Route::new(post.clone(), "/sessions", "Announce a session", json("Session"), add_session)
-            .takes(json("NewSession")),
-        Route::new(post.clone(), "/sessions/{id}/heartbeat", "A session lives on", json("Session"), heartbeat),
-        Route::new(delete.clone(), "/sessions/{id}", "End a session", BYTES, end_session).nothing_back(204),
-        Route::new(get, "/secrets", "Secrets that placeholders stand for, without values", json("Secrets"), secrets),
-        Route::new(post, "/secrets", "Keep a secret", json("SecretView"), add_secret).takes(json("NewSecret")),
-        Route::new(delete, "/secrets/{label}", "Forget a secret", BYTES, remove_secret).nothing_back(204),
+        ApiRoute::new(get.clone(), "/sessions", "The sessions that live", json("Sessions"), sessions),
+        ApiRoute::new(post.clone(), "/sessions", "Announce a session", json("Session"), add_session)
+            .with_input(json("NewSession")),
+        ApiRoute::new(post.clone(), "/sessions/{id}/heartbeat", "A session lives on", json("Session"), heartbeat),
+        ApiRoute::new(delete.clone(), "/sessions/{id}", "End a session", BYTES, end_session).no_content(204),
+        ApiRoute::new(get, "/secrets", "Secrets that placeholders stand for, without values", json("Secrets"), secrets),
+        ApiRoute::new(post, "/secrets", "Keep a secret", json("SecretView"), add_secret).with_input(json("NewSecret")),
+        ApiRoute::new(delete, "/secrets/{label}", "Forget a secret", BYTES, remove_secret).no_content(204),
     ]
 }
 
-fn of_the_instance() -> Vec<Route> {
-    use instance::{ca, config, doctor, forget_passthrough, issue_pass, login_link, passthrough, revoke_pass, stats};
+fn instance_routes() -> Vec<ApiRoute> {
+    use instance::{
+        bypassed_clients, ca, clear_bypass, config, doctor, issue_credential, login_link, revoke_credential, stats,
+    };
     let get = Method::GET;
     vec![
-        Route::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
-            .nothing_back(101),
-        Route::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
-        Route::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
-        Route::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
-        Route::new(get.clone(), "/doctor", "What is wrong with this machine and instance", json("Doctor"), doctor),
-        Route::new(
+        ApiRoute::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
+            .no_content(101),
+        ApiRoute::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
+        ApiRoute::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
+        ApiRoute::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
+        ApiRoute::new(get.clone(), "/doctor", "What is wrong with this machine and instance", json("Doctor"), doctor),
+        ApiRoute::new(
             get.clone(),
             "/passthrough",
             "Programs whose TLS passes uninspected since they refuse our certificate",
             json("Passing"),
-            passthrough,
+            bypassed_clients,
         ),
-        Route::new(Method::DELETE, "/passthrough", "Intercept those programs again", BYTES, forget_passthrough)
+        ApiRoute::new(Method::DELETE, "/passthrough", "Intercept those programs again", BYTES, clear_bypass)
             .param("host", "string", "only their connections to this host")
-            .nothing_back(204),
-        Route::new(
+            .no_content(204),
+        ApiRoute::new(
             Method::POST,
             "/passes",
             "Credentials for a program that the operator starts",
             json("Pass"),
-            issue_pass,
+            issue_credential,
         )
-        .takes(json("PassFor")),
-        Route::new(
+        .with_input(json("PassFor")),
+        ApiRoute::new(
             Method::POST,
             "/login-links",
             "A path that logs one browser in, once and within a minute",
             json("LoginLink"),
             login_link,
         ),
-        Route::new(Method::POST, "/passes/revoke", "Take such credentials back", BYTES, revoke_pass)
-            .takes(json("Pass"))
-            .nothing_back(204),
-        Route::new(
+        ApiRoute::new(Method::POST, "/passes/revoke", "Take such credentials back", BYTES, revoke_credential)
+            .with_input(json("Pass"))
+            .no_content(204),
+        ApiRoute::new(
             get.clone(),
             "/query/complete",
             "What the last word of a query may become",
             json("Completions"),
-            words::complete,
+            query_assist::complete,
         )
         .param("q", "string", "the query so far"),
-        Route::new(
+        ApiRoute::new(
             get.clone(),
             "/query/check",
             "Whether a query can be read, and what is wrong with it",
             json("Checked"),
-            words::check,
+            query_assist::check,
         )
         .param("q", "string", "the query"),
-        Route::new(get.clone(), "/query/help", "The query language on a page", json("Help"), words::help),
-        Route::new(get, "/openapi.json", "This document", json("OpenApi"), openapi::document),
+        ApiRoute::new(get.clone(), "/query/help", "The query language on a page", json("Help"), query_assist::help),
+        ApiRoute::new(get, "/openapi.json", "This document", json("OpenApi"), openapi::document),
     ]
 }

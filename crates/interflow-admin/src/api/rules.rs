@@ -8,22 +8,26 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use interflow_flow::{
-    ByteStr, ClientInfo, ClientTls, Direction, Flow, Message, Method, Process, RequestHead, ResponseHead, Url, Version,
+    ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
+    StreamMessage, Url,
 };
-use interflow_record::{FlowRow, Store, content};
-use interflow_rules::{Decision, LoadError, Problem, Program, Rules, Sample, Source, explain, phases};
+use interflow_record::{FlowRow, FlowStore, decoded_body};
+use interflow_rules::{
+    ActiveRules, FlowFixture, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem, RuleProgram, explain,
+    phase_names,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::blocking::{check_text, run_query};
 use super::error::{ApiError, Result};
-use super::input::{Id, Input, Params};
-use super::work::{ask, check_text};
+use super::input::{FlowIdPath, StrictJson, StrictQuery};
 use crate::server::AdminState;
 
 /// The most of a body that rules are asked about.
-const MOST_OF_BODY: usize = 64 << 20;
+const MAX_BODY: usize = 64 << 20;
 
-fn rules(state: &AdminState) -> Result<&Arc<Rules>> {
+fn rules(state: &AdminState) -> Result<&Arc<ActiveRules>> {
     state.rules.as_ref().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", "this instance has no rules")
             .remedy("start it with --rules FILE")
@@ -33,10 +37,10 @@ fn rules(state: &AdminState) -> Result<&Arc<Rules>> {
 /// `GET /rules`
 pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
     let program = rules(&state)?.program();
-    Ok(Json(shown(&program)))
+    Ok(Json(program_json(&program)))
 }
 
-fn shown(program: &Program) -> Value {
+fn program_json(program: &RuleProgram) -> Value {
     let all: Vec<Value> = program
         .rules
         .iter()
@@ -44,7 +48,7 @@ fn shown(program: &Program) -> Value {
             let actions: Vec<Value> = r
                 .actions
                 .iter()
-                .map(|(phase, action)| json!({ "name": action.info().name, "phase": phases::name(*phase) }))
+                .map(|(phase, action)| json!({ "name": action.info().name, "phase": phase_names::name(*phase) }))
                 .collect();
             json!({
                 "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions,
@@ -53,33 +57,36 @@ fn shown(program: &Program) -> Value {
         })
         .collect();
     let files: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
-    json!({ "rules": all, "files": files, "notes": program.notes.iter().map(problem).collect::<Vec<_>>() })
+    json!({ "rules": all, "files": files, "notes": program.notes.iter().map(problem_json).collect::<Vec<_>>() })
 }
 
-fn problem(p: &Problem) -> Value {
+fn problem_json(p: &RuleProblem) -> Value {
     json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message })
 }
 
 /// The file of a rule source.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Of {
+pub(crate) struct RuleFileParam {
     file: String,
 }
 
 /// `GET /rules/source?file=…`
-pub(crate) async fn source(State(state): State<Arc<AdminState>>, Params(of): Params<Of>) -> Result<Json<Value>> {
+pub(crate) async fn source(
+    State(state): State<Arc<AdminState>>,
+    StrictQuery(of): StrictQuery<RuleFileParam>,
+) -> Result<Json<Value>> {
     let program = rules(&state)?.program();
     let path = program
         .files
         .iter()
         .find(|f| f.display().to_string() == of.file)
-        .ok_or_else(|| not_ours(&program, &of.file))?;
-    let source = Source::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
+        .ok_or_else(|| not_editable(&program, &of.file))?;
+    let source = RuleFileSource::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
     Ok(Json(json!({ "file": of.file, "text": source.text })))
 }
 
-fn not_ours(program: &Program, file: &str) -> ApiError {
+fn not_editable(program: &RuleProgram, file: &str) -> ApiError {
     let known: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
     ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files")).fact("files", known)
 }
@@ -87,7 +94,7 @@ fn not_ours(program: &Program, file: &str) -> ApiError {
 /// A text of rules.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Text {
+pub(crate) struct RuleTextInput {
     text: String,
     /// The name by which its form is told; YAML or TOML by its first line otherwise.
     #[serde(default)]
@@ -98,15 +105,18 @@ pub(crate) struct Text {
 }
 
 /// `POST /rules/check`
-pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Input<Text>) -> Result<Json<Value>> {
+pub(crate) async fn check(
+    State(state): State<Arc<AdminState>>,
+    StrictJson(text): StrictJson<RuleTextInput>,
+) -> Result<Json<Value>> {
     let rules = Arc::clone(rules(&state)?);
-    let Text { text, name, .. } = text;
-    let source = Source::text(name.as_deref().unwrap_or("rules"), text.clone());
+    let RuleTextInput { text, name, .. } = text;
+    let source = RuleFileSource::from_text(name.as_deref().unwrap_or("rules"), text.clone());
     let work = move || {
         Ok(Json(match rules.check(vec![source]) {
-            Ok(program) => json!({ "ok": true, "problems": [], "rules": shown(&program) }),
+            Ok(program) => json!({ "ok": true, "problems": [], "rules": program_json(&program) }),
             Err(e) => {
-                json!({ "ok": false, "problems": e.problems.iter().map(problem).collect::<Vec<_>>(), "rules": null })
+                json!({ "ok": false, "problems": e.problems.iter().map(problem_json).collect::<Vec<_>>(), "rules": null })
             }
         }))
     };
@@ -114,24 +124,24 @@ pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Inp
 }
 
 /// `PUT /rules/source?file=…`: checked with all other files, written, and put in force; refused as a whole otherwise.
-pub(crate) async fn put(
+pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
-    Params(of): Params<Of>,
-    Input(text): Input<Text>,
+    StrictQuery(of): StrictQuery<RuleFileParam>,
+    StrictJson(text): StrictJson<RuleTextInput>,
 ) -> Result<Json<Value>> {
     let rules = Arc::clone(rules(&state)?);
     let engine = Arc::clone(&state.engine);
-    let Text { text, was, .. } = text;
+    let RuleTextInput { text, was, .. } = text;
     let checked = text.clone();
     let work = move || {
-        let program = rules.replaced(FilePath::new(&of.file), &text).map_err(refused)?;
-        let Some(program) = program else { return Err(not_ours(&rules.program(), &of.file)) };
-        let now = || Source::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
-        unchanged(&of.file, was.as_deref(), now)?;
+        let program = rules.check_with_file(FilePath::new(&of.file), &text).map_err(rejected_rules)?;
+        let Some(program) = program else { return Err(not_editable(&rules.program(), &of.file)) };
+        let now = || RuleFileSource::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
+        require_unchanged(&of.file, was.as_deref(), now)?;
         write(FilePath::new(&of.file), &text)
             .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
-        let answer = shown(&program);
-        rules.put(program);
+        let answer = program_json(&program);
+        rules.activate(program);
         // Plans were made with the old rules.
         engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
         Ok(Json(answer))
@@ -140,7 +150,7 @@ pub(crate) async fn put(
 }
 
 /// Refuses to write over what somebody else has written meanwhile.
-pub(super) fn unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
+pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
     let lines = |text: &str| text.replace("\r\n", "\n");
     match was {
         Some(was) if lines(&now()) != lines(was) => {
@@ -152,8 +162,8 @@ pub(super) fn unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> Str
     }
 }
 
-fn refused(e: LoadError) -> ApiError {
-    let problems: Vec<Value> = e.problems.iter().map(problem).collect();
+fn rejected_rules(e: RuleLoadError) -> ApiError {
+    let problems: Vec<Value> = e.problems.iter().map(problem_json).collect();
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
         .remedy("nothing has changed: the rules that were in force still are")
         .fact("problems", problems)
@@ -173,30 +183,33 @@ pub(crate) async fn schema() -> Json<Value> {
 }
 
 /// `GET /rules/explain/{id}`
-pub(crate) async fn explain_flow(State(state): State<Arc<AdminState>>, Id(id): Id) -> Result<Json<Value>> {
+pub(crate) async fn explain_flow(
+    State(state): State<Arc<AdminState>>,
+    FlowIdPath(id): FlowIdPath,
+) -> Result<Json<Value>> {
     let program = rules(&state)?.program();
-    let sample = ask(&state, move |store, _| {
+    let sample = run_query(&state, move |store, _| {
         let row = store.get(id)?;
-        sample(store, &row).map_err(ApiError::bad_request)
+        flow_fixture(store, &row).map_err(ApiError::bad_request)
     })
     .await?;
     Ok(Json(json!({ "flow": id.to_string(), "rules": explain::explain(&program, &sample) })))
 }
 
 /// `GET /rules/held`
-pub(crate) async fn held(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    Ok(Json(json!({ "held": rules(&state)?.surroundings().holds.list() })))
+pub(crate) async fn held_flows(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    Ok(Json(json!({ "held": rules(&state)?.runtime().holds.list() })))
 }
 
 /// `POST /rules/held/{number}`
 pub(crate) async fn decide(
     State(state): State<Arc<AdminState>>,
     Path(number): Path<String>,
-    Input(decision): Input<Decision>,
+    StrictJson(decision): StrictJson<HoldDecision>,
 ) -> Result<Json<Value>> {
     let number =
         number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
-    let held = rules(&state)?.surroundings().holds.decide(number, decision);
+    let held = rules(&state)?.runtime().holds.decide(number, decision);
     let held = held.map_err(|e| {
         ApiError::new(StatusCode::NOT_FOUND, "not_held", e).remedy("GET /api/v1/rules/held lists what is held")
     })?;
@@ -207,7 +220,7 @@ pub(crate) async fn decide(
 ///
 /// # Errors
 /// A head that no longer reads, a body that cannot be had.
-pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
+pub fn flow_fixture(store: &dyn FlowStore, row: &FlowRow) -> Result<FlowFixture, String> {
     let client = ClientInfo {
         connection: row.client.connection,
         peer: row.client.peer.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
@@ -220,7 +233,7 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
             .process
             .as_ref()
             .and_then(|p| serde_json::to_value(p).ok())
-            .map(|p| Process {
+            .map(|p| ClientProcess {
                 pid: p["pid"].as_u64().unwrap_or_default() as u32,
                 name: p["name"].as_str().unwrap_or_default().into(),
             })
@@ -241,16 +254,16 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
     let body = |side: Direction| -> Result<Bytes, String> {
         let Some(known) = row.body(side).filter(|b| b.kept > 0) else { return Ok(Bytes::new()) };
         let reader = store.body(row.id, side, 0..known.kept).map_err(|e| e.to_string())?;
-        let raw = reader.read_all(MOST_OF_BODY).map_err(|e| e.to_string())?;
+        let raw = reader.read_all(MAX_BODY).map_err(|e| e.to_string())?;
         Ok(match row.headers(side) {
-            Some(headers) => content::decoded(headers, raw, MOST_OF_BODY).bytes,
+            Some(headers) => decoded_body::decode_body(headers, raw, MAX_BODY).bytes,
             None => raw,
         })
     };
     let version = |v: &str| match v {
-        "HTTP/1.0" => Version::Http10,
-        "HTTP/2" => Version::H2,
-        _ => Version::Http11,
+        "HTTP/1.0" => HttpVersion::Http10,
+        "HTTP/2" => HttpVersion::H2,
+        _ => HttpVersion::Http11,
     };
     let request = row.request.as_ref().map(|r| {
         let method = Method::from_bytes(r.method.as_bytes()).map_err(|e| e.to_string())?;
@@ -267,7 +280,7 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
         })
     });
     let messages = store.messages(row.id, 0..1000).map_err(|e| e.to_string())?;
-    Ok(Sample {
+    Ok(FlowFixture {
         flow,
         request: request.transpose()?,
         request_body: body(Direction::Request)?,
@@ -275,7 +288,7 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
         response_body: body(Direction::Response)?,
         messages: messages
             .into_iter()
-            .map(|m| Message { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at })
+            .map(|m| StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at })
             .collect(),
     })
 }
@@ -293,7 +306,7 @@ mod tests {
             (Some("a\nb"), "a\nc", false),
             (Some("a"), "", false),
         ] {
-            let answer = unchanged("rules.yaml", was, || now.to_owned());
+            let answer = require_unchanged("rules.yaml", was, || now.to_owned());
             assert_eq!(answer.is_ok(), goes, "{was:?} {now:?}");
         }
     }

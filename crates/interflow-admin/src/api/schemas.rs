@@ -3,14 +3,14 @@
 use serde_json::{Map, Value, json};
 
 /// All of them by name.
-pub(crate) fn all() -> Value {
+pub(crate) fn all_schemas() -> Value {
     let mut all = Map::new();
     for part in [
         vocabulary(),
         flows(),
         conversations(),
-        doings(),
-        super::approval_schemas::all(),
+        action_schemas(),
+        super::approval_schemas::approval_schemas(),
         rules(),
         instance(),
         media(),
@@ -500,7 +500,7 @@ fn flows() -> Value {
     })
 }
 
-fn doings() -> Value {
+fn action_schemas() -> Value {
     let ids = ("ids", list(&text()));
     let change = object(&[("at", text())], &[("before", text()), ("after", text())]);
     let body = json!({"oneOf": [

@@ -10,16 +10,16 @@ use axum::extract::State;
 use axum::response::Response;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
-use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, ExportOptions, Format, Sound, Stored};
-use interflow_record::{FlowRow, ListOptions, Order, Store};
+use interflow_record::formats::pcapng::{PacketSides, PcapngOptions};
+use interflow_record::formats::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
+use interflow_record::{FlowRow, FlowStore, ListOptions, ListOrder};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::blocking::{StreamWriter, read_upload, run_query, streamed_body, transfer};
 use super::error::{ApiError, Result};
-use super::hostile;
-use super::input::{Id, Input, Params, flow_id, query};
-use super::work::{Pipe, ask, read_upload, transfer, written};
+use super::input::{FlowIdPath, StrictJson, StrictQuery, flow_id, query};
+use super::untrusted_content;
 use crate::server::AdminState;
 
 /// Flows taken from the store at a time.
@@ -27,7 +27,7 @@ const PAGE: usize = 100;
 /// The most that an upload may hold, in bytes.
 const MAX_UPLOAD: u64 = 8 << 30;
 /// Flows found by a search between two words on how far it is.
-const LOOKED: u64 = 2000;
+const PROGRESS_STEP: u64 = 2000;
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
@@ -38,39 +38,39 @@ pub(crate) struct FormatParam {
 }
 
 impl FormatParam {
-    fn read(&self) -> Result<Option<Format>> {
+    fn read(&self) -> Result<Option<ArchiveFormat>> {
         let unknown = |e: formats::UnknownFormat| ApiError::bad_request(e.to_string());
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
     /// Packets' leg, and whether lines have originals.
-    fn options(&self) -> Result<(Leg, bool)> {
+    fn options(&self) -> Result<(PacketSides, bool)> {
         let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
         Ok((leg.transpose()?.unwrap_or_default(), self.originals))
     }
 }
 
-fn options((leg, originals): (Leg, bool)) -> ExportOptions<'static> {
+fn options((leg, originals): (PacketSides, bool)) -> ExportOptions<'static> {
     ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals }
 }
 
-fn archive(name: &str, format: Format, body: Body) -> Response {
+fn archive(name: &str, format: ArchiveFormat, body: Body) -> Response {
     let extension = format.extensions().first().copied().unwrap_or("txt");
-    hostile::file(format.media_type(), &format!("{name}.{extension}"), body)
+    untrusted_content::file_response(format.media_type(), &format!("{name}.{extension}"), body)
 }
 
 /// `GET /flows/{id}/export`
 pub(crate) async fn export_one(
     State(state): State<Arc<AdminState>>,
-    Id(id): Id,
-    Params(params): Params<FormatParam>,
+    FlowIdPath(id): FlowIdPath,
+    StrictQuery(params): StrictQuery<FormatParam>,
 ) -> Result<Response> {
-    let (format, chosen) = (params.read()?.unwrap_or(Format::Har), params.options()?);
-    let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let (format, chosen) = (params.read()?.unwrap_or(ArchiveFormat::Har), params.options()?);
+    let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
-    let body = written(permit, move |pipe| {
+    let body = streamed_body(permit, move |pipe| {
         let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
-        exporter.flow(&row, &Stored(&*store))?;
+        exporter.flow(&row, &StoreBodySource(&*store))?;
         exporter.finish()
     });
     Ok(archive(&id.to_string(), format, body))
@@ -78,7 +78,7 @@ pub(crate) async fn export_one(
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ExportParams {
+pub(crate) struct FlowExportParams {
     query: String,
     format: Option<String>,
     leg: Option<String>,
@@ -88,26 +88,26 @@ pub(crate) struct ExportParams {
 /// `GET /export`
 pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<ExportParams>,
+    StrictQuery(params): StrictQuery<FlowExportParams>,
 ) -> Result<Response> {
     let wanted = FormatParam { format: params.format, leg: params.leg, originals: params.originals };
-    let (format, chosen) = (wanted.read()?.unwrap_or(Format::Har), wanted.options()?);
+    let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let query = query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
-    let body = written(permit, move |pipe| export_selected(&*store, query, (format, chosen), pipe));
+    let body = streamed_body(permit, move |pipe| export_matching(&*store, query, (format, chosen), pipe));
     Ok(archive("flows", format, body))
 }
 
-fn export_selected(
-    store: &dyn Store,
+fn export_matching(
+    store: &dyn FlowStore,
     query: Query,
-    (format, chosen): (Format, (Leg, bool)),
-    pipe: &mut Pipe,
+    (format, chosen): (ArchiveFormat, (PacketSides, bool)),
+    pipe: &mut StreamWriter,
 ) -> io::Result<()> {
-    let watch = pipe.watch();
+    let watch = pipe.cancel_check();
     let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
-    let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
-    let sound = Sound::of(store);
+    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    let sound = ReadableBodySource::new(store);
     loop {
         let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
         for row in &page {
@@ -123,7 +123,7 @@ fn export_selected(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ExportChosen {
+pub(crate) struct ExportSelectionInput {
     ids: Vec<String>,
     #[serde(default)]
     format: Option<String>,
@@ -134,21 +134,21 @@ pub(crate) struct ExportChosen {
 }
 
 /// `POST /export`
-pub(crate) async fn export_chosen(
+pub(crate) async fn export_by_ids(
     State(state): State<Arc<AdminState>>,
-    Input(picked): Input<ExportChosen>,
+    StrictJson(picked): StrictJson<ExportSelectionInput>,
 ) -> Result<Response> {
     let wanted = FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals };
-    let (format, chosen) = (wanted.read()?.unwrap_or(Format::Har), wanted.options()?);
+    let (format, chosen) = (wanted.read()?.unwrap_or(ArchiveFormat::Har), wanted.options()?);
     let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     // Asked beforehand, so that an id that is none gets an error and not half a file.
     let rows: Vec<FlowRow> =
-        ask(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
+        run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
-    let body = written(permit, move |pipe| {
+    let body = streamed_body(permit, move |pipe| {
         let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
         for row in &rows {
-            exporter.flow(row, &Stored(&*store))?;
+            exporter.flow(row, &StoreBodySource(&*store))?;
         }
         exporter.finish()
     });
@@ -158,7 +158,7 @@ pub(crate) async fn export_chosen(
 /// `POST /import`
 pub(crate) async fn import(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<FormatParam>,
+    StrictQuery(params): StrictQuery<FormatParam>,
     body: Body,
 ) -> Result<Json<Value>> {
     let format = params.read()?;
@@ -190,17 +190,17 @@ pub(crate) struct SearchParams {
 /// `GET /search`: lines of JSON, in the order of their finding.
 pub(crate) async fn search(
     State(state): State<Arc<AdminState>>,
-    Params(params): Params<SearchParams>,
+    StrictQuery(params): StrictQuery<SearchParams>,
 ) -> Result<Response> {
     let query = query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let limit = params.limit.unwrap_or(1000).max(1);
-    let body = written(permit, move |pipe| hunt(&*store, &query, limit, pipe));
-    Ok(hostile::file("application/x-ndjson", "search.ndjson", body))
+    let body = streamed_body(permit, move |pipe| stream_search(&*store, &query, limit, pipe));
+    Ok(untrusted_content::file_response("application/x-ndjson", "search.ndjson", body))
 }
 
-fn hunt(store: &dyn Store, query: &Query, limit: u64, pipe: &mut Pipe) -> io::Result<()> {
-    let watch = pipe.watch();
+fn stream_search(store: &dyn FlowStore, query: &Query, limit: u64, pipe: &mut StreamWriter) -> io::Result<()> {
+    let watch = pipe.cancel_check();
     let seen = parking_lot::Mutex::new((0_u64, None));
     let (mut found, mut failed) = (0, None);
     let now = Timestamp::now();
@@ -208,7 +208,7 @@ fn hunt(store: &dyn Store, query: &Query, limit: u64, pipe: &mut Pipe) -> io::Re
         query,
         &|progress| {
             let mut seen = seen.lock();
-            if progress.looked >= seen.0 + LOOKED {
+            if progress.looked >= seen.0 + PROGRESS_STEP {
                 *seen = (progress.looked, Some(progress));
             }
             watch()
@@ -216,9 +216,9 @@ fn hunt(store: &dyn Store, query: &Query, limit: u64, pipe: &mut Pipe) -> io::Re
         &mut |row| {
             let far = seen.lock().1.take();
             let told = far.map_or(Ok(()), |p| {
-                say(pipe, &json!({"progress": {"looked": p.looked, "found": p.found, "total": p.total}}))
+                write_line(pipe, &json!({"progress": {"looked": p.looked, "found": p.found, "total": p.total}}))
             });
-            if let Err(e) = told.and_then(|()| say(pipe, &json!({"flow": row.summary(now)}))) {
+            if let Err(e) = told.and_then(|()| write_line(pipe, &json!({"flow": row.summary(now)}))) {
                 failed = Some(e);
                 return ControlFlow::Break(());
             }
@@ -230,11 +230,11 @@ fn hunt(store: &dyn Store, query: &Query, limit: u64, pipe: &mut Pipe) -> io::Re
         return Err(e);
     }
     outcome.map_err(io::Error::other)?;
-    say(pipe, &json!({"done": {"found": found, "complete": found < limit}}))
+    write_line(pipe, &json!({"done": {"found": found, "complete": found < limit}}))
 }
 
 /// Writes a line and hands it on at once.
-fn say(pipe: &mut Pipe, line: &Value) -> io::Result<()> {
+fn write_line(pipe: &mut StreamWriter, line: &Value) -> io::Result<()> {
     serde_json::to_writer(&mut *pipe, line)?;
     pipe.write_all(b"\n")?;
     pipe.flush()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Speaking as other programs do, so that what was made for them goes on working.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct CompatConfig {
+pub struct GreyproxyCompatConfig {
     /// Serve Greyproxy's API and WebSocket events on its port, take clients on its proxy ports and questions on its DNS port,
     /// and take the name that a client signs in with for its container's. Its API asks for no token, so every program on
     /// this machine can steer the approvals: it listens on loopback only, and refuses web pages of others.
@@ -24,7 +24,7 @@ pub struct CompatConfig {
     pub credential_hosts: Vec<String>,
 }
 
-impl Default for CompatConfig {
+impl Default for GreyproxyCompatConfig {
     fn default() -> Self {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {

@@ -7,33 +7,33 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use interflow_engine::approvals::Claim;
-use interflow_engine::approvals::config::Action;
+use interflow_engine::approvals::NotifierGuard;
+use interflow_engine::approvals::config::ApprovalAction;
 use interflow_flow::Timestamp;
-use interflow_record::{ConversationOptions, Event, FlowKind, FlowState, FlowSummary, Subscription};
+use interflow_record::{ConversationOptions, FlowKind, FlowState, FlowSummary, StoreEvent, Subscription};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::pending::Decided;
-use super::{Grey, Shared, pending, shapes};
-use crate::api::ask;
+use super::pending::DecisionInput;
+use super::{GreyproxyApiState, GreyproxyState, json_format, pending};
+use crate::api::run_query;
 
 /// How long a client may take for one message.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often sessions and conversations are looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest message that a client may send, in bytes.
 const MAX_MESSAGE: usize = 64 << 10;
 
 /// `GET /ws`
-pub(super) async fn socket(State(grey): Shared, upgrade: WebSocketUpgrade) -> Response {
+pub(super) async fn socket(State(grey): GreyproxyApiState, upgrade: WebSocketUpgrade) -> Response {
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     upgrade.on_upgrade(|socket| async move {
-        let mut client = Client {
-            waiting: waiting(&grey),
-            used: used(&grey),
+        let mut client = GreyproxyClient {
+            waiting: pending_requests(&grey),
+            used: secret_uses(&grey),
             answered: grey.approvals.history().first().map_or(0, |a| a.at.micros()),
             updated: Timestamp::now().micros(),
             grey,
@@ -48,15 +48,15 @@ pub(super) async fn socket(State(grey): Shared, upgrade: WebSocketUpgrade) -> Re
 }
 
 /// The client is gone, or takes nothing.
-struct Gone;
+struct GreyproxyDisconnected;
 
 /// One client.
-struct Client {
-    grey: Arc<Grey>,
+struct GreyproxyClient {
+    grey: Arc<GreyproxyState>,
     socket: WebSocket,
     /// The types of events it asked for; all when it asked for none.
     wanted: Option<HashSet<String>>,
-    claim: Option<Claim>,
+    claim: Option<NotifierGuard>,
     /// What was held, and how many flows waited, when it was told last.
     waiting: BTreeMap<u64, (usize, Value)>,
     /// How often each session's credentials were put in.
@@ -72,7 +72,7 @@ struct Client {
 }
 
 #[derive(Deserialize)]
-struct Command {
+struct GreyproxyCommand {
     command: String,
     #[serde(default)]
     pending_id: u64,
@@ -87,30 +87,30 @@ struct Command {
 }
 
 fn now() -> String {
-    shapes::moment(Timestamp::now().micros())
+    json_format::format_micros(Timestamp::now().micros())
 }
 
-fn waiting(grey: &Grey) -> BTreeMap<u64, (usize, Value)> {
-    grey.approvals.held().iter().map(|h| (h.id, (h.waiting, shapes::pending(h)))).collect()
+fn pending_requests(grey: &GreyproxyState) -> BTreeMap<u64, (usize, Value)> {
+    grey.approvals.pending_requests().iter().map(|h| (h.id, (h.waiting, json_format::pending(h)))).collect()
 }
 
-fn used(grey: &Grey) -> BTreeMap<String, u64> {
+fn secret_uses(grey: &GreyproxyState) -> BTreeMap<String, u64> {
     grey.approvals.sessions().into_iter().map(|s| (s.id, s.secrets.iter().map(|s| s.used).sum())).collect()
 }
 
 /// The next news of the store; never, when nothing is recorded.
-async fn next(flows: &mut Option<Subscription>) -> Option<Event> {
+async fn next_flow_event(flows: &mut Option<Subscription>) -> Option<StoreEvent> {
     match flows {
         Some(flows) => flows.next().await,
         None => std::future::pending().await,
     }
 }
 
-impl Client {
-    async fn serve(&mut self) -> Result<(), Gone> {
+impl GreyproxyClient {
+    async fn serve(&mut self) -> Result<(), GreyproxyDisconnected> {
         let mut news = self.grey.news.subscribe();
         let mut flows = self.grey.admin.store().ok().map(|s| s.subscribe());
-        let mut look = interval(LOOK);
+        let mut look = interval(POLL_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let approvals = Arc::clone(&self.grey.approvals);
         let mut version = approvals.version();
@@ -121,8 +121,8 @@ impl Client {
         loop {
             tokio::select! {
                 said = self.socket.recv() => match said {
-                    Some(Ok(Message::Text(text))) => self.obey(text.as_str()).await?,
-                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Gone),
+                    Some(Ok(Message::Text(text))) => self.handle_command(text.as_str()).await?,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(GreyproxyDisconnected),
                     Some(Ok(_)) => {}
                 },
                 () = approvals.changed_since(version) => {
@@ -134,23 +134,23 @@ impl Client {
                     Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => return Ok(()),
                 },
-                event = next(&mut flows) => match event {
-                    Some(Event::Flows(batch)) => self.flows(&batch).await?,
-                    Some(Event::Lagged(_)) => {}
+                event = next_flow_event(&mut flows) => match event {
+                    Some(StoreEvent::Flows(batch)) => self.flows(&batch).await?,
+                    Some(StoreEvent::Lagged(_)) => {}
                     None => flows = None,
                 },
-                _ = look.tick() => self.look().await?,
+                _ = look.tick() => self.poll_changes().await?,
             }
         }
     }
 
-    async fn send(&mut self, message: &Value) -> Result<(), Gone> {
-        let sent = timeout(PATIENCE, self.socket.send(Message::Text(message.to_string().into()))).await;
-        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(Gone) }
+    async fn send(&mut self, message: &Value) -> Result<(), GreyproxyDisconnected> {
+        let sent = timeout(WRITE_TIMEOUT, self.socket.send(Message::Text(message.to_string().into()))).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(GreyproxyDisconnected) }
     }
 
     /// Sends an event, when it is wanted.
-    async fn event(&mut self, message: &Value) -> Result<(), Gone> {
+    async fn event(&mut self, message: &Value) -> Result<(), GreyproxyDisconnected> {
         let kind = message["type"].as_str().unwrap_or_default();
         if kind == "session.deleted"
             && let Some(id) = message["data"].as_str()
@@ -163,21 +163,21 @@ impl Client {
         self.send(message).await
     }
 
-    async fn tell(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
+    async fn send_event(&mut self, kind: &str, data: Value) -> Result<(), GreyproxyDisconnected> {
         self.event(&json!({"type": kind, "data": data})).await
     }
 
     /// What changed of what is held.
-    async fn approvals(&mut self) -> Result<(), Gone> {
-        let current = waiting(&self.grey);
+    async fn approvals(&mut self) -> Result<(), GreyproxyDisconnected> {
+        let current = pending_requests(&self.grey);
         for (id, (count, shape)) in &current {
             let before = self.waiting.get(id).map(|(n, _)| *n);
             match before {
-                None => self.tell("pending_request.created", shape.clone()).await?,
-                Some(n) if n != *count => self.tell("pending_request.updated", shape.clone()).await?,
+                None => self.send_event("pending_request.created", shape.clone()).await?,
+                Some(n) if n != *count => self.send_event("pending_request.updated", shape.clone()).await?,
                 Some(_) => continue,
             }
-            self.waiters(shape, before.unwrap_or(0), *count).await?;
+            self.send_waiter_count(shape, before.unwrap_or(0), *count).await?;
         }
         let rules = self.grey.approvals.rules();
         let history = self.grey.approvals.history();
@@ -186,26 +186,31 @@ impl Client {
                 continue;
             }
             let answered = history.iter().find(|a| a.held.id == id);
-            let rule = answered.and_then(|a| rules.iter().find(|r| r.id == a.by)).map(shapes::rule);
-            let allowed = answered.is_some_and(|a| a.action == Some(Action::Allow));
+            let rule = answered.and_then(|a| rules.iter().find(|r| r.id == a.by)).map(json_format::rule);
+            let allowed = answered.is_some_and(|a| a.action == Some(ApprovalAction::Allow));
             let kind = if allowed { "pending_request.allowed" } else { "pending_request.dismissed" };
-            self.tell(kind, json!({"pending_id": id, "rule": rule})).await?;
-            self.waiters(&shape, count, 0).await?;
+            self.send_event(kind, json!({"pending_id": id, "rule": rule})).await?;
+            self.send_waiter_count(&shape, count, 0).await?;
         }
         self.answered = history.first().map_or(self.answered, |a| a.at.micros());
         Ok(())
     }
 
-    async fn waiters(&mut self, shape: &Value, before: usize, after: usize) -> Result<(), Gone> {
+    async fn send_waiter_count(
+        &mut self,
+        shape: &Value,
+        before: usize,
+        after: usize,
+    ) -> Result<(), GreyproxyDisconnected> {
         let data = json!({
             "container_name": shape["container_name"], "host": shape["destination_host"],
             "port": shape["destination_port"], "previous_count": before, "current_count": after,
         });
-        self.tell("waiters.changed", data).await
+        self.send_event("waiters.changed", data).await
     }
 
     /// Exchanges that ended.
-    async fn flows(&mut self, batch: &[FlowSummary]) -> Result<(), Gone> {
+    async fn flows(&mut self, batch: &[FlowSummary]) -> Result<(), GreyproxyDisconnected> {
         let ended = |f: &&FlowSummary| f.kind != FlowKind::Tunnel && f.state != FlowState::Open;
         for flow in batch.iter().filter(ended) {
             self.moved = true;
@@ -217,31 +222,31 @@ impl Client {
             }
             let data = json!({
                 "id": flow.started.micros(),
-                "timestamp": shapes::moment(flow.started.micros()),
+                "timestamp": json_format::format_micros(flow.started.micros()),
                 "container_name": flow.user.as_deref().unwrap_or_default(),
                 "destination_host": flow.authority.host.to_string(),
                 "destination_port": flow.authority.port,
                 "method": flow.method,
-                "url": format!("{}://{}{}", flow.scheme, flow.authority.host_field(flow.scheme),
+                "url": format!("{}://{}{}", flow.scheme, flow.authority.to_host_header(flow.scheme),
                     flow.path.as_deref().unwrap_or_default()),
                 "status_code": flow.status,
                 "duration_ms": flow.duration / 1000,
                 "result": if flow.error.as_deref() == Some("denied") { "blocked" } else { "auto" },
                 "flow_id": flow.id.to_string(),
             });
-            self.tell("transaction.new", data).await?;
+            self.send_event("transaction.new", data).await?;
         }
         Ok(())
     }
 
     /// Sessions that ended by themselves, credentials that were put in, conversations that went on.
-    async fn look(&mut self) -> Result<(), Gone> {
-        let current = used(&self.grey);
+    async fn poll_changes(&mut self) -> Result<(), GreyproxyDisconnected> {
+        let current = secret_uses(&self.grey);
         for (id, count) in std::mem::replace(&mut self.used, current.clone()) {
             match current.get(&id) {
-                None => self.tell("session.expired", json!(id)).await?,
+                None => self.send_event("session.expired", json!(id)).await?,
                 Some(n) if *n > count => {
-                    self.tell("session.substitution", json!({"session_id": id, "count": n})).await?;
+                    self.send_event("session.substitution", json!({"session_id": id, "count": n})).await?;
                 }
                 Some(_) => {}
             }
@@ -250,19 +255,21 @@ impl Client {
             return Ok(());
         }
         let options = ConversationOptions { all: true, limit: 50, ..ConversationOptions::default() };
-        let found = ask(&self.grey.admin, move |store, _| Ok(store.conversations(&options)?)).await.unwrap_or_default();
+        let found =
+            run_query(&self.grey.admin, move |store, _| Ok(store.conversations(&options)?)).await.unwrap_or_default();
         let new = found.iter().filter(|c| c.row.updated.micros() > self.updated);
-        let new: Vec<(u64, Value)> = new.map(|c| (c.row.updated.micros(), shapes::conversation(c))).collect();
+        let new: Vec<(u64, Value)> = new.map(|c| (c.row.updated.micros(), json_format::conversation(c))).collect();
         for (at, shape) in new {
             self.updated = self.updated.max(at);
-            self.tell("conversation.updated", json!({"conversation_id": shape["id"], "conversation": shape})).await?;
+            self.send_event("conversation.updated", json!({"conversation_id": shape["id"], "conversation": shape}))
+                .await?;
         }
         Ok(())
     }
 
-    async fn obey(&mut self, text: &str) -> Result<(), Gone> {
+    async fn handle_command(&mut self, text: &str) -> Result<(), GreyproxyDisconnected> {
         let wrong = |why: String| json!({"type": "error", "error": why, "timestamp": now()});
-        let Ok(command) = serde_json::from_str::<Command>(text) else {
+        let Ok(command) = serde_json::from_str::<GreyproxyCommand>(text) else {
             return self.send(&wrong("invalid JSON".to_owned())).await;
         };
         let done = |rule: Value| {
@@ -272,7 +279,7 @@ impl Client {
         let answer = match command.command.as_str() {
             "ping" => json!({"type": "pong", "timestamp": now()}),
             "allow" => {
-                let decided = Decided::of(&command.scope, &command.duration, command.notes.clone());
+                let decided = DecisionInput::new(&command.scope, &command.duration, command.notes.clone());
                 match pending::decide(&self.grey, command.pending_id, "allow", &decided) {
                     Ok(rule) => done(rule["id"].clone()),
                     Err(e) => wrong(e.1),
@@ -297,9 +304,9 @@ impl Client {
                 json!({"type": "unsubscribed", "event_type": command.event_type, "timestamp": now()})
             }
             "claim_notifications" => {
-                self.claim.get_or_insert_with(|| self.grey.approvals.claim_notifications());
-                let claims = self.grey.approvals.claims();
-                self.grey.tell("notification.claims_changed", json!({"claims": claims}));
+                self.claim.get_or_insert_with(|| self.grey.approvals.register_notifier());
+                let claims = self.grey.approvals.notifier_count();
+                self.grey.broadcast_event("notification.claims_changed", json!({"claims": claims}));
                 json!({"type": "command_success", "command": "claim_notifications", "timestamp": now()})
             }
             other => wrong(format!("unknown command: {other}")),
@@ -308,11 +315,11 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for GreyproxyClient {
     fn drop(&mut self) {
         if self.claim.take().is_some() {
-            let claims = self.grey.approvals.claims();
-            self.grey.tell("notification.claims_changed", json!({"claims": claims}));
+            let claims = self.grey.approvals.notifier_count();
+            self.grey.broadcast_event("notification.claims_changed", json!({"claims": claims}));
         }
     }
 }

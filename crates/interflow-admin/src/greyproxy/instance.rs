@@ -5,45 +5,45 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use interflow_engine::approvals::config::Mode;
+use interflow_engine::approvals::config::ApprovalMode;
 use interflow_engine::config::InterceptMode;
 use interflow_engine::conversations::endpoints::DECODERS;
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shapes;
-use super::{Answer, Given, Grey, Refused, Shared};
+use super::json_format;
+use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 
 /// The longest silent mode, in seconds.
-const LONGEST_SILENCE: u64 = 8 * 3600;
+const MAX_SILENT_SECONDS: u64 = 8 * 3600;
 
 /// `GET /api/health`
-pub(super) async fn health(State(grey): Shared) -> Json<Value> {
+pub(super) async fn health(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "ports": grey.ports, "server": "interflow"}))
 }
 
-fn notices(grey: &Grey) -> Value {
+fn notifications_json(grey: &GreyproxyState) -> Value {
     json!({"enabled": grey.approvals.notifies(), "available": true, "backend": "interflow", "supportsActions": false,
-        "claims": grey.approvals.claims()})
+        "claims": grey.approvals.notifier_count()})
 }
 
 /// `GET` and `PUT /api/notifications`: how it is; the configuration says how it shall be.
-pub(super) async fn notifications(State(grey): Shared) -> Json<Value> {
-    Json(notices(&grey))
+pub(super) async fn notifications(State(grey): GreyproxyApiState) -> Json<Value> {
+    Json(notifications_json(&grey))
 }
 
 /// `GET /api/settings`
-pub(super) async fn settings(State(grey): Shared) -> Json<Value> {
+pub(super) async fn settings(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(all_settings(&grey))
 }
 
-fn all_settings(grey: &Grey) -> Value {
+fn all_settings(grey: &GreyproxyState) -> Value {
     let config = grey.admin.engine.config();
     let cert = certificate(grey);
     json!({
         "theme": *grey.theme.lock(),
-        "notifications": notices(grey),
+        "notifications": notifications_json(grey),
         "notificationsEnabled": grey.approvals.notifies(),
         "mitm": {"enabled": config.intercept.mode != InterceptMode::None, "certGenerated": true,
             "certPath": cert["certPath"], "installed": Value::Null},
@@ -55,10 +55,13 @@ fn all_settings(grey: &Grey) -> Value {
 }
 
 /// `PUT /api/settings`: the theme, and whether TLS is looked into; the rest is said in the configuration.
-pub(super) async fn change_settings(State(grey): Shared, Given(given): Given<Value>) -> Answer {
+pub(super) async fn change_settings(
+    State(grey): GreyproxyApiState,
+    LenientJson(given): LenientJson<Value>,
+) -> GreyproxyResult {
     if let Some(theme) = given["theme"].as_str() {
         if !matches!(theme, "system" | "light" | "dark") {
-            return Err(Refused::bad("theme must be system, light, or dark"));
+            return Err(GreyproxyError::bad_request("theme must be system, light, or dark"));
         }
         theme.clone_into(&mut grey.theme.lock());
     }
@@ -67,70 +70,74 @@ pub(super) async fn change_settings(State(grey): Shared, Given(given): Given<Val
         let is_on = config.intercept.mode != InterceptMode::None;
         if enabled != is_on {
             config.intercept.mode = if enabled { InterceptMode::All } else { InterceptMode::None };
-            grey.admin.engine.reload(config).map_err(|e| Refused::bad(e.to_string()))?;
+            grey.admin.engine.reload(config).map_err(|e| GreyproxyError::bad_request(e.to_string()))?;
         }
     }
     Ok(Json(all_settings(&grey)))
 }
 
-fn silence(grey: &Grey) -> Value {
-    match grey.approvals.meanwhile() {
-        Some((mode, until)) if mode != Mode::Ask => json!({
+fn silent_mode_json(grey: &GreyproxyState) -> Value {
+    match grey.approvals.temporary_mode() {
+        Some((mode, until)) if mode != ApprovalMode::Ask => json!({
             "active": true,
             "enabled": true,
-            "mode": if mode == Mode::Observe { "allow" } else { "deny" },
-            "expires_at": until.map(shapes::instant),
+            "mode": if mode == ApprovalMode::Observe { "allow" } else { "deny" },
+            "expires_at": until.map(json_format::format_timestamp),
         }),
         _ => json!({"active": false, "enabled": false, "mode": "", "expires_at": Value::Null}),
     }
 }
 
 /// `GET /api/allowall`
-pub(super) async fn silent(State(grey): Shared) -> Json<Value> {
-    Json(silence(&grey))
+pub(super) async fn silent(State(grey): GreyproxyApiState) -> Json<Value> {
+    Json(silent_mode_json(&grey))
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Silence {
+pub(super) struct SilentModeInput {
     mode: String,
     duration: String,
 }
 
 /// `POST /api/allowall`: nobody is asked for a while; all is allowed, or all that no rule allows is denied.
-pub(super) async fn set_silent(State(grey): Shared, Given(given): Given<Silence>) -> Answer {
+pub(super) async fn set_silent(
+    State(grey): GreyproxyApiState,
+    LenientJson(given): LenientJson<SilentModeInput>,
+) -> GreyproxyResult {
     let mode = match given.mode.as_str() {
-        "allow" => Mode::Observe,
-        "deny" => Mode::Enforce,
-        _ => return Err(Refused::bad("mode must be \"allow\" or \"deny\"")),
+        "allow" => ApprovalMode::Observe,
+        "deny" => ApprovalMode::Enforce,
+        _ => return Err(GreyproxyError::bad_request("mode must be \"allow\" or \"deny\"")),
     };
     let lasting = match given.duration.as_str() {
         "restart" => None,
         text => {
-            let span: Result<Span, _> = text.parse();
-            let span =
-                span.map_err(|_| Refused::bad("invalid duration: write it as \"5m\" or \"1h\", or \"restart\""))?;
-            if span.0.as_secs() > LONGEST_SILENCE || span.0.is_zero() {
-                return Err(Refused::bad("duration exceeds maximum of 8h"));
+            let span: Result<HumanDuration, _> = text.parse();
+            let span = span.map_err(|_| {
+                GreyproxyError::bad_request("invalid duration: write it as \"5m\" or \"1h\", or \"restart\"")
+            })?;
+            if span.0.as_secs() > MAX_SILENT_SECONDS || span.0.is_zero() {
+                return Err(GreyproxyError::bad_request("duration exceeds maximum of 8h"));
             }
             Some(span.0)
         }
     };
     grey.approvals.set_mode(Some((mode, lasting)));
-    let now = silence(&grey);
-    grey.tell("allowall.changed", now.clone());
+    let now = silent_mode_json(&grey);
+    grey.broadcast_event("allowall.changed", now.clone());
     Ok(Json(now))
 }
 
 /// `DELETE /api/allowall`
-pub(super) async fn end_silent(State(grey): Shared) -> Json<Value> {
+pub(super) async fn end_silent(State(grey): GreyproxyApiState) -> Json<Value> {
     grey.approvals.set_mode(None);
-    let now = silence(&grey);
-    grey.tell("allowall.changed", now.clone());
+    let now = silent_mode_json(&grey);
+    grey.broadcast_event("allowall.changed", now.clone());
     Json(now)
 }
 
-fn certificate(grey: &Grey) -> Value {
+fn certificate(grey: &GreyproxyState) -> Value {
     json!({
         "generated": true,
         "certPath": "GET /api/cert/download",
@@ -141,34 +148,34 @@ fn certificate(grey: &Grey) -> Value {
 }
 
 /// `GET /api/cert/status`
-pub(super) async fn cert_status(State(grey): Shared) -> Json<Value> {
+pub(super) async fn cert_status(State(grey): GreyproxyApiState) -> Json<Value> {
     Json(certificate(&grey))
 }
 
 /// `POST /api/cert/generate`, `/api/cert/reload`: there is one already, and it is in force.
-pub(super) async fn cert_unchanged(State(grey): Shared) -> Json<Value> {
+pub(super) async fn cert_unchanged(State(grey): GreyproxyApiState) -> Json<Value> {
     let message = "cert unchanged, no reload needed; `interflow ca rotate` makes a new one";
     Json(json!({"message": message, "certStatus": certificate(&grey)}))
 }
 
 /// `GET /api/cert/download`
-pub(super) async fn cert_download(State(grey): Shared) -> Result<Response, Refused> {
+pub(super) async fn cert_download(State(grey): GreyproxyApiState) -> Result<Response, GreyproxyError> {
     Response::builder()
         .header(header::CONTENT_TYPE, "application/x-pem-file")
         .header(header::CONTENT_DISPOSITION, "attachment; filename=interflow-ca.pem")
         .body(Body::from(grey.admin.engine.ca().certificate_pem().to_owned()))
-        .map_err(|e| Refused(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+        .map_err(|e| GreyproxyError(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
 }
 
 /// `POST /api/maintenance/rebuild-conversations`
-pub(super) async fn rebuild(State(grey): Shared) -> Answer {
+pub(super) async fn rebuild(State(grey): GreyproxyApiState) -> GreyproxyResult {
     let live = grey.admin.conversations.clone();
-    let live = live.ok_or_else(|| Refused(StatusCode::SERVICE_UNAVAILABLE, "nothing is recorded".to_owned()))?;
+    let live = live.ok_or_else(|| GreyproxyError(StatusCode::SERVICE_UNAVAILABLE, "nothing is recorded".to_owned()))?;
     tokio::spawn(async move {
         let done = live.rebuild().await;
         let state = if done.is_ok() { "completed" } else { "failed" };
         let progress = json!({"task": "rebuild-conversations", "status": state, "processed": done.unwrap_or_default()});
-        grey.tell("maintenance.progress", progress);
+        grey.broadcast_event("maintenance.progress", progress);
     });
     Ok(Json(json!({"status": "started"})))
 }

@@ -5,10 +5,10 @@ mod config;
 mod endpoints;
 mod events;
 mod instance;
+mod json_format;
 mod pending;
 mod rules;
 mod sessions;
-mod shapes;
 mod traffic;
 
 use std::collections::HashMap;
@@ -31,62 +31,62 @@ use tokio::sync::broadcast;
 use crate::api::ApiError;
 use crate::serve::{PortLimits, serve};
 use crate::server::AdminState;
-pub use config::CompatConfig;
+pub use config::GreyproxyCompatConfig;
 
 /// The largest request body, in bytes.
-const LARGEST: usize = 8 << 20;
+const MAX_BODY: usize = 8 << 20;
 /// Events that wait for a slow client.
-const WAITING: usize = 512;
+const EVENT_QUEUE: usize = 512;
 
 /// What its handlers share.
-pub(crate) struct Grey {
+pub(crate) struct GreyproxyState {
     admin: Arc<AdminState>,
     approvals: Arc<Approvals>,
-    config: CompatConfig,
+    config: GreyproxyCompatConfig,
     ports: Value,
     /// What happened by its API: messages as they go out.
     news: broadcast::Sender<Arc<Value>>,
     /// What sessions said of themselves that we have no place for, by their ids.
-    said: Mutex<HashMap<String, sessions::Said>>,
+    said: Mutex<HashMap<String, sessions::SessionMetadata>>,
     theme: Mutex<String>,
     /// Held while what the owner says of endpoints is changed.
     endpoints: tokio::sync::Mutex<()>,
 }
 
-type Shared = State<Arc<Grey>>;
-type Answer = Result<axum::Json<Value>, Refused>;
+type GreyproxyApiState = State<Arc<GreyproxyState>>;
+type GreyproxyResult = Result<axum::Json<Value>, GreyproxyError>;
 
 /// An error in Greyproxy's form.
-pub(crate) struct Refused(StatusCode, String);
+pub(crate) struct GreyproxyError(StatusCode, String);
 
-impl Refused {
-    fn bad(why: impl Into<String>) -> Self {
+impl GreyproxyError {
+    fn bad_request(why: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, why.into())
     }
 
-    fn missing(what: &str) -> Self {
+    fn not_found(what: &str) -> Self {
         Self(StatusCode::NOT_FOUND, format!("{what} not found"))
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for GreyproxyError {
     fn into_response(self) -> Response {
         (self.0, axum::Json(json!({"error": self.1}))).into_response()
     }
 }
 
-impl From<ApprovalsError> for Refused {
+impl From<ApprovalsError> for GreyproxyError {
     fn from(error: ApprovalsError) -> Self {
         let status = match &error {
-            ApprovalsError::Nothing(_) => StatusCode::NOT_FOUND,
-            ApprovalsError::Wrong(_) => StatusCode::BAD_REQUEST,
-            ApprovalsError::Disk(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            ApprovalsError::NotFound(_) => StatusCode::NOT_FOUND,
+            ApprovalsError::Invalid(_) => StatusCode::BAD_REQUEST,
+            ApprovalsError::Io(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self(status, error.to_string())
     }
 }
 
-impl From<ApiError> for Refused {
+impl From<ApiError> for GreyproxyError {
     fn from(error: ApiError) -> Self {
         let told = error.to_json();
         let message = told["error"]["message"].as_str().unwrap_or_default().to_owned();
@@ -95,36 +95,37 @@ impl From<ApiError> for Refused {
 }
 
 /// A request's JSON; nothing at all counts as an empty object.
-struct Given<T>(T);
+struct LenientJson<T>(T);
 
-impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for Given<T> {
-    type Rejection = Refused;
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for LenientJson<T> {
+    type Rejection = GreyproxyError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
-        let body = axum::body::to_bytes(request.into_body(), LARGEST).await;
-        let body = body.map_err(|_| Refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()))?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, GreyproxyError> {
+        let body = axum::body::to_bytes(request.into_body(), MAX_BODY).await;
+        let body =
+            body.map_err(|_| GreyproxyError(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()))?;
         let text = if body.trim_ascii().is_empty() { &b"{}"[..] } else { &body };
-        serde_json::from_slice(text).map(Given).map_err(|e| Refused::bad(e.to_string()))
+        serde_json::from_slice(text).map(LenientJson).map_err(|e| GreyproxyError::bad_request(e.to_string()))
     }
 }
 
-impl Grey {
-    fn tell(&self, kind: &str, data: Value) {
+impl GreyproxyState {
+    fn broadcast_event(&self, kind: &str, data: Value) {
         let _ = self.news.send(Arc::new(json!({"type": kind, "data": data})));
     }
 }
 
 /// Greyproxy's side, ready to serve.
-pub struct Greyproxy {
+pub struct GreyproxyServer {
     limits: PortLimits,
     router: Router,
     listener: TcpListener,
 }
 
-impl Greyproxy {
+impl GreyproxyServer {
     /// Puts it together; nothing when there are no approvals.
     pub(crate) fn new(
-        config: CompatConfig,
+        config: GreyproxyCompatConfig,
         listener: TcpListener,
         admin: Arc<AdminState>,
         dns: Option<SocketAddr>,
@@ -146,12 +147,12 @@ impl Greyproxy {
             "dns": dns.map(|a| a.port()),
         });
         let limits = admin.port_limits;
-        let grey = Arc::new(Grey {
+        let grey = Arc::new(GreyproxyState {
             admin,
             approvals,
             config,
             ports,
-            news: broadcast::Sender::new(WAITING),
+            news: broadcast::Sender::new(EVENT_QUEUE),
             said: Mutex::default(),
             theme: Mutex::new("system".to_owned()),
             endpoints: tokio::sync::Mutex::default(),
@@ -168,7 +169,7 @@ impl Greyproxy {
     }
 }
 
-fn router(grey: Arc<Grey>, address: SocketAddr) -> Router {
+fn router(grey: Arc<GreyproxyState>, address: SocketAddr) -> Router {
     Router::new()
         .route("/api/health", get(instance::health))
         .route("/api/dashboard", get(traffic::dashboard))
@@ -209,13 +210,13 @@ fn router(grey: Arc<Grey>, address: SocketAddr) -> Router {
         .route("/api/maintenance/redact-headers", post(instance::redact_headers))
         .route("/api/maintenance/status", get(instance::maintenance))
         .route("/ws", get(events::socket))
-        .fallback(any(nowhere))
+        .fallback(any(route_not_found))
         .with_state(grey)
         .layer(middleware::from_fn_with_state(address, check))
 }
 
-async fn nowhere() -> Refused {
-    Refused(
+async fn route_not_found() -> GreyproxyError {
+    GreyproxyError(
         StatusCode::NOT_FOUND,
         "Interflow serves Greyproxy's /api and /ws here; its web UI is on the admin port".to_owned(),
     )
@@ -224,8 +225,8 @@ async fn nowhere() -> Refused {
 /// There is no token, so pages of others are kept out: by a `Host` that is not this machine's (a name that was bound to it
 /// anew), and by the `Origin` that browsers send with what a page asks for.
 async fn check(State(address): State<SocketAddr>, request: Request, next: Next) -> Response {
-    if let Err(why) = stranger(request.headers(), address) {
-        return Refused(StatusCode::FORBIDDEN, why.to_owned()).into_response();
+    if let Err(why) = check_host_and_origin(request.headers(), address) {
+        return GreyproxyError(StatusCode::FORBIDDEN, why.to_owned()).into_response();
     }
     let mut response = next.run(request).await;
     let fields = response.headers_mut();
@@ -234,7 +235,7 @@ async fn check(State(address): State<SocketAddr>, request: Request, next: Next) 
     response
 }
 
-fn stranger(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str> {
+fn check_host_and_origin(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str> {
     let text = |name| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let ours = |authority: &str| match Authority::parse(authority, Some(80)) {
         Ok(a) => {
@@ -283,7 +284,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, origin.parse().unwrap());
             }
-            assert_eq!(stranger(&headers, address).is_ok(), fine, "{host} {origin:?}");
+            assert_eq!(check_host_and_origin(&headers, address).is_ok(), fine, "{host} {origin:?}");
         }
     }
 }

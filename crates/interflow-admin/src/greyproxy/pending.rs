@@ -2,16 +2,16 @@
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use interflow_engine::approvals::Answer as Decision;
+use interflow_engine::approvals::Resolution as Decision;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shapes;
-use super::{Answer, Given, Grey, Refused, Shared};
+use super::json_format;
+use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct PendingFilter {
     container: String,
     destination: String,
     limit: Option<usize>,
@@ -21,7 +21,7 @@ pub(super) struct Filter {
 /// How an approval is given.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Decided {
+pub(super) struct DecisionInput {
     scope: String,
     duration: String,
     notes: Option<String>,
@@ -29,8 +29,8 @@ pub(super) struct Decided {
 }
 
 /// `GET /api/pending`
-pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> Json<Value> {
-    let held: Vec<Value> = grey.approvals.held().iter().map(shapes::pending).collect();
+pub(super) async fn list(State(grey): GreyproxyApiState, Query(filter): Query<PendingFilter>) -> Json<Value> {
+    let held: Vec<Value> = grey.approvals.pending_requests().iter().map(json_format::pending).collect();
     let holds = |v: &Value, key: &str, part: &str| part.is_empty() || v[key].as_str().is_some_and(|t| t.contains(part));
     let fits =
         |v: &&Value| holds(v, "container_name", &filter.container) && holds(v, "destination_host", &filter.destination);
@@ -40,56 +40,76 @@ pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> J
 }
 
 /// `GET /api/pending/count`
-pub(super) async fn count(State(grey): Shared) -> Json<Value> {
-    Json(json!({"count": grey.approvals.held().len()}))
+pub(super) async fn count(State(grey): GreyproxyApiState) -> Json<Value> {
+    Json(json!({"count": grey.approvals.pending_requests().len()}))
 }
 
 /// Decides about one; the rule that it made.
-pub(super) fn decide(grey: &Grey, id: u64, action: &str, given: &Decided) -> Result<Value, Refused> {
-    let answer = shapes::answer(action, &given.scope, &given.duration).map_err(Refused::bad)?;
-    let mut answer: Decision = serde_json::from_value(answer).map_err(|e| Refused::bad(e.to_string()))?;
+pub(super) fn decide(
+    grey: &GreyproxyState,
+    id: u64,
+    action: &str,
+    given: &DecisionInput,
+) -> Result<Value, GreyproxyError> {
+    let answer = json_format::resolution(action, &given.scope, &given.duration).map_err(GreyproxyError::bad_request)?;
+    let mut answer: Decision =
+        serde_json::from_value(answer).map_err(|e| GreyproxyError::bad_request(e.to_string()))?;
     answer.note = given.notes.clone().filter(|n| !n.is_empty());
-    let done = grey.approvals.answer(id, &answer)?;
-    Ok(done.rule.map_or(Value::Null, |r| shapes::rule(&r)))
+    let done = grey.approvals.resolve(id, &answer)?;
+    Ok(done.rule.map_or(Value::Null, |r| json_format::rule(&r)))
 }
 
-impl Decided {
+impl DecisionInput {
     /// As the WebSocket's commands give it.
-    pub(super) fn of(scope: &str, duration: &str, notes: Option<String>) -> Self {
+    pub(super) fn new(scope: &str, duration: &str, notes: Option<String>) -> Self {
         Self { scope: scope.to_owned(), duration: duration.to_owned(), notes, pending_ids: Vec::new() }
     }
 }
 
 /// `POST /api/pending/:id/allow`
-pub(super) async fn allow(State(grey): Shared, Path(id): Path<u64>, Given(given): Given<Decided>) -> Answer {
+pub(super) async fn allow(
+    State(grey): GreyproxyApiState,
+    Path(id): Path<u64>,
+    LenientJson(given): LenientJson<DecisionInput>,
+) -> GreyproxyResult {
     Ok(Json(json!({"rule": decide(&grey, id, "allow", &given)?, "pending_removed": true})))
 }
 
 /// `POST /api/pending/:id/deny`
-pub(super) async fn deny(State(grey): Shared, Path(id): Path<u64>, Given(given): Given<Decided>) -> Answer {
+pub(super) async fn deny(
+    State(grey): GreyproxyApiState,
+    Path(id): Path<u64>,
+    LenientJson(given): LenientJson<DecisionInput>,
+) -> GreyproxyResult {
     Ok(Json(json!({"rule": decide(&grey, id, "deny", &given)?, "pending_removed": true})))
 }
 
 /// Denies those that wait, and nothing beyond; whether there was any.
-pub(super) fn drop_one(grey: &Grey, id: u64) -> bool {
+pub(super) fn drop_one(grey: &GreyproxyState, id: u64) -> bool {
     let once = json!({"action": "deny", "scope": "once"});
-    serde_json::from_value(once).is_ok_and(|answer: Decision| grey.approvals.answer(id, &answer).is_ok())
+    serde_json::from_value(once).is_ok_and(|answer: Decision| grey.approvals.resolve(id, &answer).is_ok())
 }
 
 /// `DELETE /api/pending/:id`
-pub(super) async fn dismiss(State(grey): Shared, Path(id): Path<u64>) -> Json<Value> {
+pub(super) async fn dismiss(State(grey): GreyproxyApiState, Path(id): Path<u64>) -> Json<Value> {
     Json(json!({"status": "ok", "removed": drop_one(&grey, id)}))
 }
 
 /// `POST /api/pending/bulk-allow`
-pub(super) async fn bulk_allow(State(grey): Shared, Given(given): Given<Decided>) -> Answer {
+pub(super) async fn bulk_allow(
+    State(grey): GreyproxyApiState,
+    LenientJson(given): LenientJson<DecisionInput>,
+) -> GreyproxyResult {
     let made = given.pending_ids.iter().filter_map(|id| decide(&grey, *id, "allow", &given).ok());
     let rules: Vec<Value> = made.collect();
     Ok(Json(json!({"pending_removed": rules.len(), "rules_created": rules})))
 }
 
 /// `POST /api/pending/bulk-dismiss`
-pub(super) async fn bulk_dismiss(State(grey): Shared, Given(given): Given<Decided>) -> Json<Value> {
+pub(super) async fn bulk_dismiss(
+    State(grey): GreyproxyApiState,
+    LenientJson(given): LenientJson<DecisionInput>,
+) -> Json<Value> {
     let removed = given.pending_ids.iter().filter(|id| drop_one(&grey, **id)).count();
     Json(json!({"status": "ok", "removed": removed}))
 }

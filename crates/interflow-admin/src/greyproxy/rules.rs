@@ -3,17 +3,17 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use interflow_engine::approvals::config::Action;
-use interflow_engine::approvals::{Layer, RuleView};
+use interflow_engine::approvals::config::ApprovalAction;
+use interflow_engine::approvals::{RuleSource, RuleView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shapes::{self, GivenRule};
-use super::{Answer, Given, Refused, Shared};
+use super::json_format::{self, GreyproxyRuleInput};
+use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, LenientJson};
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct GreyproxyRuleFilter {
     container: String,
     destination: String,
     action: String,
@@ -22,11 +22,11 @@ pub(super) struct Filter {
 }
 
 /// `GET /api/rules`
-pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> Json<Value> {
+pub(super) async fn list(State(grey): GreyproxyApiState, Query(filter): Query<GreyproxyRuleFilter>) -> Json<Value> {
     let holds = |value: &Value, key: &str, part: &str| {
         part.is_empty() || value[key].as_str().is_some_and(|v| v.to_lowercase().contains(&part.to_lowercase()))
     };
-    let all: Vec<Value> = grey.approvals.rules().iter().map(shapes::rule).collect();
+    let all: Vec<Value> = grey.approvals.rules().iter().map(json_format::rule).collect();
     let fits = |r: &&Value| {
         holds(r, "container_pattern", &filter.container)
             && holds(r, "destination_pattern", &filter.destination)
@@ -39,10 +39,10 @@ pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> J
 
 /// `POST /api/rules`
 pub(super) async fn create(
-    State(grey): Shared,
-    Given(given): Given<GivenRule>,
-) -> Result<(StatusCode, Json<Value>), Refused> {
-    let spec = given.spec().map_err(Refused::bad)?;
+    State(grey): GreyproxyApiState,
+    LenientJson(given): LenientJson<GreyproxyRuleInput>,
+) -> Result<(StatusCode, Json<Value>), GreyproxyError> {
+    let spec = given.spec().map_err(GreyproxyError::bad_request)?;
     // Two rules that decide the same are one, whatever is noted beside them.
     let same = |r: &&RuleView| {
         let rule = &r.spec;
@@ -51,18 +51,21 @@ pub(super) async fn create(
             until: rule.until.clone(),
             ..spec.clone()
         };
-        r.removable && r.layer == Layer::Global && *rule == told
+        r.removable && r.layer == RuleSource::Global && *rule == told
     };
     if let Some(there) = grey.approvals.rules().iter().find(same) {
-        return Ok((StatusCode::OK, Json(shapes::rule(there))));
+        return Ok((StatusCode::OK, Json(json_format::rule(there))));
     }
     let made = grey.approvals.add_rule(spec)?;
-    Ok((StatusCode::CREATED, Json(shapes::rule(&made))))
+    Ok((StatusCode::CREATED, Json(json_format::rule(&made))))
 }
 
 /// `POST /api/rules/ingest`: a list of rules.
-pub(super) async fn ingest(State(grey): Shared, Given(list): Given<Vec<GivenRule>>) -> Answer {
-    let before = grey.approvals.held().len();
+pub(super) async fn ingest(
+    State(grey): GreyproxyApiState,
+    LenientJson(list): LenientJson<Vec<GreyproxyRuleInput>>,
+) -> GreyproxyResult {
+    let before = grey.approvals.pending_requests().len();
     let (mut imported, mut skipped) = (0, 0);
     for given in list {
         let known = grey.approvals.rules().len();
@@ -71,12 +74,16 @@ pub(super) async fn ingest(State(grey): Shared, Given(list): Given<Vec<GivenRule
             _ => skipped += 1,
         }
     }
-    let cleaned = before.saturating_sub(grey.approvals.held().len());
+    let cleaned = before.saturating_sub(grey.approvals.pending_requests().len());
     Ok(Json(json!({"imported": imported, "skipped": skipped, "pending_cleaned": cleaned})))
 }
 
 /// `PUT /api/rules/:id`: what is not given stays.
-pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given): Given<GivenRule>) -> Answer {
+pub(super) async fn update(
+    State(grey): GreyproxyApiState,
+    Path(id): Path<i64>,
+    LenientJson(given): LenientJson<GreyproxyRuleInput>,
+) -> GreyproxyResult {
     let old = find(&grey, id)?;
     let mut all = given.clone();
     let text = |list: &[String]| if list.is_empty() { "*".to_owned() } else { list.join(",") };
@@ -87,15 +94,16 @@ pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given
     all.port_pattern = given.port_pattern.or_else(|| Some(text(&old.spec.ports)));
     all.method_pattern = given.method_pattern.or_else(|| Some(text(&old.spec.methods)));
     all.path_pattern = given.path_pattern.or_else(|| Some(text(&old.spec.paths)));
-    all.action = given.action.or_else(|| Some(if old.spec.action == Action::Deny { "deny" } else { "allow" }.into()));
+    all.action =
+        given.action.or_else(|| Some(if old.spec.action == ApprovalAction::Deny { "deny" } else { "allow" }.into()));
     all.expires_at = given.expires_at.or_else(|| old.spec.until.clone());
     all.notes = given.notes.or_else(|| old.spec.note.clone());
-    let changed = grey.approvals.change_rule(&old.id, all.spec().map_err(Refused::bad)?)?;
-    Ok(Json(shapes::rule(&changed)))
+    let changed = grey.approvals.change_rule(&old.id, all.spec().map_err(GreyproxyError::bad_request)?)?;
+    Ok(Json(json_format::rule(&changed)))
 }
 
 /// `DELETE /api/rules/:id`
-pub(super) async fn remove(State(grey): Shared, Path(id): Path<i64>) -> Answer {
+pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<i64>) -> GreyproxyResult {
     let deleted = match find(&grey, id) {
         Ok(rule) => grey.approvals.remove_rule(&rule.id).map(|()| true)?,
         Err(_) => false,
@@ -104,11 +112,14 @@ pub(super) async fn remove(State(grey): Shared, Path(id): Path<i64>) -> Answer {
 }
 
 /// The rule of this number that can be changed.
-fn find(grey: &super::Grey, id: i64) -> Result<RuleView, Refused> {
+fn find(grey: &super::GreyproxyState, id: i64) -> Result<RuleView, GreyproxyError> {
     let rules = grey.approvals.rules();
-    let found = rules.iter().find(|r| shapes::number(&r.id) == id).ok_or_else(|| Refused::missing("rule"))?;
-    if !found.removable || found.layer != Layer::Global {
-        return Err(Refused::bad("this rule comes from the configuration or a session, and is changed there"));
+    let found =
+        rules.iter().find(|r| json_format::number(&r.id) == id).ok_or_else(|| GreyproxyError::not_found("rule"))?;
+    if !found.removable || found.layer != RuleSource::Global {
+        return Err(GreyproxyError::bad_request(
+            "this rule comes from the configuration or a session, and is changed there",
+        ));
     }
     Ok(found.clone())
 }

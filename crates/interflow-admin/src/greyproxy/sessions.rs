@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec, SessionSpec};
-use interflow_engine::approvals::wellknown;
+use interflow_engine::approvals::config::{ApprovalAction, RuleSpec, SecretSpec, SessionSpec};
+use interflow_engine::approvals::default_hosts;
 use interflow_engine::approvals::{SecretView, SessionView};
 use interflow_flow::Timestamp;
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::shapes::{self, GivenRule};
-use super::{Answer, Given, Grey, Refused, Shared};
+use super::json_format::{self, GreyproxyRuleInput};
+use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState, LenientJson};
 
 /// How long a session lives without a heartbeat when it does not say, in seconds.
-const TTL: u64 = 900;
+const DEFAULT_TTL: u64 = 900;
 /// The longest that it may say.
 const MAX_TTL: u64 = 3600;
 /// The longest text that is kept of what a session says of itself, in bytes.
@@ -27,7 +27,7 @@ const PREFIX: &str = "greyproxy:credential:v1:";
 
 /// What a session said of itself.
 #[derive(Clone, Default)]
-pub(super) struct Said {
+pub(super) struct SessionMetadata {
     labels: BTreeMap<String, String>,
     metadata: Map<String, Value>,
     ttl: u64,
@@ -35,7 +35,7 @@ pub(super) struct Said {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct NewSession {
+pub(super) struct SessionInput {
     session_id: String,
     container_name: String,
     mappings: BTreeMap<String, String>,
@@ -43,21 +43,21 @@ pub(super) struct NewSession {
     global_credentials: Vec<String>,
     metadata: Map<String, Value>,
     ttl_seconds: u64,
-    network_rules: Vec<GivenRule>,
+    network_rules: Vec<GreyproxyRuleInput>,
     allow_all: bool,
     /// Ours: the hosts that a credential is for, by its placeholder or its label.
     hosts: BTreeMap<String, Vec<String>>,
 }
 
 /// `GET /api/sessions`
-pub(super) async fn list(State(grey): Shared) -> Json<Value> {
+pub(super) async fn list(State(grey): GreyproxyApiState) -> Json<Value> {
     let sessions = grey.approvals.sessions();
     let mut said = grey.said.lock();
     said.retain(|id, _| sessions.iter().any(|s| s.id == *id));
-    Json(sessions.iter().map(|s| shape(s, said.get(&s.id))).collect())
+    Json(sessions.iter().map(|s| session_json(s, said.get(&s.id))).collect())
 }
 
-fn shape(session: &SessionView, said: Option<&Said>) -> Value {
+fn session_json(session: &SessionView, said: Option<&SessionMetadata>) -> Value {
     let said = said.cloned().unwrap_or_default();
     let labels: Vec<&String> = said.labels.values().collect();
     json!({
@@ -66,41 +66,48 @@ fn shape(session: &SessionView, said: Option<&Said>) -> Value {
         "credential_labels": labels,
         "labels": said.labels,
         "ttl_seconds": said.ttl,
-        "created_at": shapes::instant(session.began),
-        "expires_at": shapes::instant(session.until),
-        "last_heartbeat": shapes::instant(Timestamp::from_micros(session.until.micros().saturating_sub(said.ttl * 1_000_000))),
+        "created_at": json_format::format_timestamp(session.began),
+        "expires_at": json_format::format_timestamp(session.until),
+        "last_heartbeat": json_format::format_timestamp(Timestamp::from_micros(session.until.micros().saturating_sub(said.ttl * 1_000_000))),
         "substitution_count": session.secrets.iter().map(|s| s.used).sum::<u64>(),
         "metadata": said.metadata,
     })
 }
 
-impl Grey {
+impl GreyproxyState {
     /// The hosts that a credential may be sent to; none when nobody knows.
     fn hosts_of(&self, label: &str, value: &str, given: Option<&Vec<String>>) -> Vec<String> {
         let given = given.filter(|h| !h.is_empty()).cloned();
-        let known = || Some(wellknown::hosts_of(label, value)).filter(|h| !h.is_empty());
+        let known = || Some(default_hosts::default_hosts(label, value)).filter(|h| !h.is_empty());
         given.or_else(known).unwrap_or_else(|| self.config.credential_hosts.clone())
     }
 }
 
 /// `POST /api/sessions`: one of the same id is replaced.
-pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -> Answer {
+pub(super) async fn create(
+    State(grey): GreyproxyApiState,
+    LenientJson(new): LenientJson<SessionInput>,
+) -> GreyproxyResult {
     for (name, value) in [("session_id", &new.session_id), ("container_name", &new.container_name)] {
         if value.is_empty() {
-            return Err(Refused::bad(format!("{name} is required")));
+            return Err(GreyproxyError::bad_request(format!("{name} is required")));
         }
     }
     let nothing = new.mappings.is_empty() && new.global_credentials.is_empty() && new.network_rules.is_empty();
     if nothing && !new.allow_all {
-        return Err(Refused::bad("no credentials or network rules provided"));
+        return Err(GreyproxyError::bad_request("no credentials or network rules provided"));
     }
-    let globals = globals(&grey, &new.global_credentials)?;
-    let mut rules =
-        new.network_rules.iter().map(GivenRule::spec).collect::<Result<Vec<_>, _>>().map_err(Refused::bad)?;
+    let globals = global_placeholders(&grey, &new.global_credentials)?;
+    let mut rules = new
+        .network_rules
+        .iter()
+        .map(GreyproxyRuleInput::spec)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(GreyproxyError::bad_request)?;
     // The session knows whose it is.
     rules.iter_mut().for_each(|r| r.agents.clear());
     if new.allow_all {
-        rules.push(RuleSpec::new(Action::Allow));
+        rules.push(RuleSpec::new(ApprovalAction::Allow));
     }
     let (mut secrets, mut unbound) = (Vec::new(), Vec::new());
     for (placeholder, value) in &new.mappings {
@@ -120,12 +127,12 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
             plain_http: false,
         });
     }
-    let ttl = if new.ttl_seconds == 0 { TTL } else { new.ttl_seconds.min(MAX_TTL) };
+    let ttl = if new.ttl_seconds == 0 { DEFAULT_TTL } else { new.ttl_seconds.min(MAX_TTL) };
     let view = grey.approvals.add_session(SessionSpec {
         id: Some(new.session_id.clone()),
         agent: Some(new.container_name.clone()),
         user: Some(new.container_name),
-        ttl: Some(Span::secs(ttl)),
+        ttl: Some(HumanDuration::from_secs(ttl)),
         rules,
         secrets,
         ..SessionSpec::default()
@@ -141,11 +148,11 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
     let metadata = if json!(new.metadata).to_string().len() <= MAX_METADATA { new.metadata } else { Map::new() };
     let mut labels = new.labels;
     labels.extend(globals.iter().map(|(label, placeholder)| (placeholder.clone(), label.clone())));
-    grey.said.lock().insert(view.id.clone(), Said { labels, metadata, ttl });
-    grey.tell("session.created", json!(view.id));
+    grey.said.lock().insert(view.id.clone(), SessionMetadata { labels, metadata, ttl });
+    grey.broadcast_event("session.created", json!(view.id));
     let mut answer = json!({
         "session_id": view.id,
-        "expires_at": shapes::instant(view.until),
+        "expires_at": json_format::format_timestamp(view.until),
         "credential_count": new.mappings.len() + globals.len(),
         "rules_created": view.rules,
     });
@@ -159,7 +166,7 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
 }
 
 /// The placeholders of credentials that are kept here, by their labels.
-fn globals(grey: &Grey, labels: &[String]) -> Result<BTreeMap<String, String>, Refused> {
+fn global_placeholders(grey: &GreyproxyState, labels: &[String]) -> Result<BTreeMap<String, String>, GreyproxyError> {
     let kept: Vec<SecretView> = grey.approvals.secrets().into_iter().filter(|s| s.session.is_none()).collect();
     let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
     for label in labels {
@@ -171,24 +178,24 @@ fn globals(grey: &Grey, labels: &[String]) -> Result<BTreeMap<String, String>, R
     if missing.is_empty() {
         Ok(found)
     } else {
-        Err(Refused::bad(format!("unknown global credentials: {}", missing.join(", "))))
+        Err(GreyproxyError::bad_request(format!("unknown global credentials: {}", missing.join(", "))))
     }
 }
 
 /// `POST /api/sessions/:id/heartbeat`; what it carries of a sandbox's file system is not kept.
-pub(super) async fn heartbeat(State(grey): Shared, Path(id): Path<String>) -> Answer {
-    let gone = |_| Refused(StatusCode::NOT_FOUND, "session not found or expired".to_owned());
+pub(super) async fn heartbeat(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
+    let gone = |_| GreyproxyError(StatusCode::NOT_FOUND, "session not found or expired".to_owned());
     let session = grey.approvals.heartbeat(&id).map_err(gone)?;
-    grey.tell("session.heartbeat", json!(id));
-    Ok(Json(json!({"session_id": session.id, "expires_at": shapes::instant(session.until)})))
+    grey.broadcast_event("session.heartbeat", json!(id));
+    Ok(Json(json!({"session_id": session.id, "expires_at": json_format::format_timestamp(session.until)})))
 }
 
 /// `DELETE /api/sessions/:id`
-pub(super) async fn remove(State(grey): Shared, Path(id): Path<String>) -> Json<Value> {
+pub(super) async fn remove(State(grey): GreyproxyApiState, Path(id): Path<String>) -> Json<Value> {
     let deleted = grey.approvals.end_session(&id).is_ok();
     grey.said.lock().remove(&id);
     if deleted {
-        grey.tell("session.deleted", json!(id));
+        grey.broadcast_event("session.deleted", json!(id));
     }
     Json(json!({"session_id": id, "deleted": deleted}))
 }
@@ -199,28 +206,28 @@ pub(super) async fn fs_events(Path(id): Path<String>) -> Json<Value> {
 }
 
 fn credential_id(label: &str) -> String {
-    format!("cred_{:016x}", shapes::number(label))
+    format!("cred_{:016x}", json_format::number(label))
 }
 
-fn credential(secret: &SecretView) -> Value {
+fn credential_json(secret: &SecretView) -> Value {
     json!({
         "id": credential_id(&secret.label),
         "label": secret.label,
         "placeholder": secret.placeholder,
         "value_preview": "***",
-        "created_at": secret.given.map(shapes::instant),
+        "created_at": secret.given.map(json_format::format_timestamp),
         "hosts": secret.hosts,
     })
 }
 
 /// `GET /api/credentials`
-pub(super) async fn credentials(State(grey): Shared) -> Json<Value> {
-    Json(grey.approvals.secrets().iter().filter(|s| s.session.is_none()).map(credential).collect())
+pub(super) async fn credentials(State(grey): GreyproxyApiState) -> Json<Value> {
+    Json(grey.approvals.secrets().iter().filter(|s| s.session.is_none()).map(credential_json).collect())
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct NewCredential {
+pub(super) struct CredentialInput {
     label: String,
     value: String,
     /// Ours: the hosts that it is for.
@@ -228,20 +235,23 @@ pub(super) struct NewCredential {
 }
 
 /// `POST /api/credentials`
-pub(super) async fn add_credential(State(grey): Shared, Given(new): Given<NewCredential>) -> Answer {
+pub(super) async fn add_credential(
+    State(grey): GreyproxyApiState,
+    LenientJson(new): LenientJson<CredentialInput>,
+) -> GreyproxyResult {
     for (name, value) in [("label", &new.label), ("value", &new.value)] {
         if value.is_empty() {
-            return Err(Refused::bad(format!("{name} is required")));
+            return Err(GreyproxyError::bad_request(format!("{name} is required")));
         }
     }
     let hosts = grey.hosts_of(&new.label, &new.value, Some(&new.hosts));
     if hosts.is_empty() {
-        return Err(Refused::bad(
+        return Err(GreyproxyError::bad_request(
             "it is not known which hosts this credential is for: give them as `hosts`, or set compat.credential_hosts",
         ));
     }
     let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|e| Refused(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    getrandom::fill(&mut random).map_err(|e| GreyproxyError(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
     let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
     let made = grey.approvals.add_secret(SecretSpec {
         label: new.label,
@@ -250,14 +260,14 @@ pub(super) async fn add_credential(State(grey): Shared, Given(new): Given<NewCre
         placeholder: Some(format!("{PREFIX}global:{hex}")),
         plain_http: false,
     })?;
-    Ok(Json(credential(&made)))
+    Ok(Json(credential_json(&made)))
 }
 
 /// `DELETE /api/credentials/:id`
-pub(super) async fn remove_credential(State(grey): Shared, Path(id): Path<String>) -> Answer {
+pub(super) async fn remove_credential(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
     let kept = grey.approvals.secrets();
     let found = kept.iter().find(|s| s.session.is_none() && credential_id(&s.label) == id);
-    let label = &found.ok_or_else(|| Refused::missing("credential"))?.label;
+    let label = &found.ok_or_else(|| GreyproxyError::not_found("credential"))?.label;
     grey.approvals.remove_secret(label)?;
     Ok(Json(json!({"id": id, "deleted": true})))
 }

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use interflow_engine::conversations::open;
+use interflow_engine::conversations::load;
 use interflow_flow::{Direction, FlowId, Headers};
 use interflow_query::Query as Wanted;
-use interflow_record::{ConversationOptions, FlowRow, ListOptions, Order, Store, content};
+use interflow_record::{ConversationOptions, FlowRow, FlowStore, ListOptions, ListOrder, decoded_body};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::shapes;
-use super::{Answer, Grey, Refused, Shared};
-use crate::api::{ApiError, ask};
+use super::json_format;
+use super::{GreyproxyApiState, GreyproxyError, GreyproxyResult, GreyproxyState};
+use crate::api::{ApiError, run_query};
 
 /// Flows taken from the store at a time.
 const PAGE: usize = 500;
 /// Flows that figures are made from, the latest.
-const MOST: usize = 50_000;
+const MAX_FLOWS: usize = 50_000;
 /// The longest part of a body that is shown, in bytes.
-const LONGEST: usize = 2 << 20;
+const MAX_BODY_TEXT: usize = 2 << 20;
 
 #[derive(Clone, Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Filter {
+pub(super) struct TrafficFilter {
     container: String,
     destination: String,
     method: String,
@@ -37,13 +37,13 @@ pub(super) struct Filter {
     offset: usize,
 }
 
-impl Filter {
+impl TrafficFilter {
     fn limit(&self, usual: usize) -> usize {
         self.limit.unwrap_or(usual).clamp(1, 1000)
     }
 
     /// The same as a query of ours.
-    fn query(&self, only: &str) -> Result<Wanted, Refused> {
+    fn query(&self, only: &str) -> Result<Wanted, GreyproxyError> {
         let quoted = |key: &str, value: &str| match value {
             "" => String::new(),
             value => format!(" {key}:\"{}\"", value.replace(['"', '\\'], "")),
@@ -66,24 +66,24 @@ impl Filter {
                 text.push_str(&format!(" time:{sign}{}", date.replace(['"', ' '], "")));
             }
         }
-        Wanted::parse(text.trim()).map_err(|e| Refused::bad(e.to_string()))
+        Wanted::parse(text.trim()).map_err(|e| GreyproxyError::bad_request(e.to_string()))
     }
 }
 
 /// The latest flows of a query that fit, in Greyproxy's paging.
 async fn page(
-    grey: &Grey,
-    filter: Filter,
+    grey: &GreyproxyState,
+    filter: TrafficFilter,
     only: &'static str,
     shape: fn(&FlowRow) -> Value,
-) -> Result<Json<Value>, Refused> {
+) -> Result<Json<Value>, GreyproxyError> {
     let query = filter.query(only)?;
     let limit = filter.limit(50);
-    let (items, total) = ask(&grey.admin, move |store, wanted| {
-        let mut options = ListOptions { query: query.clone(), order: Order::Newest, after: None, limit: PAGE };
+    let (items, total) = run_query(&grey.admin, move |store, wanted| {
+        let mut options = ListOptions { query: query.clone(), order: ListOrder::Newest, after: None, limit: PAGE };
         let (mut items, mut seen) = (Vec::new(), 0);
         'pages: loop {
-            let rows = store.list_while(&options, &mut || wanted.go_on())?;
+            let rows = store.list_while(&options, &mut || wanted.check())?;
             for row in &rows {
                 let shaped = shape(row);
                 let named = shaped["container_name"].as_str().unwrap_or_default();
@@ -99,7 +99,7 @@ async fn page(
                 }
             }
             options.after = rows.last().map(|r| r.id);
-            if rows.len() < PAGE || seen >= MOST {
+            if rows.len() < PAGE || seen >= MAX_FLOWS {
                 break;
             }
         }
@@ -112,36 +112,43 @@ async fn page(
 }
 
 /// `GET /api/logs`
-pub(super) async fn logs(State(grey): Shared, Query(filter): Query<Filter>) -> Answer {
-    page(&grey, filter, "", shapes::log).await
+pub(super) async fn logs(State(grey): GreyproxyApiState, Query(filter): Query<TrafficFilter>) -> GreyproxyResult {
+    page(&grey, filter, "", json_format::log).await
 }
 
 /// `GET /api/transactions`
-pub(super) async fn transactions(State(grey): Shared, Query(filter): Query<Filter>) -> Answer {
-    page(&grey, filter, "method:*", |row| shapes::transaction(row, None)).await
+pub(super) async fn transactions(
+    State(grey): GreyproxyApiState,
+    Query(filter): Query<TrafficFilter>,
+) -> GreyproxyResult {
+    page(&grey, filter, "method:*", |row| json_format::transaction(row, None)).await
 }
 
 /// `GET /api/transactions/:id`
-pub(super) async fn transaction(State(grey): Shared, Path(id): Path<u64>) -> Answer {
-    let found = ask(&grey.admin, move |store, _| {
+pub(super) async fn transaction(State(grey): GreyproxyApiState, Path(id): Path<u64>) -> GreyproxyResult {
+    let found = run_query(&grey.admin, move |store, _| {
         let Some(row) = by_number(store, id)? else { return Ok(None) };
         let bodies = (text(store, &row, Direction::Request)?, text(store, &row, Direction::Response)?);
-        Ok(Some(shapes::transaction(&row, Some(bodies))))
+        Ok(Some(json_format::transaction(&row, Some(bodies))))
     });
-    found.await?.map(Json).ok_or_else(|| Refused::missing("transaction"))
+    found.await?.map(Json).ok_or_else(|| GreyproxyError::not_found("transaction"))
 }
 
 /// The flow that began at this moment: ids of flows begin with the millisecond.
-fn by_number(store: &dyn Store, id: u64) -> Result<Option<FlowRow>, ApiError> {
+fn by_number(store: &dyn FlowStore, id: u64) -> Result<Option<FlowRow>, ApiError> {
     let before = u128::from(id / 1000).saturating_sub(1) << 80;
-    let mut options =
-        ListOptions { query: Wanted::all(), order: Order::Oldest, after: Some(FlowId::from_u128(before)), limit: PAGE };
+    let mut options = ListOptions {
+        query: Wanted::all(),
+        order: ListOrder::Oldest,
+        after: Some(FlowId::from_u128(before)),
+        limit: PAGE,
+    };
     loop {
         let rows = store.list(&options)?;
         let Some(last) = rows.last() else { return Ok(None) };
         let (end, full) = (last.started.micros() > id + 1000, rows.len() == PAGE);
         options.after = Some(last.id);
-        if let Some(found) = rows.into_iter().find(|r| shapes::flow_number(r) == id) {
+        if let Some(found) = rows.into_iter().find(|r| json_format::flow_number(r) == id) {
             return Ok(Some(found));
         }
         if end || !full {
@@ -150,23 +157,23 @@ fn by_number(store: &dyn Store, id: u64) -> Result<Option<FlowRow>, ApiError> {
     }
 }
 
-fn text(store: &dyn Store, row: &FlowRow, side: Direction) -> Result<String, ApiError> {
+fn text(store: &dyn FlowStore, row: &FlowRow, side: Direction) -> Result<String, ApiError> {
     let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else { return Ok(String::new()) };
-    let bytes = store.body(row.id, side, 0..kept.min(LONGEST as u64))?;
-    let bytes = bytes.read_all(LONGEST).map_err(|e| ApiError::internal(e.to_string()))?;
+    let bytes = store.body(row.id, side, 0..kept.min(MAX_BODY_TEXT as u64))?;
+    let bytes = bytes.read_all(MAX_BODY_TEXT).map_err(|e| ApiError::internal(e.to_string()))?;
     let empty = Headers::new();
-    let plain = content::decoded(row.headers(side).unwrap_or(&empty), bytes, LONGEST).bytes;
+    let plain = decoded_body::decode_body(row.headers(side).unwrap_or(&empty), bytes, MAX_BODY_TEXT).bytes;
     Ok(String::from_utf8_lossy(&plain).into_owned())
 }
 
 /// What was counted of flows.
 #[derive(Default)]
-struct Counts {
+struct FlowCounts {
     total: u64,
     blocked: u64,
 }
 
-impl Counts {
+impl FlowCounts {
     fn add(&mut self, blocked: bool) {
         self.total += 1;
         self.blocked += u64::from(blocked);
@@ -174,17 +181,18 @@ impl Counts {
 }
 
 /// Figures over a span of time.
-async fn figures(grey: &Grey, filter: Filter) -> Result<Value, Refused> {
+async fn traffic_stats(grey: &GreyproxyState, filter: TrafficFilter) -> Result<Value, GreyproxyError> {
     let today = jiff::Timestamp::now().strftime("%Y-%m-%dT00:00:00Z").to_string();
     let from = if filter.from_date.is_empty() { today } else { filter.from_date.clone() };
     let until = if filter.to_date.is_empty() { String::new() } else { filter.to_date.clone() };
-    let query = Filter { from_date: from.clone(), to_date: until.clone(), ..Filter::default() }.query("")?;
-    let shaped: Vec<Value> = ask(&grey.admin, move |store, wanted| {
-        let mut options = ListOptions { query, order: Order::Newest, after: None, limit: PAGE };
+    let query =
+        TrafficFilter { from_date: from.clone(), to_date: until.clone(), ..TrafficFilter::default() }.query("")?;
+    let shaped: Vec<Value> = run_query(&grey.admin, move |store, wanted| {
+        let mut options = ListOptions { query, order: ListOrder::Newest, after: None, limit: PAGE };
         let mut shaped = Vec::new();
-        while shaped.len() < MOST {
-            let rows = store.list_while(&options, &mut || wanted.go_on())?;
-            shaped.extend(rows.iter().map(shapes::log));
+        while shaped.len() < MAX_FLOWS {
+            let rows = store.list_while(&options, &mut || wanted.check())?;
+            shaped.extend(rows.iter().map(json_format::log));
             options.after = rows.last().map(|r| r.id);
             if rows.len() < PAGE {
                 break;
@@ -193,15 +201,15 @@ async fn figures(grey: &Grey, filter: Filter) -> Result<Value, Refused> {
         Ok(shaped)
     })
     .await?;
-    let (mut all, mut containers, mut hours) = (Counts::default(), BTreeMap::new(), BTreeMap::new());
+    let (mut all, mut containers, mut hours) = (FlowCounts::default(), BTreeMap::new(), BTreeMap::new());
     let mut blocked_places: BTreeMap<(String, u64), (u64, Vec<String>)> = BTreeMap::new();
     for log in &shaped {
         let word = |key: &str| log[key].as_str().unwrap_or_default().to_owned();
         let blocked = log["result"] == "blocked";
         all.add(blocked);
-        containers.entry(word("container_name")).or_insert_with(Counts::default).add(blocked);
+        containers.entry(word("container_name")).or_insert_with(FlowCounts::default).add(blocked);
         let hour = word("timestamp").get(..13).map(|h| format!("{h}:00:00Z")).unwrap_or_default();
-        hours.entry(hour).or_insert_with(Counts::default).add(blocked);
+        hours.entry(hour).or_insert_with(FlowCounts::default).add(blocked);
         if blocked {
             let place = (word("destination_host"), log["destination_port"].as_u64().unwrap_or_default());
             let (count, who) = blocked_places.entry(place).or_default();
@@ -249,42 +257,45 @@ async fn figures(grey: &Grey, filter: Filter) -> Result<Value, Refused> {
 }
 
 /// `GET /api/dashboard`
-pub(super) async fn dashboard(State(grey): Shared, Query(filter): Query<Filter>) -> Answer {
-    Ok(Json(figures(&grey, filter).await?))
+pub(super) async fn dashboard(State(grey): GreyproxyApiState, Query(filter): Query<TrafficFilter>) -> GreyproxyResult {
+    Ok(Json(traffic_stats(&grey, filter).await?))
 }
 
 /// `GET /api/logs/stats`
-pub(super) async fn log_stats(State(grey): Shared, Query(filter): Query<Filter>) -> Answer {
-    let mut all = figures(&grey, filter).await?;
+pub(super) async fn log_stats(State(grey): GreyproxyApiState, Query(filter): Query<TrafficFilter>) -> GreyproxyResult {
+    let mut all = traffic_stats(&grey, filter).await?;
     all["top_containers"] = all["by_container"].take();
     all["top_destinations"] = all["top_blocked"].take();
     Ok(Json(all))
 }
 
 /// `GET /api/conversations`
-pub(super) async fn conversations(State(grey): Shared, Query(filter): Query<Filter>) -> Answer {
+pub(super) async fn conversations(
+    State(grey): GreyproxyApiState,
+    Query(filter): Query<TrafficFilter>,
+) -> GreyproxyResult {
     let mut text = String::new();
     for (key, value) in [("user", &filter.container), ("model", &filter.model), ("provider", &filter.provider)] {
         if !value.is_empty() {
             text.push_str(&format!(" {key}:\"{}\"", value.replace(['"', '\\'], "")));
         }
     }
-    let query = Wanted::parse(text.trim()).map_err(|e| Refused::bad(e.to_string()))?;
-    let (limit, offset) = (filter.limit(50), filter.offset.min(MOST));
-    let found = ask(&grey.admin, move |store, _| {
+    let query = Wanted::parse(text.trim()).map_err(|e| GreyproxyError::bad_request(e.to_string()))?;
+    let (limit, offset) = (filter.limit(50), filter.offset.min(MAX_FLOWS));
+    let found = run_query(&grey.admin, move |store, _| {
         let options = ConversationOptions { query, limit: offset + limit, ..ConversationOptions::default() };
         Ok(store.conversations(&options)?)
     })
     .await?;
-    let items: Vec<Value> = found.iter().skip(offset).map(shapes::conversation).collect();
+    let items: Vec<Value> = found.iter().skip(offset).map(json_format::conversation).collect();
     Ok(Json(json!({"items": items, "total": found.len()})))
 }
 
 /// `GET /api/conversations/:id`
-pub(super) async fn conversation(State(grey): Shared, Path(id): Path<String>) -> Answer {
-    let opened = ask(&grey.admin, move |store, _| Ok(open::open(store, &id, None)?)).await?;
-    let opened = opened.ok_or_else(|| Refused::missing("conversation"))?;
-    let mut shaped = shapes::conversation(&opened.listed);
+pub(super) async fn conversation(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
+    let opened = run_query(&grey.admin, move |store, _| Ok(load::load_conversation(store, &id, None)?)).await?;
+    let opened = opened.ok_or_else(|| GreyproxyError::not_found("conversation"))?;
+    let mut shaped = json_format::conversation(&opened.listed);
     let turns = opened.thread.turns.iter().map(|turn| {
         let first = turn.items.first().map_or(0, |i| i.at);
         let last = turn.items.last().map_or(first, |i| i.at);
@@ -299,23 +310,23 @@ pub(super) async fn conversation(State(grey): Shared, Path(id): Path<String>) ->
             "user_prompt": text("user"),
             "steps": turn.items,
             "api_calls_in_turn": turn.exchanges.len(),
-            "timestamp": shapes::moment(first),
-            "timestamp_end": shapes::moment(last),
+            "timestamp": json_format::format_micros(first),
+            "timestamp_end": json_format::format_micros(last),
             "duration_ms": last.saturating_sub(first) / 1000,
             "model": opened.listed.row.model,
         })
     });
     shaped["turns"] = turns.collect();
-    shaped["linked_subagents"] = opened.children.iter().map(|c| shapes::conversation(&c.listed)).collect();
+    shaped["linked_subagents"] = opened.children.iter().map(|c| json_format::conversation(&c.listed)).collect();
     Ok(Json(shaped))
 }
 
 /// `GET /api/conversations/:id/subagents`
-pub(super) async fn subagents(State(grey): Shared, Path(id): Path<String>) -> Answer {
-    let found = ask(&grey.admin, move |store, _| {
+pub(super) async fn subagents(State(grey): GreyproxyApiState, Path(id): Path<String>) -> GreyproxyResult {
+    let found = run_query(&grey.admin, move |store, _| {
         let options = ConversationOptions { parent: Some(id), ..ConversationOptions::default() };
         Ok(store.conversations(&options)?)
     });
-    let items: Vec<Value> = found.await?.iter().map(shapes::conversation).collect();
+    let items: Vec<Value> = found.await?.iter().map(json_format::conversation).collect();
     Ok(Json(json!({"items": items})))
 }

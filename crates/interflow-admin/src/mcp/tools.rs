@@ -1,13 +1,13 @@
 //! The tools that agents are offered.
 
-use interflow_engine::conversations::export::{self, Form};
-use interflow_engine::conversations::open;
+use interflow_engine::conversations::export::{self, ExportFormat};
+use interflow_engine::conversations::load;
 use interflow_flow::{Direction, FlowId, Headers, Timestamp};
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, FlowRow, ListOptions, Store, content, media_type};
+use interflow_record::{ConversationOptions, FlowRow, FlowStore, ListOptions, decoded_body, media_type};
 use serde_json::{Value, json};
 
-use super::{Access, mask};
+use super::{WriteAccess, secret_masking};
 
 /// Flows or conversations in one answer.
 const MAX_ROWS: u64 = 200;
@@ -17,12 +17,12 @@ const MAX_TEXT: u64 = 200_000;
 const MAX_BODY: u64 = 4 << 20;
 
 /// What a tool gives: a text, or what went wrong.
-type Done = Result<String, String>;
+type ToolCallResult = Result<String, String>;
 /// A tool.
-type Tool = fn(&dyn Store, &Value) -> Done;
+type ToolFn = fn(&dyn FlowStore, &Value) -> ToolCallResult;
 
 /// A tool by its name.
-pub fn find(name: &str) -> Option<Tool> {
+pub fn find(name: &str) -> Option<ToolFn> {
     Some(match name {
         "search_flows" => search_flows,
         "read_flow" => read_flow,
@@ -35,15 +35,15 @@ pub fn find(name: &str) -> Option<Tool> {
 }
 
 /// What is said of them.
-pub fn list(access: Access) -> Vec<Value> {
-    let mut all = reading();
-    if access == Access::Writes {
-        all.extend(writing());
+pub fn list(access: WriteAccess) -> Vec<Value> {
+    let mut all = read_tools();
+    if access == WriteAccess::Writes {
+        all.extend(write_tools());
     }
     all
 }
 
-fn writing() -> Vec<Value> {
+fn write_tools() -> Vec<Value> {
     let text = |doc: &str| json!({"type": "string", "description": doc});
     let texts = |doc: &str| json!({"type": "array", "items": {"type": "string"}, "description": doc});
     let tool = |name: &str, title: &str, description: &str, outside: bool, properties: Value| {
@@ -85,7 +85,7 @@ fn writing() -> Vec<Value> {
     ]
 }
 
-fn reading() -> Vec<Value> {
+fn read_tools() -> Vec<Value> {
     let tool = |name: &str, title: &str, description: &str, properties: Value, required: &[&str]| {
         json!({
             "name": name,
@@ -166,19 +166,19 @@ fn number(arguments: &Value, name: &str, default: u64, most: u64) -> usize {
 
 fn query(arguments: &Value) -> Result<Query, String> {
     let text = text(arguments, "query");
-    Query::parse(text).map_err(|e| e.show(text))
+    Query::parse(text).map_err(|e| e.render(text))
 }
 
-fn said(error: impl std::fmt::Display) -> String {
+fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn search_flows(store: &dyn Store, arguments: &Value) -> Done {
+fn search_flows(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let after = Some(text(arguments, "after")).filter(|t| !t.is_empty()).map(str::parse::<FlowId>).transpose();
     let limit = number(arguments, "limit", 50, MAX_ROWS);
     let options =
-        ListOptions { query: query(arguments)?, after: after.map_err(said)?, limit, ..ListOptions::default() };
-    let rows = store.list(&options).map_err(said)?;
+        ListOptions { query: query(arguments)?, after: after.map_err(error_text)?, limit, ..ListOptions::default() };
+    let rows = store.list(&options).map_err(error_text)?;
     if rows.is_empty() {
         return Ok("no flow is selected".into());
     }
@@ -187,7 +187,12 @@ fn search_flows(store: &dyn Store, arguments: &Value) -> Done {
         let s = row.summary(now);
         let method = s.method.as_deref().unwrap_or("TUNNEL");
         let status = s.status.map_or_else(|| s.error.as_deref().unwrap_or("-").to_owned(), |n| n.to_string());
-        let url = format!("{}://{}{}", s.scheme, s.authority, mask::path(s.path.as_deref().unwrap_or_default()));
+        let url = format!(
+            "{}://{}{}",
+            s.scheme,
+            s.authority,
+            secret_masking::mask_path(s.path.as_deref().unwrap_or_default())
+        );
         format!(
             "{} {method} {status} {url} ({} ms, {} B sent, {} B received)",
             s.id,
@@ -199,21 +204,21 @@ fn search_flows(store: &dyn Store, arguments: &Value) -> Done {
     Ok(rows.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn read_flow(store: &dyn Store, arguments: &Value) -> Done {
-    let id: FlowId = text(arguments, "id").parse().map_err(said)?;
+fn read_flow(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let id: FlowId = text(arguments, "id").parse().map_err(error_text)?;
     let most = number(arguments, "max_chars", 20_000, MAX_TEXT);
-    let row = store.get(id).map_err(said)?;
+    let row = store.get(id).map_err(error_text)?;
     let mut out = format!("flow {id}, {:?}, {} ms\n", row.state, row.duration().unwrap_or_default() / 1000);
     if let Some(error) = &row.error {
         out.push_str(&format!("error {}: {}\n", error.kind, error.message));
     }
     if let Some(r) = &row.request {
-        let target = format!("{}://{}{}", row.scheme, row.authority, mask::path(&r.path));
-        out.push_str(&format!("\n{} {target} {}\n{}", r.method, r.version, mask::headers(&r.headers)));
+        let target = format!("{}://{}{}", row.scheme, row.authority, secret_masking::mask_path(&r.path));
+        out.push_str(&format!("\n{} {target} {}\n{}", r.method, r.version, secret_masking::mask_headers(&r.headers)));
         out.push_str(&body(store, &row, Direction::Request, most)?);
     }
     if let Some(r) = &row.response {
-        out.push_str(&format!("\n{} {}\n{}", r.version, r.status, mask::headers(&r.headers)));
+        out.push_str(&format!("\n{} {}\n{}", r.version, r.status, secret_masking::mask_headers(&r.headers)));
         out.push_str(&body(store, &row, Direction::Response, most)?);
     }
     if row.messages > 0 {
@@ -222,42 +227,42 @@ fn read_flow(store: &dyn Store, arguments: &Value) -> Done {
     Ok(out)
 }
 
-fn body(store: &dyn Store, row: &FlowRow, side: Direction, most: usize) -> Done {
+fn body(store: &dyn FlowStore, row: &FlowRow, side: Direction, most: usize) -> ToolCallResult {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(String::new()) };
-    let bytes = store.body(row.id, side, 0..known.kept.min(MAX_BODY)).map_err(said)?;
-    let bytes = bytes.read_all(MAX_BODY as usize).map_err(said)?;
+    let bytes = store.body(row.id, side, 0..known.kept.min(MAX_BODY)).map_err(error_text)?;
+    let bytes = bytes.read_all(MAX_BODY as usize).map_err(error_text)?;
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
-    let decoded = content::decoded(headers, bytes, MAX_BODY as usize);
+    let decoded = decoded_body::decode_body(headers, bytes, MAX_BODY as usize);
     let media = media_type(headers).unwrap_or_default();
     let whole = known.kept <= MAX_BODY && !decoded.truncated;
-    Ok(match mask::body(&media, &decoded.bytes, whole) {
-        Some(text) => format!("\n{}\n", cut(&text, 0, most)),
+    Ok(match secret_masking::mask_body(&media, &decoded.bytes, whole) {
+        Some(text) => format!("\n{}\n", text_window(&text, 0, most)),
         None => format!("\n[{} bytes of {media}]\n", known.size),
     })
 }
 
-fn messages(store: &dyn Store, row: &FlowRow, most: usize) -> Done {
+fn messages(store: &dyn FlowStore, row: &FlowRow, most: usize) -> ToolCallResult {
     let mut out = format!("\n{} messages\n", row.messages);
-    for m in store.messages(row.id, 0..row.messages.min(200)).map_err(said)? {
-        let text = mask::body("", &m.payload, m.payload.len() as u64 == m.size);
+    for m in store.messages(row.id, 0..row.messages.min(200)).map_err(error_text)? {
+        let text = secret_masking::mask_body("", &m.payload, m.payload.len() as u64 == m.size);
         let text = text.unwrap_or_else(|| format!("[{} bytes]", m.size));
         out.push_str(&format!("{} {}\n", m.direction.as_str(), text.trim_end()));
         if out.len() > most {
             break;
         }
     }
-    Ok(cut(&out, 0, most))
+    Ok(text_window(&out, 0, most))
 }
 
-fn list_conversations(store: &dyn Store, arguments: &Value) -> Done {
+fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
     let limit = number(arguments, "limit", 30, MAX_ROWS);
     let options = ConversationOptions { query: query(arguments)?, limit, ..ConversationOptions::default() };
-    let found = store.conversations(&options).map_err(said)?;
+    let found = store.conversations(&options).map_err(error_text)?;
     if found.is_empty() {
         return Ok("no conversation is selected".into());
     }
-    let line = |l: &interflow_record::Listed| {
+    let line = |l: &interflow_record::ConversationSummary| {
         let (r, u) = (&l.row, &l.used);
         let cost = if u.exchanges > u.unpriced { format!(", ${:.4}", u.cost) } else { String::new() };
         format!(
@@ -268,26 +273,31 @@ fn list_conversations(store: &dyn Store, arguments: &Value) -> Done {
     Ok(found.iter().map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn named(store: &dyn Store, arguments: &Value) -> Result<String, String> {
+fn resolve_id(store: &dyn FlowStore, arguments: &Value) -> Result<String, String> {
     let word = text(arguments, "id");
-    open::find(store, word).map_err(said)?.ok_or_else(|| format!("there is no conversation `{word}`"))
+    load::find_conversation(store, word)
+        .map_err(error_text)?
+        .ok_or_else(|| format!("there is no conversation `{word}`"))
 }
 
-fn read_conversation(store: &dyn Store, arguments: &Value) -> Done {
-    let id = named(store, arguments)?;
-    let tree = export::tree(store, &id).map_err(said)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+fn read_conversation(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let id = resolve_id(store, arguments)?;
+    let tree =
+        export::load_tree(store, &id).map_err(error_text)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
     let skip = arguments["offset"].as_u64().unwrap_or_default() as usize;
     let most = number(arguments, "max_chars", 40_000, MAX_TEXT);
-    Ok(cut(&export::write(&tree, Form::Markdown), skip, most))
+    Ok(text_window(&export::write(&tree, ExportFormat::Markdown), skip, most))
 }
 
-fn changes(store: &dyn Store, arguments: &Value) -> Done {
-    let id = named(store, arguments)?;
-    let opened = open::open(store, &id, None).map_err(said)?.ok_or_else(|| format!("the conversation {id} is gone"))?;
+fn changes(store: &dyn FlowStore, arguments: &Value) -> ToolCallResult {
+    let id = resolve_id(store, arguments)?;
+    let opened = load::load_conversation(store, &id, None)
+        .map_err(error_text)?
+        .ok_or_else(|| format!("the conversation {id} is gone"))?;
     let mut out = String::new();
-    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_beside()) {
+    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
         let Ok(flow) = e.flow.parse() else { continue };
-        if let Some(c) = open::changes(store, &id, flow, e.part).map_err(said)? {
+        if let Some(c) = load::request_diff(store, &id, flow, e.part).map_err(error_text)? {
             out.push_str(&format!(
                 "turn {} flow {}: {} messages the same, {} removed, {} added. {}\n",
                 e.facts.turn,
@@ -303,7 +313,7 @@ fn changes(store: &dyn Store, arguments: &Value) -> Done {
 }
 
 /// A part of a text, with a word on what is left out.
-fn cut(text: &str, skip: usize, most: usize) -> String {
+fn text_window(text: &str, skip: usize, most: usize) -> String {
     let mut places = text.char_indices().map(|(i, _)| i);
     let Some(start) = places.nth(skip) else { return String::new() };
     let end = places.nth(most.saturating_sub(1)).unwrap_or(text.len());

@@ -114,7 +114,7 @@ async fn views_undo_codings_and_say_what_went_wrong() {
 async fn a_side_that_never_came_is_not_found() {
     let it = Instance::start().await;
     let (flow, capture) = it.begin("/unanswered");
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     it.settle().await;
     assert_eq!(it.get(&format!("/flows/{}/response/body", flow.id)).await.status, 404);
     let empty = it.get(&format!("/flows/{}/request/body", flow.id)).await;

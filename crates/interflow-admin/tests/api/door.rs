@@ -184,7 +184,8 @@ async fn a_request_with_two_hosts_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out() {
-    let options = AdminConfig { header_timeout: Span::millis(300), max_connections: 4, ..AdminConfig::default() };
+    let options =
+        AdminConfig { header_timeout: HumanDuration::from_millis(300), max_connections: 4, ..AdminConfig::default() };
     let it = Instance::with(Origin::http(), Setup { options: Some(options), ..Setup::default() }).await;
     let mut slow = Vec::new();
     for _ in 0..4 {

@@ -65,7 +65,7 @@ async fn flows_are_told_as_they_begin_and_end() {
     let (flow, mut capture) = it.begin("/live");
     assert_eq!(until(&mut socket, "/live", "open").await["id"], flow.id.to_string());
     capture.response(&flow, &ResponseHead::new(StatusCode::NO_CONTENT));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     assert_eq!(until(&mut socket, "/live", "complete").await["status"], 204);
     it.through("/status/418").await;
     assert_eq!(until(&mut socket, "/status/418", "complete").await["status"], 418);
@@ -174,8 +174,11 @@ async fn what_a_paused_client_cannot_hold_is_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
-    let it =
-        Instance::with(Origin::http(), Setup { events_patience: Some(Span::millis(300)), ..Setup::default() }).await;
+    let it = Instance::with(
+        Origin::http(),
+        Setup { events_patience: Some(HumanDuration::from_millis(300)), ..Setup::default() },
+    )
+    .await;
     let tcp = TcpSocket::new_v4().unwrap();
     tcp.set_recv_buffer_size(4096).unwrap();
     let request = {

@@ -95,7 +95,7 @@ async fn a_flow_under_way_is_not_deleted() {
     it.store.as_ref().unwrap().flush().unwrap();
     let refused = it.call("DELETE", &format!("/flows/{}", flow.id), &[], b"").await;
     assert_eq!((refused.status, kind(&refused).as_str()), (409, "open"));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     it.settle().await;
     assert_eq!(it.call("DELETE", &format!("/flows/{}", flow.id), &[], b"").await.status, 204);
 }

@@ -16,18 +16,18 @@ mod secrets;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use interflow_admin::{Admin, AdminConfig, AdminParts};
+use interflow_admin::{AdminConfig, AdminDeps, AdminServer};
 use interflow_engine::approvals::config::ApprovalsConfig;
 use interflow_engine::approvals::{Approvals, ApprovalsStage};
-use interflow_engine::config::{EngineConfig, GatewayConfig, ProxyConfig, WorkersConfig};
-use interflow_engine::conversations::live::Live;
-use interflow_engine::{Ca, Engine, Parts};
-use interflow_flow::units::Span;
+use interflow_engine::config::{GatewayConfig, ProxyConfig, ProxyServerConfig, WorkersConfig};
+use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_engine::{CertificateAuthority, ProxyServer, ServerDeps};
+use interflow_flow::units::HumanDuration;
 use interflow_flow::{
-    Authority, Capture, ClientInfo, Flow, Outcome, Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp,
-    Transport, Url, Version,
+    Authority, ClientInfo, EntryKind, Flow, FlowOutcome, FlowRecording, HttpVersion, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{EmbeddedStore, RecordConfig, Store};
+use interflow_record::{FlowStore, RecordConfig, SqliteStore};
 use interflow_testkit::{Answer, Origin, OriginBuilder, Wire, client};
 use serde_json::Value;
 
@@ -36,8 +36,8 @@ const TOKEN: &str = "a-token-of-the-test";
 /// A running instance with an origin behind it.
 struct Instance {
     _dir: tempfile::TempDir,
-    engine: Arc<Engine>,
-    store: Option<Arc<EmbeddedStore>>,
+    engine: Arc<ProxyServer>,
+    store: Option<Arc<SqliteStore>>,
     admin: SocketAddr,
     origin: Origin,
 }
@@ -46,7 +46,7 @@ struct Instance {
 #[derive(Default)]
 struct Setup {
     unrecorded: bool,
-    events_patience: Option<Span>,
+    events_patience: Option<HumanDuration>,
     insecure_proxy: Option<String>,
     options: Option<AdminConfig>,
 }
@@ -64,15 +64,15 @@ impl Instance {
         let dir = tempfile::tempdir().unwrap();
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let store = (!setup.unrecorded)
-            .then(|| Arc::new(EmbeddedStore::open(&dir.path().join("record"), &RecordConfig::default()).unwrap()));
-        let mut config = EngineConfig {
+            .then(|| Arc::new(SqliteStore::open(&dir.path().join("record"), &RecordConfig::default()).unwrap()));
+        let mut config = ProxyServerConfig {
             proxy: ProxyConfig { listen: vec![anywhere], ..ProxyConfig::default() },
             gateway: GatewayConfig { listen: Vec::new(), ..GatewayConfig::default() },
-            workers: WorkersConfig { count: 1, pin: false },
-            ..EngineConfig::default()
+            workers: WorkersConfig { count: 1, cpu_affinity: false },
+            ..ProxyServerConfig::default()
         };
         for name in ["held.test", "other.test"] {
-            config.upstream.resolve.insert(name.into(), vec![anywhere.ip()]);
+            config.upstream.hosts.insert(name.into(), vec![anywhere.ip()]);
         }
         if let Some(via) = setup.insecure_proxy {
             let rule = interflow_engine::config::UpstreamProxyRule { hosts: vec!["never.test".into()], via: vec![via] };
@@ -80,27 +80,28 @@ impl Instance {
         }
         let listener = tokio::net::TcpListener::bind(anywhere).await.unwrap();
         let approvals = Arc::new(Approvals::new(&ApprovalsConfig::default(), dir.path()).unwrap());
-        let parts = Parts {
-            ca: Arc::new(Ca::open_or_create(&dir.path().join("ca")).unwrap()),
+        let parts = ServerDeps {
+            ca: Arc::new(CertificateAuthority::open_or_create(&dir.path().join("ca")).unwrap()),
             recorder: store.as_ref().map(|s| Arc::new(s.recorder().unwrap()) as Arc<dyn Recorder>),
             stages: vec![Arc::new(ApprovalsStage::new(Arc::clone(&approvals)))],
             mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
         };
-        let engine = Engine::start(config, parts).unwrap();
+        let engine = ProxyServer::start(config, parts).unwrap();
         let reshaped = Arc::downgrade(&engine);
-        approvals.on_reshape(move || reshaped.upgrade().iter().for_each(|e| e.reload(e.config()).unwrap()));
+        approvals.on_interest_change(move || reshaped.upgrade().iter().for_each(|e| e.reload(e.config()).unwrap()));
         let admin = listener.local_addr().unwrap();
         let mut options = setup.options.unwrap_or_default();
-        options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
-        let egress = Arc::clone(&engine) as Arc<dyn interflow_flow::Egress>;
+        options.events_write_timeout = setup.events_patience.unwrap_or(options.events_write_timeout);
+        let egress = Arc::clone(&engine) as Arc<dyn interflow_flow::HttpClient>;
         let redaction =
-            interflow_engine::redaction::Redaction::new(&Default::default(), dir.path(), [7; 32], egress).unwrap();
-        let parts = AdminParts {
-            conversations: store.clone().map(|s| Live::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
+            interflow_engine::redaction::RedactionService::new(&Default::default(), dir.path(), [7; 32], egress)
+                .unwrap();
+        let parts = AdminDeps {
+            conversations: store.clone().map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
             rules: None,
             engine: Arc::clone(&engine),
-            store: store.clone().map(|s| s as Arc<dyn Store>),
+            store: store.clone().map(|s| s as Arc<dyn FlowStore>),
             media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
@@ -111,7 +112,7 @@ impl Instance {
             approvals: Some(Arc::clone(&approvals)),
             doctor: Some(Arc::new(|| serde_json::json!([{"what": "clock", "state": "good", "text": "plausible"}]))),
         };
-        let side = Admin::new(&options, listener, parts).unwrap();
+        let side = AdminServer::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));
         Self { _dir: dir, engine, store, admin, origin: origin.start().await }
     }
@@ -187,8 +188,8 @@ impl Instance {
     }
 
     /// A flow that begins now, as the corridor would tell of it.
-    fn begin(&self, path: &str) -> (Flow, Box<dyn Capture>) {
-        let flow = Flow::begin(a_client(), Transport::Connect, Scheme::Https, "live.test:443".parse().unwrap());
+    fn begin(&self, path: &str) -> (Flow, Box<dyn FlowRecording>) {
+        let flow = Flow::begin(a_client(), EntryKind::Connect, Scheme::Https, "live.test:443".parse().unwrap());
         let store = self.store.as_ref().unwrap();
         let recorder = store.recorder().unwrap();
         // Who floods the recorder must wait for it.
@@ -205,7 +206,7 @@ impl Instance {
     fn record(&self, path: &str) -> Flow {
         let (flow, mut capture) = self.begin(path);
         capture.response(&flow, &ResponseHead::new(StatusCode::NO_CONTENT));
-        capture.done(&flow, Outcome::Complete);
+        capture.finish(&flow, FlowOutcome::Complete);
         flow
     }
 }
@@ -226,7 +227,7 @@ fn a_head(authority: &Authority, path: &str) -> RequestHead {
     RequestHead {
         method: interflow_flow::Method::GET,
         url: Url { scheme: Scheme::Https, authority: authority.clone(), path: path.into() },
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: [("Host", "live.test"), ("X-Trace", "abc")].into_iter().collect(),
         protocol: None,
     }

@@ -17,21 +17,21 @@ const MAX_CLIENTS: usize = 1024;
 /// The lines.
 #[derive(Debug)]
 pub(crate) struct LoginQueue {
-    lines: Mutex<Lines>,
+    lines: Mutex<LoginQueueState>,
     slots: usize,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct LoginQueueState {
     running: usize,
-    waiting: HashMap<IpAddr, Vec<oneshot::Sender<Slot>>>,
+    waiting: HashMap<IpAddr, Vec<oneshot::Sender<HashingSlot>>>,
     /// The clients that wait, in the order of their turns.
     turns: VecDeque<IpAddr>,
 }
 
 /// Leave to hash, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot(Option<Arc<LoginQueue>>);
+pub(crate) struct HashingSlot(Option<Arc<LoginQueue>>);
 
 impl LoginQueue {
     /// A queue for so many hashes at a time.
@@ -40,13 +40,13 @@ impl LoginQueue {
     }
 
     /// Waits for leave; `None` when this client has too many attempts waiting, and this one was the oldest.
-    pub(crate) async fn enter(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
+    pub(crate) async fn acquire(self: &Arc<Self>, client: IpAddr) -> Option<HashingSlot> {
         let client = client.to_canonical();
         let turn = {
             let mut lines = self.lines.lock();
             if lines.running < self.slots {
                 lines.running += 1;
-                return Some(Slot(Some(Arc::clone(self))));
+                return Some(HashingSlot(Some(Arc::clone(self))));
             }
             if !lines.waiting.contains_key(&client) {
                 if lines.turns.len() >= MAX_CLIENTS {
@@ -67,7 +67,7 @@ impl LoginQueue {
     }
 
     /// Hands a slot on, or takes it back when nobody waits.
-    fn leave(self: &Arc<Self>) {
+    fn release(self: &Arc<Self>) {
         let mut lines = self.lines.lock();
         while let Some(client) = lines.turns.pop_front() {
             let Some(line) = lines.waiting.get_mut(&client) else { continue };
@@ -78,7 +78,7 @@ impl LoginQueue {
                 lines.turns.push_back(client);
             }
             let Some(next) = next else { continue };
-            match next.send(Slot(Some(Arc::clone(self)))) {
+            match next.send(HashingSlot(Some(Arc::clone(self)))) {
                 Ok(()) => return,
                 // Whoever waited has gone; the lock is held, so the slot must not give itself back.
                 Err(mut slot) => drop(slot.0.take()),
@@ -88,10 +88,10 @@ impl LoginQueue {
     }
 }
 
-impl Drop for Slot {
+impl Drop for HashingSlot {
     fn drop(&mut self) {
         if let Some(queue) = self.0.take() {
-            queue.leave();
+            queue.release();
         }
     }
 }
@@ -114,11 +114,11 @@ mod tests {
     async fn a_flood_of_one_client_is_bounded_and_delays_neither_others_nor_its_own_latest_attempt() {
         let queue = LoginQueue::new(1);
         let order = Arc::new(Mutex::new(Vec::new()));
-        let running = queue.enter(ONE).await.unwrap();
+        let running = queue.acquire(ONE).await.unwrap();
         let attempt = |name: String, client: IpAddr| {
             let (queue, order) = (Arc::clone(&queue), Arc::clone(&order));
             tokio::spawn(async move {
-                let slot = queue.enter(client).await;
+                let slot = queue.acquire(client).await;
                 if slot.is_some() {
                     order.lock().push(name);
                 }
@@ -148,16 +148,16 @@ mod tests {
     #[tokio::test]
     async fn whoever_stops_waiting_holds_nobody_up() {
         let queue = LoginQueue::new(1);
-        let running = queue.enter(ONE).await.unwrap();
+        let running = queue.acquire(ONE).await.unwrap();
         let gone = {
             let queue = Arc::clone(&queue);
-            tokio::spawn(async move { queue.enter(ONE).await.is_some() })
+            tokio::spawn(async move { queue.acquire(ONE).await.is_some() })
         };
         settle().await;
         gone.abort();
         settle().await;
         drop(running);
         assert_eq!(queue.lines.lock().running, 0);
-        assert!(queue.enter(OTHER).await.is_some());
+        assert!(queue.acquire(OTHER).await.is_some());
     }
 }

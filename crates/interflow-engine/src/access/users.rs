@@ -17,20 +17,20 @@ use super::login_queue::LoginQueue;
 
 /// A name and a password as a client gave them.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct BasicCredentials {
     /// The name.
     pub name: String,
     /// The password.
     pub password: String,
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for BasicCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:***", self.name)
     }
 }
 
-impl Credentials {
+impl BasicCredentials {
     /// Reads the value of an `Authorization` or `Proxy-Authorization` field of the scheme Basic (RFC 7617).
     pub fn from_basic(value: &[u8]) -> Option<Self> {
         let value = std::str::from_utf8(value).ok()?;
@@ -68,16 +68,16 @@ pub enum UsersError {
 }
 
 /// The users of a file, and the credentials that were found right or wrong.
-pub struct Users {
+pub struct UserDatabase {
     hashes: HashMap<String, String>,
-    verified: Mutex<Verified>,
+    verified: Mutex<CredentialCache>,
     key: [u8; 32],
     queue: Arc<LoginQueue>,
 }
 
 /// What verification said, by a digest keyed for this process: the passwords themselves are not kept.
 #[derive(Default)]
-struct Verified {
+struct CredentialCache {
     /// At most one for each user, so that no guesses push it out.
     right: HashMap<String, [u8; 32]>,
     wrong: HashSet<[u8; 32]>,
@@ -85,18 +85,18 @@ struct Verified {
 
 /// This client has too many attempts waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoginRefused;
+pub struct LoginQueueFull;
 
 /// Wrong credentials remembered; a guesser cannot make the set grow beyond this.
-const MAX_WRONG: usize = 8192;
+const MAX_REJECTED: usize = 8192;
 
-impl fmt::Debug for Users {
+impl fmt::Debug for UserDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Users({} names)", self.hashes.len())
     }
 }
 
-impl Users {
+impl UserDatabase {
     /// Reads a users file.
     ///
     /// # Errors
@@ -134,14 +134,14 @@ impl Users {
     ///
     /// # Errors
     /// This client has too many attempts waiting.
-    pub async fn verify(&self, credentials: &Credentials, client: IpAddr) -> Result<bool, LoginRefused> {
+    pub async fn verify(&self, credentials: &BasicCredentials, client: IpAddr) -> Result<bool, LoginQueueFull> {
         let digest = self.digest(credentials);
-        if let Some(known) = self.known(&credentials.name, &digest) {
+        if let Some(known) = self.cached_result(&credentials.name, &digest) {
             return Ok(known);
         }
-        let slot = self.queue.enter(client).await.ok_or(LoginRefused)?;
+        let slot = self.queue.acquire(client).await.ok_or(LoginQueueFull)?;
         // Somebody else may have paid for the same credentials while this one stood in line.
-        if let Some(known) = self.known(&credentials.name, &digest) {
+        if let Some(known) = self.cached_result(&credentials.name, &digest) {
             return Ok(known);
         }
         // An unknown name costs as much as a known one, so that time tells nothing about names.
@@ -159,7 +159,7 @@ impl Users {
         if right {
             verified.right.insert(credentials.name.clone(), digest);
         } else {
-            if verified.wrong.len() >= MAX_WRONG {
+            if verified.wrong.len() >= MAX_REJECTED {
                 verified.wrong.clear();
             }
             verified.wrong.insert(digest);
@@ -167,7 +167,7 @@ impl Users {
         Ok(right)
     }
 
-    fn known(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
+    fn cached_result(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
         let verified = self.verified.lock();
         if verified.right.get(name) == Some(digest) {
             return Some(true);
@@ -175,7 +175,7 @@ impl Users {
         verified.wrong.contains(digest).then_some(false)
     }
 
-    fn digest(&self, credentials: &Credentials) -> [u8; 32] {
+    fn digest(&self, credentials: &BasicCredentials) -> [u8; 32] {
         let mut hasher = Sha256::new();
         hasher.update(self.key);
         hasher.update((credentials.name.len() as u64).to_le_bytes());
@@ -212,15 +212,15 @@ mod tests {
     use super::*;
     use argon2::password_hash::{PasswordHasher, SaltString};
 
-    fn credentials(name: &str, password: &str) -> Credentials {
-        Credentials { name: name.into(), password: password.into() }
+    fn credentials(name: &str, password: &str) -> BasicCredentials {
+        BasicCredentials { name: name.into(), password: password.into() }
     }
 
-    fn users() -> Users {
+    fn users() -> UserDatabase {
         let bcrypt = bcrypt::hash("b-pass", 4).unwrap();
         let salt = SaltString::encode_b64(b"0123456789abcdef").unwrap();
         let argon = Argon2::default().hash_password(b"a-pass", &salt).unwrap();
-        Users::parse(&format!("# team\nbob:{bcrypt}\n\nann:{argon}\n"), "users").unwrap()
+        UserDatabase::parse(&format!("# team\nbob:{bcrypt}\n\nann:{argon}\n"), "users").unwrap()
     }
 
     #[tokio::test]
@@ -246,7 +246,7 @@ mod tests {
         let users = users();
         let client = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(users.verify(&credentials("bob", "b-pass"), client).await, Ok(true));
-        users.verified.lock().wrong.extend((0..MAX_WRONG as u64).map(|i| {
+        users.verified.lock().wrong.extend((0..MAX_REJECTED as u64).map(|i| {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&i.to_le_bytes());
             digest
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(users.verify(&credentials("bob", "guess"), client).await, Ok(false));
         assert_eq!(users.verified.lock().wrong.len(), 1);
         let bob = credentials("bob", "b-pass");
-        assert_eq!(users.known("bob", &users.digest(&bob)), Some(true));
+        assert_eq!(users.cached_result("bob", &users.digest(&bob)), Some(true));
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
             ("# x\nbob", 2, "expected name:hash"),
             ("a:$2y$04$short", 1, "bcrypt hash is broken"),
         ] {
-            let e = Users::parse(text, "users").unwrap_err().to_string();
+            let e = UserDatabase::parse(text, "users").unwrap_err().to_string();
             assert!(e.starts_with(&format!("users:{line}: ")) && e.contains(says), "{e}");
         }
     }
@@ -272,10 +272,10 @@ mod tests {
     #[test]
     fn basic_credentials_are_read_in_any_case() {
         for value in ["Basic dTpwOnE=", "basic dTpwOnE=", "BASIC   dTpwOnE= "] {
-            assert_eq!(Credentials::from_basic(value.as_bytes()), Some(credentials("u", "p:q")), "{value}");
+            assert_eq!(BasicCredentials::from_basic(value.as_bytes()), Some(credentials("u", "p:q")), "{value}");
         }
         for value in ["Bearer dTpw", "Basic", "Basic ***", "Basic dQ=="] {
-            assert_eq!(Credentials::from_basic(value.as_bytes()), None, "{value}");
+            assert_eq!(BasicCredentials::from_basic(value.as_bytes()), None, "{value}");
         }
     }
 }

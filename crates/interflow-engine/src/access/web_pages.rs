@@ -47,7 +47,7 @@ impl WebPagePolicy {
     /// Judges a request; `named` is the host that it names, `unreadable` whether it names one that cannot be parsed.
     pub fn check(&self, named: Option<&Authority>, unreadable: bool, headers: &Headers) -> Result<(), WebPageRefusal> {
         // Browsers always name a host; HTTP/1.0 clients may not.
-        if unreadable || named.is_some_and(|a| !self.knows(&a.host)) {
+        if unreadable || named.is_some_and(|a| !self.is_known_host(&a.host)) {
             return Err(WebPageRefusal::UnknownHost);
         }
         let foreign = match headers.get("origin") {
@@ -58,7 +58,7 @@ impl WebPagePolicy {
     }
 
     /// Whether this host is a name of the gateway's.
-    pub fn knows(&self, host: &Host) -> bool {
+    pub fn is_known_host(&self, host: &Host) -> bool {
         match host {
             // An address cannot be bound to another one, as a name can.
             Host::Ip(_) => true,
@@ -120,7 +120,7 @@ impl WebPageRefusal {
         let error = serde_json::json!({ "message": message, "type": "permission_error", "param": null, "code": code });
         let mut response =
             Response::full(status, "application/json", serde_json::json!({ "error": error }).to_string());
-        response.head.headers.append_parsed(b"Cache-Control", b"no-store");
+        response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
         response
     }
 }
@@ -136,7 +136,7 @@ mod tests {
             hosts: vec!["shop.test".into()],
             to: "http://a".into(),
             strip_path: false,
-            keep_host: false,
+            preserve_host: false,
         };
         WebPagePolicy::new(&GatewayConfig {
             hosts: vec!["*.corp.test".into()],

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalsConfig {
     /// What happens to a flow that no rule decides.
-    pub mode: Mode,
+    pub mode: ApprovalMode,
     /// How long a flow is held for an answer before it is denied.
-    pub timeout: Span,
+    pub timeout: HumanDuration,
     /// Questions that may be open at the same time; more are denied at once.
     pub max_held: usize,
     /// Where rules made while running are kept; relative to the data folder.
@@ -32,8 +32,8 @@ pub struct ApprovalsConfig {
 impl Default for ApprovalsConfig {
     fn default() -> Self {
         Self {
-            mode: Mode::Observe,
-            timeout: Span::secs(30),
+            mode: ApprovalMode::Observe,
+            timeout: HumanDuration::from_secs(30),
             max_held: 1000,
             file: "approvals.json".into(),
             secrets: "secrets.json".into(),
@@ -47,7 +47,7 @@ impl Default for ApprovalsConfig {
 /// What happens to a flow that no rule decides, and whether rules bind at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum ApprovalMode {
     /// Nothing is held and nothing denied; what a rule would deny is marked.
     #[default]
     Observe,
@@ -57,7 +57,7 @@ pub enum Mode {
     Enforce,
 }
 
-impl Mode {
+impl ApprovalMode {
     /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -71,7 +71,7 @@ impl Mode {
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum ApprovalAction {
     /// It may pass.
     Allow,
     /// It may not.
@@ -83,7 +83,7 @@ pub enum Action {
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     /// What it says.
-    pub action: Action,
+    pub action: ApprovalAction,
     /// Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
@@ -121,7 +121,7 @@ pub struct RuleSpec {
 
 impl RuleSpec {
     /// A rule that matches everything.
-    pub const fn new(action: Action) -> Self {
+    pub const fn new(action: ApprovalAction) -> Self {
         Self {
             action,
             hosts: Vec::new(),
@@ -156,7 +156,7 @@ pub struct SessionSpec {
     /// Flows of this program belong to it.
     pub process: Option<String>,
     /// How long it lives without a heartbeat; 15m when not given, at most a day.
-    pub ttl: Option<Span>,
+    pub ttl: Option<HumanDuration>,
     /// Rules that live as long as it does.
     pub rules: Vec<RuleSpec>,
     /// Secrets that live as long as it does.

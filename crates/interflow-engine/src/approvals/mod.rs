@@ -1,23 +1,23 @@
 //! Who may reach what, decided by rules, or by somebody who is asked while the flow waits; sessions of clients that bring
 //! their own rules; and secrets that are put in for placeholders on the last step to the hosts they are bound to.
 
-mod answer;
 pub mod config;
-mod held;
-mod hide;
-mod hosts;
-mod kept;
-pub mod notify;
-mod origins;
+mod decision;
+pub mod default_hosts;
+pub mod desktop_notifier;
+mod host_pattern;
+mod inject_secrets;
+mod mask_secrets;
+mod pending;
 pub mod presets;
-mod preview;
-mod put_in;
-mod rules;
+mod replace;
+mod request_preview;
+mod rule_set;
+mod rules_file;
+mod secret_origin;
 mod secrets;
 mod sessions;
 mod stage;
-mod substitute;
-pub mod wellknown;
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,23 +30,23 @@ use interflow_flow::{ClientInfo, Host, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
-pub use held::{Answered, Held, HeldQuestion};
-pub use preview::Asked;
-pub use rules::Layer;
-pub use secrets::{SecretView, open_of_greyproxy};
+use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};
+pub use pending::{PendingQuestion, PendingRequest, ResolvedQuestion};
+pub use request_preview::RequestPreview;
+pub use rule_set::RuleSource;
+pub use secrets::{SecretView, decrypt_greyproxy};
 pub use sessions::SessionView;
 pub use stage::ApprovalsStage;
 
-use answer::rule_of;
-use held::Waiting;
-use kept::{Kept, KeptRules, read_made};
-use rules::{Book, Question, Rule, Ruling};
-use secrets::{Secret, Vault, write_private};
-use sessions::{Session, now};
+use decision::rule_from_resolution;
+use pending::PendingRequests;
+use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
+use rules_file::{StoredRule, StoredRules, read_rules};
+use secrets::{SecretVault, StoredSecret, write_private};
+use sessions::{ApprovalSession, now};
 
 /// The most rules that can be made while running.
-const MAX_MADE: usize = 10_000;
+const MAX_DYNAMIC_RULES: usize = 10_000;
 /// The most secrets.
 const MAX_SECRETS: usize = 1000;
 
@@ -54,16 +54,16 @@ const MAX_SECRETS: usize = 1000;
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
     /// Another mode for a while: until when by the steady clock, if not until the end of the process.
-    meanwhile: ArcSwap<Option<(Mode, Option<Timestamp>)>>,
-    book: ArcSwap<Book>,
-    sessions: ArcSwap<Vec<Session>>,
-    secrets: ArcSwap<Vec<Arc<Secret>>>,
+    temporary_mode: ArcSwap<Option<(ApprovalMode, Option<Timestamp>)>>,
+    book: ArcSwap<ApprovalRuleSet>,
+    sessions: ArcSwap<Vec<ApprovalSession>>,
+    secrets: ArcSwap<Vec<Arc<StoredSecret>>>,
     /// Those, and the ones that were taken back: what was sent may still come back.
-    hidden: ArcSwap<Vec<Arc<Secret>>>,
-    waiting: Waiting,
-    state: Mutex<State>,
+    hidden: ArcSwap<Vec<Arc<StoredSecret>>>,
+    waiting: PendingRequests,
+    state: Mutex<ApprovalState>,
     home: PathBuf,
-    reshaped: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_interest_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Others who tell people what is held, so that the desktop need not.
     claims: AtomicUsize,
 }
@@ -72,21 +72,21 @@ pub struct Approvals {
 pub(crate) const STAGE: &str = "approvals";
 
 #[derive(Default)]
-struct State {
-    configured: Vec<Arc<Rule>>,
-    made: Vec<Arc<Rule>>,
-    kept: Vec<Arc<Secret>>,
+struct ApprovalState {
+    configured: Vec<Arc<ApprovalRule>>,
+    made: Vec<Arc<ApprovalRule>>,
+    kept: Vec<Arc<StoredSecret>>,
     /// Secrets that were there before, the latest last.
-    former: Vec<Arc<Secret>>,
-    sessions: BTreeMap<Arc<str>, Session>,
+    former: Vec<Arc<StoredSecret>>,
+    sessions: BTreeMap<Arc<str>, ApprovalSession>,
     /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
     shape: (bool, bool),
 }
 
 /// Somebody who tells people of what is held.
-pub struct Claim(Arc<Approvals>);
+pub struct NotifierGuard(Arc<Approvals>);
 
-impl Drop for Claim {
+impl Drop for NotifierGuard {
     fn drop(&mut self) {
         self.0.claims.fetch_sub(1, Relaxed);
     }
@@ -98,7 +98,7 @@ pub struct RuleView {
     /// Its id.
     pub id: String,
     /// Where it comes from.
-    pub layer: Layer,
+    pub layer: RuleSource,
     /// Whether it can be taken back while running.
     pub removable: bool,
     /// How often it decided since the start.
@@ -115,22 +115,22 @@ pub struct RuleView {
 /// How an open question is answered.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Answer {
+pub struct Resolution {
     /// What is said.
-    pub action: Action,
+    pub action: ApprovalAction,
     /// For what it is said: only the flows that wait, or more.
     #[serde(default)]
-    pub scope: Scope,
+    pub scope: ResolutionScope,
     /// How long it holds; for ever when it is not given. Of no meaning for `once`.
     #[serde(default, rename = "for")]
-    pub lasting: Option<interflow_flow::units::Span>,
+    pub lasting: Option<interflow_flow::units::HumanDuration>,
     /// Whether it holds for every client, not only for the user, program or session that asked.
     #[serde(default)]
     pub everyone: bool,
     /// What the rule is for.
     #[serde(default)]
     pub note: Option<String>,
-    /// The body to send in place of the request's, where that [was shown](Asked::body).
+    /// The body to send in place of the request's, where that [was shown](RequestPreview::body).
     #[serde(default)]
     pub body: Option<String>,
 }
@@ -138,7 +138,7 @@ pub struct Answer {
 /// For what an answer holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub enum ResolutionScope {
     /// For the flows that wait.
     #[default]
     Once,
@@ -154,7 +154,7 @@ pub enum Scope {
 
 /// What an answer did.
 #[derive(Clone, Debug, Serialize)]
-pub struct Done {
+pub struct ResolutionResult {
     /// Flows that went on, or were denied.
     pub flows: usize,
     /// The rule that was made.
@@ -163,7 +163,7 @@ pub struct Done {
 
 /// What the last word on a flow is.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum Decision {
     Allow,
     /// With the reason.
     Deny(String),
@@ -177,13 +177,13 @@ pub(crate) enum Word {
 pub enum ApprovalsError {
     /// There is nothing of this name.
     #[error("there is no {0}")]
-    Nothing(String),
+    NotFound(String),
     /// It cannot be done as it was said.
     #[error("{0}")]
-    Wrong(String),
+    Invalid(String),
     /// The disk said no.
     #[error("{0}")]
-    Disk(String),
+    Io(String),
 }
 
 impl Approvals {
@@ -192,20 +192,20 @@ impl Approvals {
     /// # Errors
     /// A rule, or a file, that is wrong.
     pub fn new(config: &ApprovalsConfig, home: &Path) -> Result<Self, String> {
-        let made = read_made(&home.join(&config.file))?;
-        let kept = Vault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
-        let state = State { configured: compile(config)?, made, kept, ..State::default() };
+        let made = read_rules(&home.join(&config.file))?;
+        let kept = SecretVault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
+        let state = ApprovalState { configured: compile(config)?, made, kept, ..ApprovalState::default() };
         let this = Self {
             settings: ArcSwap::from_pointee(config.clone()),
-            meanwhile: ArcSwap::from_pointee(None),
+            temporary_mode: ArcSwap::from_pointee(None),
             book: ArcSwap::default(),
             sessions: ArcSwap::default(),
             secrets: ArcSwap::default(),
             hidden: ArcSwap::default(),
-            waiting: Waiting::new(),
+            waiting: PendingRequests::new(),
             state: Mutex::new(state),
             home: home.to_owned(),
-            reshaped: OnceLock::new(),
+            on_interest_change: OnceLock::new(),
             claims: AtomicUsize::new(0),
         };
         this.publish(&mut this.state.lock());
@@ -213,8 +213,8 @@ impl Approvals {
     }
 
     /// Says whom to tell when the corridor must ask its stages anew what they want.
-    pub fn on_reshape(&self, tell: impl Fn() + Send + Sync + 'static) {
-        let _ = self.reshaped.set(Box::new(tell));
+    pub fn on_interest_change(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_interest_change.set(Box::new(tell));
     }
 
     /// Compiles another configuration; what comes back puts it in force.
@@ -229,60 +229,60 @@ impl Approvals {
             state.configured = rules;
             this.publish(&mut state);
             drop(state);
-            this.settle();
+            this.resolve_decided();
         })
     }
 
     /// The mode in force.
-    pub fn mode(&self) -> Mode {
-        self.meanwhile().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
+    pub fn mode(&self) -> ApprovalMode {
+        self.temporary_mode().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
     }
 
     /// The mode of a while, and until when it holds; none is until the end of the process.
-    pub fn meanwhile(&self) -> Option<(Mode, Option<Timestamp>)> {
-        let meanwhile =
-            (**self.meanwhile.load()).filter(|(_, until)| until.is_none_or(|until| until > Timestamp::steady()));
+    pub fn temporary_mode(&self) -> Option<(ApprovalMode, Option<Timestamp>)> {
+        let meanwhile = (**self.temporary_mode.load())
+            .filter(|(_, until)| until.is_none_or(|until| until > Timestamp::monotonic()));
         meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
     }
 
     /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
-    pub fn set_mode(&self, mode: Option<(Mode, Option<Duration>)>) {
-        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::steady().after(d));
-        self.meanwhile.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
+    pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) {
+        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
+        self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
         self.publish(&mut self.state.lock());
-        self.settle();
-        self.reshape();
-        self.waiting.changed();
+        self.resolve_decided();
+        self.notify_interest_change();
+        self.waiting.notify_watchers();
     }
 
     /// Whether the desktop is to be told of what is held.
     pub fn notifies(&self) -> bool {
-        self.settings.load().notify && self.claims() == 0
+        self.settings.load().notify && self.notifier_count() == 0
     }
 
     /// Somebody else tells people of what is held, until what comes back is dropped.
-    pub fn claim_notifications(self: &Arc<Self>) -> Claim {
+    pub fn register_notifier(self: &Arc<Self>) -> NotifierGuard {
         self.claims.fetch_add(1, Relaxed);
-        Claim(Arc::clone(self))
+        NotifierGuard(Arc::clone(self))
     }
 
     /// How many do.
-    pub fn claims(&self) -> usize {
+    pub fn notifier_count(&self) -> usize {
         self.claims.load(Relaxed)
     }
 
     /// How long a flow is held.
-    pub fn patience(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.settings.load().timeout.0
     }
 
     /// The open questions.
-    pub fn held(&self) -> Vec<Held> {
+    pub fn pending_requests(&self) -> Vec<PendingRequest> {
         self.waiting.list()
     }
 
     /// The answers given, the latest first.
-    pub fn history(&self) -> Vec<Answered> {
+    pub fn history(&self) -> Vec<ResolvedQuestion> {
         self.waiting.history()
     }
 
@@ -300,32 +300,32 @@ impl Approvals {
     ///
     /// # Errors
     /// There is none of this number, or the answer makes no rule.
-    pub fn answer(&self, id: u64, answer: &Answer) -> Result<Done, ApprovalsError> {
+    pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
         let nothing =
-            || ApprovalsError::Nothing(format!("open question {id}; it may have been answered or have timed out"));
-        if answer.scope == Scope::Once {
+            || ApprovalsError::NotFound(format!("open question {id}; it may have been answered or have timed out"));
+        if answer.scope == ResolutionScope::Once {
             if answer.body.is_some() {
                 let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
-                self::answer::check_edit(&held, answer).map_err(ApprovalsError::Wrong)?;
+                self::decision::check_edit(&held, answer).map_err(ApprovalsError::Invalid)?;
             }
             let body = answer.body.clone();
             let (_, flows) = self.waiting.answer_with(id, answer.action, "once", body).ok_or_else(nothing)?;
-            return Ok(Done { flows, rule: None });
+            return Ok(ResolutionResult { flows, rule: None });
         }
         if answer.body.is_some() {
-            return Err(ApprovalsError::Wrong("another body is for one request: leave `scope` out".to_owned()));
+            return Err(ApprovalsError::Invalid("another body is for one request: leave `scope` out".to_owned()));
         }
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
-        let rule = self.add_rule(rule_of(&held.question, answer))?;
+        let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
         // Everything else that the rule decides was answered with it; this one is, whatever goes before the rule.
-        let flows = self.waiting.answer(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
-        Ok(Done { flows, rule: Some(rule) })
+        let flows = self.waiting.resolve(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
+        Ok(ResolutionResult { flows, rule: Some(rule) })
     }
 
     /// Every rule in force, those of the config first.
     pub fn rules(&self) -> Vec<RuleView> {
         let now = now();
-        self.book.load().rules.iter().filter(|r| !r.is_over(now)).map(|r| view(r)).collect()
+        self.book.load().rules.iter().filter(|r| !r.is_expired(now)).map(|r| rule_view(r)).collect()
     }
 
     /// Makes a rule and keeps it.
@@ -333,21 +333,21 @@ impl Approvals {
     /// # Errors
     /// It is wrong, there are too many, or the disk says no.
     pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
-        let rule = Rule::new(made_id(), Layer::Global, spec).map_err(ApprovalsError::Wrong)?;
+        let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let rule = Arc::new(rule);
         let mut state = self.state.lock();
         let now = now();
-        state.made.retain(|r| !r.is_over(now));
+        state.made.retain(|r| !r.is_expired(now));
         if let Some(same) = state.made.iter().find(|r| r.spec == rule.spec) {
-            return Ok(view(same));
+            return Ok(rule_view(same));
         }
-        if state.made.len() >= MAX_MADE {
-            return Err(ApprovalsError::Wrong(format!("there are {MAX_MADE} rules already")));
+        if state.made.len() >= MAX_DYNAMIC_RULES {
+            return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
         }
         state.made.push(Arc::clone(&rule));
-        self.keep_rules(&state)?;
-        self.changed(state);
-        Ok(view(&rule))
+        self.save_rules(&state)?;
+        self.publish_change(state);
+        Ok(rule_view(&rule))
     }
 
     /// Puts another rule in the place of one that was made while running: it keeps its id, and the time when it was made.
@@ -355,20 +355,20 @@ impl Approvals {
     /// # Errors
     /// It is wrong, another one says the same, there is none of this id, or the disk says no.
     pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
-        let mut rule = Rule::new(id.to_owned(), Layer::Global, spec).map_err(ApprovalsError::Wrong)?;
+        let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let mut state = self.state.lock();
         if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
-            return Err(ApprovalsError::Wrong(format!("the rule {} says the same", same.id)));
+            return Err(ApprovalsError::Invalid(format!("the rule {} says the same", same.id)));
         }
         let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
-            return Err(ApprovalsError::Nothing(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
         };
         rule.made = place.made;
         let rule = Arc::new(rule);
         *place = Arc::clone(&rule);
-        self.keep_rules(&state)?;
-        self.changed(state);
-        Ok(view(&rule))
+        self.save_rules(&state)?;
+        self.publish_change(state);
+        Ok(rule_view(&rule))
     }
 
     /// Takes a rule back that was made while running.
@@ -380,10 +380,10 @@ impl Approvals {
         let before = state.made.len();
         state.made.retain(|r| r.id != id);
         if state.made.len() == before {
-            return Err(ApprovalsError::Nothing(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
         }
-        self.keep_rules(&state)?;
-        self.changed(state);
+        self.save_rules(&state)?;
+        self.publish_change(state);
         Ok(())
     }
 
@@ -392,19 +392,19 @@ impl Approvals {
     /// # Errors
     /// It is wrong, or there are too many.
     pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
-        let session = Session::new(spec).map_err(ApprovalsError::Wrong)?;
+        let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
         let view = session.view();
         let mut state = self.state.lock();
         let all: Vec<_> = state.sessions.values().filter(|s| s.id != session.id).flat_map(|s| &s.secrets).collect();
-        unique(all.into_iter().chain(&state.kept).chain(&session.secrets))?;
-        sessions::add(&mut state.sessions, session).map_err(ApprovalsError::Wrong)?;
-        self.changed(state);
+        check_unique_secrets(all.into_iter().chain(&state.kept).chain(&session.secrets))?;
+        sessions::insert_session(&mut state.sessions, session).map_err(ApprovalsError::Invalid)?;
+        self.publish_change(state);
         Ok(view)
     }
 
     /// The sessions that live.
     pub fn sessions(&self) -> Vec<SessionView> {
-        self.sessions.load().iter().filter(|s| s.lives()).map(Session::view).collect()
+        self.sessions.load().iter().filter(|s| s.is_active()).map(ApprovalSession::view).collect()
     }
 
     /// A session lives on.
@@ -413,9 +413,9 @@ impl Approvals {
     /// It has ended, or never was.
     pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
         let sessions = self.sessions.load();
-        let session = sessions.iter().find(|s| &*s.id == id && s.lives());
-        let session = session.ok_or_else(|| ApprovalsError::Nothing(format!("session {id}; announce it again")))?;
-        session.beat();
+        let session = sessions.iter().find(|s| &*s.id == id && s.is_active());
+        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; announce it again")))?;
+        session.renew();
         Ok(session.view())
     }
 
@@ -426,17 +426,17 @@ impl Approvals {
     pub fn end_session(&self, id: &str) -> Result<(), ApprovalsError> {
         let mut state = self.state.lock();
         let Some(session) = state.sessions.remove(id) else {
-            return Err(ApprovalsError::Nothing(format!("session {id}")));
+            return Err(ApprovalsError::NotFound(format!("session {id}")));
         };
         // Flows under way hold rules of it.
         session.until.store(0, Relaxed);
-        self.changed(state);
+        self.publish_change(state);
         Ok(())
     }
 
     /// The secrets, without their values.
     pub fn secrets(&self) -> Vec<SecretView> {
-        self.secrets.load().iter().filter(|s| !s.is_over()).map(|s| SecretView::from(&**s)).collect()
+        self.secrets.load().iter().filter(|s| !s.is_expired()).map(|s| SecretView::from(&**s)).collect()
     }
 
     /// Keeps a secret, encrypted.
@@ -444,16 +444,16 @@ impl Approvals {
     /// # Errors
     /// It is wrong, its label or placeholder is taken, or the disk says no.
     pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
-        let secret = Arc::new(Secret::new(spec).map_err(ApprovalsError::Wrong)?);
+        let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
         let mut state = self.state.lock();
         if state.kept.len() >= MAX_SECRETS {
-            return Err(ApprovalsError::Wrong(format!("there are {MAX_SECRETS} secrets already")));
+            return Err(ApprovalsError::Invalid(format!("there are {MAX_SECRETS} secrets already")));
         }
         let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
-        unique(state.kept.iter().chain(of_sessions).chain([&secret]))?;
+        check_unique_secrets(state.kept.iter().chain(of_sessions).chain([&secret]))?;
         state.kept.push(Arc::clone(&secret));
-        self.keep_secrets(&state)?;
-        self.changed(state);
+        self.save_secrets(&state)?;
+        self.publish_change(state);
         Ok(SecretView::from(&*secret))
     }
 
@@ -466,35 +466,38 @@ impl Approvals {
         let before = state.kept.len();
         state.kept.retain(|s| s.label != label);
         if state.kept.len() == before {
-            return Err(ApprovalsError::Nothing(format!("secret '{label}'")));
+            return Err(ApprovalsError::NotFound(format!("secret '{label}'")));
         }
-        self.keep_secrets(&state)?;
-        self.changed(state);
+        self.save_secrets(&state)?;
+        self.publish_change(state);
         Ok(())
     }
 
     /// Whether requests are looked at, and whether secrets may be put in.
-    pub(crate) fn shape(&self) -> (bool, bool) {
+    pub(crate) fn interest(&self) -> (bool, bool) {
         self.state.lock().shape
     }
 
     /// The last word on a flow, as far as rules and mode have one. `inside`: requests of this tunnel will be asked about.
-    pub(crate) fn judge(&self, q: &Question<'_>, inside: bool) -> Word {
+    pub(crate) fn decide(&self, q: &AccessQuestion<'_>, inside: bool) -> Decision {
         let book = self.book.load();
         let mode = self.mode();
-        let denied = |why: String| if mode == Mode::Observe { Word::WouldDeny } else { Word::Deny(why) };
+        let denied =
+            |why: String| if mode == ApprovalMode::Observe { Decision::WouldDeny } else { Decision::Deny(why) };
         match book.decide(q) {
-            Some(Ruling { action: Action::Allow, .. }) => Word::Allow,
-            Some(Ruling { action: Action::Deny, .. }) if inside && book.may_allow_inside(q) => Word::Allow,
-            Some(Ruling { action: Action::Deny, rule }) => {
+            Some(RuleMatch { action: ApprovalAction::Allow, .. }) => Decision::Allow,
+            Some(RuleMatch { action: ApprovalAction::Deny, .. }) if inside && book.may_allow_in_tunnel(q) => {
+                Decision::Allow
+            }
+            Some(RuleMatch { action: ApprovalAction::Deny, rule }) => {
                 let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
                 denied(format!("the approvals' rule {} denies it{note}", rule.id))
             }
-            None if inside => Word::Allow,
+            None if inside => Decision::Allow,
             None => match mode {
-                Mode::Observe => Word::Allow,
-                Mode::Enforce => denied("no rule of the approvals allows it".to_owned()),
-                Mode::Ask => Word::Ask,
+                ApprovalMode::Observe => Decision::Allow,
+                ApprovalMode::Enforce => denied("no rule of the approvals allows it".to_owned()),
+                ApprovalMode::Ask => Decision::Ask,
             },
         }
     }
@@ -517,30 +520,30 @@ impl Approvals {
     }
 
     /// Every secret that lives.
-    pub(crate) fn live_secrets(&self) -> Arc<Vec<Arc<Secret>>> {
+    pub(crate) fn active_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
         self.secrets.load_full()
     }
 
     /// Every secret that a response may hold.
-    pub(crate) fn hidden_secrets(&self) -> Arc<Vec<Arc<Secret>>> {
+    pub(crate) fn masked_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
         self.hidden.load_full()
     }
 
-    pub(crate) fn waiting(&self) -> &Waiting {
+    pub(crate) fn waiting(&self) -> &PendingRequests {
         &self.waiting
     }
 
-    pub(crate) fn max_held(&self) -> usize {
+    pub(crate) fn max_pending(&self) -> usize {
         self.settings.load().max_held
     }
 
     /// Puts what stands in the state in force.
-    fn publish(&self, state: &mut State) {
+    fn publish(&self, state: &mut ApprovalState) {
         let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
-        let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin());
+        let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin_rules());
         let rules: Vec<_> = all.collect();
-        let own = rules.len() > builtin().len();
-        self.book.store(Arc::new(Book::new(rules)));
+        let own = rules.len() > builtin_rules().len();
+        self.book.store(Arc::new(ApprovalRuleSet::new(rules)));
         self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
         let secrets: Vec<_> =
             state.kept.iter().cloned().chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned())).collect();
@@ -550,40 +553,40 @@ impl Approvals {
         let over = state.former.len().saturating_sub(MAX_SECRETS);
         state.former.drain(..over);
         let hidden: Vec<_> = secrets.iter().chain(&state.former).cloned().collect();
-        state.shape = (own || self.mode() != Mode::Observe, !hidden.is_empty());
+        state.shape = (own || self.mode() != ApprovalMode::Observe, !hidden.is_empty());
         self.hidden.store(Arc::new(hidden));
         self.secrets.store(Arc::new(secrets));
     }
 
     /// After a change: in force, told, and open questions that are decided now are answered.
-    fn changed(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+    fn publish_change(&self, mut state: parking_lot::MutexGuard<'_, ApprovalState>) {
         let before = state.shape;
         self.publish(&mut state);
         let reshaped = state.shape != before;
         drop(state);
-        self.settle();
+        self.resolve_decided();
         if reshaped {
-            self.reshape();
+            self.notify_interest_change();
         }
-        self.waiting.changed();
+        self.waiting.notify_watchers();
     }
 
-    fn reshape(&self) {
-        if let Some(tell) = self.reshaped.get() {
+    fn notify_interest_change(&self) {
+        if let Some(tell) = self.on_interest_change.get() {
             tell();
         }
     }
 
     /// Answers the open questions that rules decide by now.
-    fn settle(&self) {
+    fn resolve_decided(&self) {
         for held in self.waiting.list() {
             let q = &held.question;
-            let Ok(host) = Host::parse(&bracketed(&q.host)) else { continue };
+            let Ok(host) = Host::parse(&bracket_ipv6(&q.host)) else { continue };
             let ids: Vec<Arc<str>> = q.sessions.iter().map(|s| s.as_str().into()).collect();
             let sessions = self.sessions.load();
             let agents: Vec<Arc<str>> =
                 sessions.iter().filter(|s| ids.contains(&s.id)).filter_map(|s| s.agent.clone()).collect();
-            let question = Question {
+            let question = AccessQuestion {
                 user: q.user.as_deref(),
                 process: q.process.as_deref(),
                 container: q.container.as_deref(),
@@ -596,40 +599,43 @@ impl Approvals {
             };
             let by = self.book.load().decide(&question).map(|r| (r.action, r.rule.id.clone()));
             let by = by.or_else(|| match self.mode() {
-                Mode::Observe => Some((Action::Allow, "mode".to_owned())),
-                Mode::Enforce => Some((Action::Deny, "mode".to_owned())),
-                Mode::Ask => None,
+                ApprovalMode::Observe => Some((ApprovalAction::Allow, "mode".to_owned())),
+                ApprovalMode::Enforce => Some((ApprovalAction::Deny, "mode".to_owned())),
+                ApprovalMode::Ask => None,
             });
             if let Some((action, by)) = by {
-                self.waiting.answer(held.id, action, &by);
+                self.waiting.resolve(held.id, action, &by);
             }
         }
     }
 
-    fn keep_rules(&self, state: &State) -> Result<(), ApprovalsError> {
-        let made: Vec<_> =
-            state.made.iter().map(|r| Kept { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() }).collect();
+    fn save_rules(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
+        let made: Vec<_> = state
+            .made
+            .iter()
+            .map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() })
+            .collect();
         let text =
-            serde_json::to_vec_pretty(&KeptRules { rules: made }).map_err(|e| ApprovalsError::Disk(e.to_string()))?;
+            serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
         let path = self.home.join(&self.settings.load().file);
-        write_private(&path, &text).map_err(|e| ApprovalsError::Disk(format!("{}: {e}", path.display())))
+        write_private(&path, &text).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
     }
 
-    fn keep_secrets(&self, state: &State) -> Result<(), ApprovalsError> {
-        Vault::new(self.home.join(&self.settings.load().secrets)).write(&state.kept).map_err(ApprovalsError::Disk)
+    fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
+        SecretVault::new(self.home.join(&self.settings.load().secrets)).write(&state.kept).map_err(ApprovalsError::Io)
     }
 }
 
-fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<Rule>>, String> {
+fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<ApprovalRule>>, String> {
     let rule = |(i, spec): (usize, &RuleSpec)| {
-        let rule = Rule::new(format!("config-{i}"), Layer::Global, spec.clone());
+        let rule = ApprovalRule::new(format!("config-{i}"), RuleSource::Global, spec.clone());
         rule.map(Arc::new).map_err(|e| format!("approvals.rule[{i}]: {e}"))
     };
-    let mut rules: Vec<Arc<Rule>> = config.rule.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+    let mut rules: Vec<Arc<ApprovalRule>> = config.rule.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
     for name in &config.presets {
         let preset = presets::find(name).map_err(|e| format!("approvals.presets: {e}"))?;
         for (i, spec) in preset.rules.iter().enumerate() {
-            rules.push(Arc::new(Rule::new(format!("preset-{name}-{i}"), Layer::Global, spec.clone())?));
+            rules.push(Arc::new(ApprovalRule::new(format!("preset-{name}-{i}"), RuleSource::Global, spec.clone())?));
         }
     }
     Ok(rules)
@@ -639,22 +645,24 @@ fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<Rule>>, String> {
 ///
 /// # Errors
 /// The rule that is wrong.
-pub fn check(config: &ApprovalsConfig) -> Result<(), String> {
+pub fn check_config(config: &ApprovalsConfig) -> Result<(), String> {
     compile(config).map(drop)
 }
 
 /// This machine itself needs nobody's leave.
-fn builtin() -> Vec<Arc<Rule>> {
+fn builtin_rules() -> Vec<Arc<ApprovalRule>> {
     let hosts = ["localhost", "127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
-    let spec = RuleSpec { hosts, note: Some("this machine".to_owned()), ..RuleSpec::new(Action::Allow) };
-    Rule::new("this-machine".to_owned(), Layer::Builtin, spec).map(Arc::new).into_iter().collect()
+    let spec = RuleSpec { hosts, note: Some("this machine".to_owned()), ..RuleSpec::new(ApprovalAction::Allow) };
+    ApprovalRule::new("this-machine".to_owned(), RuleSource::Builtin, spec).map(Arc::new).into_iter().collect()
 }
 
-fn view(rule: &Rule) -> RuleView {
+fn rule_view(rule: &ApprovalRule) -> RuleView {
     RuleView {
         id: rule.id.clone(),
         layer: rule.layer,
-        removable: rule.layer == Layer::Global && !rule.id.starts_with("config-") && !rule.id.starts_with("preset-"),
+        removable: rule.layer == RuleSource::Global
+            && !rule.id.starts_with("config-")
+            && !rule.id.starts_with("preset-"),
         used: rule.used.load(Relaxed),
         made: Timestamp::from_secs(rule.made),
         last_used: Some(rule.last.load(Relaxed)).filter(|at| *at != 0).map(Timestamp::from_secs),
@@ -663,14 +671,14 @@ fn view(rule: &Rule) -> RuleView {
 }
 
 /// Labels and placeholders name one secret each.
-fn unique<'s>(secrets: impl Iterator<Item = &'s Arc<Secret>>) -> Result<(), ApprovalsError> {
+fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>) -> Result<(), ApprovalsError> {
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for secret in secrets {
         // Sessions may each have a secret of the same label; a placeholder stands for one secret only.
         let of = secret.session.as_ref().map_or("", |(id, _)| id);
         for (place, name) in [(of, secret.label.as_str()), ("\n", &secret.placeholder)] {
             if !seen.insert((place, name)) {
-                return Err(ApprovalsError::Wrong(format!("'{name}' is taken by another secret")));
+                return Err(ApprovalsError::Invalid(format!("'{name}' is taken by another secret")));
             }
         }
     }
@@ -678,12 +686,12 @@ fn unique<'s>(secrets: impl Iterator<Item = &'s Arc<Secret>>) -> Result<(), Appr
 }
 
 /// An IPv6 address in brackets, as an authority has it.
-fn bracketed(host: &str) -> String {
+fn bracket_ipv6(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 /// A short id that nobody has.
-fn made_id() -> String {
+fn random_id() -> String {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
     bytes.iter().map(|b| format!("{b:02x}")).collect()

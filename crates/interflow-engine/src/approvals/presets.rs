@@ -5,11 +5,11 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{Action, RuleSpec};
+use super::config::{ApprovalAction, RuleSpec};
 
 /// A set of rules with a name.
 #[derive(Clone, Debug, Serialize)]
-pub struct Preset {
+pub struct RulePreset {
     /// What the configuration calls it.
     pub name: String,
     /// What it is for.
@@ -20,14 +20,14 @@ pub struct Preset {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct PresetEntry {
     about: String,
-    rule: Vec<Allowed>,
+    rule: Vec<PresetAllowRule>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Allowed {
+struct PresetAllowRule {
     hosts: Vec<String>,
     #[serde(default)]
     methods: Vec<String>,
@@ -35,25 +35,25 @@ struct Allowed {
     paths: Vec<String>,
 }
 
-static ALL: LazyLock<Vec<Preset>> = LazyLock::new(|| {
-    let written: BTreeMap<String, Written> =
+static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
+    let written: BTreeMap<String, PresetEntry> =
         toml::from_str(include_str!("presets.toml")).expect("the presets that come with the program are right");
-    let preset = |(name, w): (String, Written)| {
-        let rule = |a: Allowed| RuleSpec {
+    let preset = |(name, w): (String, PresetEntry)| {
+        let rule = |a: PresetAllowRule| RuleSpec {
             hosts: a.hosts,
             methods: a.methods,
             paths: a.paths,
             ports: vec!["443".to_owned()],
             note: Some(format!("preset {name}")),
-            ..RuleSpec::new(Action::Allow)
+            ..RuleSpec::new(ApprovalAction::Allow)
         };
-        Preset { rules: w.rule.into_iter().map(rule).collect(), about: w.about, name }
+        RulePreset { rules: w.rule.into_iter().map(rule).collect(), about: w.about, name }
     };
     written.into_iter().map(preset).collect()
 });
 
 /// All of them, by name.
-pub fn all() -> &'static [Preset] {
+pub fn all() -> &'static [RulePreset] {
     &ALL
 }
 
@@ -61,7 +61,7 @@ pub fn all() -> &'static [Preset] {
 ///
 /// # Errors
 /// There is none; the names that there are.
-pub fn find(name: &str) -> Result<&'static Preset, String> {
+pub fn find(name: &str) -> Result<&'static RulePreset, String> {
     ALL.iter().find(|p| p.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|p| p.name.as_str()).collect();
         format!("there is no preset `{name}`; there are {}", names.join(", "))
@@ -71,7 +71,7 @@ pub fn find(name: &str) -> Result<&'static Preset, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::approvals::rules::{Layer, Rule};
+    use crate::approvals::rule_set::{ApprovalRule, RuleSource};
 
     #[test]
     fn every_preset_holds_rules_that_are_right_and_name_hosts() {
@@ -80,7 +80,7 @@ mod tests {
             assert!(!preset.about.is_empty() && !preset.rules.is_empty(), "{}", preset.name);
             for rule in &preset.rules {
                 assert!(!rule.hosts.is_empty(), "{}: it would allow everything", preset.name);
-                Rule::new(preset.name.clone(), Layer::Global, rule.clone()).unwrap();
+                ApprovalRule::new(preset.name.clone(), RuleSource::Global, rule.clone()).unwrap();
             }
         }
     }

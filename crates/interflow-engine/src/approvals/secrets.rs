@@ -17,18 +17,18 @@ use interflow_flow::{Authority, Host, Scheme, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
-use super::origins::Origin;
-use super::sessions::{now, steady};
+use super::secret_origin::SecretOrigin;
+use super::sessions::{monotonic_secs, now};
 
 /// What placeholders of ours begin with.
-const PREFIX: &str = "interflow-secret-";
+const PLACEHOLDER_PREFIX: &str = "interflow-secret-";
 /// The longest secret, in bytes.
-const MAX_VALUE: usize = 64 << 10;
+const MAX_SECRET_BYTES: usize = 64 << 10;
 /// The shortest placeholder, in bytes: a shorter one would be found where nobody put it.
-const MIN_PLACEHOLDER: usize = 16;
+const MIN_PLACEHOLDER_LEN: usize = 16;
 
 /// A secret in memory.
-pub(crate) struct Secret {
+pub(crate) struct StoredSecret {
     pub label: String,
     pub placeholder: String,
     pub hosts: Vec<String>,
@@ -40,22 +40,22 @@ pub(crate) struct Secret {
     /// The session that it lives with, and until when that does, in seconds of a clock that never jumps.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
-    origins: Vec<Origin>,
+    origins: Vec<SecretOrigin>,
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for StoredSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secret").field("label", &self.label).field("hosts", &self.hosts).finish_non_exhaustive()
     }
 }
 
-impl Secret {
+impl StoredSecret {
     /// Takes a secret up.
     ///
     /// # Errors
     /// What is wrong with it; never its value.
     pub fn new(spec: SecretSpec) -> Result<Self, String> {
-        let mut secret = Self::of(spec)?;
+        let mut secret = Self::from_stored_spec(spec)?;
         if let Some(local) = secret.origins.iter().find(|o| o.lacks_port()) {
             return Err(format!(
                 "the secret '{}': this machine has many services: name the one that it is for with its port, as in \
@@ -64,28 +64,28 @@ impl Secret {
             ));
         }
         // What is kept says it all, so that nobody has to know what was implied when it was written.
-        secret.hosts = secret.shown();
+        secret.hosts = secret.origin_list();
         Ok(secret)
     }
 
     /// The same, with hosts as they stand in the file.
-    fn of(spec: SecretSpec) -> Result<Self, String> {
+    fn from_stored_spec(spec: SecretSpec) -> Result<Self, String> {
         let label = spec.label.trim().to_owned();
         let wrong = |why: &str| format!("the secret '{label}': {why}");
         if label.is_empty() || label.len() > 100 || label.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err("a secret needs a label of 1 to 100 characters without spaces".to_owned());
         }
-        if spec.value.is_empty() || spec.value.len() > MAX_VALUE || spec.value.contains(['\r', '\n', '\0']) {
+        if spec.value.is_empty() || spec.value.len() > MAX_SECRET_BYTES || spec.value.contains(['\r', '\n', '\0']) {
             return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
         }
         if spec.hosts.is_empty() {
             return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
         }
-        let origins = spec.hosts.iter().map(|h| Origin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
+        let origins = spec.hosts.iter().map(|h| SecretOrigin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
         let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
-        let placeholder = spec.placeholder.unwrap_or_else(made);
+        let placeholder = spec.placeholder.unwrap_or_else(random_placeholder);
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~' | b':');
-        if placeholder.len() < MIN_PLACEHOLDER || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
+        if placeholder.len() < MIN_PLACEHOLDER_LEN || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
             return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~ :"));
         }
         if placeholder == spec.value {
@@ -105,18 +105,18 @@ impl Secret {
     }
 
     /// Whether it may be sent to this origin.
-    pub fn is_for(&self, scheme: Scheme, authority: &Authority) -> bool {
+    pub fn allows_origin(&self, scheme: Scheme, authority: &Authority) -> bool {
         self.origins.iter().any(|o| o.matches(scheme, authority))
     }
 
     /// Whether it is bound to an origin at this host, whatever its scheme and port: what went there may come back from
     /// another service of the same machine.
-    pub fn is_at(&self, host: &Host) -> bool {
+    pub fn allows_host(&self, host: &Host) -> bool {
         self.origins.iter().any(|o| o.matches_host(host))
     }
 
     /// Where it may go, nothing implied: `https://api.example.com:443`.
-    pub fn shown(&self) -> Vec<String> {
+    pub fn origin_list(&self) -> Vec<String> {
         self.origins.iter().map(ToString::to_string).collect()
     }
 
@@ -125,22 +125,22 @@ impl Secret {
     }
 
     /// Whether its session is over.
-    pub fn is_over(&self) -> bool {
-        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= steady())
+    pub fn is_expired(&self) -> bool {
+        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
     }
 
     /// What stands beside the value and must not be changed without it.
-    fn bound(&self) -> Vec<u8> {
+    fn associated_data(&self) -> Vec<u8> {
         [self.label.as_str(), &self.placeholder, &self.hosts.join(" "), if self.plain_http { "plain" } else { "tls" }]
             .join("\n")
             .into_bytes()
     }
 }
 
-fn made() -> String {
+fn random_placeholder() -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let text: String = random::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
-    format!("{PREFIX}{text}")
+    format!("{PLACEHOLDER_PREFIX}{text}")
 }
 
 fn random<const N: usize>() -> [u8; N] {
@@ -168,12 +168,12 @@ pub struct SecretView {
     pub session: Option<String>,
 }
 
-impl From<&Secret> for SecretView {
-    fn from(secret: &Secret) -> Self {
+impl From<&StoredSecret> for SecretView {
+    fn from(secret: &StoredSecret) -> Self {
         Self {
             label: secret.label.clone(),
             placeholder: secret.placeholder.clone(),
-            hosts: secret.shown(),
+            hosts: secret.origin_list(),
             plain_http: secret.plain_http,
             used: secret.used.load(Relaxed),
             given: Some(secret.given).filter(|at| *at != 0).map(Timestamp::from_secs),
@@ -185,7 +185,7 @@ impl From<&Secret> for SecretView {
 /// A secret in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct EncryptedSecret {
     label: String,
     placeholder: String,
     hosts: Vec<String>,
@@ -198,11 +198,11 @@ struct Sealed {
 }
 
 /// The file of secrets and the key beside it.
-pub(crate) struct Vault {
+pub(crate) struct SecretVault {
     path: PathBuf,
 }
 
-impl Vault {
+impl SecretVault {
     pub fn new(path: PathBuf) -> Self {
         Self { path }
     }
@@ -211,27 +211,28 @@ impl Vault {
     ///
     /// # Errors
     /// A file that cannot be read, or does not fit the key.
-    pub fn read(&self) -> Result<Vec<Secret>, String> {
+    pub fn read(&self) -> Result<Vec<StoredSecret>, String> {
         let wrong = |why: String| format!("{}: {why}", self.path.display());
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(wrong(e.to_string())),
         };
-        let file: BTreeMap<String, Vec<Sealed>> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let file: BTreeMap<String, Vec<EncryptedSecret>> =
+            serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         let cipher = self.cipher(false)?;
         let sealed = file.into_iter().filter(|(name, _)| name == "secrets").flat_map(|(_, list)| list);
-        sealed.map(|s| open(&cipher, s).map_err(wrong)).collect()
+        sealed.map(|s| decrypt_secret(&cipher, s).map_err(wrong)).collect()
     }
 
     /// Writes them all, under another name first.
     ///
     /// # Errors
     /// The disk says no.
-    pub fn write(&self, secrets: &[Arc<Secret>]) -> Result<(), String> {
+    pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
         let cipher = self.cipher(true)?;
         let kept = secrets.iter().filter(|s| s.session.is_none());
-        let sealed = kept.map(|s| seal(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
+        let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
         let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
         write_private(&self.path, &text).map_err(|e| format!("{}: {e}", self.path.display()))
     }
@@ -252,11 +253,11 @@ impl Vault {
     }
 }
 
-fn seal(cipher: &Aes256Gcm, secret: &Secret) -> Result<Sealed, String> {
+fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
     let nonce = random::<12>();
-    let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.bound() };
+    let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
     let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
-    Ok(Sealed {
+    Ok(EncryptedSecret {
         label: secret.label.clone(),
         placeholder: secret.placeholder.clone(),
         hosts: secret.hosts.clone(),
@@ -267,11 +268,11 @@ fn seal(cipher: &Aes256Gcm, secret: &Secret) -> Result<Sealed, String> {
     })
 }
 
-fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
+fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredSecret, String> {
     let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
     let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
     let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
-    let mut secret = Secret::of(SecretSpec {
+    let mut secret = StoredSecret::from_stored_spec(SecretSpec {
         label: sealed.label,
         value: "-".to_owned(),
         hosts: sealed.hosts,
@@ -281,14 +282,14 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
     if nonce.len() != 12 {
         return Err(wrong);
     }
-    let payload = Payload { msg: &packed, aad: &secret.bound() };
+    let payload = Payload { msg: &packed, aad: &secret.associated_data() };
     let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
-    if secret.hosts != secret.shown() {
+    if secret.hosts != secret.origin_list() {
         tracing::info!(
             "the secret '{}' was bound to {} without scheme or port: it goes to {}",
             secret.label,
             secret.hosts.join(", "),
-            secret.shown().join(", ")
+            secret.origin_list().join(", ")
         );
     }
     secret.given = sealed.given;
@@ -297,7 +298,7 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
 }
 
 /// Opens what Greyproxy sealed with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
-pub fn open_of_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
+pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
     let cipher = Aes256Gcm::new_from_slice(key).ok()?;
     let (nonce, sealed) = sealed.split_at_checked(12)?;
     String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
@@ -331,8 +332,11 @@ mod tests {
 
     #[test]
     fn secrets_are_bound_to_hosts() {
-        let secret = Secret::new(spec(&["*.example.com", "10.0.0.1"])).unwrap();
-        assert!(secret.placeholder.starts_with(PREFIX) && secret.placeholder.len() == PREFIX.len() + 26);
+        let secret = StoredSecret::new(spec(&["*.example.com", "10.0.0.1"])).unwrap();
+        assert!(
+            secret.placeholder.starts_with(PLACEHOLDER_PREFIX)
+                && secret.placeholder.len() == PLACEHOLDER_PREFIX.len() + 26
+        );
         for (origin, bound) in [
             ("api.example.com:443", true),
             ("api.example.com:8443", false),
@@ -340,10 +344,10 @@ mod tests {
             ("evil.test:443", false),
             ("10.0.0.1:443", true),
         ] {
-            assert_eq!(secret.is_for(Scheme::Https, &origin.parse().unwrap()), bound, "{origin}");
-            assert!(!secret.is_for(Scheme::Http, &origin.parse().unwrap()), "{origin}");
+            assert_eq!(secret.allows_origin(Scheme::Https, &origin.parse().unwrap()), bound, "{origin}");
+            assert!(!secret.allows_origin(Scheme::Http, &origin.parse().unwrap()), "{origin}");
         }
-        assert!(secret.is_at(&Host::parse("api.example.com").unwrap()), "what comes back is hidden on any port");
+        assert!(secret.allows_host(&Host::parse("api.example.com").unwrap()), "what comes back is hidden on any port");
         assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
         for (bad, why) in [
             (spec(&[]), "bound to hosts"),
@@ -355,7 +359,7 @@ mod tests {
             (SecretSpec { placeholder: Some("short".into()), ..spec(&["a"]) }, "16 to 256"),
             (SecretSpec { placeholder: Some("with spaces in it all".into()), ..spec(&["a"]) }, "letters"),
         ] {
-            let error = Secret::new(bad).unwrap_err();
+            let error = StoredSecret::new(bad).unwrap_err();
             assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
         }
     }
@@ -363,23 +367,23 @@ mod tests {
     #[test]
     fn a_binding_of_an_earlier_version_by_host_alone_means_https() {
         let dir = tempfile::tempdir().unwrap();
-        let vault = Vault::new(dir.path().join("secrets.json"));
-        let earlier = |hosts: &[&str]| Arc::new(Secret::of(spec(hosts)).unwrap());
+        let vault = SecretVault::new(dir.path().join("secrets.json"));
+        let earlier = |hosts: &[&str]| Arc::new(StoredSecret::from_stored_spec(spec(hosts)).unwrap());
         vault.write(&[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
         let read = vault.read().unwrap();
         assert_eq!(SecretView::from(&read[0]).hosts, ["https://a.test:443"]);
-        assert!(read[0].is_for(Scheme::Https, &"a.test:443".parse().unwrap()));
-        assert!(!read[0].is_for(Scheme::Http, &"a.test:80".parse().unwrap()));
-        assert!(!read[1].is_for(Scheme::Http, &"127.0.0.1:3000".parse().unwrap()));
+        assert!(read[0].allows_origin(Scheme::Https, &"a.test:443".parse().unwrap()));
+        assert!(!read[0].allows_origin(Scheme::Http, &"a.test:80".parse().unwrap()));
+        assert!(!read[1].allows_origin(Scheme::Http, &"127.0.0.1:3000".parse().unwrap()));
     }
 
     #[test]
     fn the_file_is_encrypted_and_knows_when_it_was_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets.json");
-        let vault = Vault::new(path.clone());
+        let vault = SecretVault::new(path.clone());
         assert!(vault.read().unwrap().is_empty());
-        vault.write(&[Arc::new(Secret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert!(!text.contains("s3cret"));
         assert_eq!(vault.read().unwrap()[0].value(), "s3cret");

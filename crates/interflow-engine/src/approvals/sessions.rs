@@ -9,25 +9,25 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::config::SessionSpec;
-use super::rules::{Layer, Rule};
-use super::secrets::{Secret, SecretView};
+use super::rule_set::{ApprovalRule, RuleSource};
+use super::secrets::{SecretView, StoredSecret};
 
 /// The most sessions at a time.
 const MAX_SESSIONS: usize = 1000;
 /// The most rules of one session.
 const MAX_RULES: usize = 1000;
 /// How long a session lives without a heartbeat when it does not say, in seconds.
-const TTL: u64 = 15 * 60;
+const DEFAULT_TTL_SECS: u64 = 15 * 60;
 /// The longest that it may live, in seconds.
-const MAX_TTL: u64 = 24 * 3600;
+const MAX_TTL_SECS: u64 = 24 * 3600;
 
 /// A session in force.
 #[derive(Clone)]
-pub(crate) struct Session {
+pub(crate) struct ApprovalSession {
     pub id: Arc<str>,
     pub agent: Option<Arc<str>>,
-    pub rules: Vec<Arc<Rule>>,
-    pub secrets: Vec<Arc<Secret>>,
+    pub rules: Vec<Arc<ApprovalRule>>,
+    pub secrets: Vec<Arc<StoredSecret>>,
     user: Option<String>,
     client: Option<IpNet>,
     pid: Option<u32>,
@@ -63,13 +63,13 @@ pub struct SessionView {
     pub secrets: Vec<SecretView>,
 }
 
-impl Session {
+impl ApprovalSession {
     /// Takes one up.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn new(spec: SessionSpec) -> Result<Self, String> {
-        let id: Arc<str> = spec.id.unwrap_or_else(super::made_id).into();
+        let id: Arc<str> = spec.id.unwrap_or_else(super::random_id).into();
         let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
         if id.is_empty() || id.len() > 100 || !id.chars().all(fine) {
             return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
@@ -81,17 +81,18 @@ impl Session {
             return Err(format!("a session has at most {MAX_RULES} rules and secrets"));
         }
         let client = spec.client.as_deref().map(network).transpose()?;
-        let ttl = spec.ttl.map_or(TTL, |t| t.0.as_secs()).clamp(1, MAX_TTL);
-        let until = Arc::new(AtomicU64::new(steady() + ttl));
+        let ttl = spec.ttl.map_or(DEFAULT_TTL_SECS, |t| t.0.as_secs()).clamp(1, MAX_TTL_SECS);
+        let until = Arc::new(AtomicU64::new(monotonic_secs() + ttl));
         let of = || Some((Arc::clone(&id), Arc::clone(&until)));
         let rule = |(i, r)| {
-            let mut rule = Rule::new(format!("{id}/{i}"), Layer::Session, r).map_err(|e| format!("rules[{i}]: {e}"))?;
+            let mut rule = ApprovalRule::new(format!("{id}/{i}"), RuleSource::Session, r)
+                .map_err(|e| format!("rules[{i}]: {e}"))?;
             rule.session = of();
             Ok(Arc::new(rule))
         };
         let rules = spec.rules.into_iter().enumerate().map(rule).collect::<Result<_, String>>()?;
         let secret = |s| {
-            let mut secret = Secret::new(s)?;
+            let mut secret = StoredSecret::new(s)?;
             secret.session = of();
             Ok(Arc::new(secret))
         };
@@ -114,7 +115,7 @@ impl Session {
     /// Whether a flow belongs to it: everything that it says must hold.
     pub fn owns(&self, client: &ClientInfo, user: Option<&str>) -> bool {
         let process = client.process.as_deref();
-        self.lives()
+        self.is_active()
             && self.user.as_deref().is_none_or(|u| user == Some(u))
             && self.client.is_none_or(|net| net.contains(&client.peer.ip().to_canonical()))
             && self.pid.is_none_or(|pid| process.is_some_and(|p| p.pid == pid))
@@ -122,13 +123,13 @@ impl Session {
     }
 
     /// Whether it has not ended.
-    pub fn lives(&self) -> bool {
-        self.until.load(Relaxed) > steady()
+    pub fn is_active(&self) -> bool {
+        self.until.load(Relaxed) > monotonic_secs()
     }
 
     /// It lives on.
-    pub fn beat(&self) {
-        self.until.store(steady() + self.ttl, Relaxed);
+    pub fn renew(&self) {
+        self.until.store(monotonic_secs() + self.ttl, Relaxed);
     }
 
     pub fn view(&self) -> SessionView {
@@ -140,7 +141,7 @@ impl Session {
             pid: self.pid,
             process: self.process.clone(),
             began: Timestamp::from_secs(self.began),
-            until: Timestamp::from_secs(wall(self.until.load(Relaxed))),
+            until: Timestamp::from_secs(to_unix_secs(self.until.load(Relaxed))),
             rules: self.rules.len(),
             secrets: self.secrets.iter().map(|s| SecretView::from(&**s)).collect(),
         }
@@ -158,12 +159,12 @@ pub(crate) fn now() -> u64 {
 }
 
 /// Seconds by a clock that never jumps, for what lives in this process alone: a correction of the wall clock ends no session.
-pub(crate) fn steady() -> u64 {
-    Timestamp::steady().micros() / 1_000_000
+pub(crate) fn monotonic_secs() -> u64 {
+    Timestamp::monotonic().micros() / 1_000_000
 }
 
 /// Seconds since the Unix epoch of a moment in seconds of [`steady`], for people.
-pub(crate) fn wall(at: u64) -> u64 {
+pub(crate) fn to_unix_secs(at: u64) -> u64 {
     at.checked_mul(1_000_000).map_or(at, |micros| Timestamp::from_micros(micros).to_wall().micros() / 1_000_000)
 }
 
@@ -171,8 +172,11 @@ pub(crate) fn wall(at: u64) -> u64 {
 ///
 /// # Errors
 /// There are too many.
-pub(super) fn add(all: &mut BTreeMap<Arc<str>, Session>, session: Session) -> Result<(), String> {
-    all.retain(|_, s| s.lives());
+pub(super) fn insert_session(
+    all: &mut BTreeMap<Arc<str>, ApprovalSession>,
+    session: ApprovalSession,
+) -> Result<(), String> {
+    all.retain(|_, s| s.is_active());
     if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
         return Err(format!("{MAX_SESSIONS} sessions live already"));
     }

@@ -4,48 +4,48 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, Direction, Error, Flow, Host, Interest, Kind, Message, MessageKind, Phase, RequestHead,
-    ResolvedNames, ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
+    Authority, Body, Direction, EntryKind, Error, ErrorKind, Flow, Host, MaybeFuture, MessageKind, Phase, PhaseSet,
+    PlanScope, RequestHead, ResolvedNames, ResponseHead, Stage, StageVerdict, StreamMessage, UpstreamOverrides,
 };
 
-use super::held::{Asker, HeldQuestion};
-use super::hide::{self, Ready};
-use super::preview::Asked;
-use super::put_in::{is_spoken, put_in, put_into_message};
-use super::rules::Question;
-use super::secrets::Secret;
+use super::inject_secrets::{inject_into_message, inject_secrets, is_data_message};
+use super::mask_secrets::{self, SecretMaskCache};
+use super::pending::{PendingQuestion, PendingRequester};
+use super::request_preview::RequestPreview;
+use super::rule_set::AccessQuestion;
+use super::secrets::StoredSecret;
 use super::sessions::now;
-use super::{Approvals, Word, bracketed};
-use crate::approvals::config::Action;
+use super::{Approvals, Decision, bracket_ipv6};
+use crate::approvals::config::ApprovalAction;
 
 /// See the module.
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
     /// What takes secrets out of responses, by hosts.
-    ready: Ready,
+    ready: SecretMaskCache,
 }
 
 /// The secrets that may be put into what a client says over a WebSocket.
 #[derive(Default)]
-struct Spoken(Vec<Arc<Secret>>);
+struct WebSocketSecrets(Vec<Arc<StoredSecret>>);
 
 impl ApprovalsStage {
     /// The stage of these approvals.
     pub fn new(approvals: Arc<Approvals>) -> Self {
-        Self { approvals, ready: Ready::default() }
+        Self { approvals, ready: SecretMaskCache::default() }
     }
 
     /// What rules and mode say; the question, when somebody has to be asked. `request` is there when one is seen.
-    fn judge(
+    fn decide(
         &self,
         flow: &mut Flow,
         host: &Host,
         port: u16,
         request: Option<(&str, &str)>,
-    ) -> Result<Verdict, Box<HeldQuestion>> {
+    ) -> Result<StageVerdict, Box<PendingQuestion>> {
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let process = flow.client.process.as_deref().map(|p| p.name.clone());
-        let question = Question {
+        let question = AccessQuestion {
             user: flow.user.as_deref(),
             process: process.as_deref(),
             container: flow.client.container.as_deref(),
@@ -56,132 +56,147 @@ impl ApprovalsStage {
             request,
             now: now(),
         };
-        match self.approvals.judge(&question, false) {
-            Word::Allow => Ok(Verdict::Continue),
-            Word::WouldDeny => {
+        match self.approvals.decide(&question, false) {
+            Decision::Allow => Ok(StageVerdict::Continue),
+            Decision::WouldDeny => {
                 flow.tag("would_deny");
-                Ok(Verdict::Continue)
+                Ok(StageVerdict::Continue)
             }
-            Word::Deny(why) => Ok(denied(host, port, &why)),
-            Word::Ask => Err(Box::new(HeldQuestion {
+            Decision::Deny(why) => Ok(deny_verdict(host, port, &why)),
+            Decision::Ask => Err(Box::new(PendingQuestion {
                 user: flow.user.as_deref().map(str::to_owned),
                 process: process.map(|p| p.to_string()),
                 container: flow.client.container.as_deref().map(str::to_owned),
                 client: flow.client.peer.ip().to_canonical().to_string(),
                 sessions: sessions.iter().map(ToString::to_string).collect(),
-                host: super::hosts::shown(host).0,
+                host: super::host_pattern::normalize_host(host).0,
                 port,
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
                 query: None,
-                alone: request.and(flow.uploads.filter(|has_body| *has_body)).map(|_| flow.id),
+                alone: request.and(flow.has_request_body.filter(|has_body| *has_body)).map(|_| flow.id),
             })),
         }
     }
 
     /// Waits until somebody has decided.
-    async fn hold(&self, flow: &mut Flow, question: HeldQuestion, asked: Option<Asked>) -> Verdict {
+    async fn wait_for_decision(
+        &self,
+        flow: &mut Flow,
+        question: PendingQuestion,
+        asked: Option<RequestPreview>,
+    ) -> StageVerdict {
         flow.tag("held");
-        let (host, port) = (bracketed(&question.host), question.port);
-        let (patience, most) = (self.approvals.patience(), self.approvals.max_held());
+        let (host, port) = (bracket_ipv6(&question.host), question.port);
+        let (patience, most) = (self.approvals.timeout(), self.approvals.max_pending());
         let began = std::time::Instant::now();
-        let why = match self.approvals.waiting().ask(question, Asker { flow: flow.id, asked }, patience, most).await {
-            Some(Action::Allow) => return Verdict::Continue,
-            Some(Action::Deny) => "it was denied when somebody was asked",
+        let why = match self
+            .approvals
+            .waiting()
+            .wait_for_decision(question, PendingRequester { flow: flow.id, asked }, patience, most)
+            .await
+        {
+            Some(ApprovalAction::Allow) => return StageVerdict::Continue,
+            Some(ApprovalAction::Deny) => "it was denied when somebody was asked",
             None if self.approvals.waiting().is_closed() => {
                 let why = format!(
                     "{host}:{port} was not reached: the request was held when Interflow stopped; send it again"
                 );
-                return Verdict::Deny(Error::new(Kind::Draining, why));
+                return StageVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }
             None if began.elapsed() < patience => {
                 let why = format!(
                     "{host}:{port} may not be reached: {most} questions are open already, and no more are asked"
                 );
-                return Verdict::Deny(Error::new(
-                    Kind::Denied,
+                return StageVerdict::Deny(Error::new(
+                    ErrorKind::Denied,
                     format!("{why} (approvals.max_held); answer some first"),
                 ));
             }
             None => "nobody allowed it in time (`interflow approvals list` shows what is held)",
         };
-        Verdict::Deny(Error::new(Kind::Denied, format!("{host}:{port} may not be reached: {why}")))
+        StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }
 
     /// Rules hold for replays too. Nobody is asked: whoever sends one has decided.
-    fn judge_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> Verdict {
+    fn recheck_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> StageVerdict {
         let request = Some((head.method.as_str(), path_only(&head.url.path)));
-        let denied = |v: &Verdict| matches!(v, Verdict::Deny(_));
-        let mut words = hosts.iter().filter_map(|a| self.judge(flow, &a.host, a.port, request).ok());
-        words.find(denied).unwrap_or(Verdict::Continue)
+        let denied = |v: &StageVerdict| matches!(v, StageVerdict::Deny(_));
+        let mut words = hosts.iter().filter_map(|a| self.decide(flow, &a.host, a.port, request).ok());
+        words.find(denied).unwrap_or(StageVerdict::Continue)
     }
 
     /// Asks about each of these hosts; most requests name one.
-    fn decide<'a>(&'a self, flow: &'a mut Flow, hosts: &[Authority], head: Option<&RequestHead>) -> Step<'a, Verdict> {
+    fn decide_for_hosts<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        hosts: &[Authority],
+        head: Option<&RequestHead>,
+    ) -> MaybeFuture<'a, StageVerdict> {
         let request = head.map(|head| (head.method.as_str(), path_only(&head.url.path)));
         let mut questions = Vec::new();
         for Authority { host, port } in hosts {
-            match self.judge(flow, host, *port, request) {
-                Ok(Verdict::Continue) => {}
-                Ok(verdict) => return Step::Now(verdict),
+            match self.decide(flow, host, *port, request) {
+                Ok(StageVerdict::Continue) => {}
+                Ok(verdict) => return MaybeFuture::Ready(verdict),
                 Err(question) => questions.push(*question),
             }
         }
         if questions.is_empty() {
-            return Step::Now(Verdict::Continue);
+            return MaybeFuture::Ready(StageVerdict::Continue);
         }
         let query = head.and_then(|head| head.url.path.split_once('?')).map(|(_, query)| query.to_owned());
-        let asked = head.map(|head| Asked::of(flow, head));
-        Step::later(async move {
+        let asked = head.map(|head| RequestPreview::from_request(flow, head));
+        MaybeFuture::pending(async move {
             for question in questions {
-                let question = HeldQuestion { query: query.clone(), ..question };
-                match self.hold(flow, question, asked.clone()).await {
-                    Verdict::Continue => {}
+                let question = PendingQuestion { query: query.clone(), ..question };
+                match self.wait_for_decision(flow, question, asked.clone()).await {
+                    StageVerdict::Continue => {}
                     verdict => return verdict,
                 }
             }
-            Verdict::Continue
+            StageVerdict::Continue
         })
     }
 
     /// Pairs of placeholders and the secrets that may go to this host.
-    fn bound_for(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<Secret>> {
+    fn secrets_for_request(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<StoredSecret>> {
         let url = &head.url;
-        let secrets = self.approvals.live_secrets();
+        let secrets = self.approvals.active_secrets();
         if secrets.is_empty() {
             return Vec::new();
         }
         let (sessions, _) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
-        let own = |s: &Secret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
-        let live = secrets.iter().filter(|s| !s.is_over() && own(s));
-        let origins = named(flow, head);
-        live.filter(|s| origins.iter().all(|a| s.is_for(url.scheme, a))).cloned().collect()
+        let own = |s: &StoredSecret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
+        let live = secrets.iter().filter(|s| !s.is_expired() && own(s));
+        let origins = requested_authorities(flow, head);
+        live.filter(|s| origins.iter().all(|a| s.allows_origin(url.scheme, a))).cloned().collect()
     }
 
     /// Has the response looked through for every secret of the hosts that the request goes to: whoever it was put in for, on
     /// whichever port, and whether its session has ended.
-    fn hide(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
-        let all = self.approvals.hidden_secrets();
+    fn mask_secrets(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+        let all = self.approvals.masked_secrets();
         if all.is_empty() {
             return Ok(());
         }
-        let mut hosts: Vec<Host> = named(flow, head).into_iter().map(|a| a.host).collect();
+        let mut hosts: Vec<Host> = requested_authorities(flow, head).into_iter().map(|a| a.host).collect();
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref()).map(ToString::to_string);
-        let by_dns = flow.note::<ResolvedNames>().map(|n| n.0.clone()).unwrap_or_default();
+        let by_dns = flow.extension::<ResolvedNames>().map(|n| n.0.clone()).unwrap_or_default();
         let names = sni.into_iter().chain(by_dns.iter().map(ToString::to_string));
         hosts.extend(names.filter_map(|n| Host::parse(&n).ok()));
-        let these: Vec<_> = all.iter().filter(|s| hosts.iter().any(|h| s.is_at(h))).cloned().collect();
+        let these: Vec<_> = all.iter().filter(|s| hosts.iter().any(|h| s.allows_host(h))).cloned().collect();
         if these.is_empty() {
             return Ok(());
         }
-        let hosts: Vec<String> = hosts.iter().map(|h| super::hosts::shown(h).0).collect();
-        hide::begin(flow, head, &self.ready, &all, these, hosts.join(" "))
+        let hosts: Vec<String> = hosts.iter().map(|h| super::host_pattern::normalize_host(h).0).collect();
+        mask_secrets::start_masking(flow, head, &self.ready, &all, these, hosts.join(" "))
     }
 }
 
 /// Whom a request goes to: the connection's origin, the URL's, and in a tunnel the one that `Host` names; one host may serve
 /// for another.
-fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
+fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     let mut all = vec![flow.authority.clone()];
     let mut add = |authority: Authority| {
         if !all.contains(&authority) {
@@ -189,7 +204,7 @@ fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
         }
     };
     add(head.url.authority.clone());
-    let inside = !matches!(flow.transport, Transport::Absolute | Transport::Gateway);
+    let inside = !matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway);
     let host = head.headers.get_str("host").filter(|_| inside);
     if let Some(named) = host.and_then(|h| Authority::parse(h, Some(flow.authority.port)).ok()) {
         add(named);
@@ -200,8 +215,8 @@ fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
 /// The names that a flow to an address is decided by, in place of the address: the one that the client itself gives (SNI,
 /// `Host`), where the DNS port gave the address out for it; else the one it was given out for last. A name that it was never
 /// given out for is a mere claim: the address must be allowed beside it.
-fn called(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
-    let (Host::Ip(_), Some(ResolvedNames(names))) = (&flow.authority.host, flow.note::<ResolvedNames>()) else {
+fn resolve_dns_names(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
+    let (Host::Ip(_), Some(ResolvedNames(names))) = (&flow.authority.host, flow.extension::<ResolvedNames>()) else {
         return all;
     };
     let is_known = |a: &Authority| matches!(&a.host, Host::Name(n) if names.iter().any(|k| k.eq_ignore_ascii_case(n)));
@@ -214,9 +229,9 @@ fn called(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
     all
 }
 
-fn denied(host: &Host, port: u16, why: &str) -> Verdict {
-    let name = bracketed(&super::hosts::shown(host).0);
-    Verdict::Deny(Error::new(Kind::Denied, format!("{name}:{port} may not be reached: {why}")))
+fn deny_verdict(host: &Host, port: u16, why: &str) -> StageVerdict {
+    let name = bracket_ipv6(&super::host_pattern::normalize_host(host).0);
+    StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{name}:{port} may not be reached: {why}")))
 }
 
 fn path_only(path: &str) -> &str {
@@ -232,38 +247,38 @@ impl Stage for ApprovalsStage {
         true
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
-        let (looks, secrets) = self.approvals.shape();
-        let mut interest = Interest::NONE;
-        if scope.transport == Transport::Internal {
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let (looks, secrets) = self.approvals.interest();
+        let mut interest = PhaseSet::NONE;
+        if scope.transport == EntryKind::Internal {
             // Replays, which pass none of the other phases; the engine's own calls are not asked about.
-            return if looks || secrets { interest.and(Phase::Sending) } else { interest };
+            return if looks || secrets { interest.with(Phase::BeforeSend) } else { interest };
         }
         if looks {
-            interest = interest.and(Phase::Authority).and(Phase::RequestHead).and(Phase::Dial);
+            interest = interest.with(Phase::Authority).with(Phase::RequestHead).with(Phase::UpstreamConnect);
         }
         if secrets {
-            interest = interest.and(Phase::Sending).and(Phase::ResponseHead).and(Phase::ResponseBody);
-            interest = interest.and(Phase::Message);
+            interest = interest.with(Phase::BeforeSend).with(Phase::ResponseHead).with(Phase::ResponseBody);
+            interest = interest.with(Phase::Message);
         }
         interest
     }
 
     /// Secrets are put in and hidden, and rules on methods and paths hold, only where requests are seen.
-    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         let host = &scope.authority.host;
-        let secrets = self.approvals.hidden_secrets();
-        secrets.iter().any(|s| s.is_at(host)) || self.approvals.book.load().needs_requests(host)
+        let secrets = self.approvals.masked_secrets();
+        secrets.iter().any(|s| s.allows_host(host)) || self.approvals.book.load().needs_requests(host)
     }
 
     /// A tunnel that is denied whatever is in it ends here; all else is asked about when more is known.
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        if matches!(flow.transport, Transport::Absolute | Transport::Gateway) {
-            return Step::Now(Verdict::Continue);
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        if matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway) {
+            return MaybeFuture::Ready(StageVerdict::Continue);
         }
         let (sessions, agents) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
         let (host, port) = (&flow.authority.host, flow.authority.port);
-        let question = Question {
+        let question = AccessQuestion {
             user: flow.user.as_deref(),
             process: flow.client.process.as_deref().map(|p| p.name.as_str()),
             container: flow.client.container.as_deref(),
@@ -277,60 +292,65 @@ impl Stage for ApprovalsStage {
         // An address may stand for a name that is allowed; which one, what is inside will tell.
         let may_be_called = |name: &Arc<str>| {
             Host::parse(name).is_ok_and(|name| {
-                let question = Question { host: &name, ..question.clone() };
-                !matches!(self.approvals.judge(&question, true), Word::Deny(_))
+                let question = AccessQuestion { host: &name, ..question.clone() };
+                !matches!(self.approvals.decide(&question, true), Decision::Deny(_))
             })
         };
-        Step::Now(match self.approvals.judge(&question, true) {
-            Word::Deny(_) if flow.note::<ResolvedNames>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
-                Verdict::Continue
+        MaybeFuture::Ready(match self.approvals.decide(&question, true) {
+            Decision::Deny(_) if flow.extension::<ResolvedNames>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
+                StageVerdict::Continue
             }
-            Word::Deny(why) => denied(host, port, &why),
-            _ => Verdict::Continue,
+            Decision::Deny(why) => deny_verdict(host, port, &why),
+            _ => StageVerdict::Continue,
         })
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        let hosts = called(flow, named(flow, head));
-        if flow.transport == Transport::Internal {
-            return Step::Now(self.judge_replay(flow, &hosts, head));
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        let hosts = resolve_dns_names(flow, requested_authorities(flow, head));
+        if flow.transport == EntryKind::Internal {
+            return MaybeFuture::Ready(self.recheck_replay(flow, &hosts, head));
         }
-        self.decide(flow, &hosts, Some(head))
+        self.decide_for_hosts(flow, &hosts, Some(head))
     }
 
     /// Requests were asked about; a tunnel that passes unseen was not.
-    fn dial<'a>(&'a self, flow: &'a mut Flow, head: Option<&'a RequestHead>, _: &'a mut Way) -> Step<'a, Verdict> {
+    fn upstream_connect<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: Option<&'a RequestHead>,
+        _: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, StageVerdict> {
         if head.is_some() {
-            return Step::Now(Verdict::Continue);
+            return MaybeFuture::Ready(StageVerdict::Continue);
         }
         let mut hosts = vec![flow.authority.clone()];
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref());
         if let (Host::Ip(_), Some(Ok(name @ Host::Name(_)))) = (&flow.authority.host, sni.map(Host::parse)) {
             hosts.push(Authority::new(name, flow.authority.port));
         }
-        let hosts = called(flow, hosts);
-        self.decide(flow, &hosts, None)
+        let hosts = resolve_dns_names(flow, hosts);
+        self.decide_for_hosts(flow, &hosts, None)
     }
 
-    fn sending<'a>(
+    fn before_send<'a>(
         &'a self,
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        if let Err(verdict) = self.hide(flow, head) {
-            return Step::Now(Err(verdict));
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        if let Err(verdict) = self.mask_secrets(flow, head) {
+            return MaybeFuture::Ready(Err(verdict));
         }
         // What Interflow asks for itself has no secret put in; a replay does.
-        let own = flow.transport == Transport::Internal && flow.parent.is_none();
-        let secrets = if own { Vec::new() } else { self.bound_for(flow, head) };
+        let own = flow.transport == EntryKind::Internal && flow.parent.is_none();
+        let secrets = if own { Vec::new() } else { self.secrets_for_request(flow, head) };
         if secrets.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
         if head.protocol.as_deref() == Some("websocket") {
-            flow.note_mut::<Spoken>().0.clone_from(&secrets);
+            flow.extension_mut::<WebSocketSecrets>().0.clone_from(&secrets);
         }
-        Step::later(put_in(flow, head, body, secrets))
+        MaybeFuture::pending(inject_secrets(flow, head, body, secrets))
     }
 
     fn response_head<'a>(
@@ -338,9 +358,9 @@ impl Stage for ApprovalsStage {
         flow: &'a mut Flow,
         _: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> Step<'a, Verdict> {
-        hide::in_head(flow, head);
-        Step::Now(Verdict::Continue)
+    ) -> MaybeFuture<'a, StageVerdict> {
+        mask_secrets::mask_head(flow, head);
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     fn response_body<'a>(
@@ -349,28 +369,29 @@ impl Stage for ApprovalsStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        Step::Now(hide::in_body(flow, request, head, body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(mask_secrets::mask_body(flow, request, head, body))
     }
 
-    fn follows(&self, flow: &Flow) -> bool {
-        flow.note::<Spoken>().is_some() || hide::follows(flow)
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        flow.extension::<WebSocketSecrets>().is_some() || mask_secrets::wants_messages(flow)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
         // Those of gRPC were looked through in their body.
         if message.direction == Direction::Response && message.kind != MessageKind::Grpc {
-            hide::in_message(flow, message);
+            mask_secrets::mask_message(flow, message);
         }
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    fn message_sending(&self, flow: &mut Flow, message: &mut Message) {
-        if message.direction != Direction::Request || !is_spoken(message) {
+    fn before_message_send(&self, flow: &mut Flow, message: &mut StreamMessage) {
+        if message.direction != Direction::Request || !is_data_message(message) {
             return;
         }
-        let live = |s: &&Arc<Secret>| !s.is_over();
-        let secrets: Vec<_> = flow.note::<Spoken>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();
-        put_into_message(flow, message, &secrets);
+        let live = |s: &&Arc<StoredSecret>| !s.is_expired();
+        let secrets: Vec<_> =
+            flow.extension::<WebSocketSecrets>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();
+        inject_into_message(flow, message, &secrets);
     }
 }

@@ -5,21 +5,21 @@ use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use interflow_flow::Timestamp;
-use interflow_llm::conversation::view::{Item, Turn, What};
-use interflow_llm::conversation::{Begins, ExchangeFacts};
-use interflow_llm::message::{Block, Reference, Role};
-use interflow_record::{Store, StoreError};
+use interflow_llm::conversation::view::{ItemKind, ThreadItem, ThreadTurn};
+use interflow_llm::conversation::{BranchReason, CallFacts};
+use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
+use interflow_record::{FlowStore, StoreError};
 use serde_json::json;
 
-use super::open::{Opened, open};
+use super::load::{ConversationView, load_conversation};
 use interflow_wire::html::escape;
 
 /// Sub-agents within sub-agents that are written.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// The form of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ExportFormat {
     /// Markdown.
     Markdown,
     /// One JSON object per line.
@@ -30,7 +30,7 @@ pub enum Form {
     Otel,
 }
 
-impl Form {
+impl ExportFormat {
     /// The ending of a file's name, and the media type.
     pub const fn file(self) -> (&'static str, &'static str) {
         match self {
@@ -42,7 +42,7 @@ impl Form {
     }
 }
 
-impl FromStr for Form {
+impl FromStr for ExportFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -57,52 +57,52 @@ impl FromStr for Form {
 }
 
 /// A conversation with its sub-agents.
-pub struct Tree {
+pub struct ConversationTree {
     /// It.
-    pub opened: Opened,
+    pub opened: ConversationView,
     /// The sub-agents that tool calls began, by id.
-    pub children: HashMap<String, Tree>,
+    pub children: HashMap<String, ConversationTree>,
 }
 
 /// Opens a conversation with its sub-agents; `None` when there is none of this id.
 ///
 /// # Errors
 /// The store refused.
-pub fn tree(store: &dyn Store, id: &str) -> Result<Option<Tree>, StoreError> {
-    grown(store, id, 0)
+pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>, StoreError> {
+    load_subtree(store, id, 0)
 }
 
-fn grown(store: &dyn Store, id: &str, depth: usize) -> Result<Option<Tree>, StoreError> {
-    let Some(opened) = open(store, id, None)? else { return Ok(None) };
+fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<ConversationTree>, StoreError> {
+    let Some(opened) = load_conversation(store, id, None)? else { return Ok(None) };
     let mut children = HashMap::new();
-    for child in opened.children.iter().filter(|_| depth < DEEPEST) {
+    for child in opened.children.iter().filter(|_| depth < MAX_DEPTH) {
         let id = &child.listed.row.id;
-        children.extend(grown(store, id, depth + 1)?.map(|tree| (id.clone(), tree)));
+        children.extend(load_subtree(store, id, depth + 1)?.map(|tree| (id.clone(), tree)));
     }
-    Ok(Some(Tree { opened, children }))
+    Ok(Some(ConversationTree { opened, children }))
 }
 
 /// Writes a conversation down.
-pub fn write(tree: &Tree, form: Form) -> String {
+pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     let mut out = String::new();
     // A string takes everything.
     let _ = match form {
-        Form::Markdown => markdown(&mut out, tree, 1),
-        Form::Jsonl => jsonl(&mut out, tree),
-        Form::Html => html(&mut out, tree),
-        Form::Otel => writeln!(out, "{}", super::otel::otlp(std::slice::from_ref(tree))),
+        ExportFormat::Markdown => markdown(&mut out, tree, 1),
+        ExportFormat::Jsonl => jsonl(&mut out, tree),
+        ExportFormat::Html => html(&mut out, tree),
+        ExportFormat::Otel => writeln!(out, "{}", super::otel::otlp(std::slice::from_ref(tree))),
     };
     out
 }
 
 /// The facts of a conversation in a line.
-fn facts(opened: &Opened) -> String {
+fn summary_line(opened: &ConversationView) -> String {
     let (row, used) = (&opened.listed.row, &opened.listed.used);
     let mut words = vec![];
     let agent = format!("{} {}", row.agent, opened.version);
     words.extend([agent.trim(), &row.model].into_iter().filter(|w| !w.is_empty()).map(str::to_owned));
-    words.push(moment(row.started));
-    words.push(format!("{}, {}", counted(row.turns, "turn"), counted(used.exchanges, "exchange")));
+    words.push(format_timestamp(row.started));
+    words.push(format!("{}, {}", pluralize(row.turns, "turn"), pluralize(used.exchanges, "exchange")));
     words.push(format!("{} tokens in ({} cached), {} out", used.input, used.cache_read, used.output));
     if used.unpriced < used.exchanges {
         words.push(format!("${:.4}", used.cost));
@@ -111,11 +111,11 @@ fn facts(opened: &Opened) -> String {
 }
 
 /// A count with its word, in the plural where it is one.
-pub fn counted(n: u64, word: &str) -> String {
+pub fn pluralize(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
-fn moment(at: Timestamp) -> String {
+fn format_timestamp(at: Timestamp) -> String {
     let seconds = i64::try_from(at.micros() / 1_000_000).unwrap_or(i64::MAX);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days to a date: Howard Hinnant's civil_from_days.
@@ -130,55 +130,55 @@ fn moment(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
 }
 
-const fn branch(begins: Begins) -> &'static str {
+const fn branch_label(begins: BranchReason) -> &'static str {
     match begins {
-        Begins::Edited => "the history was edited here",
-        Begins::Retried => "asked again",
-        Begins::Compacted => "the history was made shorter here",
-        Begins::Cleared => "the history was cleared here",
+        BranchReason::Edited => "the history was edited here",
+        BranchReason::Retried => "asked again",
+        BranchReason::Compacted => "the history was made shorter here",
+        BranchReason::Cleared => "the history was cleared here",
     }
 }
 
-fn problems<'a>(opened: &'a Opened, turn: &'a Turn) -> impl Iterator<Item = &'a str> {
+fn problems<'a>(opened: &'a ConversationView, turn: &'a ThreadTurn) -> impl Iterator<Item = &'a str> {
     let facts = turn.exchanges.iter().filter_map(|i| opened.thread.exchanges.get(*i)).map(|e| &e.facts);
-    facts.filter_map(|f: &ExchangeFacts| f.error.as_deref())
+    facts.filter_map(|f: &CallFacts| f.error.as_deref())
 }
 
-fn who(role: Role) -> &'static str {
-    if role == Role::User { "User" } else { "Assistant" }
+fn role_label(role: MessageRole) -> &'static str {
+    if role == MessageRole::User { "User" } else { "Assistant" }
 }
 
-fn attached(what: &str, r: &Reference) -> String {
+fn attachment_label(what: &str, r: &Attachment) -> String {
     let words = [&r.title, &r.media_type, &r.url].into_iter().filter(|w| !w.is_empty()).cloned();
     let size = (r.size > 0).then(|| format!("{} characters", r.size));
     format!("[{what}: {}]", words.chain(size).collect::<Vec<_>>().join(", "))
 }
 
 /// The content of a tool's result as text.
-pub fn content(blocks: &[Block]) -> String {
-    let text = |b: &Block| match b {
-        Block::Text { text } | Block::Thinking { text } => text.clone(),
-        Block::Image(r) => attached("image", r),
-        Block::Document(r) => attached("document", r),
-        Block::Other { value, .. } => serde_json::to_string_pretty(value).unwrap_or_default(),
+pub fn content_text(blocks: &[ContentBlock]) -> String {
+    let text = |b: &ContentBlock| match b {
+        ContentBlock::Text { text } | ContentBlock::Thinking { text } => text.clone(),
+        ContentBlock::Image(r) => attachment_label("image", r),
+        ContentBlock::Document(r) => attachment_label("document", r),
+        ContentBlock::Other { value, .. } => serde_json::to_string_pretty(value).unwrap_or_default(),
         other => serde_json::to_string(other).unwrap_or_default(),
     };
     blocks.iter().map(text).collect::<Vec<_>>().join("\n")
 }
 
-fn markdown(out: &mut String, tree: &Tree, level: usize) -> fmt::Result {
+fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Result {
     let opened = &tree.opened;
     let marks = "#".repeat(level.min(5));
-    writeln!(out, "{marks} {}\n\n{}\n", opened.listed.row.title, facts(opened))?;
+    writeln!(out, "{marks} {}\n\n{}\n", opened.listed.row.title, summary_line(opened))?;
     for turn in &opened.thread.turns {
         writeln!(out, "{marks}# Turn {}\n", turn.number)?;
         let mut speaker = None;
         for item in &turn.items {
             if let Some(begins) = item.begins {
-                writeln!(out, "*— {} —*\n", branch(begins))?;
+                writeln!(out, "*— {} —*\n", branch_label(begins))?;
             }
             if speaker != Some(item.role) {
-                writeln!(out, "**{}**\n", who(item.role))?;
+                writeln!(out, "**{}**\n", role_label(item.role))?;
                 speaker = Some(item.role);
             }
             markdown_item(out, tree, item, level)?;
@@ -190,17 +190,17 @@ fn markdown(out: &mut String, tree: &Tree, level: usize) -> fmt::Result {
     Ok(())
 }
 
-fn markdown_item(out: &mut String, tree: &Tree, item: &Item, level: usize) -> fmt::Result {
+fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, level: usize) -> fmt::Result {
     match &item.what {
-        What::Text { text } => writeln!(out, "{text}\n"),
-        What::Thinking { text } if text.is_empty() => Ok(()),
-        What::Thinking { text } => {
+        ItemKind::Text { text } => writeln!(out, "{text}\n"),
+        ItemKind::Thinking { text } if text.is_empty() => Ok(()),
+        ItemKind::Thinking { text } => {
             writeln!(out, "<details><summary>Thinking</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
         }
-        What::Context { text } => {
+        ItemKind::Context { text } => {
             writeln!(out, "<details><summary>Context</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
         }
-        What::Tool { name, summary, input, result, child, .. } => {
+        ItemKind::Tool { name, summary, input, result, child, .. } => {
             writeln!(out, "**Tool `{name}`** {summary}\n")?;
             if !input.is_null() {
                 writeln!(out, "{}\n", fenced(&serde_json::to_string_pretty(input).unwrap_or_default(), "json"))?;
@@ -211,15 +211,15 @@ fn markdown_item(out: &mut String, tree: &Tree, item: &Item, level: usize) -> fm
             match result {
                 Some(r) => {
                     let failed = if r.is_error { " (failed)" } else { "" };
-                    writeln!(out, "Result{failed}:\n\n{}\n", fenced(&content(&r.content), ""))
+                    writeln!(out, "Result{failed}:\n\n{}\n", fenced(&content_text(&r.content), ""))
                 }
                 None => writeln!(out, "*No result was seen.*\n"),
             }
         }
-        What::Image(r) => writeln!(out, "{}\n", attached("image", r)),
-        What::Document(r) => writeln!(out, "{}\n", attached("document", r)),
-        What::Error { name, message } => writeln!(out, "> **Error {name}:** {}\n", message.replace('\n', "\n> ")),
-        What::Other { name, value } => {
+        ItemKind::Image(r) => writeln!(out, "{}\n", attachment_label("image", r)),
+        ItemKind::Document(r) => writeln!(out, "{}\n", attachment_label("document", r)),
+        ItemKind::Error { name, message } => writeln!(out, "> **Error {name}:** {}\n", message.replace('\n', "\n> ")),
+        ItemKind::Other { name, value } => {
             writeln!(out, "{name}:\n\n{}\n", fenced(&serde_json::to_string_pretty(value).unwrap_or_default(), "json"))
         }
     }
@@ -232,7 +232,7 @@ fn fenced(text: &str, language: &str) -> String {
     format!("{fence}{language}\n{text}\n{fence}")
 }
 
-fn jsonl(out: &mut String, tree: &Tree) -> fmt::Result {
+fn jsonl(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let opened = &tree.opened;
     let row = &opened.listed.row;
     let head = json!({"conversation": opened.listed, "version": opened.version, "link": opened.link});
@@ -262,7 +262,7 @@ summary{cursor:pointer}summary b{font-family:ui-monospace,monospace}
 pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;border-radius:6px;font:12.5px/1.45 ui-monospace,monospace}
 section section{border-left:2px solid var(--line);padding-left:1rem;margin-left:.3rem}";
 
-fn html(out: &mut String, tree: &Tree) -> fmt::Result {
+fn html(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let title = escape(&tree.opened.listed.row.title);
     // Nothing in the file is ever run or fetched, whatever a conversation holds.
     writeln!(
@@ -275,15 +275,15 @@ fn html(out: &mut String, tree: &Tree) -> fmt::Result {
     writeln!(out, "</body></html>")
 }
 
-fn html_section(out: &mut String, tree: &Tree) -> fmt::Result {
+fn html_section(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let opened = &tree.opened;
-    let (title, facts) = (escape(&opened.listed.row.title), escape(&facts(opened)));
+    let (title, facts) = (escape(&opened.listed.row.title), escape(&summary_line(opened)));
     writeln!(out, "<section><h1>{title}</h1><p class=\"facts\">{facts}</p>")?;
     for turn in &opened.thread.turns {
         writeln!(out, "<h2>Turn {}</h2>", turn.number)?;
         for item in &turn.items {
             if let Some(begins) = item.begins {
-                writeln!(out, "<p class=\"mark\">{}</p>", branch(begins))?;
+                writeln!(out, "<p class=\"mark\">{}</p>", branch_label(begins))?;
             }
             html_item(out, tree, item)?;
         }
@@ -294,19 +294,19 @@ fn html_section(out: &mut String, tree: &Tree) -> fmt::Result {
     writeln!(out, "</section>")
 }
 
-fn html_item(out: &mut String, tree: &Tree, item: &Item) -> fmt::Result {
+fn html_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem) -> fmt::Result {
     let folded = |out: &mut String, name: &str, text: &str| {
         writeln!(out, "<details><summary>{name}</summary><pre>{}</pre></details>", escape(text))
     };
     match &item.what {
-        What::Text { text } => {
-            let class = if item.role == Role::User { "user text" } else { "text" };
+        ItemKind::Text { text } => {
+            let class = if item.role == MessageRole::User { "user text" } else { "text" };
             writeln!(out, "<p class=\"{class}\">{}</p>", escape(text.trim()))
         }
-        What::Thinking { text } if text.is_empty() => Ok(()),
-        What::Thinking { text } => folded(out, "Thinking", text),
-        What::Context { text } => folded(out, "Context", text),
-        What::Tool { name, summary, input, result, child, .. } => {
+        ItemKind::Thinking { text } if text.is_empty() => Ok(()),
+        ItemKind::Thinking { text } => folded(out, "Thinking", text),
+        ItemKind::Context { text } => folded(out, "Context", text),
+        ItemKind::Tool { name, summary, input, result, child, .. } => {
             let failed = if result.as_ref().is_some_and(|r| r.is_error) { " ✗" } else { "" };
             writeln!(out, "<details><summary><b>{}</b> {}{failed}</summary>", escape(name), escape(summary))?;
             writeln!(out, "<pre>{}</pre>", escape(&serde_json::to_string_pretty(input).unwrap_or_default()))?;
@@ -314,16 +314,16 @@ fn html_item(out: &mut String, tree: &Tree, item: &Item) -> fmt::Result {
                 html_section(out, child)?;
             }
             if let Some(result) = result {
-                writeln!(out, "<pre>{}</pre>", escape(&content(&result.content)))?;
+                writeln!(out, "<pre>{}</pre>", escape(&content_text(&result.content)))?;
             }
             writeln!(out, "</details>")
         }
-        What::Image(r) => writeln!(out, "<p>{}</p>", escape(&attached("image", r))),
-        What::Document(r) => writeln!(out, "<p>{}</p>", escape(&attached("document", r))),
-        What::Error { name, message } => {
+        ItemKind::Image(r) => writeln!(out, "<p>{}</p>", escape(&attachment_label("image", r))),
+        ItemKind::Document(r) => writeln!(out, "<p>{}</p>", escape(&attachment_label("document", r))),
+        ItemKind::Error { name, message } => {
             writeln!(out, "<p class=\"error\">{}: {}</p>", escape(name), escape(message))
         }
-        What::Other { name, value } => {
+        ItemKind::Other { name, value } => {
             folded(out, &escape(name), &serde_json::to_string_pretty(value).unwrap_or_default())
         }
     }
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn moments_are_dates() {
-        assert_eq!(moment(Timestamp::from_micros(1_700_000_000_000_000)), "2023-11-14 22:13 UTC");
-        assert_eq!(moment(Timestamp::from_micros(951_782_400_000_000)), "2000-02-29 00:00 UTC");
+        assert_eq!(format_timestamp(Timestamp::from_micros(1_700_000_000_000_000)), "2023-11-14 22:13 UTC");
+        assert_eq!(format_timestamp(Timestamp::from_micros(951_782_400_000_000)), "2000-02-29 00:00 UTC");
     }
 }

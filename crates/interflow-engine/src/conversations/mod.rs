@@ -5,14 +5,14 @@
 
 pub mod endpoints;
 pub mod export;
-pub mod live;
-pub mod open;
+pub mod from_recording;
+pub mod indexer;
+pub mod load;
+mod mapping;
 mod otel;
-pub mod read;
-mod rows;
 mod weight;
 
-pub use rows::Pricing;
+pub use mapping::CallPricing;
 
 #[cfg(test)]
 mod tests;

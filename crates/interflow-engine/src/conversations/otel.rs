@@ -1,22 +1,22 @@
 //! A conversation as OpenTelemetry's GenAI spans, in OTLP's JSON: one trace per conversation with its sub-agents, a span for
 //! the agent, one for each exchange, one for each tool call.
 
-use interflow_llm::conversation::view::{ExchangeView, Item, Turn, What};
-use interflow_llm::message::{Block, Role};
+use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem, ThreadTurn};
+use interflow_llm::message::{ContentBlock, MessageRole};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::export::{Tree, content};
+use super::export::{ConversationTree, content_text};
 use interflow_llm::otlp::{self, name as attribute, number, real, text};
 
 /// The conversations as one request to a collector.
-pub fn otlp(trees: &[Tree]) -> Value {
-    let spans: Vec<Value> = trees.iter().flat_map(|tree| Trace::of(tree).spans).collect();
+pub fn otlp(trees: &[ConversationTree]) -> Value {
+    let spans: Vec<Value> = trees.iter().flat_map(|tree| ConversationTrace::from_tree(tree).spans).collect();
     otlp::request(vec![text("service.name", "interflow")], "interflow.conversations", spans)
 }
 
 /// The spans of one conversation.
-struct Trace {
+struct ConversationTrace {
     id: String,
     spans: Vec<Value>,
 }
@@ -33,7 +33,7 @@ fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Val
 }
 
 /// A name of so many hexadecimal digits: the same each time the same is written down.
-fn name(parts: &[&str], digits: usize) -> String {
+fn hashed_id(parts: &[&str], digits: usize) -> String {
     let hash = Sha256::digest(parts.join("\n").as_bytes());
     hash.iter().take(digits / 2).map(|b| format!("{b:02x}")).collect()
 }
@@ -42,9 +42,9 @@ fn nanos(micros: u64) -> String {
     (u128::from(micros) * 1000).to_string()
 }
 
-impl Trace {
-    fn of(tree: &Tree) -> Self {
-        let mut trace = Self { id: name(&[&tree.opened.listed.row.id], 32), spans: Vec::new() };
+impl ConversationTrace {
+    fn from_tree(tree: &ConversationTree) -> Self {
+        let mut trace = Self { id: hashed_id(&[&tree.opened.listed.row.id], 32), spans: Vec::new() };
         trace.agent(tree, None);
         trace
     }
@@ -74,10 +74,10 @@ impl Trace {
     }
 
     /// The conversation itself (`invoke_agent`), then what was asked and called in it.
-    fn agent(&mut self, tree: &Tree, parent: Option<&str>) {
+    fn agent(&mut self, tree: &ConversationTree, parent: Option<&str>) {
         let opened = &tree.opened;
         let (row, used) = (&opened.listed.row, &opened.listed.used);
-        let id = name(&[&row.id, "agent"], 16);
+        let id = hashed_id(&[&row.id, "agent"], 16);
         let mut attributes = vec![
             text(attribute::OPERATION, "invoke_agent"),
             text(attribute::PROVIDER, &row.provider),
@@ -104,7 +104,7 @@ impl Trace {
     }
 
     /// A request to the model (`chat`) with what was asked and answered in it.
-    fn exchange(&mut self, tree: &Tree, e: &ExchangeView, agent: &str) {
+    fn exchange(&mut self, tree: &ConversationTree, e: &CallView, agent: &str) {
         let row = &tree.opened.listed.row;
         let mut all = vec![
             text(attribute::OPERATION, "chat"),
@@ -133,16 +133,16 @@ impl Trace {
         let (asked, said) = messages(tree, e);
         all.push(text("gen_ai.input.messages", &asked.to_string()));
         all.push(text("gen_ai.output.messages", &said.to_string()));
-        let id = name(&[&row.id, &e.flow, &e.part.to_string()], 16);
+        let id = hashed_id(&[&row.id, &e.flow, &e.part.to_string()], 16);
         let span = (format!("chat {}", e.model), 3);
         self.span(&id, Some(agent), span, (e.started, e.started + e.facts.duration), all, e.facts.error.as_deref());
     }
 
     /// A tool call (`execute_tool`), with the sub-agent that it began below it.
-    fn tool(&mut self, tree: &Tree, turn: &Turn, item: &Item, agent: &str) {
-        let What::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
+    fn tool(&mut self, tree: &ConversationTree, turn: &ThreadTurn, item: &ThreadItem, agent: &str) {
+        let ItemKind::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
         let row = &tree.opened.listed.row;
-        let id = name(&[&row.id, "tool", call, &item.at.to_string()], 16);
+        let id = hashed_id(&[&row.id, "tool", call, &item.at.to_string()], 16);
         let mut all = vec![
             text(attribute::OPERATION, "execute_tool"),
             text("gen_ai.tool.name", tool),
@@ -151,7 +151,7 @@ impl Trace {
             text("gen_ai.conversation.id", &row.id),
             number("interflow.turn", turn.number),
         ];
-        all.extend(result.as_ref().map(|r| text("gen_ai.tool.call.result", &content(&r.content))));
+        all.extend(result.as_ref().map(|r| text("gen_ai.tool.call.result", &content_text(&r.content))));
         let failed = result.as_ref().is_some_and(|r| r.is_error);
         let end = result.as_ref().map_or(item.at, |r| r.at);
         let problem = failed.then_some("the tool failed");
@@ -163,21 +163,22 @@ impl Trace {
 }
 
 /// What was new in an exchange's request, and what the model said: `{role, parts}` as the conventions have it.
-fn messages(tree: &Tree, e: &ExchangeView) -> (Value, Value) {
+fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
     let thread = &tree.opened.thread;
     let Some(at) = thread.exchanges.iter().position(|x| x.flow == e.flow && x.part == e.part) else {
         return (json!([]), json!([]));
     };
-    let items: Vec<&Item> = thread.turns.iter().flat_map(|t| &t.items).collect();
+    let items: Vec<&ThreadItem> = thread.turns.iter().flat_map(|t| &t.items).collect();
     let Some(first) = items.iter().position(|i| i.exchange == Some(at)) else { return (json!([]), json!([])) };
-    let before = items[..first].iter().rposition(|i| i.role == Role::Assistant).map_or(0, |n| n);
-    let end = items[first..].iter().position(|i| i.role != Role::Assistant || i.exchange.is_some_and(|x| x != at));
+    let before = items[..first].iter().rposition(|i| i.role == MessageRole::Assistant).map_or(0, |n| n);
+    let end =
+        items[first..].iter().position(|i| i.role != MessageRole::Assistant || i.exchange.is_some_and(|x| x != at));
     let end = end.map_or(items.len(), |n| first + n);
     // The results of the calls that were made before are what this request brought.
-    let results: Vec<Value> = items[before..first].iter().filter_map(|i| result(i)).collect();
+    let results: Vec<Value> = items[before..first].iter().filter_map(|i| tool_result(i)).collect();
     let asked: Vec<Value> =
-        items[before..first].iter().filter(|i| i.role == Role::User).filter_map(|i| part(i)).collect();
-    let said: Vec<Value> = items[first..end].iter().filter_map(|i| part(i)).collect();
+        items[before..first].iter().filter(|i| i.role == MessageRole::User).filter_map(|i| message_part(i)).collect();
+    let said: Vec<Value> = items[first..end].iter().filter_map(|i| message_part(i)).collect();
     let finish = e.facts.stop.clone().unwrap_or_default();
     let mut input = Vec::new();
     if !results.is_empty() {
@@ -189,23 +190,25 @@ fn messages(tree: &Tree, e: &ExchangeView) -> (Value, Value) {
     (json!(input), json!([{"role": "assistant", "parts": said, "finish_reason": finish}]))
 }
 
-fn part(item: &Item) -> Option<Value> {
+fn message_part(item: &ThreadItem) -> Option<Value> {
     Some(match &item.what {
-        What::Text { text } | What::Context { text } => json!({"type": "text", "content": text}),
-        What::Thinking { text } if text.is_empty() => return None,
-        What::Thinking { text } => json!({"type": "reasoning", "content": text}),
-        What::Tool { id, name, input, .. } => {
+        ItemKind::Text { text } | ItemKind::Context { text } => json!({"type": "text", "content": text}),
+        ItemKind::Thinking { text } if text.is_empty() => return None,
+        ItemKind::Thinking { text } => json!({"type": "reasoning", "content": text}),
+        ItemKind::Tool { id, name, input, .. } => {
             json!({"type": "tool_call", "id": id, "name": name, "arguments": input})
         }
-        What::Image(r) => json!({"type": "uri", "modality": "image", "mime_type": r.media_type, "uri": r.url}),
-        What::Document(r) => json!({"type": "uri", "modality": "document", "mime_type": r.media_type, "uri": r.url}),
-        What::Error { name, message } => json!({"type": "error", "name": name, "content": message}),
-        What::Other { name, value } => json!({"type": name, "content": value}),
+        ItemKind::Image(r) => json!({"type": "uri", "modality": "image", "mime_type": r.media_type, "uri": r.url}),
+        ItemKind::Document(r) => {
+            json!({"type": "uri", "modality": "document", "mime_type": r.media_type, "uri": r.url})
+        }
+        ItemKind::Error { name, message } => json!({"type": "error", "name": name, "content": message}),
+        ItemKind::Other { name, value } => json!({"type": name, "content": value}),
     })
 }
 
-fn result(item: &Item) -> Option<Value> {
-    let What::Tool { id, result: Some(result), .. } = &item.what else { return None };
-    let blocks: &[Block] = &result.content;
-    Some(json!({"type": "tool_call_response", "id": id, "response": content(blocks)}))
+fn tool_result(item: &ThreadItem) -> Option<Value> {
+    let ItemKind::Tool { id, result: Some(result), .. } = &item.what else { return None };
+    let blocks: &[ContentBlock] = &result.content;
+    Some(json!({"type": "tool_call_response", "id": id, "response": content_text(blocks)}))
 }

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::budget::HELD;
-use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Transport};
-use interflow_llm::conversation::view::What;
+use interflow_flow::budget::PROCESS_BUDGET;
+use interflow_flow::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
+use interflow_llm::conversation::view::ItemKind;
 use interflow_record::{
-    BodyRow, ConversationOptions, Conversations, EmbeddedStore, FlowKind, FlowRow, FlowState, MessageRow, NewFlow,
-    RecordConfig, RequestRow, ResponseRow, Store,
+    BodyRow, ConversationOptions, ConversationStore, FlowKind, FlowRow, FlowState, FlowStore, MessageRow, NewFlow,
+    RecordConfig, RequestRow, ResponseRow, SqliteStore,
 };
 use serde_json::{Value, json};
 
-use super::endpoints::Endpoints;
-use super::export::{self, Form};
-use super::live::{Keeper, wanted};
-use super::open;
-use super::read;
-use super::rows::Pricing;
+use super::endpoints::EndpointOverrides;
+use super::export::{self, ExportFormat};
+use super::from_recording;
+use super::indexer::{ConversationIndexer, flow_filter};
+use super::load;
+use super::mapping::CallPricing;
 
-fn pricing() -> Arc<Pricing> {
+fn pricing() -> Arc<CallPricing> {
     Arc::new(|_, _, usage| Some(usage.total() as f64))
 }
 
@@ -35,7 +35,7 @@ fn flow(
     let started = Timestamp::from_micros(1_700_000_000_000_000 + n * 1_000_000);
     let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | u128::from(n));
     let authority: Authority = format!("{host}:443").parse().unwrap();
-    let mut row = FlowRow::new(id, started, Transport::Connect, Scheme::Https, authority);
+    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, authority);
     row.state = FlowState::Complete;
     row.timings.first_byte = Some(1000);
     row.timings.done = Some(500_000);
@@ -95,16 +95,17 @@ fn three() -> Vec<NewFlow> {
     flows
 }
 
-fn open_store() -> (tempfile::TempDir, EmbeddedStore) {
+fn open_store() -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     (dir, store)
 }
 
-fn everything(store: &EmbeddedStore) -> String {
+fn everything(store: &SqliteStore) -> String {
     let all = ConversationOptions { all: true, ..ConversationOptions::default() };
     let listed = store.conversations(&all).unwrap();
-    let opened: Vec<_> = listed.iter().map(|l| open::open(store, &l.row.id, None).unwrap().unwrap()).collect();
+    let opened: Vec<_> =
+        listed.iter().map(|l| load::load_conversation(store, &l.row.id, None).unwrap().unwrap()).collect();
     serde_json::to_string_pretty(&opened).unwrap()
 }
 
@@ -112,20 +113,22 @@ fn everything(store: &EmbeddedStore) -> String {
 fn exchanges_become_turns_with_tools_tokens_and_cost() {
     let (_dir, store) = open_store();
     three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 3);
-    let id = open::find(&store, "last").unwrap().unwrap();
-    let opened = open::open(&store, &id, None).unwrap().unwrap();
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 3);
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let opened = load::load_conversation(&store, &id, None).unwrap().unwrap();
     assert_eq!((opened.listed.row.agent.as_str(), opened.version.as_str()), ("claude-code", "2.0.1"));
     assert_eq!((opened.listed.row.title.as_str(), opened.listed.used.cost), ("fix it", 330.0));
     let turns = &opened.thread.turns;
     assert_eq!(turns.iter().map(|t| (t.number, t.items.len())).collect::<Vec<_>>(), [(1, 3), (2, 2)]);
-    let What::Tool { name, summary, result, .. } = &turns[0].items[1].what else { panic!("{:?}", turns[0].items[1]) };
+    let ItemKind::Tool { name, summary, result, .. } = &turns[0].items[1].what else {
+        panic!("{:?}", turns[0].items[1])
+    };
     assert_eq!((name.as_str(), summary.as_str(), result.is_some()), ("Bash", "ls -l", true));
     assert_eq!(turns[0].exchanges, [0, 1]);
     let flow = opened.thread.exchanges[1].flow.parse().unwrap();
-    let changes = open::changes(&store, &id, flow, 0).unwrap().unwrap();
+    let changes = load::request_diff(&store, &id, flow, 0).unwrap().unwrap();
     assert_eq!((changes.same, changes.added.len()), (1, 2));
-    assert_eq!(open::find(&store, &id[..6]).unwrap(), Some(id));
+    assert_eq!(load::find_conversation(&store, &id[..6]).unwrap(), Some(id));
 }
 
 /// The same flow as if the clock had been set `back` microseconds before it.
@@ -145,12 +148,12 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
         store.insert(set_back(f, jumps[i])).unwrap();
         steady.insert(s).unwrap();
         // After each one a crash: what comes next has an id before the cursor.
-        assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 1, "exchange {i}");
+        assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 1, "exchange {i}");
     }
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0, "nothing is read twice");
-    let said = |store: &EmbeddedStore| {
-        let id = open::find(store, "last").unwrap().unwrap();
-        let opened = open::open(store, &id, None).unwrap().unwrap();
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0, "nothing is read twice");
+    let said = |store: &SqliteStore| {
+        let id = load::find_conversation(store, "last").unwrap().unwrap();
+        let opened = load::load_conversation(store, &id, None).unwrap().unwrap();
         let items = opened.thread.turns.iter().flat_map(|t| &t.items);
         let said = items.map(|i| {
             let mut what = serde_json::to_value(&i.what).unwrap();
@@ -161,9 +164,9 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
         said.collect::<Vec<_>>()
     };
     let live = everything(&store);
-    assert_eq!(Keeper::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
     assert_eq!(everything(&store), live, "anew it is the same");
-    Keeper::new(&steady, pricing()).catch_up(&mut |_| {}).unwrap();
+    ConversationIndexer::new(&steady, pricing()).catch_up(&mut |_| {}).unwrap();
     assert_eq!(said(&store), said(&steady), "and as if the clock had stood");
     let all = ConversationOptions { all: true, ..ConversationOptions::default() };
     assert_eq!(store.conversations(&all).unwrap().len(), 1);
@@ -171,7 +174,7 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
 
 #[test]
 fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
-    let mut wanted = wanted();
+    let mut wanted = flow_filter();
     let mut asked = |second: u64, size: u64, kind: FlowKind| {
         let mut row = flow(second, "a.test", "/", "", 200, "text/html", "").row;
         row.kind = kind;
@@ -201,11 +204,11 @@ fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
 fn the_cursor_follows_flows_that_hold_nothing() {
     let (_dir, store) = open_store();
     let now = Timestamp::now();
-    let mut keeper = Keeper::new(&store, pricing());
+    let mut keeper = ConversationIndexer::new(&store, pricing());
     let seen: Vec<FlowId> = (0..100)
         .map(|n| {
             let new = flow(n, "a.test", "/", "", 200, "text/html", "");
-            keeper.hear(&[new.row.summary(now)]).unwrap();
+            keeper.on_flows(&[new.row.summary(now)]).unwrap();
             new.row.id
         })
         .collect();
@@ -223,13 +226,13 @@ fn live_anew_and_after_a_crash_it_is_the_same() {
         store.insert(f).unwrap();
         let mut row = store.get(summary.id).unwrap().summary(now);
         row.request_size = row.request_size.max(1);
-        Keeper::new(&store, pricing()).hear(&[row]).unwrap();
+        ConversationIndexer::new(&store, pricing()).on_flows(&[row]).unwrap();
     }
     let live = everything(&store);
     assert!(live.contains("welcome"));
     // Nothing is read twice.
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0);
-    assert_eq!(Keeper::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
     assert_eq!(everything(&store), live);
 }
 
@@ -263,7 +266,7 @@ fn what_is_no_exchange_is_passed_over_and_half_a_stream_is_kept() {
     ] {
         assert!(store.insert(f).unwrap());
     }
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
     let all = everything(&store);
     assert!(all.contains("half an ans") && all.contains("<h1>bad gateway</h1>"));
 }
@@ -300,16 +303,16 @@ fn exchanges_of_one_websocket_are_read_as_they_come() {
     }
     f.messages = messages;
     store.insert(f).unwrap();
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
-    let id = open::find(&store, "last").unwrap().unwrap();
-    let opened = open::open(&store, &id, None).unwrap().unwrap();
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let opened = load::load_conversation(&store, &id, None).unwrap().unwrap();
     let texts: Vec<_> = opened
         .thread
         .turns
         .iter()
         .flat_map(|t| &t.items)
         .map(|i| match &i.what {
-            What::Text { text } => text.as_str(),
+            ItemKind::Text { text } => text.as_str(),
             _ => "",
         })
         .collect();
@@ -329,17 +332,17 @@ fn documents_hold_everything_and_let_nothing_run() {
     store.insert(asked(1, &json!([start]), &call)).unwrap();
     store.insert(asked(2, &json!([{"role": "user", "content": "look closely at <a>"}]), &found)).unwrap();
     store.insert(asked(3, &json!([start, said, result]), &json!([{"type": "text", "text": "all well"}]))).unwrap();
-    Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
-    let id = open::find(&store, "last").unwrap().unwrap();
-    let tree = export::tree(&store, &id).unwrap().unwrap();
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let tree = export::load_tree(&store, &id).unwrap().unwrap();
     assert_eq!(tree.children.len(), 1);
-    let html = export::write(&tree, Form::Html);
+    let html = export::write(&tree, ExportFormat::Html);
     assert!(!html.contains("<script") && html.contains("&lt;script&gt;") && html.contains("default-src 'none'"));
-    let markdown = export::write(&tree, Form::Markdown);
+    let markdown = export::write(&tree, ExportFormat::Markdown);
     for words in ["ask somebody", "look closely at <a>", "found", "it is fine", "all well"] {
-        assert!(markdown.contains(words) && export::write(&tree, Form::Jsonl).contains(words), "{words}");
+        assert!(markdown.contains(words) && export::write(&tree, ExportFormat::Jsonl).contains(words), "{words}");
     }
-    let otel: Value = serde_json::from_str(&export::write(&tree, Form::Otel)).unwrap();
+    let otel: Value = serde_json::from_str(&export::write(&tree, ExportFormat::Otel)).unwrap();
     let spans = otel["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
     let named = |name: &str| spans.iter().filter(|s| s["name"] == name).collect::<Vec<_>>();
     let value = |span: &Value, key: &str| {
@@ -358,7 +361,7 @@ fn documents_hold_everything_and_let_nothing_run() {
     let last = last.expect("the answer's span");
     assert!(value(last, "gen_ai.input.messages").to_string().contains("it is fine"));
     assert_eq!(value(last, "gen_ai.usage.input_tokens")["intValue"], "100");
-    for line in export::write(&tree, Form::Jsonl).lines() {
+    for line in export::write(&tree, ExportFormat::Jsonl).lines() {
         assert!(serde_json::from_str::<Value>(line).unwrap().is_object());
     }
 }
@@ -366,14 +369,14 @@ fn documents_hold_everything_and_let_nothing_run() {
 #[test]
 fn a_conversation_whose_flows_were_deleted_goes_on_whole() {
     let (_dir, store) = open_store();
-    let mut keeper = Keeper::new(&store, pricing());
+    let mut keeper = ConversationIndexer::new(&store, pricing());
     let now = Timestamp::now();
     let mut ids = Vec::new();
     for (n, f) in three().into_iter().enumerate() {
         ids.push(f.row.id);
         store.insert(f).unwrap();
         let summary = store.get(ids[n]).unwrap().summary(now);
-        let kept = keeper.hear(&[summary]);
+        let kept = keeper.on_flows(&[summary]);
         if n == 1 {
             store.delete(&ids[..2]).unwrap();
             assert_eq!(store.conversations(&ConversationOptions::default()).unwrap(), []);
@@ -393,7 +396,7 @@ fn flows_are_found_by_model_agent_and_tokens() {
     let (_dir, store) = open_store();
     three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
     store.insert(flow(9, "b.test", "/x", "{}", 200, "application/json", "{}")).unwrap();
-    Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
     for (query, n) in [
         ("model:claude", 3),
         ("-model:claude", 1),
@@ -434,7 +437,7 @@ fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
         assert!(store.insert(flow).unwrap());
         history.push(json!({"role": "assistant", "content": answer}));
     }
-    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 200);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 200);
     store.flush().unwrap();
     let taken = || {
         let stats = store.stats().unwrap();
@@ -463,10 +466,10 @@ fn what_reading_an_exchange_takes_counts_and_what_takes_half_of_the_budget_is_le
     let read = |flow: NewFlow| {
         let id = flow.row.id;
         store.insert(flow).unwrap();
-        read::exchange(&store, &store.get(id).unwrap(), &Endpoints::default()).unwrap()
+        from_recording::read_call(&store, &store.get(id).unwrap(), &EndpointOverrides::default()).unwrap()
     };
     let (_, held) = read(some).unwrap();
     let least = 1000 * 3 * size_of::<Value>() as u64;
-    assert!(held.bytes() >= least && HELD.held() >= least, "{held:?}");
+    assert!(held.bytes() >= least && PROCESS_BUDGET.reserved() >= least, "{held:?}");
     assert!(read(many).is_none());
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct DnsConfig {
     pub servers: Vec<SocketAddr>,
     /// A name is remembered as long as its answer may be kept, and at least this long: programs keep addresses longer than
     /// they should.
-    pub keep: Span,
+    pub min_ttl: HumanDuration,
     /// Addresses whose names are remembered; the ones heard of longest ago go first.
     pub max_names: usize,
     /// Questions under way at a time; more go unanswered.
@@ -26,6 +26,12 @@ pub struct DnsConfig {
 
 impl Default for DnsConfig {
     fn default() -> Self {
-        Self { listen: None, servers: Vec::new(), keep: Span::secs(3600), max_names: 50_000, max_queries: 1000 }
+        Self {
+            listen: None,
+            servers: Vec::new(),
+            min_ttl: HumanDuration::from_secs(3600),
+            max_names: 50_000,
+            max_queries: 1000,
+        }
     }
 }

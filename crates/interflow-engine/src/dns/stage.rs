@@ -2,33 +2,35 @@
 
 use std::sync::Arc;
 
-use interflow_flow::{Flow, Host, Interest, Phase, RequestHead, ResolvedNames, Scope, Stage, Step, Transport, Verdict};
+use interflow_flow::{
+    EntryKind, Flow, Host, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResolvedNames, Stage, StageVerdict,
+};
 
-use super::Names;
+use super::AddressNames;
 
 /// See the module.
 pub struct DnsNamesStage {
-    names: Arc<Names>,
+    names: Arc<AddressNames>,
     enabled: bool,
 }
 
 impl DnsNamesStage {
     /// The stage; it wants nothing where no DNS port listens.
-    pub fn new(names: Arc<Names>, enabled: bool) -> Self {
+    pub fn new(names: Arc<AddressNames>, enabled: bool) -> Self {
         Self { names, enabled }
     }
 
-    fn name_it(&self, flow: &mut Flow) -> Step<'static, Verdict> {
+    fn attach_names(&self, flow: &mut Flow) -> MaybeFuture<'static, StageVerdict> {
         if let Host::Ip(ip) = &flow.authority.host
-            && flow.note::<ResolvedNames>().is_none()
+            && flow.extension::<ResolvedNames>().is_none()
         {
-            let names = self.names.of(*ip);
+            let names = self.names.names_for(*ip);
             if let Some(name) = names.first() {
                 flow.tag(format!("dns:{name}"));
-                *flow.note_mut() = ResolvedNames(names);
+                *flow.extension_mut() = ResolvedNames(names);
             }
         }
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 }
 
@@ -37,20 +39,20 @@ impl Stage for DnsNamesStage {
         "dns-names"
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         let by_address = matches!(scope.authority.host, Host::Ip(_));
-        if self.enabled && by_address && scope.transport != Transport::Internal {
-            Interest::of(Phase::Authority).and(Phase::RequestHead)
+        if self.enabled && by_address && scope.transport != EntryKind::Internal {
+            PhaseSet::from_phase(Phase::Authority).with(Phase::RequestHead)
         } else {
-            Interest::NONE
+            PhaseSet::NONE
         }
     }
 
-    fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.name_it(flow)
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        self.attach_names(flow)
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> Step<'a, Verdict> {
-        self.name_it(flow)
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        self.attach_names(flow)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use interflow_flow::{Flow, Method, RequestHead, StatusCode, Transport};
-use interflow_llm::Refusal;
+use interflow_flow::{EntryKind, Flow, Method, RequestHead, StatusCode};
+use interflow_llm::LlmRefusal;
 
 use interflow_flow::NotRecorded;
 
@@ -39,10 +39,10 @@ impl Capacity {
     ///
     /// # Errors
     /// The refusal when all are taken.
-    pub fn admit(&self, flow: &mut Flow, head: &RequestHead) -> Result<(), Refusal> {
+    pub fn admit(&self, flow: &mut Flow, head: &RequestHead) -> Result<(), LlmRefusal> {
         // Probes of health are answered at once, above all when there is much to do.
-        let probe = flow.note::<NotRecorded>().is_some() && matches!(head.method, Method::GET | Method::HEAD);
-        if flow.transport != Transport::Gateway || probe {
+        let probe = flow.extension::<NotRecorded>().is_some() && matches!(head.method, Method::GET | Method::HEAD);
+        if flow.transport != EntryKind::Gateway || probe {
             return Ok(());
         }
         // Counted without a bound too, so that one which is set later knows of those under way.
@@ -55,10 +55,10 @@ impl Capacity {
                  gateway.max_concurrent_requests"
             );
             let code = "concurrency_exceeded";
-            let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", code, message);
-            return Err(Refusal { retry_after: Some(Duration::from_secs(1)), ..refusal });
+            let refusal = LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "capacity", code, message);
+            return Err(LlmRefusal { retry_after: Some(Duration::from_secs(1)), ..refusal });
         }
-        *flow.note_mut::<Slot>() = slot;
+        *flow.extension_mut::<Slot>() = slot;
         Ok(())
     }
 }

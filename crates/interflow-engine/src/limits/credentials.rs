@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 
 use interflow_flow::{ByteStr, RequestHead};
-use interflow_limits::PREFIX;
+use interflow_limits::KEY_PREFIX;
 use interflow_llm::Provider;
 
 /// Header fields that hold a provider's key, besides `Authorization`.
-const FIELDS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
+const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
 /// A key that a client showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum PresentedKey {
     /// In the header that is for keys of this gateway.
     Own(String),
     /// Where the provider's SDK puts its key.
@@ -19,37 +19,37 @@ pub(super) enum Shown {
 }
 
 /// Whether the text is a key of ours by its looks.
-pub(super) fn is_ours(text: &str) -> bool {
-    text.starts_with(PREFIX)
+pub(super) fn is_virtual_key(text: &str) -> bool {
+    text.starts_with(KEY_PREFIX)
 }
 
 /// The key that stands where providers' SDKs put one. One that looks like ours comes before others, so that none of ours
 /// is overlooked.
-pub(super) fn shown(head: &RequestHead) -> Option<Shown> {
-    let mut all = all(head);
-    let ours = all.iter().position(|k| is_ours(k)).unwrap_or(0);
-    (!all.is_empty()).then(|| Shown::Provider(all.swap_remove(ours)))
+pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
+    let mut all = presented_secrets(head);
+    let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
+    (!all.is_empty()).then(|| PresentedKey::Provider(all.swap_remove(ours)))
 }
 
-fn all(head: &RequestHead) -> Vec<String> {
+fn presented_secrets(head: &RequestHead) -> Vec<String> {
     let text = |v: &[u8]| std::str::from_utf8(v).ok().map(|t| t.trim().to_owned());
     let bearer = |v: &[u8]| {
         let (scheme, key) = std::str::from_utf8(v).ok()?.trim().split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
     };
-    let fields = FIELDS.iter().flat_map(|name| head.headers.get_all(name).filter_map(text));
+    let fields = KEY_HEADERS.iter().flat_map(|name| head.headers.get_all(name).filter_map(text));
     let query = head.url.query().into_iter().flat_map(|q| q.split('&')).filter_map(|pair| pair.strip_prefix("key="));
     head.headers
         .get_all("authorization")
         .filter_map(bearer)
         .chain(fields)
-        .chain(query.map(|k| unescaped(k).into_owned()))
+        .chain(query.map(|k| percent_decode(k).into_owned()))
         .filter(|k| !k.is_empty())
         .collect()
 }
 
 /// Percent-encoding undone, as far as a key needs it.
-fn unescaped(text: &str) -> Cow<'_, str> {
+fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return text.into();
     }
@@ -72,9 +72,9 @@ fn unescaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Takes every key out.
-pub(super) fn take_out(head: &mut RequestHead) {
+pub(super) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
-    for name in FIELDS {
+    for name in KEY_HEADERS {
         head.headers.remove(name);
     }
     if let Some(query) = head.url.query()
@@ -91,8 +91,8 @@ pub(super) fn take_out(head: &mut RequestHead) {
 ///
 /// # Errors
 /// When the key may not stand in a header.
-pub(super) fn put(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
-    take_out(head);
+pub(super) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
+    remove_credentials(head);
     let bearer = || format!("Bearer {key}");
     let (name, value) = match provider {
         Provider::Anthropic => ("x-api-key", key.to_owned()),
@@ -106,7 +106,7 @@ pub(super) fn put(head: &mut RequestHead, provider: Provider, key: &str) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{Headers, Method, Scheme, Url, Version};
+    use interflow_flow::{Headers, HttpVersion, Method, Scheme, Url};
 
     fn head(path: &'static str, fields: &[(&str, &str)]) -> RequestHead {
         RequestHead {
@@ -116,7 +116,7 @@ mod tests {
                 authority: "api.test:443".parse().unwrap(),
                 path: ByteStr::from_static(path),
             },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: fields.iter().copied().collect::<Headers>(),
             protocol: None,
         }
@@ -135,8 +135,8 @@ mod tests {
             ("/", vec![("Authorization", "Bearer sk-1"), ("x-api-key", "ifk_3")], Some("ifk_3")),
             ("/?key=", vec![("x-api-key", "")], None),
         ] {
-            let found = shown(&head(path, &fields));
-            assert_eq!(found, key.map(|k| Shown::Provider(k.to_owned())), "{path} {fields:?}");
+            let found = presented_key(&head(path, &fields));
+            assert_eq!(found, key.map(|k| PresentedKey::Provider(k.to_owned())), "{path} {fields:?}");
         }
     }
 
@@ -151,14 +151,14 @@ mod tests {
             (Provider::Gemini, "x-goog-api-key", "sk"),
         ] {
             let mut h = head("/p?key=ifk_1&alt=sse", &all);
-            put(&mut h, provider, "sk").unwrap();
+            set_provider_key(&mut h, provider, "sk").unwrap();
             assert_eq!(h.headers.get_str(name), Some(value));
             assert_eq!(h.headers.len(), 2);
             assert_eq!(h.url.path.as_str(), "/p?alt=sse");
             assert!(!format!("{h:?}").contains("ifk_"));
         }
         let mut h = head("/p?key=ifk_1", &[]);
-        take_out(&mut h);
+        remove_credentials(&mut h);
         assert_eq!(h.url.path.as_str(), "/p");
     }
 }

@@ -1,11 +1,11 @@
 //! Where limits and virtual keys join the corridor: a stage that checks the key of an LLM request, puts the provider's own
 //! in its place, asks the counters for leave, and settles with them at the end.
 
-mod call;
 mod capacity;
 mod credentials;
-mod listing;
-mod refusals;
+mod llm_request;
+mod model_list;
+mod rejections;
 mod slow_keys;
 
 use std::collections::BTreeMap;
@@ -13,18 +13,19 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, CollectError, Flow, Interest, NotRecorded, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step,
-    Transport, UsageLabel, Verdict,
+    Body, CollectError, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    ResponseHead, Stage, StageVerdict, StatusCode, UsageLabel,
 };
 use interflow_limits::{
-    Asked, Estimate, Grant, KeyRefused, KeyRing, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
+    KeyRejection, KeyStore, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, TokenCounts, UsageEstimate,
+    UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
 };
-use interflow_llm::{Exchange, Operation, Provider, Usage};
+use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
 use parking_lot::Mutex;
 
-use call::Called;
 use capacity::Capacity;
-use credentials::Shown;
+use credentials::PresentedKey;
+use llm_request::LlmRequest;
 use slow_keys::SlowKeyChecks;
 
 /// How virtual keys are asked for, with the providers' keys that they stand for.
@@ -43,7 +44,7 @@ impl KeyRules {
     pub fn new(config: &KeysConfig) -> Result<Self, String> {
         let fetch = |(name, value): (&String, &String)| {
             let wrong = |why: &str| format!("keys.provider.{name}: {why}");
-            let secret = interflow_limits::secret(value).map_err(|e| wrong(&e))?;
+            let secret = interflow_limits::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
             if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
                 return Err(wrong("it is empty, or holds a line break"));
             }
@@ -54,7 +55,7 @@ impl KeyRules {
         if config.header.is_empty() || !config.header.bytes().all(token) {
             return Err(format!("keys.header: `{}` is no header's name", config.header));
         }
-        Ok(Self { required: config.required, header: config.header.clone(), provider })
+        Ok(Self { required: config.require_virtual_key, header: config.header.clone(), provider })
     }
 
     /// Whether this request to a provider needs a virtual key. When the operator does not say, it does where the gateway adds
@@ -62,13 +63,13 @@ impl KeyRules {
     fn requires_key(&self, flow: &Flow, adds_key: bool) -> bool {
         let remote = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
         let from_elsewhere = || remote(flow.client.peer.ip()) || remote(flow.client.local.ip());
-        flow.transport == Transport::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
+        flow.transport == EntryKind::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
     }
 
     /// The key that a request came with.
-    fn shown(&self, head: &RequestHead) -> Option<Shown> {
-        let own = head.headers.get_str(&self.header).map(|key| Shown::Own(key.to_owned()));
-        own.or_else(|| credentials::shown(head))
+    fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
+        let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
+        own.or_else(|| credentials::presented_key(head))
     }
 
     /// The provider's key for the first of these names that has one.
@@ -89,41 +90,46 @@ impl std::fmt::Debug for KeyRules {
 pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
-    limits: Arc<Limits>,
-    upstream_has_key: KeyHolder,
+    limits: Arc<UsageLimiter>,
+    upstream_has_key: ProviderKeyCheck,
     capacity: Capacity,
     slow_keys: SlowKeyChecks,
 }
 
 /// Says whether the gateway's upstream of this name is given a key of its own on the way out.
-pub type KeyHolder = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// What is known of a flow's key, for rooms behind this one and for audit lines.
 #[derive(Clone, Debug, Default)]
-pub struct KeyNote {
+pub struct KeyContext {
     /// The virtual key that it came with.
     pub key: Option<Arc<VirtualKey>>,
 }
 
 /// What the stage remembers of a flow until its end.
 #[derive(Default)]
-struct Held {
+struct FlowReservation {
     status: Option<StatusCode>,
-    grant: Mutex<Option<Grant>>,
+    grant: Mutex<Option<UsageReservation>>,
 }
 
 /// The largest body that is looked into for its model.
-const LARGEST_BODY: usize = 64 << 20;
+const MAX_INSPECTED_BODY: usize = 64 << 20;
 
 impl LimitStage {
     /// A stage with these keys and limits.
-    pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>, upstream_has_key: KeyHolder) -> Self {
+    pub fn new(
+        keys: Arc<KeyStore>,
+        rules: KeyRules,
+        limits: Arc<UsageLimiter>,
+        upstream_has_key: ProviderKeyCheck,
+    ) -> Self {
         let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
         Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
     }
 
     /// Puts other rules for keys in force.
-    pub fn set(&self, rules: KeyRules) {
+    pub fn set_rules(&self, rules: KeyRules) {
         self.rules.store(Arc::new(rules));
     }
 
@@ -133,48 +139,50 @@ impl LimitStage {
     }
 
     /// Whether the request may be served at all.
-    fn admit(&self, ring: &KeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+    fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
         self.check_key(ring, flow, head)?;
-        let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
-        self.capacity.admit(flow, head).map_err(|refusal| refusals::answer(flow, provider, &refusal))
+        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
+        self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
     }
 
     /// The key that the request came with, its place taken by the provider's own.
-    fn check_key(&self, ring: &KeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+    fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
         let rules = self.rules.load();
-        let gateway = flow.transport == Transport::Gateway;
-        let called = Called::of(flow, head);
+        let gateway = flow.transport == EntryKind::Gateway;
+        let called = LlmRequest::from_request(flow, head);
         let shown = rules.shown(head);
-        if flow.note::<NotRecorded>().is_some() {
-            return self.check_filter_key(ring, flow, head, shown);
+        if flow.extension::<NotRecorded>().is_some() {
+            return self.check_philter_key(ring, flow, head, shown);
         }
         let Some(called) = called else {
             return match shown {
-                Some(Shown::Provider(key)) if credentials::is_ours(&key) => Err(refusals::no_provider(flow)),
-                Some(Shown::Own(_)) if gateway => Err(refusals::no_provider(flow)),
+                Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
+                    Err(rejections::reject_unknown_provider(flow))
+                }
+                Some(PresentedKey::Own(_)) if gateway => Err(rejections::reject_unknown_provider(flow)),
                 _ => Ok(()),
             };
         };
-        let required = rules.requires_key(flow, self.is_given_a_key(&called));
+        let required = rules.requires_key(flow, self.gateway_adds_key(&called));
         let key = match &shown {
             None if required => {
-                return Err(refusals::key(flow, called.call.provider, &KeyRefused::Missing));
+                return Err(rejections::reject_key(flow, called.call.provider, &KeyRejection::Missing));
             }
             None => return Ok(()),
-            Some(Shown::Own(text)) => ring.find_now(text),
-            Some(Shown::Provider(text)) => match ring.find_now(text) {
+            Some(PresentedKey::Own(text)) => ring.find_now(text),
+            Some(PresentedKey::Provider(text)) => match ring.find_now(text) {
                 // The provider's own key, which the owner lets clients bring along.
-                Err(KeyRefused::Unknown) if !(credentials::is_ours(text) || required) => {
+                Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
                     return Ok(());
                 }
                 found => found,
             },
         };
-        let key = key.map_err(|why| refusals::key(flow, called.call.provider, &why))?;
-        flow.note_mut::<KeyNote>().key = Some(Arc::clone(&key));
+        let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
+        flow.extension_mut::<KeyContext>().key = Some(Arc::clone(&key));
         let path = head.url.path_only();
-        if let Err(why) = key.scope.allows_place(&called.name, path) {
-            return Err(refusals::scope(flow, &called, &key, why));
+        if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
+            return Err(rejections::reject_scope(flow, &called, &key, why));
         }
         // On the gateway another name can only be that of the connection's certificate, which may be a balancer's.
         if flow.user.is_none() || gateway {
@@ -185,70 +193,74 @@ impl LimitStage {
         head.headers.remove(&rules.header);
         let secret = rules.key_for(&called.key_names(flow));
         match (secret, &shown) {
-            (Some(secret), _) => credentials::put(head, called.call.provider, secret),
+            (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
             // A key beside the client's own credentials says who it is; those stay.
-            (None, Some(Shown::Own(_))) => Ok(()),
-            (None, _) if self.is_given_a_key(&called) || called.call.provider == Provider::Ollama => {
-                credentials::take_out(head);
+            (None, Some(PresentedKey::Own(_))) => Ok(()),
+            (None, _) if self.gateway_adds_key(&called) || called.call.provider == Provider::Ollama => {
+                credentials::remove_credentials(head);
                 Ok(())
             }
-            (None, _) => return Err(refusals::no_key_held(flow, &called)),
+            (None, _) => return Err(rejections::reject_missing_provider_key(flow, &called)),
         }
-        .map_err(|()| refusals::no_key_held(flow, &called))
+        .map_err(|()| rejections::reject_missing_provider_key(flow, &called))
     }
 
     /// The key of a request, when it takes a while to find out which one it is.
-    fn unchecked(&self, ring: &KeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
-        if !ring.has_slow_keys() || flow.note::<NotRecorded>().is_none() && Called::of(flow, head).is_none() {
+    fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
+        if !ring.has_slow_keys()
+            || flow.extension::<NotRecorded>().is_none() && LlmRequest::from_request(flow, head).is_none()
+        {
             return None;
         }
-        let (Shown::Own(text) | Shown::Provider(text)) = self.rules.load().shown(head)?;
+        let (PresentedKey::Own(text) | PresentedKey::Provider(text)) = self.rules.load().shown(head)?;
         ring.needs_check(&text).then_some(text)
     }
 
-    fn is_given_a_key(&self, called: &Called) -> bool {
+    fn gateway_adds_key(&self, called: &LlmRequest) -> bool {
         called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
     }
 
     /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
-    fn check_filter_key(
+    fn check_philter_key(
         &self,
-        ring: &KeyRing,
+        ring: &VirtualKeyRing,
         flow: &mut Flow,
         head: &RequestHead,
-        shown: Option<Shown>,
-    ) -> Result<(), Verdict> {
+        shown: Option<PresentedKey>,
+    ) -> Result<(), StageVerdict> {
         let required = self.rules.load().required.unwrap_or(false);
         let found = match shown {
-            None if required => Err(KeyRefused::Missing),
+            None if required => Err(KeyRejection::Missing),
             None => return Ok(()),
-            Some(Shown::Own(text) | Shown::Provider(text)) => match ring.find_now(&text) {
-                Err(KeyRefused::Unknown) if !required && !credentials::is_ours(&text) => return Ok(()),
+            Some(PresentedKey::Own(text) | PresentedKey::Provider(text)) => match ring.find_now(&text) {
+                Err(KeyRejection::Unknown) if !required && !credentials::is_virtual_key(&text) => return Ok(()),
                 found => found,
             },
         };
-        let key = found.map_err(|why| refusals::key(flow, Provider::Unknown, &why))?;
-        let allowed = key.scope.allows_place("filter", head.url.path_only());
-        allowed.map_err(|why| refusals::filter_scope(flow, &key, why))?;
-        flow.note_mut::<KeyNote>().key = Some(key);
+        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+        let allowed = key.scope.allows_provider_path("filter", head.url.path_only());
+        allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
+        flow.extension_mut::<KeyContext>().key = Some(key);
         Ok(())
     }
 
     /// Asks the counters, once the model is known.
-    async fn begin(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, Verdict> {
-        let Some(mut called) = Called::of(flow, head) else {
-            return self.begin_room(flow).await.map(|()| body);
+    async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, StageVerdict> {
+        let Some(mut called) = LlmRequest::from_request(flow, head) else {
+            return self.reserve_local(flow).await.map(|()| body);
         };
-        let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
+        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone());
         // Telemetry asks for no model and costs nothing.
         if called.call.operation == Operation::Telemetry {
             return Ok(body);
         }
         if called.call.operation == Operation::Lookup {
-            let Some((key, model)) = key.zip(listing::one_model(head.url.path_only())) else { return Ok(body) };
+            let Some((key, model)) = key.zip(model_list::requested_model(head.url.path_only())) else {
+                return Ok(body);
+            };
             called.model = Some(model.into());
             let allowed = key.scope.allows_model(model).then_some(body);
-            return allowed.ok_or_else(|| refusals::scope(flow, &called, &key, OutOfScope::Model));
+            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model));
         }
         let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
@@ -256,21 +268,21 @@ impl LimitStage {
         let known = called.model.is_some() && called.estimated > 0;
         let (body, asked) = match listed || limited && !known {
             false => (body, None),
-            true => look_into(head, body).await.map_err(|e| match e {
-                Unread::TooLarge => refusals::too_large(flow, &called),
-                Unread::Broken(e) => Verdict::Deny(e),
+            true => read_requested_usage(head, body).await.map_err(|e| match e {
+                RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
+                RequestBodyError::Broken(e) => StageVerdict::Deny(e),
             })?,
         };
         let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
         if let Some(asked) = asked {
-            called.add(asked);
+            called.merge_usage(asked);
         }
         if let Some(key) = &key {
             let model = called.model.as_deref().filter(|_| !unclear);
-            let asked = Asked { provider: &called.name, model, path: head.url.path_only() };
-            key.scope.allows(&asked).map_err(|why| refusals::scope(flow, &called, key, why))?;
+            let asked = ScopeRequest { provider: &called.name, model, path: head.url.path_only() };
+            key.scope.allows(&asked).map_err(|why| rejections::reject_scope(flow, &called, key, why))?;
         }
-        let subject = Subject {
+        let subject = RequestAttributes {
             key,
             user: flow.user.clone(),
             route: called.route.clone(),
@@ -278,24 +290,24 @@ impl LimitStage {
             model: called.model.clone(),
             client: flow.client.peer.ip(),
         };
-        let estimate = Estimate { input: called.estimated, max_output: called.max_output };
-        match self.limits.begin(subject, estimate).await {
+        let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
+        match self.limits.admit(subject, estimate).await {
             Ok(grant) => {
-                *flow.note_mut::<Held>().grant.get_mut() = Some(grant);
+                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
                 Ok(body)
             }
-            Err(why) => Err(refusals::not_now(flow, called.call.provider, &why)),
+            Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
         }
     }
 }
 
 impl LimitStage {
     /// Asks the counters about a request that a room answers itself.
-    async fn begin_room(&self, flow: &mut Flow) -> Result<(), Verdict> {
-        let Some(name) = flow.note::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
+    async fn reserve_local(&self, flow: &mut Flow) -> Result<(), StageVerdict> {
+        let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
         };
-        let subject = Subject {
+        let subject = RequestAttributes {
             key: None,
             user: flow.user.clone(),
             route: None,
@@ -303,12 +315,12 @@ impl LimitStage {
             model: None,
             client: flow.client.peer.ip(),
         };
-        match self.limits.begin(subject, Estimate::default()).await {
+        match self.limits.admit(subject, UsageEstimate::default()).await {
             Ok(grant) => {
-                *flow.note_mut::<Held>().grant.get_mut() = Some(grant);
+                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
                 Ok(())
             }
-            Err(why) => Err(refusals::not_now(flow, Provider::Unknown, &why)),
+            Err(why) => Err(rejections::reject_limit(flow, Provider::Unknown, &why)),
         }
     }
 }
@@ -318,33 +330,37 @@ impl Stage for LimitStage {
         "limits"
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
-        let gateway = scope.transport == Transport::Gateway;
-        let keyed = !self.keys.ring().keys().is_empty() && call::is_providers_own(&scope.authority.host);
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let gateway = scope.transport == EntryKind::Gateway;
+        let keyed = !self.keys.ring().keys().is_empty() && llm_request::is_provider_host(&scope.authority.host);
         let limited = self.limits.has_rules();
-        if !scope.intercepted || scope.transport == Transport::Internal || !(gateway || keyed || limited) {
-            return Interest::NONE;
+        if !scope.intercepted || scope.transport == EntryKind::Internal || !(gateway || keyed || limited) {
+            return PhaseSet::NONE;
         }
-        let all = Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done);
-        if self.keys.ring().lists_models() { all.and(Phase::ResponseBody) } else { all }
+        let all = PhaseSet::from_phase(Phase::RequestHead)
+            .with(Phase::RequestBody)
+            .with(Phase::ResponseHead)
+            .with(Phase::Done);
+        if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
     }
 
     /// Keys and quotas are checked by what requests say.
-    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
-        self.interest(scope) != Interest::NONE
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
+        self.interest(scope) != PhaseSet::NONE
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
         let ring = self.keys.ring();
         let Some(shown) = self.unchecked(&ring, flow, head) else {
-            return Step::Now(self.admit(&ring, flow, head).err().unwrap_or(Verdict::Continue));
+            return MaybeFuture::Ready(self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue));
         };
-        Step::later(async move {
+        MaybeFuture::pending(async move {
             if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
-                let provider = Called::of(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
-                return refusals::too_many_keys(flow, provider);
+                let provider =
+                    LlmRequest::from_request(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
+                return rejections::too_many_keys(flow, provider);
             }
-            self.admit(&ring, flow, head).err().unwrap_or(Verdict::Continue)
+            self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue)
         })
     }
 
@@ -353,8 +369,8 @@ impl Stage for LimitStage {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        Step::later(self.begin(flow, head, body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::pending(self.reserve(flow, head, body))
     }
 
     fn response_head<'a>(
@@ -362,9 +378,9 @@ impl Stage for LimitStage {
         flow: &'a mut Flow,
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> Step<'a, Verdict> {
-        flow.note_mut::<Held>().status = Some(head.status);
-        Step::Now(Verdict::Continue)
+    ) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<FlowReservation>().status = Some(head.status);
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 
     fn response_body<'a>(
@@ -373,52 +389,60 @@ impl Stage for LimitStage {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let key = flow.note::<KeyNote>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
-        let looked = |e: &Exchange| e.operation == Operation::Lookup && listing::lists_models(request);
-        let (Some(key), Some(exchange)) = (key, flow.note::<Exchange>().filter(|e| looked(e))) else {
-            return Step::Now(Ok(body));
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
+        let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
+        let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {
+            return MaybeFuture::Ready(Ok(body));
         };
         let provider = exchange.provider;
         if !head.status.is_success() || body.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
-        Step::later(async move {
-            let narrowed = listing::narrowed(head, body, &key.scope).await;
-            narrowed.map_err(|refusal| refusals::answer(flow, provider, &refusal))
+        MaybeFuture::pending(async move {
+            let narrowed = model_list::filter_response(head, body, &key.scope).await;
+            narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
         })
     }
 
     fn done(&self, flow: &Flow) {
-        let Some(held) = flow.note::<Held>() else { return };
+        let Some(held) = flow.extension::<FlowReservation>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let settled = flow.note::<Exchange>().map(Exchange::settled).unwrap_or_default();
+        let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
         match (settled.usage, held.status) {
-            (Some(usage), _) => grant.settle_as(&tokens(&usage), settled.model.as_deref()),
+            (Some(usage), _) => grant.commit_as(&tokens(&usage), settled.model.as_deref()),
             // What was answered without a count is taken to have cost what was estimated.
             (None, Some(status)) if status.is_success() => drop(grant),
-            (None, _) => grant.settle(&Tokens::default()),
+            (None, _) => grant.commit(&TokenCounts::default()),
         }
     }
 }
 
-const fn tokens(usage: &Usage) -> Tokens {
-    Tokens { input: usage.input, output: usage.output, cache_read: usage.cache_read, cache_write: usage.cache_write }
+const fn tokens(usage: &CallUsage) -> TokenCounts {
+    TokenCounts {
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+    }
 }
 
-enum Unread {
+enum RequestBodyError {
     TooLarge,
     Broken(interflow_flow::Error),
 }
 
 /// What the body asks for; the body itself goes on unchanged.
-async fn look_into(head: &RequestHead, body: Body) -> Result<(Body, Option<call::Wanted>), Unread> {
-    match body.collect(LARGEST_BODY).await {
+async fn read_requested_usage(
+    head: &RequestHead,
+    body: Body,
+) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
+    match body.collect(MAX_INSPECTED_BODY).await {
         Ok((bytes, trailers)) => {
-            let wanted = call::wanted(&head.headers, &bytes).await;
-            Ok((call::whole(bytes, trailers), Some(wanted)))
+            let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
+            Ok((llm_request::with_trailers(bytes, trailers), Some(wanted)))
         }
-        Err(CollectError::TooLarge(_)) => Err(Unread::TooLarge),
-        Err(CollectError::Broken(e)) => Err(Unread::Broken(e)),
+        Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
+        Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),
     }
 }

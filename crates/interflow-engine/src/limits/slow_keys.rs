@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use interflow_limits::KeyRing;
+use interflow_limits::VirtualKeyRing;
 use parking_lot::Mutex;
 
-use crate::access::{LoginQueue, LoginRefused};
+use crate::access::{LoginQueue, LoginQueueFull};
 
 /// The checks under way.
 pub(super) struct SlowKeyChecks {
@@ -29,13 +29,13 @@ impl SlowKeyChecks {
     ///
     /// # Errors
     /// This client has too many keys waiting.
-    pub async fn check(&self, ring: Arc<KeyRing>, shown: String, client: IpAddr) -> Result<(), LoginRefused> {
+    pub async fn check(&self, ring: Arc<VirtualKeyRing>, shown: String, client: IpAddr) -> Result<(), LoginQueueFull> {
         let same = self.same(ring.digest(&shown));
         let _first = same.lock().await;
         if !ring.needs_check(&shown) {
             return Ok(());
         }
-        let slot = self.queue.enter(client).await.ok_or(LoginRefused)?;
+        let slot = self.queue.acquire(client).await.ok_or(LoginQueueFull)?;
         let check = move || {
             // Held for as long as the hashes take, even if the client goes away meanwhile.
             let _slot = slot;
@@ -68,9 +68,9 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_keys_is_bounded_and_requests_with_one_key_wait_for_one_check() {
         let hash = bcrypt::hash("right", 4).unwrap();
-        let ring = Arc::new(KeyRing::parse(&format!("[[key]]\nid = 'a'\nhash = '{hash}'\n")).unwrap());
+        let ring = Arc::new(VirtualKeyRing::parse(&format!("[[key]]\nid = 'a'\nhash = '{hash}'\n")).unwrap());
         let checks = Arc::new(SlowKeyChecks { queue: LoginQueue::new(1), running: Mutex::default() });
-        let busy = checks.queue.enter(OTHER).await.unwrap();
+        let busy = checks.queue.acquire(OTHER).await.unwrap();
         let check = |key: String| {
             let (checks, ring) = (Arc::clone(&checks), Arc::clone(&ring));
             tokio::spawn(async move { checks.check(ring, key, GUESSER).await })

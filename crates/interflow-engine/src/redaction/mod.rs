@@ -3,18 +3,18 @@
 //! Two stages. The first one, behind the rules, takes out what requests hold, and looks at answers when the owner wants
 //! that. The second one puts originals back into answers, for the client alone: the recorder never sees them.
 
-mod address;
-mod answer;
-mod aside;
-mod choice;
-mod edit;
-mod filter;
-mod pens;
-mod policies;
-mod prompt;
-mod socket;
+mod background_scan;
+mod effective_policy;
+mod event_rewriter;
+mod philter_api;
+mod policy_files;
+mod request_body;
+mod response_body;
+mod rewriters;
 #[cfg(test)]
 mod tests;
+mod url_and_headers;
+mod websocket;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -23,53 +23,53 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, ByteStr, Direction, Egress, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Result, Scope, Stage,
-    Step, Transport, Verdict,
+    Body, ByteStr, Direction, EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
+    ResponseHead, Result, Stage, StageVerdict, StreamMessage,
 };
-use interflow_llm::{Exchange, Operation, Refusal, live};
-use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
+use interflow_llm::{LlmCall, LlmRefusal, Operation, realtime};
+use interflow_redact::{FindingCache, OutboundMode, RedactConfig, RedactMode, RedactionSession};
 use parking_lot::Mutex;
 
-use crate::accounts::Passing;
-use choice::Choice;
-pub use choice::RedactSettings;
-pub use filter::FilterDoor;
-pub use policies::{PolicyFileView, PolicyRefused, RouteView};
+use crate::llm_telemetry::ResponseFindings;
+use effective_policy::EffectivePolicy;
+pub use effective_policy::RedactSettings;
+pub use philter_api::PhilterMount;
+pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 
 /// The name of the stage that takes out what requests hold.
 pub(crate) const STAGE: &str = "redact";
 
 /// Whether redaction takes something out of this flow's request, or would; `None` when it has not looked at the flow.
-fn takes_out(flow: &Flow) -> Option<bool> {
-    Some(flow.note::<Note>()?.choice.as_ref()?.mode == RedactMode::Redact)
+fn redacts_flow(flow: &Flow) -> Option<bool> {
+    Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
 
 /// The room. One per process; its settings change with the config.
-pub struct Redaction {
+pub struct RedactionService {
     settings: ArcSwap<RedactSettings>,
-    memo: Arc<Memo>,
+    memo: Arc<FindingCache>,
     /// The secret that placeholders are made with.
     master: [u8; 32],
     /// The way out to services that give a second opinion; no recorder sees it.
-    egress: Arc<dyn Egress>,
-    kept: Mutex<Kept>,
-    counters: Counters,
+    egress: Arc<dyn HttpClient>,
+    kept: Mutex<RedactionSessionCache>,
+    counters: RedactionCounters,
     /// Held while a policy's file is changed.
     changing: Mutex<()>,
 }
 
 /// A conversation's placeholders and originals, shared by its request and its answer.
-pub(crate) type SharedSession = Arc<Mutex<Session>>;
+pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 
 /// Sessions of conversations that the provider continues by an id, the oldest first to go.
 #[derive(Default)]
-struct Kept {
+struct RedactionSessionCache {
     sessions: HashMap<ByteStr, SharedSession>,
     order: VecDeque<ByteStr>,
 }
 
 #[derive(Default)]
-struct Counters {
+struct RedactionCounters {
     requests: AtomicU64,
     refused: AtomicU64,
     found: Mutex<BTreeMap<String, u64>>,
@@ -88,14 +88,14 @@ pub struct RedactionCounts {
 
 /// What the stages remember of a flow.
 #[derive(Default)]
-pub(crate) struct Note {
-    pub choice: Option<Arc<Choice>>,
+pub(crate) struct RedactionState {
+    pub choice: Option<Arc<EffectivePolicy>>,
     pub session: Option<SharedSession>,
     /// The writers of a WebSocket's messages.
-    pub pens: socket::Pens,
+    pub rewriters: websocket::SocketRewriters,
 }
 
-impl Redaction {
+impl RedactionService {
     /// The room by its config. `base` is the folder that relative paths begin in; `egress` carries texts to services that are
     /// asked for a second opinion, and must not be recorded.
     ///
@@ -105,9 +105,9 @@ impl Redaction {
         config: &RedactConfig,
         base: &Path,
         master: [u8; 32],
-        egress: Arc<dyn Egress>,
+        egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let memo = Arc::new(Memo::new(config.memo).map_err(|e| e.to_string())?);
+        let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
         let settings = RedactSettings::new(config, base, &memo, &egress, None)?;
         let room = Self {
             settings: ArcSwap::from_pointee(settings),
@@ -115,7 +115,7 @@ impl Redaction {
             master,
             egress,
             kept: Mutex::default(),
-            counters: Counters::default(),
+            counters: RedactionCounters::default(),
             changing: Mutex::default(),
         };
         Ok(Arc::new(room))
@@ -130,20 +130,20 @@ impl Redaction {
     }
 
     /// Puts it in force. Flows under way keep what they began with.
-    pub fn put(&self, settings: RedactSettings) {
+    pub fn activate(&self, settings: RedactSettings) {
         self.settings.store(Arc::new(settings));
     }
 
     /// The files of a config's policies; the first one need not be there yet.
-    pub fn files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
+    pub fn policy_files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
         let routes = config.route.iter().filter_map(|r| r.policy.as_ref()).map(|p| base.join(p));
         let listed = config.policies.values().map(|p| base.join(p));
-        std::iter::once(choice::main_file(config, base)).chain(routes).chain(listed).collect()
+        std::iter::once(effective_policy::policy_file(config, base)).chain(routes).chain(listed).collect()
     }
 
     /// The stages, in their order.
     pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
-        [Arc::new(Redact(Arc::clone(self))), Arc::new(Restore(Arc::clone(self)))]
+        [Arc::new(RedactStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
     }
 
     /// The redactor by the policy in force, without the exceptions of single routes.
@@ -161,7 +161,7 @@ impl Redaction {
     }
 
     /// Whether prompts that come this way may have to be redacted, by the config in force.
-    pub fn redacts(&self, transport: Transport) -> bool {
+    pub fn redacts(&self, transport: EntryKind) -> bool {
         self.settings.load().redacts(transport)
     }
 
@@ -169,7 +169,7 @@ impl Redaction {
         self.settings.load_full()
     }
 
-    fn count(&self, found: &BTreeMap<String, u64>) {
+    fn add_counts(&self, found: &BTreeMap<String, u64>) {
         let mut all = self.counters.found.lock();
         for (name, n) in found {
             *all.entry(name.clone()).or_default() += n;
@@ -177,20 +177,20 @@ impl Redaction {
     }
 
     /// Ends the flow with a refusal in the client's shape.
-    fn refuse(&self, flow: &mut Flow, refusal: &Refusal) -> Verdict {
+    fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> StageVerdict {
         self.counters.refused.fetch_add(1, Relaxed);
         flow.tag(format!("refused:{}", refusal.code));
-        crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
+        crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
-        let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
-        Verdict::Answer(Box::new(refusal.answer(provider, flow)))
+        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
+        StageVerdict::Answer(Box::new(refusal.to_response(provider, flow)))
     }
 
-    fn kept(&self, id: &ByteStr) -> Option<SharedSession> {
+    fn cached_session(&self, id: &ByteStr) -> Option<SharedSession> {
         self.kept.lock().sessions.get(id).cloned()
     }
 
-    fn keep(&self, id: ByteStr, session: SharedSession) {
+    fn cache_session(&self, id: ByteStr, session: SharedSession) {
         let most = self.settings().conversations;
         let mut kept = self.kept.lock();
         if kept.sessions.insert(id.clone(), session).is_none() {
@@ -205,46 +205,46 @@ impl Redaction {
 }
 
 /// Takes out what requests hold, and looks at answers.
-struct Redact(Arc<Redaction>);
+struct RedactStage(Arc<RedactionService>);
 
-impl Stage for Redact {
+impl Stage for RedactStage {
     fn name(&self) -> &'static str {
         STAGE
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         if self.0.settings().wants(scope) {
-            Interest::of(Phase::RequestHead)
-                .and(Phase::RequestBody)
-                .and(Phase::ResponseBody)
-                .and(Phase::Message)
-                .and(Phase::Done)
+            PhaseSet::from_phase(Phase::RequestHead)
+                .with(Phase::RequestBody)
+                .with(Phase::ResponseBody)
+                .with(Phase::Message)
+                .with(Phase::Done)
         } else {
-            Interest::NONE
+            PhaseSet::NONE
         }
     }
 
-    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         self.0.settings().protects(scope)
     }
 
     /// A request to a provider that ended before it was inspected counts as one that would have been redacted.
     fn withholds_originals(&self, flow: &Flow) -> bool {
-        takes_out(flow).unwrap_or_else(|| flow.note::<Exchange>().is_some())
+        redacts_flow(flow).unwrap_or_else(|| flow.extension::<LlmCall>().is_some())
     }
 
     fn finish(&self, flow: &mut Flow) {
-        Passing::settle(flow);
+        ResponseFindings::merge_into_flow(flow);
     }
 
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        let verdict = match flow.note::<Exchange>().cloned() {
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        let verdict = match flow.extension::<LlmCall>().cloned() {
             Some(exchange) if changes_protocol(head, exchange.operation) => {
-                socket::begin(&self.0, flow, head, &exchange)
+                websocket::open(&self.0, flow, head, &exchange)
             }
-            _ => Verdict::Continue,
+            _ => StageVerdict::Continue,
         };
-        Step::Now(verdict)
+        MaybeFuture::Ready(verdict)
     }
 
     fn request_body<'a>(
@@ -252,9 +252,9 @@ impl Stage for Redact {
         flow: &'a mut Flow,
         head: &'a mut RequestHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let Some(exchange) = flow.note::<Exchange>().cloned() else { return Step::Now(Ok(body)) };
-        Step::later(prompt::redact(&self.0, flow, head, exchange, body))
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let Some(exchange) = flow.extension::<LlmCall>().cloned() else { return MaybeFuture::Ready(Ok(body)) };
+        MaybeFuture::pending(request_body::redact(&self.0, flow, head, exchange, body))
     }
 
     fn response_body<'a>(
@@ -263,57 +263,59 @@ impl Stage for Redact {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let Some(choice) = flow.note::<Note>().and_then(|n| n.choice.clone()) else { return Step::Now(Ok(body)) };
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let Some(choice) = flow.extension::<RedactionState>().and_then(|n| n.choice.clone()) else {
+            return MaybeFuture::Ready(Ok(body));
+        };
         if choice.outbound == OutboundMode::Off || body.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
-        Step::later(answer::scan(&self.0, flow, choice, head, body))
+        MaybeFuture::pending(response_body::scan(&self.0, flow, choice, head, body))
     }
 
-    fn follows(&self, flow: &Flow) -> bool {
-        socket::is_followed(flow)
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        websocket::wants_messages(flow)
     }
 
-    fn guards_origin(&self) -> bool {
+    fn inspects_injected_messages(&self) -> bool {
         true
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
         match message.direction {
-            Direction::Request => Step::later(socket::said(&self.0, flow, message)),
-            Direction::Response => Step::Now(socket::scan(&self.0, flow, message)),
+            Direction::Request => MaybeFuture::pending(websocket::redact_message(&self.0, flow, message)),
+            Direction::Response => MaybeFuture::Ready(websocket::scan_message(&self.0, flow, message)),
         }
     }
 }
 
 /// Puts originals back into answers.
-struct Restore(Arc<Redaction>);
+struct RestoreStage(Arc<RedactionService>);
 
-impl Restore {
+impl RestoreStage {
     /// The session, when there is something to put back.
-    fn session(flow: &Flow) -> Option<(Arc<Choice>, SharedSession)> {
-        let note = flow.note::<Note>()?;
+    fn session(flow: &Flow) -> Option<(Arc<EffectivePolicy>, SharedSession)> {
+        let note = flow.extension::<RedactionState>()?;
         let (choice, session) = (note.choice.as_ref()?, note.session.as_ref()?);
         let holds = session.lock().vault().is_some_and(|v| !v.is_empty());
         (choice.restore && holds).then(|| (Arc::clone(choice), Arc::clone(session)))
     }
 }
 
-impl Stage for Restore {
+impl Stage for RestoreStage {
     fn name(&self) -> &'static str {
         "restore"
     }
 
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
         if self.0.settings().wants(scope) {
-            Interest::of(Phase::ResponseBody).and(Phase::Message).and(Phase::Done)
+            PhaseSet::from_phase(Phase::ResponseBody).with(Phase::Message).with(Phase::Done)
         } else {
-            Interest::NONE
+            PhaseSet::NONE
         }
     }
 
-    fn keeps_response_private(&self, flow: &Flow) -> bool {
+    fn restores_secrets(&self, flow: &Flow) -> bool {
         Self::session(flow).is_some()
     }
 
@@ -323,32 +325,32 @@ impl Stage for Restore {
         _request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
-    ) -> Step<'a, Result<Body, Verdict>> {
-        let Some((choice, session)) = Self::session(flow) else { return Step::Now(Ok(body)) };
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let Some((choice, session)) = Self::session(flow) else { return MaybeFuture::Ready(Ok(body)) };
         if body.is_empty() {
-            return Step::Now(Ok(body));
+            return MaybeFuture::Ready(Ok(body));
         }
-        Step::later(answer::restore(&self.0, flow, choice, session, head, body))
+        MaybeFuture::pending(response_body::restore(&self.0, flow, choice, session, head, body))
     }
 
-    fn follows(&self, flow: &Flow) -> bool {
-        socket::is_followed(flow)
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        websocket::wants_messages(flow)
     }
 
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
-        Step::Now(match message.direction {
-            Direction::Request => Verdict::Continue,
-            Direction::Response => socket::restore(flow, message),
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(match message.direction {
+            Direction::Request => StageVerdict::Continue,
+            Direction::Response => websocket::restore_message(flow, message),
         })
     }
 
     fn done(&self, flow: &Flow) {
         // The provider may be asked to go on from this answer, by its id alone.
-        let Some(exchange) = flow.note::<Exchange>().filter(|e| continues(e.operation)) else { return };
+        let Some(exchange) = flow.extension::<LlmCall>().filter(|e| continues(e.operation)) else { return };
         if let Some((_, session)) = Self::session(flow)
-            && let Some(id) = exchange.settled().id
+            && let Some(id) = exchange.summary().id
         {
-            self.0.keep(id, session);
+            self.0.cache_session(id, session);
         }
     }
 }
@@ -356,7 +358,7 @@ impl Stage for Restore {
 /// Whether what follows may be no HTTP any more. Some clients offer HTTP/2 with each request; whoever looks up something
 /// sends nothing behind it.
 fn changes_protocol(head: &RequestHead, operation: Operation) -> bool {
-    live::is_websocket(head) || head.protocol.is_some() && operation != Operation::Lookup
+    realtime::is_websocket(head) || head.protocol.is_some() && operation != Operation::Lookup
 }
 
 /// Whether later requests may name an answer of this operation to go on from it.
@@ -365,6 +367,6 @@ const fn continues(operation: Operation) -> bool {
 }
 
 /// Whether a request of this transport comes through the gateway.
-const fn is_gateway(transport: Transport) -> bool {
-    matches!(transport, Transport::Gateway)
+const fn is_gateway(transport: EntryKind) -> bool {
+    matches!(transport, EntryKind::Gateway)
 }

@@ -4,35 +4,37 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{ByteStr, Egress, Error, Kind, Reply, Request};
-use interflow_llm::events::Framing;
+use interflow_flow::{ByteStr, Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use interflow_llm::event_stream::StreamFraming;
 use interflow_llm::spans::SpanKind;
-use interflow_redact::{OutboundMode, RedactConfig, RedactMode, Redactor, Session, Vault, VaultKey};
+use interflow_redact::{
+    OutboundMode, PlaceholderVault, RedactConfig, RedactMode, RedactionSession, Redactor, VaultKey,
+};
 use interflow_wire::aws_event_stream::{self, HeaderValue};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::accounts::Passing;
+use crate::llm_telemetry::ResponseFindings;
 
-use super::aside::Aside;
-use super::choice::Choice;
-use super::edit::{Editor, Pen};
-use super::pens::{Restoring, Scanning};
-use super::prompt::{Outcome, json_spans};
-use super::{Redaction, SharedSession};
+use super::background_scan::BackgroundScan;
+use super::effective_policy::EffectivePolicy;
+use super::event_rewriter::{EventRewriter, TextRewriter};
+use super::request_body::{RedactionOutcome, json_spans};
+use super::rewriters::{RestoreRewriter, ScanRewriter};
+use super::{RedactionService, SharedSession};
 
 const VALUES: [&str; 4] = ["anna.berg@firm.com", "123-45-6789", "4111 1111 1111 1111", "bob@example.org"];
 
 fn session() -> SharedSession {
-    let vault = Vault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
-    Arc::new(Mutex::new(Session::reversible(vault)))
+    let vault = PlaceholderVault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
+    Arc::new(Mutex::new(RedactionSession::reversible(vault)))
 }
 
 /// A text's redacted form, its originals in the session.
 fn redacted(session: &SharedSession, text: &str) -> String {
     let body = json!({ "messages": [{ "role": "user", "content": text }] }).to_string();
-    let marked = interflow_llm::spans::mark(body.as_bytes(), true).unwrap();
+    let marked = interflow_llm::spans::mark_body(body.as_bytes(), true).unwrap();
     let spans = json_spans(body.as_bytes(), &marked);
     let redaction = Redactor::default().redact_spans(body.as_bytes(), spans, &mut session.lock()).unwrap();
     let out: Value = serde_json::from_slice(redaction.output.as_deref().unwrap_or(body.as_bytes())).unwrap();
@@ -48,74 +50,82 @@ fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
 }
 
 /// How deltas come, what makes one of a piece of text, and where that then stands.
-type Shape = (Framing, fn(&str) -> Value, &'static str);
+type Shape = (StreamFraming, fn(&str) -> Value, &'static str);
 
 fn shapes() -> [Shape; 6] {
     [
-        (Framing::Sse, |t| json!({"choices": [{"index": 0, "delta": {"content": t}}]}), "/choices/0/delta/content"),
         (
-            Framing::Sse,
+            StreamFraming::Sse,
+            |t| json!({"choices": [{"index": 0, "delta": {"content": t}}]}),
+            "/choices/0/delta/content",
+        ),
+        (
+            StreamFraming::Sse,
             |t| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": t}}),
             "/delta/text",
         ),
-        (Framing::Sse, |t| json!({"delta": t, "output_index": 0, "type": "response.output_text.delta"}), "/delta"),
         (
-            Framing::Sse,
+            StreamFraming::Sse,
+            |t| json!({"delta": t, "output_index": 0, "type": "response.output_text.delta"}),
+            "/delta",
+        ),
+        (
+            StreamFraming::Sse,
             |t| json!({"candidates": [{"content": {"parts": [{"text": t}]}}]}),
             "/candidates/0/content/parts/0/text",
         ),
-        (Framing::Lines, |t| json!({"message": {"content": t}, "done": false}), "/message/content"),
+        (StreamFraming::Lines, |t| json!({"message": {"content": t}, "done": false}), "/message/content"),
         (
-            Framing::Array,
+            StreamFraming::Array,
             |t| json!({"candidates": [{"content": {"parts": [{"text": t}]}}]}),
             "/candidates/0/content/parts/0/text",
         ),
     ]
 }
 
-fn stream(framing: Framing, events: &[Value]) -> Vec<u8> {
+fn stream(framing: StreamFraming, events: &[Value]) -> Vec<u8> {
     match framing {
-        Framing::Sse => {
+        StreamFraming::Sse => {
             events.iter().map(|e| format!("event: x\r\ndata: {e}\r\n\r\n")).collect::<String>().into_bytes()
         }
-        Framing::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
+        StreamFraming::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
         _ => format!("[{}]", events.iter().map(Value::to_string).collect::<Vec<_>>().join("\n,\r\n")).into_bytes(),
     }
 }
 
-fn texts(framing: Framing, body: &[u8], pointer: &str) -> String {
+fn texts(framing: StreamFraming, body: &[u8], pointer: &str) -> String {
     let body = std::str::from_utf8(body).unwrap();
     let events: Vec<Value> = match framing {
-        Framing::Sse => body
+        StreamFraming::Sse => body
             .lines()
             .filter_map(|l| l.strip_prefix("data: "))
             .map(|d| serde_json::from_str(d).unwrap_or_else(|e| panic!("{e}: {d}")))
             .collect(),
-        Framing::Lines => body.lines().map(|l| serde_json::from_str(l).unwrap()).collect(),
+        StreamFraming::Lines => body.lines().map(|l| serde_json::from_str(l).unwrap()).collect(),
         _ => serde_json::from_str(body).unwrap(),
     };
     events.iter().map(|e| e.pointer(pointer).and_then(Value::as_str).unwrap_or_default()).collect()
 }
 
-fn edited(framing: Framing, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
-    let mut editor = Editor::new(framing, Restoring::new(Arc::clone(session)));
+fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
+    let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(session)));
     let mut out = Vec::new();
     body.chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
     editor.finish(&mut out).unwrap();
     out
 }
 
-fn scanning(mode: OutboundMode) -> Scanning {
-    Scanning::new(room(), &choice(mode), Passing::default())
+fn scanning(mode: OutboundMode) -> ScanRewriter {
+    ScanRewriter::new(room(), &choice(mode), ResponseFindings::default())
 }
 
-fn room() -> Arc<Redaction> {
-    let nowhere: Arc<dyn Egress> = Arc::new(Nowhere);
-    Redaction::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap()
+fn room() -> Arc<RedactionService> {
+    let nowhere: Arc<dyn HttpClient> = Arc::new(Nowhere);
+    RedactionService::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap()
 }
 
-fn choice(outbound: OutboundMode) -> Choice {
-    Choice {
+fn choice(outbound: OutboundMode) -> EffectivePolicy {
+    EffectivePolicy {
         mode: RedactMode::Redact,
         redactor: Arc::new(Redactor::default()),
         context: String::new(),
@@ -128,9 +138,9 @@ fn choice(outbound: OutboundMode) -> Choice {
 /// No way out.
 struct Nowhere;
 
-impl Egress for Nowhere {
-    fn send(&self, _: Request) -> Reply<'_> {
-        Box::pin(async { Err(Error::new(Kind::Internal, "nowhere")) })
+impl HttpClient for Nowhere {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        Box::pin(async { Err(Error::new(ErrorKind::Internal, "nowhere")) })
     }
 }
 
@@ -138,7 +148,7 @@ impl Egress for Nowhere {
 const MARK: &str = "@@";
 
 /// How a provider sends pieces: how they are framed, what one event is, and where the piece stands in it.
-type Wire = (Framing, Value, &'static str);
+type Wire = (StreamFraming, Value, &'static str);
 
 /// Every provider's deltas of text, and then those of tool calls' arguments.
 fn wires() -> [Vec<Wire>; 2] {
@@ -151,30 +161,30 @@ fn wires() -> [Vec<Wire>; 2] {
     let spoken = json!({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": MARK});
     let arguments = json!({"type": "response.function_call_arguments.delta", "output_index": 1, "delta": MARK});
     let texts = vec![
-        (Framing::Sse, chat(json!({"content": MARK})), "/choices/0/delta/content"),
-        (Framing::Sse, chat(json!({"reasoning_content": MARK})), "/choices/0/delta/reasoning_content"),
-        (Framing::Sse, json!({"choices": [{"index": 0, "text": MARK}]}), "/choices/0/text"),
+        (StreamFraming::Sse, chat(json!({"content": MARK})), "/choices/0/delta/content"),
+        (StreamFraming::Sse, chat(json!({"reasoning_content": MARK})), "/choices/0/delta/reasoning_content"),
+        (StreamFraming::Sse, json!({"choices": [{"index": 0, "text": MARK}]}), "/choices/0/text"),
         (
-            Framing::Sse,
+            StreamFraming::Sse,
             json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": MARK}}),
             "/delta/text",
         ),
-        (Framing::Sse, text.clone(), "/delta"),
-        (Framing::Sse, parts.clone(), "/candidates/0/content/parts/0/text"),
-        (Framing::Array, parts, "/candidates/0/content/parts/0/text"),
-        (Framing::Lines, json!({"model": "m", "message": {"content": MARK}, "done": false}), "/message/content"),
-        (Framing::Lines, json!({"model": "m", "response": MARK, "done": false}), "/response"),
-        (Framing::Messages, text, "/delta"),
-        (Framing::Messages, spoken, "/delta"),
-        (Framing::EventStream, json!({"contentBlockIndex": 0, "delta": {"text": MARK}}), "/delta/text"),
+        (StreamFraming::Sse, text.clone(), "/delta"),
+        (StreamFraming::Sse, parts.clone(), "/candidates/0/content/parts/0/text"),
+        (StreamFraming::Array, parts, "/candidates/0/content/parts/0/text"),
+        (StreamFraming::Lines, json!({"model": "m", "message": {"content": MARK}, "done": false}), "/message/content"),
+        (StreamFraming::Lines, json!({"model": "m", "response": MARK, "done": false}), "/response"),
+        (StreamFraming::Messages, text, "/delta"),
+        (StreamFraming::Messages, spoken, "/delta"),
+        (StreamFraming::EventStream, json!({"contentBlockIndex": 0, "delta": {"text": MARK}}), "/delta/text"),
     ];
     let calls = vec![
-        (Framing::Sse, chat(call), "/choices/0/delta/tool_calls/0/function/arguments"),
-        (Framing::Sse, input, "/delta/partial_json"),
-        (Framing::Sse, arguments.clone(), "/delta"),
-        (Framing::Messages, arguments, "/delta"),
+        (StreamFraming::Sse, chat(call), "/choices/0/delta/tool_calls/0/function/arguments"),
+        (StreamFraming::Sse, input, "/delta/partial_json"),
+        (StreamFraming::Sse, arguments.clone(), "/delta"),
+        (StreamFraming::Messages, arguments, "/delta"),
         (
-            Framing::EventStream,
+            StreamFraming::EventStream,
             json!({"contentBlockIndex": 1, "delta": {"toolUse": {"input": MARK}}}),
             "/delta/toolUse/input",
         ),
@@ -189,26 +199,28 @@ fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
 }
 
 /// What the restored stream's events are, each as it came out.
-fn through(framing: Framing, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
-    let pen = Restoring::new(Arc::clone(session));
+fn through(framing: StreamFraming, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
+    let pen = RestoreRewriter::new(Arc::clone(session));
     let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
-    if framing == Framing::Messages {
-        let mut editor = Editor::new(framing, pen);
+    if framing == StreamFraming::Messages {
+        let mut editor = EventRewriter::new(framing, pen);
         let mut out = Vec::new();
         for event in events {
-            let (before, own) = editor.message(event.clone().into_bytes().into());
+            let (before, own) = editor.rewrite_message(event.clone().into_bytes().into());
             out.extend(before.iter().map(|b| string(b)));
             out.push(string(&own.unwrap()));
         }
-        let (rest, closed) = editor.close_messages();
+        let (rest, closed) = editor.finish_messages();
         closed.unwrap();
         out.extend(rest.iter().map(|b| string(b)));
         return out;
     }
     let body = match framing {
-        Framing::Sse => events.iter().map(|e| format!("event: x\ndata: {e}\n\n")).collect::<String>().into_bytes(),
-        Framing::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
-        Framing::Array => format!("[{}]", events.join(",\n")).into_bytes(),
+        StreamFraming::Sse => {
+            events.iter().map(|e| format!("event: x\ndata: {e}\n\n")).collect::<String>().into_bytes()
+        }
+        StreamFraming::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
+        StreamFraming::Array => format!("[{}]", events.join(",\n")).into_bytes(),
         _ => {
             let mut body = Vec::new();
             let name = |kind: &str| (ByteStr::from(":event-type"), HeaderValue::String(kind.into()));
@@ -219,7 +231,7 @@ fn through(framing: Framing, events: &[String], step: usize, session: &SharedSes
         }
     };
     let out = edited(framing, &body, step, session);
-    let mut reader = interflow_llm::events::EventReader::new(framing, 1 << 20);
+    let mut reader = interflow_llm::event_stream::EventReader::new(framing, 1 << 20);
     reader.push(&out);
     let mut all = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
@@ -344,8 +356,8 @@ proptest! {
         let arguments = json!({ "text": redacted(&session, &text) }).to_string();
         let event = |t: &str| json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": t}}]}}]});
         let events: Vec<Value> = pieces(&arguments, &cuts).into_iter().map(event).collect();
-        let out = edited(Framing::Sse, &stream(Framing::Sse, &events), step, &session);
-        let got = texts(Framing::Sse, &out, "/choices/0/delta/tool_calls/0/function/arguments");
+        let out = edited(StreamFraming::Sse, &stream(StreamFraming::Sse, &events), step, &session);
+        let got = texts(StreamFraming::Sse, &out, "/choices/0/delta/tool_calls/0/function/arguments");
         let got: Value = serde_json::from_str(&got).map_err(|e| TestCaseError::fail(format!("{e}: {got}")))?;
         prop_assert_eq!(got["text"].as_str().unwrap(), text);
     }
@@ -355,7 +367,7 @@ proptest! {
         let session = session();
         let told = json!(redacted(&session, &text)).to_string();
         let raw = &told[1..told.len() - 1];
-        let restored = Restoring::new(session).whole(raw, &SpanKind::Text).unwrap();
+        let restored = RestoreRewriter::new(session).rewrite_whole(raw, &SpanKind::Text).unwrap();
         let json = format!("\"{}\"", restored.as_deref().unwrap_or(raw));
         prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
     }
@@ -383,7 +395,7 @@ proptest! {
     ) {
         for (framing, event, pointer) in shapes() {
             let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
-            let mut editor = Editor::new(framing, scanning(OutboundMode::Redact));
+            let mut editor = EventRewriter::new(framing, scanning(OutboundMode::Redact));
             let mut out = Vec::new();
             stream(framing, &events).chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
             editor.finish(&mut out).unwrap();
@@ -399,8 +411,8 @@ proptest! {
     fn any_bytes_pass_through_the_editor_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
         let session = session();
         redacted(&session, VALUES[0]);
-        for framing in [Framing::Sse, Framing::Lines, Framing::Array, Framing::EventStream] {
-            let mut editor = Editor::new(framing, Restoring::new(Arc::clone(&session)));
+        for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::EventStream] {
+            let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(&session)));
             let mut out = Vec::new();
             let _ = bytes.chunks(step).try_for_each(|piece| editor.feed(piece, &mut out));
             let _ = editor.finish(&mut out);
@@ -444,7 +456,7 @@ fn choices_that_take_turns_do_not_end_one_another() {
         chunk(1, b, None),
         chunk(1, "", Some("stop")),
     ];
-    let out = edited(Framing::Sse, &stream(Framing::Sse, &events), 7, &session);
+    let out = edited(StreamFraming::Sse, &stream(StreamFraming::Sse, &events), 7, &session);
     let out = String::from_utf8(out).unwrap();
     let of = |choice: u64| -> String {
         let events = out.lines().filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("data: ")?).ok());
@@ -465,38 +477,38 @@ fn two_texts_in_one_event_are_kept_apart() {
     let told = redacted(&session, VALUES[0]);
     let (a, b) = told.split_at(9);
     let event = |x: &str, y: &str| json!({"choices": [{"index": 0, "delta": {"content": x}}, {"index": 1, "delta": {"content": y}}]});
-    let out = edited(Framing::Sse, &stream(Framing::Sse, &[event(a, "E"), event(b, "")]), 1000, &session);
-    assert_eq!(texts(Framing::Sse, &out, "/choices/0/delta/content"), VALUES[0]);
-    assert_eq!(texts(Framing::Sse, &out, "/choices/1/delta/content"), "E");
+    let out = edited(StreamFraming::Sse, &stream(StreamFraming::Sse, &[event(a, "E"), event(b, "")]), 1000, &session);
+    assert_eq!(texts(StreamFraming::Sse, &out, "/choices/0/delta/content"), VALUES[0]);
+    assert_eq!(texts(StreamFraming::Sse, &out, "/choices/1/delta/content"), "E");
 }
 
 #[tokio::test]
 async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that_fails_is_told() {
     let one = || {
-        let mut outcome = Outcome::default();
+        let mut outcome = RedactionOutcome::default();
         outcome.found.insert("ssn".to_owned(), 2);
         Some(outcome)
     };
-    let begin = |size: usize, found: Option<Outcome>, fails: bool| {
-        Aside::begin(room(), Arc::new(choice(OutboundMode::Off)), size, move || {
+    let begin = |size: usize, found: Option<RedactionOutcome>, fails: bool| {
+        BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), size, move || {
             assert!(!fails, "this look is to fail");
             found
         })
     };
-    let count = |found: Option<Outcome>| found.map(|o| o.found["ssn"]);
+    let count = |found: Option<RedactionOutcome>| found.map(|o| o.found["ssn"]);
     for size in [1, 1 << 20] {
         // The end of the flow comes before anybody had the time to begin, or after.
-        assert_eq!(count(begin(size, one(), false).found_at_once().0), Some(2), "{size}");
+        assert_eq!(count(begin(size, one(), false).wait_blocking().0), Some(2), "{size}");
         let late = begin(size, one(), false);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        assert_eq!(count(late.found_at_once().0), Some(2), "{size}");
-        assert_eq!(count(late.found_at_once().0), None, "it is told once");
-        assert_eq!(count(begin(size, one(), false).found().await.0), Some(2), "{size}");
-        assert_eq!(count(begin(size, None, false).found().await.0), None, "{size}");
+        assert_eq!(count(late.wait_blocking().0), Some(2), "{size}");
+        assert_eq!(count(late.wait_blocking().0), None, "it is told once");
+        assert_eq!(count(begin(size, one(), false).wait().await.0), Some(2), "{size}");
+        assert_eq!(count(begin(size, None, false).wait().await.0), None, "{size}");
     }
     let failed = begin(1 << 20, one(), true);
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    assert_eq!(count(failed.found().await.0), None);
+    assert_eq!(count(failed.wait().await.0), None);
 }
 
 #[tokio::test]
@@ -504,15 +516,16 @@ async fn a_look_ends_when_its_client_left() {
     let (ended, end) = std::sync::mpsc::channel();
     let look = move || {
         let redactor = interflow_redact::Redactor::default();
-        let again =
-            || redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::Session::one_way()).is_ok();
+        let again = || {
+            redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::RedactionSession::one_way()).is_ok()
+        };
         while again() {}
         ended.send(()).ok();
         None
     };
-    let aside = Aside::begin(room(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
+    let aside = BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    aside.abandon();
+    aside.cancel();
     // Ended by the flag, or, where it had not begun, never begun.
     let told = end.recv_timeout(std::time::Duration::from_secs(60));
     assert_ne!(told, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
@@ -523,13 +536,14 @@ async fn work_beside_the_worker_ends_when_the_future_that_waits_for_it_is_droppe
     let (ended, end) = std::sync::mpsc::channel();
     let work = move || {
         let redactor = interflow_redact::Redactor::default();
-        let again =
-            || redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::Session::one_way()).is_ok();
+        let again = || {
+            redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::RedactionSession::one_way()).is_ok()
+        };
         while again() {}
         ended.send(()).ok();
         Ok(())
     };
-    let waiting = tokio::spawn(super::prompt::beside(true, work));
+    let waiting = tokio::spawn(super::request_body::run_off_worker(true, work));
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     waiting.abort();
     assert!(waiting.await.is_err());
@@ -541,13 +555,16 @@ fn the_last_event_needs_no_end_of_its_own_and_one_that_was_cut_is_an_error() {
     let session = session();
     let told = redacted(&session, VALUES[0]);
     let event = json!({"choices": [{"index": 0, "delta": {"content": told}}], "usage": {"n": 1}}).to_string();
-    for (framing, before) in
-        [(Framing::Sse, "data: "), (Framing::Lines, ""), (Framing::Array, ""), (Framing::Array, "[")]
-    {
+    for (framing, before) in [
+        (StreamFraming::Sse, "data: "),
+        (StreamFraming::Lines, ""),
+        (StreamFraming::Array, ""),
+        (StreamFraming::Array, "["),
+    ] {
         let whole = format!("{before}{event}");
         let out = String::from_utf8(edited(framing, whole.as_bytes(), 5, &session)).unwrap();
         assert!(out.contains(VALUES[0]) && !out.contains(&told), "{framing:?}: {out}");
-        let mut editor = Editor::new(framing, Restoring::new(Arc::clone(&session)));
+        let mut editor = EventRewriter::new(framing, RestoreRewriter::new(Arc::clone(&session)));
         let mut out = Vec::new();
         editor.feed(&whole.as_bytes()[..whole.len() - 3], &mut out).unwrap();
         let halt = editor.finish(&mut out).unwrap_err();

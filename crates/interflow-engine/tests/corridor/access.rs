@@ -1,7 +1,7 @@
 //! What may be reached, and by whom.
 
 use interflow_engine::config::{AccessAction, AccessRule, GatewayRoute};
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_testkit::{H2Client, Origin, Wire, client};
 
 use crate::support::{Proxy, inside, request};
@@ -32,7 +32,7 @@ async fn a_denied_host_is_denied_by_every_way_in() {
     assert!(refused.is_err_and(|e| e.to_string().contains("reply 2")));
     assert_eq!(origin.connections(), 0);
     let flows = proxy.flows(3).await;
-    assert!(flows.iter().all(|f| f.error() == Some(Kind::Denied)), "{flows:#?}");
+    assert!(flows.iter().all(|f| f.error() == Some(ErrorKind::Denied)), "{flows:#?}");
 }
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn private_addresses_are_denied_after_dns() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
         c.access.deny_private = true;
-        c.upstream.resolve.insert("rebound.test".into(), vec!["127.0.0.1".parse().unwrap()]);
+        c.upstream.hosts.insert("rebound.test".into(), vec!["127.0.0.1".parse().unwrap()]);
     })
     .await;
     for host in ["rebound.test", "127.0.0.1", "localhost", "169.254.169.254", "[::1]", "0x7f.1"] {
@@ -75,7 +75,7 @@ async fn private_addresses_are_denied_after_dns() {
         assert!(matches!(answer.status, 403 | 502), "{host}: {}", answer.status);
     }
     assert_eq!(origin.connections(), 0);
-    assert!(proxy.errors(Kind::Denied) >= 5);
+    assert!(proxy.errors(ErrorKind::Denied) >= 5);
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn an_address_may_be_taken_out_of_the_private_ones() {
 }
 
 fn route(path: &str, to: &Origin) -> GatewayRoute {
-    GatewayRoute { path: path.into(), hosts: Vec::new(), to: to.url("/v2"), strip_path: true, keep_host: false }
+    GatewayRoute { path: path.into(), hosts: Vec::new(), to: to.url("/v2"), strip_path: true, preserve_host: false }
 }
 
 #[tokio::test]

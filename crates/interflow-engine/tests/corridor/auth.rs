@@ -1,6 +1,6 @@
 //! Proxy authentication, on every request and in SOCKS5.
 
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_testkit::{Origin, ProxyLogin, client};
 
 use crate::support::{Proxy, get, inside, request};
@@ -24,7 +24,7 @@ async fn after_a_407_the_client_may_try_again_on_the_same_connection() {
     wire.send(request("POST", &origin.url("/echo"), &login) + "two").await.unwrap();
     assert_eq!(wire.answer().await.unwrap().text(), "two");
     let flows = proxy.flows(2).await;
-    assert_eq!((flows[0].error(), flows[0].status), (Some(Kind::Unauthorized), Some(407)));
+    assert_eq!((flows[0].error(), flows[0].status), (Some(ErrorKind::Unauthorized), Some(407)));
     assert_eq!(flows[1].user.as_deref(), Some("ada"));
 }
 

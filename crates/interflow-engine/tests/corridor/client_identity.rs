@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_engine::config::{ClientAuthMode, EngineConfig, GatewayRoute, TlsFiles};
+use interflow_engine::config::{ClientAuthMode, GatewayRoute, ProxyServerConfig, TlsFilePair};
 use interflow_testkit::{Origin, TestCa, TlsClientConfig, Wire, client_showing, client_trusting};
 
 use crate::access::deny;
@@ -13,7 +13,7 @@ use crate::support::{Proxy, config};
 
 fn everything_to(origin: &Origin) -> Vec<GatewayRoute> {
     let to = origin.url("");
-    vec![GatewayRoute { path: "/".into(), hosts: Vec::new(), to, strip_path: false, keep_host: false }]
+    vec![GatewayRoute { path: "/".into(), hosts: Vec::new(), to, strip_path: false, preserve_host: false }]
 }
 
 async fn status(wire: &mut Wire, fields: &str) -> u16 {
@@ -42,9 +42,9 @@ impl Files {
         self.folder.path()
     }
 
-    fn configure(&self, config: &mut EngineConfig) {
+    fn configure(&self, config: &mut ProxyServerConfig) {
         let (certificate, key) = (self.path().join("gate.pem"), self.path().join("gate.key"));
-        config.gateway.tls = Some(TlsFiles { certificate, key });
+        config.gateway.tls = Some(TlsFilePair { certificate, key });
         config.gateway.client_ca = vec![self.path().join("clients.pem")];
     }
 
@@ -127,7 +127,7 @@ async fn a_reload_with_certificates_holds_for_connections_that_are_open() {
 async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
     let files = Files::new();
     fs::write(files.path().join("empty.pem"), "nothing").unwrap();
-    type Change<'a> = Box<dyn FnOnce(&mut EngineConfig) + 'a>;
+    type Change<'a> = Box<dyn FnOnce(&mut ProxyServerConfig) + 'a>;
     let cases: Vec<(Change<'_>, &str)> = vec![
         (Box::new(|c| c.gateway.tls = None), "gateway.client_ca: clients show certificates in TLS only"),
         (Box::new(|c| c.gateway.client_ca = vec![files.path().join("gone.pem")]), "gone.pem cannot be read"),

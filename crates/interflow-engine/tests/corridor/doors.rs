@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    BoxFuture, Flow, Handler, Knock, Mount, Mounted, Request, Response, Result, Scheme, StatusCode, Url,
+    BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, MountTarget, Request, Response, Result, Scheme,
+    StatusCode, Url,
 };
 use interflow_testkit::{Origin, Wire};
 
@@ -15,26 +16,26 @@ struct Doors {
     to: String,
 }
 
-impl Mount for Doors {
+impl GatewayMount for Doors {
     fn name(&self) -> &'static str {
         "doors"
     }
 
-    fn find(&self, knock: &Knock<'_>) -> Option<Mounted> {
+    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
         let path = knock.path.as_str();
         if path == "/echo" {
-            return Some(Mounted::Serve(Arc::new(Echo)));
+            return Some(MountTarget::Serve(Arc::new(Echo)));
         }
         let rest = path.strip_prefix("/on")?;
         let authority = self.to.parse().ok()?;
         let url = Url { scheme: Scheme::Http, authority, path: rest.to_owned().into() };
-        Some(Mounted::Forward { url, keep_host: false, door: None })
+        Some(MountTarget::Forward { url, keep_host: false, endpoint: None })
     }
 }
 
 struct Echo;
 
-impl Handler for Echo {
+impl LocalHandler for Echo {
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         Box::pin(async move {
             flow.tag("echoed");
@@ -76,7 +77,7 @@ async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
             hosts: Vec::new(),
             to,
             strip_path: false,
-            keep_host: false,
+            preserve_host: false,
         }];
     })
     .await;
@@ -101,7 +102,7 @@ async fn requests_of_web_pages_of_other_sites_reach_neither_route_nor_mount() {
             hosts: Vec::new(),
             to,
             strip_path: false,
-            keep_host: false,
+            preserve_host: false,
         }];
     })
     .await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_engine::config::GatewayRoute;
-use interflow_flow::Kind;
-use interflow_flow::units::Span;
+use interflow_flow::ErrorKind;
+use interflow_flow::units::HumanDuration;
 use interflow_testkit::{Origin, Reply, Script, Wire};
 
 use crate::support::{End, Nobody, Proxy, get, inside, request, until};
@@ -15,35 +15,35 @@ use crate::support::{End, Nobody, Proxy, get, inside, request, until};
 async fn each_bad_origin_has_its_answer() {
     let bad_head = |text: &'static str| Script::answer(Bytes::from_static(text.as_bytes()));
     for (what, script, status, error) in [
-        ("closes at once", Script::new(), 502, Kind::UpstreamClosed),
-        ("closes behind the request", Script::new().head(), 502, Kind::UpstreamClosed),
-        ("resets behind the request", Script::new().head().reset(), 502, Kind::UpstreamClosed),
-        ("closes within the head", bad_head("HTTP/1.1 200 OK\r\nContent-"), 502, Kind::UpstreamClosed),
-        ("resets within the head", bad_head("HTTP/1.1 200 OK\r\nContent-").reset(), 502, Kind::UpstreamClosed),
-        ("speaks something else", bad_head("SSH-2.0-OpenSSH_9.2\r\n\r\n"), 502, Kind::BadResponse),
-        ("has a bad status", bad_head("HTTP/1.1 2OO OK\r\n\r\n"), 502, Kind::BadResponse),
+        ("closes at once", Script::new(), 502, ErrorKind::UpstreamClosed),
+        ("closes behind the request", Script::new().head(), 502, ErrorKind::UpstreamClosed),
+        ("resets behind the request", Script::new().head().reset(), 502, ErrorKind::UpstreamClosed),
+        ("closes within the head", bad_head("HTTP/1.1 200 OK\r\nContent-"), 502, ErrorKind::UpstreamClosed),
+        ("resets within the head", bad_head("HTTP/1.1 200 OK\r\nContent-").reset(), 502, ErrorKind::UpstreamClosed),
+        ("speaks something else", bad_head("SSH-2.0-OpenSSH_9.2\r\n\r\n"), 502, ErrorKind::BadResponse),
+        ("has a bad status", bad_head("HTTP/1.1 2OO OK\r\n\r\n"), 502, ErrorKind::BadResponse),
         (
             "says two lengths",
             bad_head("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
             502,
-            Kind::BadResponse,
+            ErrorKind::BadResponse,
         ),
         (
             "has a NUL in a field",
             bad_head("HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n"),
             502,
-            Kind::BadResponse,
+            ErrorKind::BadResponse,
         ),
         (
             "switches unasked",
             bad_head("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"),
             502,
-            Kind::BadResponse,
+            ErrorKind::BadResponse,
         ),
-        ("never answers", Script::new().head().stall(), 504, Kind::UpstreamTimeout),
+        ("never answers", Script::new().head().stall(), 504, ErrorKind::UpstreamTimeout),
     ] {
         let origin = Origin::script(script).await;
-        let proxy = Proxy::start(|c| c.timeouts.response = Span::millis(200)).await;
+        let proxy = Proxy::start(|c| c.timeouts.response_header_timeout = HumanDuration::from_millis(200)).await;
         let mut wire = proxy.connect().await;
         wire.send(get(&format!("http://{}/", origin.addr()))).await.unwrap();
         let answer = wire.answer().await.unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -70,7 +70,7 @@ async fn a_body_that_breaks_off_breaks_off_for_the_client_and_the_record() {
         let client = proxy.h2(&origin.authority()).await;
         assert!(client.get(&origin.url(path)).await.is_err(), "{path}");
         let flows = proxy.flows(2).await;
-        assert!(flows.iter().all(|f| f.error() == Some(Kind::UpstreamClosed)), "{path}: {flows:#?}");
+        assert!(flows.iter().all(|f| f.error() == Some(ErrorKind::UpstreamClosed)), "{path}: {flows:#?}");
     }
 }
 
@@ -81,22 +81,22 @@ async fn nobody_listens() {
     let answer = proxy.get(&format!("http://{}/", nobody.addr())).await;
     assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("connect")));
     assert!(answer.text().contains(&nobody.addr().to_string()), "{}", answer.text());
-    assert_eq!(proxy.flow().await.error(), Some(Kind::Connect));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Connect));
 }
 
 #[tokio::test]
 async fn a_body_that_stops_coming_times_out_on_either_leg() {
     let origin = Origin::http().start().await;
-    let proxy = Proxy::start(|c| c.timeouts.body = Span::millis(100)).await;
+    let proxy = Proxy::start(|c| c.timeouts.body_idle_timeout = HumanDuration::from_millis(100)).await;
     let mut wire = proxy.connect().await;
     wire.send(get(&origin.url("/stall-body"))).await.unwrap();
     assert!(wire.answer().await.is_err());
-    assert_eq!(proxy.flow().await.error(), Some(Kind::UpstreamTimeout));
-    let proxy = Proxy::start(|c| c.timeouts.body = Span::millis(100)).await;
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamTimeout));
+    let proxy = Proxy::start(|c| c.timeouts.body_idle_timeout = HumanDuration::from_millis(100)).await;
     let mut wire = proxy.connect().await;
     wire.send(request("POST", &origin.url("/echo"), "Content-Length: 10\r\n") + "half").await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 408);
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientTimeout));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
 }
 
 /// How a client leaves.
@@ -134,7 +134,7 @@ async fn a_client_that_leaves_ends_the_exchange_with_the_origin() {
                     hosts: Vec::new(),
                     to: to.clone(),
                     strip_path: false,
-                    keep_host: false,
+                    preserve_host: false,
                 }];
             })
             .await;
@@ -146,7 +146,7 @@ async fn a_client_that_leaves_ends_the_exchange_with_the_origin() {
             };
             let left = ask_and_leave(wire, request, &origin, how).await;
             origin.wait_until_idle().await;
-            assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone), "{way} {how:?}");
+            assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientGone), "{way} {how:?}");
             until("the connection to end", || proxy.engine.snapshot().connections_open == 0).await;
             drop(left);
         }
@@ -161,7 +161,7 @@ async fn a_client_that_leaves_an_intercepted_tunnel_ends_the_exchange_with_the_o
     wire.send(inside(&origin.authority(), "/")).await.unwrap();
     origin.wait_for_requests(1).await;
     drop(wire);
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientGone));
     until("the connection to end", || proxy.engine.snapshot().connections_open == 0).await;
 }
 
@@ -175,7 +175,7 @@ async fn a_client_that_leaves_while_a_response_pauses_ends_it() {
     wire.answer_head().await.unwrap();
     drop(wire);
     origin.wait_until_idle().await;
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientGone));
 }
 
 #[tokio::test]
@@ -224,7 +224,7 @@ async fn our_own_requests_end_in_errors_like_any_other() {
                 authority: authority.parse().unwrap(),
                 path: "/bytes/3".into(),
             },
-            version: interflow_flow::Version::Http11,
+            version: interflow_flow::HttpVersion::Http11,
             headers: interflow_flow::Headers::new(),
             protocol: None,
         },
@@ -234,10 +234,10 @@ async fn our_own_requests_end_in_errors_like_any_other() {
     let (_, response) = engine.send(ask(origin.authority()), None).await;
     let (body, _) = response.unwrap().body.collect(10).await.unwrap();
     assert_eq!(body.len(), 3);
-    assert_eq!(engine.send(ask(nobody.addr().to_string()), None).await.1.unwrap_err().kind(), Kind::Connect);
+    assert_eq!(engine.send(ask(nobody.addr().to_string()), None).await.1.unwrap_err().kind(), ErrorKind::Connect);
     let own = engine.send(ask(proxy.addr().to_string()), None).await;
-    assert_eq!(own.1.unwrap_err().kind(), Kind::Loop);
+    assert_eq!(own.1.unwrap_err().kind(), ErrorKind::Loop);
     let flows = proxy.flows(3).await;
     assert_eq!(flows[0].end, Some(End::Complete));
-    assert_eq!((flows[1].error(), flows[1].transport.as_str()), (Some(Kind::Connect), "internal"));
+    assert_eq!((flows[1].error(), flows[1].transport.as_str()), (Some(ErrorKind::Connect), "internal"));
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_testkit::{Origin, Reply, Script, Wire};
 
 use crate::support::{End, Proxy, get, request};
@@ -155,7 +155,7 @@ async fn a_request_that_is_none_for_a_proxy_gets_help_and_no_loop() {
 #[tokio::test]
 async fn our_own_listeners_cannot_be_reached_through_us() {
     let proxy = Proxy::start(|c| {
-        c.upstream.resolve.insert("self.test".into(), vec!["127.0.0.1".parse().unwrap()]);
+        c.upstream.hosts.insert("self.test".into(), vec!["127.0.0.1".parse().unwrap()]);
     })
     .await;
     for port in [proxy.addr().port(), proxy.gateway().port()] {
@@ -164,7 +164,7 @@ async fn our_own_listeners_cannot_be_reached_through_us() {
             assert_eq!((answer.status, answer.header("x-interflow-error")), (508, Some("loop")), "{host}");
         }
     }
-    assert_eq!(proxy.errors(Kind::Loop), 8);
+    assert_eq!(proxy.errors(ErrorKind::Loop), 8);
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn a_body_that_ends_early_is_never_shown_as_whole() {
         let mut wire = proxy.connect().await;
         wire.send(get(&format!("http://{}/", origin.addr()))).await.unwrap();
         assert!(wire.answer().await.is_err());
-        assert_eq!(proxy.flow().await.error(), Some(Kind::UpstreamClosed));
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
     }
 }
 

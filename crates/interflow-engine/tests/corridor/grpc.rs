@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    Direction, Error, Flow, Interest, Kind, Message, MessageKind, Phase, RequestHead, ResponseHead, Scope, Stage, Step,
-    Verdict,
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead,
+    Stage, StageVerdict, StreamMessage,
 };
 use interflow_testkit::{Answer, Origin, Reply};
 
@@ -59,45 +59,45 @@ impl Stage for Censor {
     fn name(&self) -> &'static str {
         "censor"
     }
-    fn interest(&self, _: &Scope<'_>) -> Interest {
-        Interest::of(Phase::RequestHead).and(Phase::ResponseHead).and(Phase::Message).and(Phase::Done)
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead).with(Phase::ResponseHead).with(Phase::Message).with(Phase::Done)
     }
-    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> Step<'a, Verdict> {
-        flow.note_mut::<Count>().heads += 1;
-        Step::Now(Verdict::Continue)
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<Count>().heads += 1;
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
     fn response_head<'a>(
         &'a self,
         flow: &'a mut Flow,
         _: &'a RequestHead,
         head: &'a mut ResponseHead,
-    ) -> Step<'a, Verdict> {
-        let seen = flow.note_mut::<Count>();
+    ) -> MaybeFuture<'a, StageVerdict> {
+        let seen = flow.extension_mut::<Count>();
         seen.heads += 1;
         let text = format!("{} heads, {} messages", seen.heads, seen.messages);
         head.headers.set("x-seen", text).unwrap();
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
-    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
-        flow.note_mut::<Count>().messages += 1;
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<Count>().messages += 1;
         assert_eq!(message.kind, MessageKind::Grpc);
-        Step::later(async move {
+        MaybeFuture::pending(async move {
             tokio::task::yield_now().await;
             match (&message.payload[..], message.direction) {
                 (b"yes", Direction::Request) => message.payload = Bytes::from_static(b"a longer no"),
                 (b"fine", Direction::Response) => message.payload = Bytes::from_static(b"ok"),
-                (b"secret", _) => return Verdict::Drop,
-                (b"stop", _) => return Verdict::Deny(Error::new(Kind::Denied, "that word ends it")),
+                (b"secret", _) => return StageVerdict::Drop,
+                (b"stop", _) => return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
                 (b"later stop", Direction::Response) => {
-                    return Verdict::Deny(Error::new(Kind::Denied, "that answer ends it"));
+                    return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that answer ends it"));
                 }
                 _ => {}
             }
-            Verdict::Continue
+            StageVerdict::Continue
         })
     }
     fn done(&self, flow: &Flow) {
-        let seen = flow.note::<Count>().expect("the note is back at the end");
+        let seen = flow.extension::<Count>().expect("the note is back at the end");
         assert!(seen.heads >= 1 && seen.messages >= 1, "{} {}", seen.heads, seen.messages);
     }
 }
@@ -170,7 +170,7 @@ async fn a_refused_message_ends_the_call_for_both_sides_and_the_record() {
         let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
         let answer = call(&proxy, &origin, &[frame(false, word.as_bytes())]).await;
         assert_eq!(answer.ok().map(|a| a.status), status, "{word}");
-        assert_eq!(proxy.flow().await.error(), Some(Kind::Denied), "{word}");
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Denied), "{word}");
     }
 }
 

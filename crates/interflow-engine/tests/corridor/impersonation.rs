@@ -1,11 +1,11 @@
 //! Other clients' fingerprints on the way out. What leaves is read by a second proxy, which stands between the first and
 //! the origin.
 
-use interflow_engine::config::{EngineConfig, FingerprintRule};
+use interflow_engine::config::{FingerprintRule, ProxyServerConfig};
 
 use crate::support::config;
 
-fn like(config: &mut EngineConfig, hosts: &str, like: &str) {
+fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
     config.upstream.fingerprint.push(FingerprintRule { hosts: vec![hosts.into()], like: like.into() });
 }
 
@@ -44,7 +44,9 @@ mod with_the_feature {
     use std::sync::Arc;
 
     use interflow_engine::config::UpstreamProxyRule;
-    use interflow_flow::{BoxFuture, Flow, Interest, Phase, RequestHead, Scope, Stage, Step, Verdict, Way};
+    use interflow_flow::{
+        BoxFuture, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict, UpstreamOverrides,
+    };
     use interflow_testkit::Origin;
     use interflow_wire::fingerprint::PROFILES;
 
@@ -59,7 +61,7 @@ mod with_the_feature {
     }
 
     /// A proxy that reaches everything by way of the watcher.
-    fn before(watcher: &Proxy, stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Proxy {
+    fn before(watcher: &Proxy, stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Proxy {
         let pem = watcher.home.path().join("watcher.pem");
         std::fs::write(&pem, watcher.engine.ca().certificate_pem()).unwrap();
         Proxy::build(&[], stages, |c| {

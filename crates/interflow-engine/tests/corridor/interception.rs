@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use interflow_engine::config::{ClientCertificate, InterceptMode};
-use interflow_flow::{Kind, Passthrough};
+use interflow_engine::config::{ClientCertificateConfig, InterceptMode};
+use interflow_flow::{ErrorKind, Passthrough};
 use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
 
 use crate::support::{End, Proxy, inside};
@@ -99,7 +99,7 @@ async fn a_certificate_that_does_not_hold_gives_a_page_that_names_the_reason() {
         assert!(text.contains(reason) && text.contains("danger_insecure_hosts"), "{text}");
         assert_eq!(origin.served(), 0);
     }
-    assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(Kind::UpstreamCertificate)));
+    assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(ErrorKind::UpstreamCertificate)));
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn hosts_that_are_never_looked_into_show_their_own_certificate() {
     let theirs = client_trusting(origin.ca().pem(), &["http/1.1"]);
     for listed in [true, false] {
         let proxy = Proxy::start(|c| match listed {
-            true => c.intercept.never = vec!["localhost".into()],
+            true => c.intercept.exclude = vec!["localhost".into()],
             false => c.intercept.mode = InterceptMode::Listed,
         })
         .await;
@@ -194,7 +194,7 @@ async fn an_origin_that_asks_for_a_certificate_is_shown_one() {
     std::fs::write(folder.join("us.pem"), chain).unwrap();
     std::fs::write(folder.join("us.key"), key).unwrap();
     let with = Proxy::trusting(&[&origin], |c| {
-        c.upstream.client_certificate = vec![ClientCertificate {
+        c.upstream.client_certificate = vec![ClientCertificateConfig {
             hosts: vec!["localhost".into()],
             certificate: folder.join("us.pem"),
             key: Some(folder.join("us.key")),

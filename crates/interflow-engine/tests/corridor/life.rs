@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use interflow_engine::config::TlsFiles;
-use interflow_flow::Kind;
-use interflow_flow::units::Span;
+use interflow_engine::config::TlsFilePair;
+use interflow_flow::ErrorKind;
+use interflow_flow::units::HumanDuration;
 use interflow_testkit::{H2Client, Origin, TestCa, Wire, client_trusting};
 
 use crate::support::{Proxy, config, get, until};
@@ -37,7 +37,7 @@ async fn clients_beyond_a_limit_are_told_so_and_others_go_on() {
 
 #[tokio::test]
 async fn new_connections_per_second_are_limited() {
-    let proxy = Proxy::start(|c| c.limits.accepts_per_second = 2).await;
+    let proxy = Proxy::start(|c| c.limits.accept_rate = 2).await;
     let mut refused = 0;
     for _ in 0..5 {
         let mut wire = proxy.connect().await;
@@ -50,8 +50,8 @@ async fn new_connections_per_second_are_limited() {
 #[tokio::test]
 async fn slow_heads_and_idle_connections_end_in_time() {
     let proxy = Proxy::start(|c| {
-        c.timeouts.head = Span::millis(80);
-        c.timeouts.idle = Span::millis(160);
+        c.timeouts.header_timeout = HumanDuration::from_millis(80);
+        c.timeouts.idle = HumanDuration::from_millis(160);
     })
     .await;
     let begun = Instant::now();
@@ -66,13 +66,13 @@ async fn slow_heads_and_idle_connections_end_in_time() {
 #[tokio::test]
 async fn a_handshake_that_stops_ends_in_time() {
     let origin = Origin::https().start().await;
-    let proxy = Proxy::trusting(&[&origin], |c| c.timeouts.handshake = Span::millis(80)).await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.timeouts.handshake = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
     let hello = hello_of(&origin).await;
     wire.send(&hello).await.unwrap();
     // The server's flight comes, and then the end: we never answer it.
     assert!(!wire.to_end().await.unwrap_or_default().is_empty());
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientTimeout));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
 }
 
 /// The first bytes of a TLS client.
@@ -98,7 +98,7 @@ async fn hello_of(origin: &Origin) -> Vec<u8> {
 #[tokio::test]
 async fn an_origin_that_takes_no_handshake_times_out() {
     let origin = Origin::raw(|mut wire: Wire, _| async move { wire.to_end().await.map(drop) }).await;
-    let proxy = Proxy::start(|c| c.timeouts.handshake = Span::millis(80)).await;
+    let proxy = Proxy::start(|c| c.timeouts.handshake = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tls(&format!("localhost:{}", origin.port()), &["http/1.1"]).await;
     wire.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let answer = wire.answer().await.unwrap();
@@ -117,7 +117,7 @@ async fn an_address_that_answers_nothing_times_out() {
             _ => break,
         }
     }
-    let proxy = Proxy::start(|c| c.timeouts.connect = Span::millis(80)).await;
+    let proxy = Proxy::start(|c| c.timeouts.connect = HumanDuration::from_millis(80)).await;
     let answer = proxy.get(&format!("http://{addr}/")).await;
     assert_eq!((answer.status, answer.header("x-interflow-error")), (504, Some("connect_timeout")));
 }
@@ -126,7 +126,7 @@ async fn an_address_that_answers_nothing_times_out() {
 async fn the_proxy_protocol_names_the_client() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
-        c.proxy.proxy_protocol_from = vec!["127.0.0.0/8".parse().unwrap()];
+        c.proxy.proxy_protocol_trusted = vec!["127.0.0.0/8".parse().unwrap()];
         c.access.rule = vec![interflow_engine::config::AccessRule {
             action: interflow_engine::config::AccessAction::Deny,
             users: Vec::new(),
@@ -152,7 +152,7 @@ async fn the_proxy_port_may_speak_tls_itself() {
     let ca = TestCa::new();
     let (chain, key) = ca.leaf_pem(&["proxy.test"]);
     let folder = tempfile::tempdir().unwrap();
-    let files = TlsFiles { certificate: folder.path().join("chain"), key: folder.path().join("key") };
+    let files = TlsFilePair { certificate: folder.path().join("chain"), key: folder.path().join("key") };
     std::fs::write(&files.certificate, chain).unwrap();
     std::fs::write(&files.key, key).unwrap();
     let origin = Origin::https().start().await;
@@ -201,8 +201,8 @@ async fn a_bad_config_is_refused_and_the_old_one_stays() {
 #[test]
 fn a_file_that_the_config_names_and_that_is_not_there_is_an_error_at_its_key() {
     let missing = std::path::PathBuf::from("/nonexistent/file");
-    let files = || TlsFiles { certificate: missing.clone(), key: missing.clone() };
-    let with = |change: &dyn Fn(&mut interflow_engine::EngineConfig)| {
+    let files = || TlsFilePair { certificate: missing.clone(), key: missing.clone() };
+    let with = |change: &dyn Fn(&mut interflow_engine::ProxyServerConfig)| {
         let mut config = config();
         change(&mut config);
         interflow_engine::check(&config).unwrap_err().to_string()
@@ -221,8 +221,8 @@ async fn a_port_that_is_taken_is_an_error_with_its_address() {
     let taken = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let addr = taken.local_addr().unwrap();
     let home = tempfile::tempdir().unwrap();
-    let parts = interflow_engine::Parts {
-        ca: std::sync::Arc::new(interflow_net::ca::Ca::open_or_create(home.path()).unwrap()),
+    let parts = interflow_engine::ServerDeps {
+        ca: std::sync::Arc::new(interflow_net::ca::CertificateAuthority::open_or_create(home.path()).unwrap()),
         recorder: None,
         stages: Vec::new(),
         mounts: Vec::new(),
@@ -230,14 +230,14 @@ async fn a_port_that_is_taken_is_an_error_with_its_address() {
     };
     let mut config = config();
     config.proxy.listen = vec![addr];
-    let refused = interflow_engine::Engine::start(config, parts).err().expect("the port is taken").to_string();
+    let refused = interflow_engine::ProxyServer::start(config, parts).err().expect("the port is taken").to_string();
     assert!(refused.contains(&addr.to_string()), "{refused}");
 }
 
 #[tokio::test]
 async fn what_is_under_way_finishes_before_the_end_and_nothing_new_begins() {
     let origin = Origin::http().start().await;
-    let proxy = Proxy::start(|c| c.proxy.drain = Span::secs(5)).await;
+    let proxy = Proxy::start(|c| c.proxy.drain_timeout = HumanDuration::from_secs(5)).await;
     let mut wire = proxy.connect().await;
     let mut idle = proxy.connect().await;
     idle.send(get(&origin.url("/"))).await.unwrap();
@@ -261,7 +261,7 @@ async fn what_is_under_way_finishes_before_the_end_and_nothing_new_begins() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever() {
     let origin = Origin::http().start().await;
-    let proxy = Proxy::start(|c| c.proxy.drain = Span::millis(100)).await;
+    let proxy = Proxy::start(|c| c.proxy.drain_timeout = HumanDuration::from_millis(100)).await;
     let mut wire = proxy.connect().await;
     wire.send(get(&origin.url("/stall"))).await.unwrap();
     origin.wait_for_requests(1).await;

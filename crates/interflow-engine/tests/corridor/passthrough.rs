@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use interflow_engine::config::{AccessAction, AccessRule, InterceptMode};
-use interflow_flow::{Flow, Interest, Kind, Passthrough, Phase, RequestHead, Scope, Stage, Step, Verdict};
+use interflow_flow::{
+    ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+};
 use interflow_testkit::client::ProxyLogin;
 use interflow_testkit::{Origin, Script, Wire, client, client_trusting};
 
@@ -41,16 +43,16 @@ async fn a_client_that_does_not_trust_the_ca_is_refused_and_spoils_nothing_for_o
     let (origin, address) = named().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
     refuses(&proxy, &origin, &address, "a.test", 4).await;
-    assert!(proxy.engine.passing().is_empty());
+    assert!(proxy.engine.bypassed_clients().is_empty());
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
     let flows = proxy.flows(5).await;
-    assert_eq!(flows[3].error(), Some(Kind::ClientTls));
+    assert_eq!(flows[3].error(), Some(ErrorKind::ClientTls));
     for word in ["unknown_ca", "does not trust Interflow's CA", "interflow ca install"] {
         assert!(flows[3].cause().contains(word), "{}", flows[3].cause());
     }
     // Nor does the same program, now that it has accepted the certificate for this host.
     refuses(&proxy, &origin, &address, "a.test", 3).await;
-    assert!(proxy.engine.passing().is_empty());
+    assert!(proxy.engine.bypassed_clients().is_empty());
 }
 
 #[tokio::test]
@@ -59,7 +61,7 @@ async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retri
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
     refuses(&proxy, &origin, &address, "b.test", 2).await;
-    assert_eq!(proxy.engine.passing().len(), 1);
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
     let theirs = || client_trusting(origin.ca().pem(), H1);
     let mut wire = proxy.tunnel(&address).await.into_tls("b.test", theirs()).await.unwrap();
     wire.send(inside("b.test", "/")).await.unwrap();
@@ -75,7 +77,7 @@ async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retri
     wire.send(inside("b.test", "/")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 200);
     let b = interflow_flow::Host::parse("b.test").unwrap();
-    assert_eq!((proxy.engine.forget_passing(Some(&b)), proxy.engine.passing().len()), (1, 0));
+    assert_eq!((proxy.engine.clear_bypass(Some(&b)), proxy.engine.bypassed_clients().len()), (1, 0));
     assert!(proxy.tunnel(&address).await.into_tls("b.test", theirs()).await.is_err(), "intercepted again");
 }
 
@@ -85,24 +87,24 @@ async fn a_program_that_exec_started_never_passes_for_a_refusal_and_its_start_en
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 1).await;
     accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
     refuses(&proxy, &origin, &address, "b.test", 1).await;
-    assert_eq!(proxy.engine.passing().len(), 1);
-    let password = proxy.engine.issue_pass("exec");
-    assert!(proxy.engine.passing().is_empty(), "whoever starts a program with the CA starts afresh");
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
+    let password = proxy.engine.issue_credential("exec");
+    assert!(proxy.engine.bypassed_clients().is_empty(), "whoever starts a program with the CA starts afresh");
     refuses(&proxy, &origin, &address, "b.test", 1).await;
-    assert_eq!(proxy.engine.passing().len(), 1);
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
     let login = || Some(ProxyLogin { user: "exec", password: &password });
     let ours = client_trusting(proxy.engine.ca().certificate_pem(), H1);
     let tunnel = client::connect_tunnel(proxy.addr(), &address, login()).await.unwrap();
     let mut wire = tunnel.into_tls("b.test", ours).await.expect("it is intercepted");
     wire.send(inside("b.test", "/")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 200);
-    proxy.engine.forget_passing(None);
+    proxy.engine.clear_bypass(None);
     for _ in 0..3 {
         let tunnel = client::connect_tunnel(proxy.addr(), &address, login()).await.unwrap();
         let theirs = client_trusting(origin.ca().pem(), H1);
         assert!(tunnel.into_tls("a.test", theirs).await.is_err());
     }
-    assert!(proxy.engine.passing().is_empty());
+    assert!(proxy.engine.bypassed_clients().is_empty());
 }
 
 /// Protects what passes.
@@ -112,10 +114,10 @@ impl Stage for Protects {
     fn name(&self) -> &'static str {
         "protects"
     }
-    fn interest(&self, _: &Scope<'_>) -> Interest {
-        Interest::of(Phase::RequestHead)
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
     }
-    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         scope.authority.host.to_string() == "b.test"
     }
 }
@@ -141,7 +143,7 @@ async fn where_something_protects_what_passes_a_refused_certificate_fails_closed
         .await;
         accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
         refuses(&proxy, &origin, &address, "b.test", 3 - 2 * u64::from(!stage && !rule)).await;
-        assert_eq!(proxy.engine.passing().is_empty(), stage || rule, "{stage} {rule}");
+        assert_eq!(proxy.engine.bypassed_clients().is_empty(), stage || rule, "{stage} {rule}");
         if stage || rule {
             let flows = proxy.flows(4).await;
             let by = if stage { "protects" } else { "access.rule" };
@@ -159,10 +161,10 @@ async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause
         let wire = proxy.tunnel(&address).await.into_tls("a.test", ours).await.unwrap();
         drop(wire);
         let flow = proxy.flow().await;
-        assert_eq!((flow.error(), flow.passthrough), (Some(Kind::ClientTls), None), "{alpn:?}");
+        assert_eq!((flow.error(), flow.passthrough), (Some(ErrorKind::ClientTls), None), "{alpn:?}");
         assert!(flow.cause().contains("right after our certificate"), "{}", flow.cause());
         assert_eq!(flow.authority, format!("a.test:{}", origin.port()));
-        assert!(proxy.engine.passing().is_empty());
+        assert!(proxy.engine.bypassed_clients().is_empty());
     }
 }
 
@@ -203,7 +205,7 @@ async fn access_rules_see_the_name_in_the_tls_of_a_tunnel_to_an_address() {
         let wire = proxy.tunnel(&address).await.into_tls("b.test", client_trusting(pem, H1)).await;
         assert!(wire.is_err(), "{mode:?}");
         let flow = proxy.flow().await;
-        assert_eq!(flow.error(), Some(Kind::Denied));
+        assert_eq!(flow.error(), Some(ErrorKind::Denied));
         assert!(flow.cause().contains("b.test") && flow.cause().contains("access.rule[0]"), "{}", flow.cause());
         let mut wire = proxy.tunnel(&address).await.into_tls("a.test", client_trusting(pem, H1)).await.unwrap();
         wire.send(inside("a.test", "/")).await.unwrap();
@@ -214,7 +216,7 @@ async fn access_rules_see_the_name_in_the_tls_of_a_tunnel_to_an_address() {
 #[tokio::test]
 async fn lists_of_hosts_hold_for_tunnels_to_addresses_by_the_name_in_the_tls() {
     let (origin, address) = named().await;
-    let excluding = Proxy::trusting(&[&origin], |c| c.intercept.never = vec!["a.test".into()]).await;
+    let excluding = Proxy::trusting(&[&origin], |c| c.intercept.exclude = vec!["a.test".into()]).await;
     let listing = Proxy::trusting(&[&origin], |c| {
         c.intercept.mode = InterceptMode::Listed;
         c.intercept.hosts = vec!["b.test".into()];
@@ -244,11 +246,11 @@ impl Stage for Tunnels {
     fn name(&self) -> &'static str {
         "tunnels"
     }
-    fn interest(&self, scope: &Scope<'_>) -> Interest {
-        if scope.authority.host.to_string() == self.0 { Interest::of(Phase::Authority) } else { Interest::NONE }
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.authority.host.to_string() == self.0 { PhaseSet::from_phase(Phase::Authority) } else { PhaseSet::NONE }
     }
-    fn authority<'a>(&'a self, _: &'a mut Flow) -> Step<'a, Verdict> {
-        Step::Now(Verdict::Tunnel)
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Tunnel)
     }
 }
 
@@ -290,7 +292,8 @@ async fn every_uninspected_tunnel_says_why() {
 #[tokio::test]
 async fn half_a_client_hello_ends_the_connection_in_the_time_for_heads() {
     let origin = Origin::https().start().await;
-    let proxy = Proxy::start(|c| c.timeouts.head = interflow_flow::units::Span::millis(200)).await;
+    let proxy =
+        Proxy::start(|c| c.timeouts.header_timeout = interflow_flow::units::HumanDuration::from_millis(200)).await;
     let hello = [22, 3, 1, 2, 0, 1, 0, 1, 252];
     let mut wire = proxy.connect().await;
     wire.send(hello).await.unwrap();
@@ -298,7 +301,7 @@ async fn half_a_client_hello_ends_the_connection_in_the_time_for_heads() {
     let mut wire = proxy.tunnel(&origin.authority()).await;
     wire.send(hello).await.unwrap();
     assert!(wire.to_end().await.is_ok_and(|b| b.is_empty()), "in a tunnel");
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientTimeout));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
     assert_eq!(origin.connections(), 0);
 }
 
@@ -309,13 +312,13 @@ impl Stage for SetsHost {
     fn name(&self) -> &'static str {
         "sets-host"
     }
-    fn interest(&self, _: &Scope<'_>) -> Interest {
-        Interest::of(Phase::RequestHead)
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
     }
-    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
         assert!(head.headers.get_str("host").is_some_and(|h| h.starts_with("localhost")), "what the target says");
         head.headers.set("Host", "other.test").unwrap();
-        Step::Now(Verdict::Continue)
+        MaybeFuture::Ready(StageVerdict::Continue)
     }
 }
 

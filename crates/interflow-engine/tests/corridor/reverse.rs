@@ -1,14 +1,14 @@
 //! Clients that take us for the origin: what they say names it.
 
-use interflow_engine::EngineConfig;
+use interflow_engine::ProxyServerConfig;
 use interflow_engine::config::ReverseListener;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_testkit::{H2Client, Origin, Wire, client_trusting};
 
 use crate::access::deny;
 use crate::support::{Proxy, inside};
 
-fn reverse(config: &mut EngineConfig, port: Option<u16>) {
+fn reverse(config: &mut ProxyServerConfig, port: Option<u16>) {
     config.proxy.reverse = vec![ReverseListener { listen: "127.0.0.1:0".parse().unwrap(), port }];
 }
 
@@ -68,10 +68,10 @@ async fn who_names_no_origin_hears_so() {
     let mut wire = connect(&proxy).await;
     wire.send(inside(&own, "/")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 508);
-    assert_eq!(proxy.flow().await.error(), Some(Kind::Loop));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Loop));
     let config = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
     assert!(connect(&proxy).await.into_tls("127.0.0.1", config).await.is_err(), "an address is no name for SNI");
-    crate::support::until("the error to be counted", || proxy.errors(Kind::UnknownProtocol) == 1).await;
+    crate::support::until("the error to be counted", || proxy.errors(ErrorKind::UnknownProtocol) == 1).await;
 }
 
 #[tokio::test]

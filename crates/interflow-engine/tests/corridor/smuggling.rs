@@ -1,6 +1,6 @@
 //! Requests that two readers may take for different ones get a clear 400, and the origin never sees them.
 
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_testkit::{Origin, Wire};
 
 use crate::support::{Proxy, get, until};
@@ -63,9 +63,9 @@ async fn crooked_requests_are_refused_and_the_next_client_is_served() {
         wire.send(get(&format!("http://{authority}/fine"))).await.unwrap();
         assert_eq!(wire.answer().await.unwrap().status, 200, "{what}");
     }
-    assert_eq!(proxy.errors(Kind::BadRequest), refused);
+    assert_eq!(proxy.errors(ErrorKind::BadRequest), refused);
     let flows = proxy.flows(2 * refused as usize).await;
-    let kept = flows.iter().filter(|f| f.error() == Some(Kind::BadRequest) && f.status == Some(400)).count();
+    let kept = flows.iter().filter(|f| f.error() == Some(ErrorKind::BadRequest) && f.status == Some(400)).count();
     assert_eq!(kept as u64, refused, "each is kept as a flow with its error");
 }
 
@@ -86,7 +86,7 @@ async fn a_body_in_crooked_chunks_never_reaches_the_origin_as_whole() {
         wire.send(evil).await.unwrap();
         let answer = wire.answer().await.unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(answer.status, 400, "{what}");
-        assert_eq!(proxy.flow().await.error(), Some(Kind::BadRequest), "{what}");
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::BadRequest), "{what}");
     }
 }
 

@@ -6,12 +6,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_engine::{Engine, EngineConfig, Parts};
+use interflow_engine::{ProxyServer, ProxyServerConfig, ServerDeps};
 use interflow_flow::{
-    Capture, Direction, Flow, Headers, Kind, Message, Mount, Outcome, Passthrough, Recorder, RequestHead, ResponseHead,
-    Stage, TunnelBytes,
+    ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, GatewayMount, Headers, Passthrough, Recorder,
+    RequestHead, ResponseHead, Stage, StreamMessage,
 };
-use interflow_net::ca::Ca;
+use interflow_net::ca::CertificateAuthority;
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
 use tempfile::TempDir;
 
@@ -19,8 +19,8 @@ use tempfile::TempDir;
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Complete,
-    Tunnelled(TunnelBytes),
-    Failed(Kind, String),
+    Tunnelled(ByteCounts),
+    Failed(ErrorKind, String),
 }
 
 /// What was recorded of a flow.
@@ -36,7 +36,7 @@ pub struct Kept {
     pub received: Vec<u8>,
     pub trailers: Headers,
     pub interim: Vec<u16>,
-    pub messages: Vec<Message>,
+    pub messages: Vec<StreamMessage>,
     pub end: Option<End>,
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
@@ -58,7 +58,7 @@ impl Kept {
         }
     }
 
-    pub fn error(&self) -> Option<Kind> {
+    pub fn error(&self) -> Option<ErrorKind> {
         match self.end {
             Some(End::Failed(kind, _)) => Some(kind),
             _ => None,
@@ -76,7 +76,7 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Recorder for Memory {
-    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn Capture>> {
+    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
         let kept = Arc::new(Mutex::new(Kept {
             authority: flow.authority.to_string(),
             transport: flow.transport.as_str().into(),
@@ -98,7 +98,7 @@ impl Recorder for Memory {
     }
 }
 
-impl Capture for Keeper {
+impl FlowRecording for Keeper {
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -118,10 +118,10 @@ impl Capture for Keeper {
     fn response(&mut self, _: &Flow, head: &ResponseHead) {
         lock(&self.0).status = Some(head.status.as_u16());
     }
-    fn message(&mut self, message: &Message) {
+    fn message(&mut self, message: &StreamMessage) {
         lock(&self.0).messages.push(message.clone());
     }
-    fn done(self: Box<Self>, flow: &Flow, outcome: Outcome<'_>) {
+    fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
         let mut kept = lock(&self.0);
         #[cfg(feature = "impersonate")]
         {
@@ -131,53 +131,57 @@ impl Capture for Keeper {
         kept.passthrough = flow.passthrough;
         kept.tags = flow.tags.iter().map(ToString::to_string).collect();
         kept.end = Some(match outcome {
-            Outcome::Complete => End::Complete,
-            Outcome::Tunnelled(bytes) => End::Tunnelled(bytes),
-            Outcome::Failed(e, _) => End::Failed(e.kind(), e.to_string()),
+            FlowOutcome::Complete => End::Complete,
+            FlowOutcome::Tunnelled(bytes) => End::Tunnelled(bytes),
+            FlowOutcome::Failed(e, _) => End::Failed(e.kind(), e.to_string()),
         });
     }
 }
 
 /// A proxy under test.
 pub struct Proxy {
-    pub engine: Arc<Engine>,
+    pub engine: Arc<ProxyServer>,
     memory: Memory,
     pub home: TempDir,
 }
 
 /// A config for tests: free ports, one worker.
-pub fn config() -> EngineConfig {
-    let mut config = EngineConfig::default();
+pub fn config() -> ProxyServerConfig {
+    let mut config = ProxyServerConfig::default();
     config.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     config.gateway.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
     config.workers.count = 1;
-    config.intercept.server_first_after = interflow_flow::units::Span::millis(50);
+    config.intercept.sniff_timeout = interflow_flow::units::HumanDuration::from_millis(50);
     config
 }
 
 /// What stands beside the corridor.
-type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn Mount>>);
+type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn GatewayMount>>);
 
 impl Proxy {
-    pub async fn start(change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub async fn start(change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::with(Vec::new(), change).await
     }
 
     /// One that trusts these origins.
-    pub async fn trusting(origins: &[&Origin], change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub async fn trusting(origins: &[&Origin], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::build(origins, Vec::new(), change)
     }
 
-    pub async fn with(stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub async fn with(stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::build(&[], stages, change)
     }
 
-    pub fn build(origins: &[&Origin], stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub fn build(
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
         Self::build_in(tempfile::tempdir().unwrap(), origins, stages, change)
     }
 
     /// One with rooms that have doors on the gateway port.
-    pub async fn mounted(mounts: Vec<Arc<dyn Mount>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub async fn mounted(mounts: Vec<Arc<dyn GatewayMount>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
     }
 
@@ -185,14 +189,14 @@ impl Proxy {
     pub fn rooms(
         origins: &[&Origin],
         stages: Vec<Arc<dyn Stage>>,
-        mounts: Vec<Arc<dyn Mount>>,
-        change: impl FnOnce(&mut EngineConfig),
+        mounts: Vec<Arc<dyn GatewayMount>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
         Self::put_together(tempfile::tempdir().unwrap(), origins, (stages, mounts), change)
     }
 
     /// One that asks these users, each with the password `enigma`, who they are.
-    pub async fn asking(users: &[&str], change: impl FnOnce(&mut EngineConfig)) -> Self {
+    pub async fn asking(users: &[&str], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("users");
         let hash = bcrypt::hash("enigma", 4).unwrap();
@@ -207,7 +211,7 @@ impl Proxy {
         home: TempDir,
         origins: &[&Origin],
         stages: Vec<Arc<dyn Stage>>,
-        change: impl FnOnce(&mut EngineConfig),
+        change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
         Self::put_together(home, origins, (stages, Vec::new()), change)
     }
@@ -216,7 +220,7 @@ impl Proxy {
         home: TempDir,
         origins: &[&Origin],
         (stages, mounts): Beside,
-        change: impl FnOnce(&mut EngineConfig),
+        change: impl FnOnce(&mut ProxyServerConfig),
     ) -> Self {
         let mut config = config();
         for (i, origin) in origins.iter().enumerate() {
@@ -226,14 +230,14 @@ impl Proxy {
         }
         change(&mut config);
         let memory = Memory::default();
-        let parts = Parts {
-            ca: Arc::new(Ca::open_or_create(&home.path().join("ca")).unwrap()),
+        let parts = ServerDeps {
+            ca: Arc::new(CertificateAuthority::open_or_create(&home.path().join("ca")).unwrap()),
             recorder: Some(Arc::new(memory.clone())),
             stages,
             mounts,
             own: Vec::new(),
         };
-        let engine = Engine::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
+        let engine = ProxyServer::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
         Self { engine, memory, home }
     }
 
@@ -294,7 +298,7 @@ impl Proxy {
     }
 
     /// How often an error of this kind was counted.
-    pub fn errors(&self, kind: Kind) -> u64 {
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
         self.engine.snapshot().errors.iter().find(|(k, _)| *k == kind.as_str()).map_or(0, |(_, n)| *n)
     }
 }

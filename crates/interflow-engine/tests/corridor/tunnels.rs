@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use interflow_engine::config::InterceptMode;
-use interflow_flow::Kind;
-use interflow_flow::units::Span;
+use interflow_flow::ErrorKind;
+use interflow_flow::units::HumanDuration;
 use interflow_testkit::{Origin, Script, Wire, client, pattern};
 
 use crate::support::{End, Nobody, Proxy};
@@ -38,7 +38,7 @@ async fn bytes_behind_connect_reach_the_origin() {
 #[tokio::test]
 async fn bytes_of_a_foreign_protocol_pass_without_delay() {
     let origin = echo().await;
-    let proxy = Proxy::start(|c| c.intercept.server_first_after = Span::secs(60)).await;
+    let proxy = Proxy::start(|c| c.intercept.sniff_timeout = HumanDuration::from_secs(60)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
     wire.send("ping").await.unwrap();
     assert_eq!(&wire.exactly(4).await.unwrap()[..], b"ping");
@@ -83,7 +83,7 @@ async fn a_server_that_speaks_first_is_heard_although_tls_is_looked_into() {
 #[tokio::test]
 async fn a_client_that_is_slow_to_speak_is_looked_into_all_the_same() {
     let origin = Origin::https().start().await;
-    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.server_first_after = Span::millis(10)).await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.sniff_timeout = HumanDuration::from_millis(10)).await;
     let wire = proxy.tunnel(&origin.authority()).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
     let tls = interflow_testkit::client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
@@ -100,14 +100,14 @@ async fn a_reset_passes_on_to_the_other_side() {
     wire.send("hi").await.unwrap();
     let end = wire.some().await;
     assert!(end.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset), "{end:?}");
-    assert_eq!(proxy.flow().await.error(), Some(Kind::UpstreamClosed));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
 
     let origin = Origin::script(Script::new().send("hello").to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
     wire.exactly(5).await.unwrap();
     wire.reset();
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientGone));
     origin.wait_until_idle().await;
 }
 
@@ -174,19 +174,19 @@ async fn a_tunnel_to_nobody_is_refused_in_the_words_of_its_protocol() {
     let refused =
         client::socks5_tunnel(proxy.addr(), "127.0.0.1", nobody.addr().port(), None).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("reply 5"), "{refused}");
-    assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(Kind::Connect)));
+    assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(ErrorKind::Connect)));
 }
 
 #[tokio::test]
 async fn a_tunnel_in_which_nothing_moves_ends() {
     let origin = echo().await;
-    let proxy = Proxy::start(|c| c.timeouts.tunnel_idle = Span::millis(80)).await;
+    let proxy = Proxy::start(|c| c.timeouts.tunnel_idle = HumanDuration::from_millis(80)).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
     wire.send("ping").await.unwrap();
     wire.exactly(4).await.unwrap();
     let ended = wire.some().await.unwrap_or_default();
     assert!(ended.is_empty());
-    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientTimeout));
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
 }
 
 #[tokio::test]

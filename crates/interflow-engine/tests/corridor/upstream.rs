@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use interflow_engine::EngineConfig;
-use interflow_engine::config::{GatewayRoute, InterceptMode, TlsFiles, UpstreamProxyRule};
-use interflow_flow::Kind;
+use interflow_engine::ProxyServerConfig;
+use interflow_engine::config::{GatewayRoute, InterceptMode, TlsFilePair, UpstreamProxyRule};
+use interflow_flow::ErrorKind;
 use interflow_testkit::{Origin, Script, TestCa, Wire, client_trusting};
 
 use crate::support::{Proxy, get, inside, until};
 
-fn via(config: &mut EngineConfig, proxies: &[String]) {
+fn via(config: &mut ProxyServerConfig, proxies: &[String]) {
     config.upstream.proxy = vec![UpstreamProxyRule { hosts: vec!["*".into()], via: proxies.to_vec() }];
 }
 
@@ -27,7 +27,7 @@ async fn far_proxy(name: &str) -> Proxy {
 
 /// The same, and it looks into no tunnel.
 async fn blind_proxy(name: &str) -> Proxy {
-    let change = |c: &mut EngineConfig| {
+    let change = |c: &mut ProxyServerConfig| {
         c.proxy.via = name.into();
         c.intercept.mode = InterceptMode::None;
     };
@@ -76,7 +76,7 @@ async fn secured_proxy(name: &str) -> (Proxy, PathBuf) {
     let (chain, key) = ca.leaf_pem(&["localhost", "127.0.0.1"]);
     let far = Proxy::asking(&["ada"], |c| {
         let folder = c.auth.users.as_ref().unwrap().parent().unwrap();
-        let files = TlsFiles { certificate: folder.join("chain"), key: folder.join("key") };
+        let files = TlsFilePair { certificate: folder.join("chain"), key: folder.join("key") };
         std::fs::write(&files.certificate, chain).unwrap();
         std::fs::write(&files.key, key).unwrap();
         std::fs::write(folder.join("authority"), ca.pem()).unwrap();
@@ -203,9 +203,9 @@ async fn what_an_upstream_proxy_is_to_reach_is_judged_as_if_we_connected() {
         let proxy = Proxy::start(|c| {
             via(c, &[url]);
             c.access.deny_private = true;
-            c.upstream.resolve.insert("inside.test".into(), vec!["10.0.0.7".parse().unwrap()]);
+            c.upstream.hosts.insert("inside.test".into(), vec!["10.0.0.7".parse().unwrap()]);
             c.upstream
-                .resolve
+                .hosts
                 .insert("both.test".into(), vec!["192.0.9.1".parse().unwrap(), "10.0.0.7".parse().unwrap()]);
         })
         .await;
@@ -244,7 +244,7 @@ async fn our_own_ports_are_not_reached_through_an_upstream_proxy_either() {
 async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuration_says_so() {
     let origin = Origin::http().start().await;
     let far = Proxy::start(|c| {
-        c.upstream.resolve.insert("far.invalid".into(), vec!["127.0.0.1".parse().unwrap()]);
+        c.upstream.hosts.insert("far.invalid".into(), vec!["127.0.0.1".parse().unwrap()]);
     })
     .await;
     for allowed in [false, true] {
@@ -261,7 +261,7 @@ async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuratio
 }
 
 /// Two proxies, each with the other as its upstream proxy.
-async fn circle(scheme: &str, change: impl Fn(&mut EngineConfig)) -> (Proxy, Proxy) {
+async fn circle(scheme: &str, change: impl Fn(&mut ProxyServerConfig)) -> (Proxy, Proxy) {
     let one = Proxy::start(|_| ()).await;
     let other = Proxy::start(|c| {
         change(c);
@@ -306,7 +306,7 @@ async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
             wire.send(inside("192.0.2.1", "/")).await.unwrap();
             assert_eq!(wire.answer().await.unwrap().status, 508);
         }
-        let looped = one.errors(Kind::Loop) + other.errors(Kind::Loop);
+        let looped = one.errors(ErrorKind::Loop) + other.errors(ErrorKind::Loop);
         assert!((1..=4).contains(&looped), "{mode:?}: {looped}");
     }
 }
@@ -318,7 +318,7 @@ async fn a_request_that_gateways_forward_in_a_circle_ends_where_it_comes_round()
         hosts: Vec::new(),
         to: format!("http://{to}"),
         strip_path: false,
-        keep_host: false,
+        preserve_host: false,
     };
     let one = Proxy::start(|_| ()).await;
     let other = Proxy::start(|c| c.gateway.route = vec![route(one.gateway())]).await;

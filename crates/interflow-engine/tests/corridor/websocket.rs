@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use interflow_flow::{
-    Direction, Error, Flow, Interest, Kind, Message, MessageKind, Phase, Scope, Stage, Step, Verdict,
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, Stage, StageVerdict,
+    StreamMessage,
 };
 use interflow_testkit::{Origin, Wire};
 use tokio_tungstenite::tungstenite::Message as Frame;
@@ -13,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use crate::support::{End, Kept, Proxy};
 
 fn told(flow: &Kept) -> Vec<(&'static str, MessageKind, String)> {
-    let text = |m: &Message| String::from_utf8_lossy(&m.payload).into_owned();
+    let text = |m: &StreamMessage| String::from_utf8_lossy(&m.payload).into_owned();
     flow.messages.iter().map(|m| (m.direction.as_str(), m.kind, text(m))).collect()
 }
 
@@ -168,18 +169,18 @@ impl Stage for Censor {
     fn name(&self) -> &'static str {
         "censor"
     }
-    fn interest(&self, _: &Scope<'_>) -> Interest {
-        Interest::of(Phase::Message)
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::Message)
     }
-    fn message<'a>(&'a self, _: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
-        Step::Now(match &message.payload[..] {
+    fn message<'a>(&'a self, _: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(match &message.payload[..] {
             b"yes" => {
                 message.payload = Bytes::from_static(b"no");
-                Verdict::Continue
+                StageVerdict::Continue
             }
-            b"secret" => Verdict::Drop,
-            b"stop" => Verdict::Deny(Error::new(Kind::Denied, "that word ends it")),
-            _ => Verdict::Continue,
+            b"secret" => StageVerdict::Drop,
+            b"stop" => StageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
+            _ => StageVerdict::Continue,
         })
     }
 }
@@ -198,7 +199,7 @@ async fn a_stage_changes_and_drops_messages() {
     socket.send(Frame::text("stop")).await.unwrap();
     assert!(matches!(socket.next().await, Some(Ok(Frame::Close(Some(_))))), "the connection is over");
     let flow = proxy.flow().await;
-    assert_eq!(flow.error(), Some(Kind::Denied));
+    assert_eq!(flow.error(), Some(ErrorKind::Denied));
     let said: Vec<_> = told(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();
     assert_eq!(said, ["no", "fine"], "what is recorded is what went on");
 }

@@ -1,7 +1,7 @@
 //! Virtual keys: what clients show the gateway in place of a provider's key. Kept as hashes, with an owner, a scope and
 //! an end.
 
-mod file;
+mod key_file;
 mod scope;
 mod secret;
 mod slow;
@@ -15,14 +15,14 @@ use serde::Serialize;
 
 pub(crate) use scope::any_matches;
 
-pub use file::{KeyFileError, NewKey, add, moment, revoke};
-pub use scope::{Asked, OutOfScope, Scope};
-pub use secret::{PREFIX, Secret};
+pub use key_file::{KeyFileError, NewVirtualKey, add_key, parse_timestamp, revoke_key};
+pub use scope::{KeyScope, ScopeRequest, ScopeViolation};
+pub use secret::{KEY_PREFIX, PlaintextKey};
 pub use store::KeyStore;
 
 use crate::rules::Quota;
-use file::KeyHash;
-use secret::Digest;
+use key_file::KeyHash;
+use secret::KeyDigest;
 use slow::SlowKeys;
 
 /// One virtual key. The key itself is not in it.
@@ -37,17 +37,17 @@ pub struct VirtualKey {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// When it was made.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub created: Option<Timestamp>,
     /// When it ends.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub expires: Option<Timestamp>,
     /// When it was revoked.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_timestamp")]
     pub revoked: Option<Timestamp>,
     /// What it may be used for.
     #[serde(flatten)]
-    pub scope: Scope,
+    pub scope: KeyScope,
     /// The redaction policy of its requests, by its name in `redact.policies`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Arc<str>>,
@@ -56,7 +56,7 @@ pub struct VirtualKey {
     pub limits: Option<Quota>,
 }
 
-fn shown<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
+fn serialize_timestamp<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
     match at {
         Some(at) => s.collect_str(at),
         None => s.serialize_none(),
@@ -64,8 +64,8 @@ fn shown<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S:
 }
 
 /// A key as the keys file holds it: `sha256:` and 64 hex digits.
-pub fn hash_of(key: &str) -> String {
-    Digest::of(key).to_string()
+pub fn hash_key(key: &str) -> String {
+    KeyDigest::from_key(key).to_string()
 }
 
 /// Whether a text is a hash that a keys file takes: `sha256:…`, `sha256$…`, or bcrypt's, also behind `bcrypt$`. `None` when
@@ -118,7 +118,7 @@ impl VirtualKey {
 
 /// Why what a client showed does not open the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyRefused {
+pub enum KeyRejection {
     /// No key was shown, and one is needed.
     #[error("a key of this gateway is needed, and none was sent")]
     Missing,
@@ -133,7 +133,7 @@ pub enum KeyRefused {
     Revoked(Arc<str>),
 }
 
-impl KeyRefused {
+impl KeyRejection {
     /// The code in answers, audit lines and metrics.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -145,21 +145,21 @@ impl KeyRefused {
 
 /// All keys of one file.
 #[derive(Debug, Default)]
-pub struct KeyRing {
-    by_digest: HashMap<Digest, Arc<VirtualKey>>,
+pub struct VirtualKeyRing {
+    by_digest: HashMap<KeyDigest, Arc<VirtualKey>>,
     slow: SlowKeys,
     keys: Vec<Arc<VirtualKey>>,
     lists_models: bool,
 }
 
-impl KeyRing {
+impl VirtualKeyRing {
     /// Reads a keys file. An empty text is an empty ring.
     ///
     /// # Errors
     /// The line, or the key, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, KeyFileError> {
         let mut ring = Self::default();
-        for (hash, key) in file::read(text)? {
+        for (hash, key) in key_file::parse_keys(text)? {
             let key = Arc::new(key);
             ring.lists_models |= !key.scope.models.is_empty();
             match hash {
@@ -177,13 +177,13 @@ impl KeyRing {
     ///
     /// # Errors
     /// It is unknown, over, or taken back.
-    pub fn find(&self, shown: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRefused> {
-        let fast = self.by_digest.get(&Digest::of(shown));
-        let key = fast.or_else(|| self.slow.known(shown)).ok_or(KeyRefused::Unknown)?;
+    pub fn find(&self, shown: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRejection> {
+        let fast = self.by_digest.get(&KeyDigest::from_key(shown));
+        let key = fast.or_else(|| self.slow.known(shown)).ok_or(KeyRejection::Unknown)?;
         match key.state(now) {
             KeyState::Active => Ok(Arc::clone(key)),
-            KeyState::Expired => Err(KeyRefused::Expired(Arc::clone(&key.id))),
-            KeyState::Revoked => Err(KeyRefused::Revoked(Arc::clone(&key.id))),
+            KeyState::Expired => Err(KeyRejection::Expired(Arc::clone(&key.id))),
+            KeyState::Revoked => Err(KeyRejection::Revoked(Arc::clone(&key.id))),
         }
     }
 
@@ -191,14 +191,16 @@ impl KeyRing {
     ///
     /// # Errors
     /// As [`find`](Self::find).
-    pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRefused> {
+    pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRejection> {
         self.find(shown, Timestamp::now())
     }
 
     /// Whether [`find`](Self::find) can say nothing of this key before it was held against bcrypt's hashes. Keys that
     /// Interflow makes never are.
     pub fn needs_check(&self, shown: &str) -> bool {
-        !shown.starts_with(PREFIX) && self.slow.needs_check(shown) && !self.by_digest.contains_key(&Digest::of(shown))
+        !shown.starts_with(KEY_PREFIX)
+            && self.slow.needs_check(shown)
+            && !self.by_digest.contains_key(&KeyDigest::from_key(shown))
     }
 
     /// Whether any key has a bcrypt hash.
@@ -218,7 +220,7 @@ impl KeyRing {
     }
 
     /// Whether any key is good for some models only.
-    pub const fn lists_models(&self) -> bool {
+    pub const fn restricts_models(&self) -> bool {
         self.lists_models
     }
 
@@ -237,7 +239,7 @@ pub(crate) fn tests_key(id: &str, owner: Option<&str>) -> VirtualKey {
         created: None,
         expires: None,
         revoked: None,
-        scope: Scope::default(),
+        scope: KeyScope::default(),
         policy: None,
         limits: None,
     }
@@ -255,24 +257,34 @@ mod tests {
     fn a_key_opens_until_it_ends_or_is_revoked() {
         let now = at("2026-05-01T00:00:00Z");
         let mut text = String::new();
-        let lasting = add(&mut text, NewKey { id: "lasting".into(), ..NewKey::default() }, now).unwrap();
-        let ending = NewKey { id: "ending".into(), expires: Some(at("2026-05-02T00:00:00Z")), ..NewKey::default() };
-        let ending = add(&mut text, ending, now).unwrap();
-        let ring = KeyRing::parse(&text).unwrap();
+        let lasting =
+            add_key(&mut text, NewVirtualKey { id: "lasting".into(), ..NewVirtualKey::default() }, now).unwrap();
+        let ending = NewVirtualKey {
+            id: "ending".into(),
+            expires: Some(at("2026-05-02T00:00:00Z")),
+            ..NewVirtualKey::default()
+        };
+        let ending = add_key(&mut text, ending, now).unwrap();
+        let ring = VirtualKeyRing::parse(&text).unwrap();
         assert_eq!(&*ring.find(lasting.reveal(), now).unwrap().id, "lasting");
         assert_eq!(&*ring.find(ending.reveal(), now).unwrap().id, "ending");
         let later = at("2026-05-02T00:00:00Z");
-        assert_eq!(ring.find(ending.reveal(), later), Err(KeyRefused::Expired("ending".into())));
-        assert_eq!(ring.find("ifk_nothing", now), Err(KeyRefused::Unknown));
-        assert!(revoke(&mut text, "lasting", now).unwrap());
-        let ring = KeyRing::parse(&text).unwrap();
-        assert_eq!(ring.find(lasting.reveal(), now), Err(KeyRefused::Revoked("lasting".into())));
+        assert_eq!(ring.find(ending.reveal(), later), Err(KeyRejection::Expired("ending".into())));
+        assert_eq!(ring.find("ifk_nothing", now), Err(KeyRejection::Unknown));
+        assert!(revoke_key(&mut text, "lasting", now).unwrap());
+        let ring = VirtualKeyRing::parse(&text).unwrap();
+        assert_eq!(ring.find(lasting.reveal(), now), Err(KeyRejection::Revoked("lasting".into())));
     }
 
     #[test]
     fn the_file_never_holds_the_key() {
         let mut text = String::new();
-        let key = add(&mut text, NewKey { id: "a".into(), ..NewKey::default() }, at("2026-05-01T00:00:00Z")).unwrap();
+        let key = add_key(
+            &mut text,
+            NewVirtualKey { id: "a".into(), ..NewVirtualKey::default() },
+            at("2026-05-01T00:00:00Z"),
+        )
+        .unwrap();
         assert!(!text.contains(key.reveal()), "{text}");
         assert!(!format!("{key:?}").contains(key.reveal()));
     }

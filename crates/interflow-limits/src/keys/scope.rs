@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Providers, models and paths that a key is good for; an empty list stands for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Scope {
+pub struct KeyScope {
     /// Providers by name; `*` stands for any run of characters.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Scope {
 
 /// What a request wants to use.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ScopeRequest<'a> {
     /// The provider's name.
     pub provider: &'a str,
     /// The model, when the request names one.
@@ -30,7 +30,7 @@ pub struct Asked<'a> {
 
 /// The axis on which a key does not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutOfScope {
+pub enum ScopeViolation {
     /// The provider is not among the key's.
     #[error("the key is not good for this provider")]
     Provider,
@@ -42,7 +42,7 @@ pub enum OutOfScope {
     Path,
 }
 
-impl OutOfScope {
+impl ScopeViolation {
     /// The code in answers, audit lines and metrics.
     pub const fn code(self) -> &'static str {
         match self {
@@ -53,16 +53,16 @@ impl OutOfScope {
     }
 }
 
-impl Scope {
+impl KeyScope {
     /// Whether a request stays within the scope.
     ///
     /// # Errors
     /// The first axis on which it does not.
-    pub fn allows(&self, asked: &Asked<'_>) -> Result<(), OutOfScope> {
-        self.allows_place(asked.provider, asked.path)?;
+    pub fn allows(&self, asked: &ScopeRequest<'_>) -> Result<(), ScopeViolation> {
+        self.allows_provider_path(asked.provider, asked.path)?;
         // A request that names no model must not slip past a list of models.
         if !self.models.is_empty() && !asked.model.is_some_and(|m| self.allows_model(m)) {
-            return Err(OutOfScope::Model);
+            return Err(ScopeViolation::Model);
         }
         Ok(())
     }
@@ -76,12 +76,12 @@ impl Scope {
     ///
     /// # Errors
     /// As [`allows`](Self::allows).
-    pub fn allows_place(&self, provider: &str, path: &str) -> Result<(), OutOfScope> {
+    pub fn allows_provider_path(&self, provider: &str, path: &str) -> Result<(), ScopeViolation> {
         if !self.providers.is_empty() && !any_matches(&self.providers, provider) {
-            return Err(OutOfScope::Provider);
+            return Err(ScopeViolation::Provider);
         }
         if !self.paths.is_empty() && !any_matches(&self.paths, path) {
-            return Err(OutOfScope::Path);
+            return Err(ScopeViolation::Path);
         }
         Ok(())
     }
@@ -131,14 +131,17 @@ mod tests {
 
     #[test]
     fn each_axis_is_checked_and_an_unnamed_model_is_outside_of_a_list() {
-        let scope =
-            Scope { providers: vec!["openai".into()], models: vec!["gpt-5*".into()], paths: vec!["/v1/chat/*".into()] };
-        let ask = |provider, model, path| scope.allows(&Asked { provider, model, path });
+        let scope = KeyScope {
+            providers: vec!["openai".into()],
+            models: vec!["gpt-5*".into()],
+            paths: vec!["/v1/chat/*".into()],
+        };
+        let ask = |provider, model, path| scope.allows(&ScopeRequest { provider, model, path });
         assert_eq!(ask("openai", Some("gpt-5-mini"), "/v1/chat/completions"), Ok(()));
-        assert_eq!(ask("anthropic", Some("gpt-5"), "/v1/chat/completions"), Err(OutOfScope::Provider));
-        assert_eq!(ask("openai", Some("o9"), "/v1/chat/completions"), Err(OutOfScope::Model));
-        assert_eq!(ask("openai", None, "/v1/chat/completions"), Err(OutOfScope::Model));
-        assert_eq!(ask("openai", Some("gpt-5"), "/v1/embeddings"), Err(OutOfScope::Path));
-        assert_eq!(Scope::default().allows(&Asked { provider: "x", model: None, path: "/" }), Ok(()));
+        assert_eq!(ask("anthropic", Some("gpt-5"), "/v1/chat/completions"), Err(ScopeViolation::Provider));
+        assert_eq!(ask("openai", Some("o9"), "/v1/chat/completions"), Err(ScopeViolation::Model));
+        assert_eq!(ask("openai", None, "/v1/chat/completions"), Err(ScopeViolation::Model));
+        assert_eq!(ask("openai", Some("gpt-5"), "/v1/embeddings"), Err(ScopeViolation::Path));
+        assert_eq!(KeyScope::default().allows(&ScopeRequest { provider: "x", model: None, path: "/" }), Ok(()));
     }
 }

@@ -5,30 +5,30 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 /// What every key of ours begins with, so that one is told from a provider's key at a glance.
-pub const PREFIX: &str = "ifk_";
+pub const KEY_PREFIX: &str = "ifk_";
 
-const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const KEY_ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Characters behind the prefix: 43 of 62 letters are 256 bits.
-const LENGTH: usize = 43;
+const KEY_LENGTH: usize = 43;
 
 /// A key in the clear. It is shown once, when it is made.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct PlaintextKey(String);
 
-impl Secret {
+impl PlaintextKey {
     /// Makes one.
     ///
     /// # Errors
     /// When the system gives no random numbers.
-    pub fn mint() -> Result<Self, getrandom::Error> {
-        let mut text = String::from(PREFIX);
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut text = String::from(KEY_PREFIX);
         let mut pool = [0u8; 64];
-        while text.len() < PREFIX.len() + LENGTH {
+        while text.len() < KEY_PREFIX.len() + KEY_LENGTH {
             getrandom::fill(&mut pool)?;
             // 248 is the largest multiple of 62 in a byte: what lies above would favour some letters.
-            let letters = pool.iter().filter(|b| **b < 248).map(|b| char::from(LETTERS[usize::from(b % 62)]));
-            text.extend(letters.take(PREFIX.len() + LENGTH - text.len()));
+            let letters = pool.iter().filter(|b| **b < 248).map(|b| char::from(KEY_ALPHABET[usize::from(b % 62)]));
+            text.extend(letters.take(KEY_PREFIX.len() + KEY_LENGTH - text.len()));
         }
         Ok(Self(text))
     }
@@ -39,7 +39,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for PlaintextKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -47,10 +47,10 @@ impl fmt::Debug for Secret {
 
 /// SHA-256 of a key. A key holds 256 random bits, so a slow hash would protect nothing more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Digest([u8; 32]);
+pub(super) struct KeyDigest([u8; 32]);
 
-impl Digest {
-    pub fn of(key: &str) -> Self {
+impl KeyDigest {
+    pub fn from_key(key: &str) -> Self {
         Self(Sha256::digest(key.as_bytes()).into())
     }
 
@@ -70,7 +70,7 @@ impl Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for KeyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("sha256:")?;
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
@@ -83,19 +83,19 @@ mod tests {
 
     #[test]
     fn keys_are_long_and_never_alike() {
-        let (a, b) = (Secret::mint().unwrap(), Secret::mint().unwrap());
+        let (a, b) = (PlaintextKey::generate().unwrap(), PlaintextKey::generate().unwrap());
         assert_eq!(a.reveal().len(), 47);
-        assert!(a.reveal().starts_with(PREFIX) && a != b);
+        assert!(a.reveal().starts_with(KEY_PREFIX) && a != b);
         assert!(a.reveal()[4..].bytes().all(|b| b.is_ascii_alphanumeric()));
     }
 
     #[test]
     fn a_hash_is_read_as_it_was_written() {
-        let d = Digest::of("ifk_x");
-        assert_eq!(Digest::parse(&d.to_string()), Some(d));
-        assert_eq!(Digest::parse(&d.to_string().replace(':', "$").to_uppercase().replace("SHA", "sha")), Some(d));
+        let d = KeyDigest::from_key("ifk_x");
+        assert_eq!(KeyDigest::parse(&d.to_string()), Some(d));
+        assert_eq!(KeyDigest::parse(&d.to_string().replace(':', "$").to_uppercase().replace("SHA", "sha")), Some(d));
         for bad in ["", "sha256:", "sha256:zz", "md5:00", &format!("sha256:{}", "g".repeat(64)), &format!("{d}0")] {
-            assert_eq!(Digest::parse(bad), None, "{bad}");
+            assert_eq!(KeyDigest::parse(bad), None, "{bad}");
         }
     }
 }

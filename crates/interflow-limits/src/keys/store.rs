@@ -9,14 +9,14 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::file::{self, KeyFileError, NewKey};
-use super::{KeyRing, Secret};
+use super::key_file::{self, KeyFileError, NewVirtualKey};
+use super::{PlaintextKey, VirtualKeyRing};
 
 /// The keys in force and the file they stand in; a reload swaps them.
 #[derive(Debug)]
 pub struct KeyStore {
     path: ArcSwap<PathBuf>,
-    ring: ArcSwap<KeyRing>,
+    ring: ArcSwap<VirtualKeyRing>,
     /// One change at a time within this process.
     writing: Mutex<()>,
 }
@@ -38,12 +38,12 @@ impl KeyStore {
     }
 
     /// The ring in force.
-    pub fn ring(&self) -> Arc<KeyRing> {
+    pub fn ring(&self) -> Arc<VirtualKeyRing> {
         self.ring.load_full()
     }
 
     /// Puts a ring in force that was read from this file; requests under way are not asked again.
-    pub fn set(&self, path: PathBuf, ring: KeyRing) {
+    pub fn set(&self, path: PathBuf, ring: VirtualKeyRing) {
         self.path.store(Arc::new(path));
         self.ring.store(Arc::new(ring));
     }
@@ -52,7 +52,7 @@ impl KeyStore {
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn read(path: &Path) -> Result<KeyRing, KeyFileError> {
+    pub fn read(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
         read_ring(path)
     }
 
@@ -60,8 +60,8 @@ impl KeyStore {
     ///
     /// # Errors
     /// A file that cannot be read or written, or an id that is taken.
-    pub fn add(&self, new: NewKey) -> Result<(Secret, Arc<str>), KeyFileError> {
-        self.change(|text| file::add(text, new, Timestamp::now())).map(|secret| {
+    pub fn add(&self, new: NewVirtualKey) -> Result<(PlaintextKey, Arc<str>), KeyFileError> {
+        self.edit_file(|text| key_file::add_key(text, new, Timestamp::now())).map(|secret| {
             let id = self.ring.load().keys().last().map(|k| Arc::clone(&k.id)).unwrap_or_default();
             (secret, id)
         })
@@ -72,17 +72,17 @@ impl KeyStore {
     /// # Errors
     /// A file that cannot be read or written.
     pub fn revoke(&self, id: &str) -> Result<bool, KeyFileError> {
-        self.change(|text| file::revoke(text, id, Timestamp::now()))
+        self.edit_file(|text| key_file::revoke_key(text, id, Timestamp::now()))
     }
 
-    fn change<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
+    fn edit_file<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
         let _alone = self.writing.lock();
         let path = self.path();
         let mut text = read_text(&path)?;
         let before = text.clone();
-        let done = edit(&mut text).map_err(|e| at(&path, &e))?;
+        let done = edit(&mut text).map_err(|e| with_path(&path, &e))?;
         if text != before {
-            let ring = KeyRing::parse(&text).map_err(|e| at(&path, &e))?;
+            let ring = VirtualKeyRing::parse(&text).map_err(|e| with_path(&path, &e))?;
             write(&path, text.as_bytes())
                 .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", path.display())))?;
             self.ring.store(Arc::new(ring));
@@ -91,7 +91,7 @@ impl KeyStore {
     }
 }
 
-fn at(path: &Path, error: &KeyFileError) -> KeyFileError {
+fn with_path(path: &Path, error: &KeyFileError) -> KeyFileError {
     KeyFileError(format!("{}: {error}", path.display()))
 }
 
@@ -103,8 +103,8 @@ fn read_text(path: &Path) -> Result<String, KeyFileError> {
     }
 }
 
-fn read_ring(path: &Path) -> Result<KeyRing, KeyFileError> {
-    KeyRing::parse(&read_text(path)?).map_err(|e| at(path, &e))
+fn read_ring(path: &Path) -> Result<VirtualKeyRing, KeyFileError> {
+    VirtualKeyRing::parse(&read_text(path)?).map_err(|e| with_path(path, &e))
 }
 
 /// Writes the file for its owner alone, whole or not at all.
@@ -130,7 +130,7 @@ mod tests {
         let path = dir.path().join("keys.toml");
         let store = KeyStore::open(&path).unwrap();
         assert!(store.ring().keys().is_empty());
-        let (secret, id) = store.add(NewKey { owner: Some("ann".into()), ..NewKey::default() }).unwrap();
+        let (secret, id) = store.add(NewVirtualKey { owner: Some("ann".into()), ..NewVirtualKey::default() }).unwrap();
         assert_eq!(id.len(), 8, "an id is made up");
         let now = Timestamp::now();
         let other = KeyStore::open(&path).unwrap();

@@ -10,17 +10,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use quota::Quota;
-pub use rate::{Rate, RateError};
+pub use rate::{RateError, RateLimit};
 
 use crate::config::RuleConfig;
+use crate::counter_store::{CounterLimit, CounterRequest};
 use crate::keys::VirtualKey;
 use crate::keys::any_matches;
-use crate::ledger::{Ask, Counter};
 
 /// Who is counted by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Per {
+pub enum CountBy {
     /// All requests together.
     #[default]
     Global,
@@ -40,7 +40,7 @@ pub enum Per {
 
 /// What a request is, as far as limits care.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct RequestAttributes {
     /// The virtual key it came with.
     pub key: Option<Arc<VirtualKey>>,
     /// Who logged in; else the key's owner counts.
@@ -55,7 +55,7 @@ pub struct Subject {
     pub client: IpAddr,
 }
 
-impl Subject {
+impl RequestAttributes {
     /// Who logged in, else the key's owner.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref().or_else(|| self.key.as_ref()?.owner.as_deref())
@@ -64,7 +64,7 @@ impl Subject {
 
 /// What a request will use, or has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct UsageAmount {
     /// Tokens, in and out.
     pub tokens: u64,
     /// Money in millionths of a dollar.
@@ -73,11 +73,11 @@ pub struct Use {
 
 /// The rules, compiled.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct QuotaRules {
     rules: Vec<RuleConfig>,
 }
 
-impl Rules {
+impl QuotaRules {
     /// Checks the rules of a config.
     ///
     /// # Errors
@@ -114,29 +114,29 @@ impl Rules {
     }
 
     /// The counters that a request must pass, those of its key included.
-    pub fn asks(&self, subject: &Subject, estimate: Use) -> Vec<Ask> {
+    pub fn counter_requests(&self, subject: &RequestAttributes, estimate: UsageAmount) -> Vec<CounterRequest> {
         let mut asks = Vec::new();
-        for rule in self.rules.iter().filter(|r| fits(r, subject)) {
-            if let Some(who) = who(rule.per, subject) {
-                rule.allow.asks(&rule.name, &who, estimate, &mut asks);
+        for rule in self.rules.iter().filter(|r| rule_applies(r, subject)) {
+            if let Some(who) = counted_party(rule.count_by, subject) {
+                rule.allow.push_requests(&rule.name, &who, estimate, &mut asks);
             }
         }
         if let Some(key) = &subject.key
             && let Some(quota) = &key.limits
         {
-            quota.asks(OWN, &key.id, estimate, &mut asks);
+            quota.push_requests(KEY_RULE_NAME, &key.id, estimate, &mut asks);
         }
         asks
     }
 }
 
 /// The name that a key's own limits go under.
-pub(crate) const OWN: &str = "key";
+pub(crate) const KEY_RULE_NAME: &str = "key";
 
 /// What requests to the media endpoints name as their provider.
-const MEDIA: &str = "media";
+const MEDIA_PROVIDER: &str = "media";
 
-fn fits(rule: &RuleConfig, subject: &Subject) -> bool {
+fn rule_applies(rule: &RuleConfig, subject: &RequestAttributes) -> bool {
     let one = |patterns: &[String], value: Option<&str>| {
         patterns.is_empty() || value.is_some_and(|v| any_matches(patterns, v))
     };
@@ -145,51 +145,52 @@ fn fits(rule: &RuleConfig, subject: &Subject) -> bool {
         && one(&rule.routes, subject.route.as_deref())
         && match &*subject.provider {
             // Segments of streams come by the hundred: no rule made for models counts them unasked.
-            MEDIA => rule.providers.iter().any(|p| p == MEDIA),
+            MEDIA_PROVIDER => rule.providers.iter().any(|p| p == MEDIA_PROVIDER),
             provider => one(&rule.providers, Some(provider)),
         }
         && one(&rule.models, subject.model.as_deref())
 }
 
 /// Longest name that a counter is kept under; what a client can choose must not fill the memory.
-const LONGEST_WHO: usize = 128;
+const MAX_PARTY_NAME: usize = 128;
 
-fn who(per: Per, s: &Subject) -> Option<String> {
+fn counted_party(per: CountBy, s: &RequestAttributes) -> Option<String> {
     let mut who = match per {
-        Per::Global => "all".to_owned(),
-        Per::Key => s.key.as_ref().map_or_else(|| format!("client {}", s.client), |k| k.id.to_string()),
-        Per::User => s.user()?.to_owned(),
-        Per::Route => s.route.as_deref()?.to_owned(),
-        Per::Provider => s.provider.to_string(),
-        Per::Model => s.model.as_deref()?.to_owned(),
-        Per::Client => s.client.to_string(),
+        CountBy::Global => "all".to_owned(),
+        CountBy::Key => s.key.as_ref().map_or_else(|| format!("client {}", s.client), |k| k.id.to_string()),
+        CountBy::User => s.user()?.to_owned(),
+        CountBy::Route => s.route.as_deref()?.to_owned(),
+        CountBy::Provider => s.provider.to_string(),
+        CountBy::Model => s.model.as_deref()?.to_owned(),
+        CountBy::Client => s.client.to_string(),
     };
-    if who.len() > LONGEST_WHO {
-        who.truncate(who.floor_char_boundary(LONGEST_WHO));
+    if who.len() > MAX_PARTY_NAME {
+        who.truncate(who.floor_char_boundary(MAX_PARTY_NAME));
     }
     Some(who)
 }
 
 impl Quota {
     /// Adds the counters of this quota for one counted party.
-    fn asks(&self, rule: &str, who: &str, estimate: Use, asks: &mut Vec<Ask>) {
-        let mut add =
-            |counter: Counter, cost: u64| asks.push(Ask { rule: rule.into(), who: who.into(), counter, cost });
+    fn push_requests(&self, rule: &str, who: &str, estimate: UsageAmount, asks: &mut Vec<CounterRequest>) {
+        let mut add = |counter: CounterLimit, cost: u64| {
+            asks.push(CounterRequest { rule: rule.into(), who: who.into(), counter, cost })
+        };
         if let Some(rate) = self.requests {
             let burst = self.burst.unwrap_or(rate.count);
-            add(Counter::Requests { per_second: rate.per_second(), burst: burst as f64 }, 1);
+            add(CounterLimit::Requests { per_second: rate.per_second(), burst: burst as f64 }, 1);
         }
         if let Some(rate) = self.tokens {
-            add(Counter::Tokens { per_second: rate.per_second(), burst: rate.count as f64 }, estimate.tokens);
+            add(CounterLimit::Tokens { per_second: rate.per_second(), burst: rate.count as f64 }, estimate.tokens);
         }
         if let Some(max) = self.concurrent {
-            add(Counter::Slots { max }, 1);
+            add(CounterLimit::Slots { max }, 1);
         }
         for (max, period) in self.token_budgets() {
-            add(Counter::TokenBudget { max, period }, estimate.tokens);
+            add(CounterLimit::TokenBudget { max, period }, estimate.tokens);
         }
         for (max, period) in self.money_budgets() {
-            add(Counter::MoneyBudget { max, period }, estimate.micros);
+            add(CounterLimit::MoneyBudget { max, period }, estimate.micros);
         }
     }
 }
@@ -197,10 +198,10 @@ impl Quota {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Period;
+    use crate::counter_store::BudgetPeriod;
 
-    fn subject() -> Subject {
-        Subject {
+    fn subject() -> RequestAttributes {
+        RequestAttributes {
             key: None,
             user: None,
             route: Some("chat".into()),
@@ -210,8 +211,8 @@ mod tests {
         }
     }
 
-    fn rule(per: Per, quota: Quota) -> RuleConfig {
-        RuleConfig { per, allow: quota, ..RuleConfig::default() }
+    fn rule(per: CountBy, quota: Quota) -> RuleConfig {
+        RuleConfig { count_by: per, allow: quota, ..RuleConfig::default() }
     }
 
     fn sixty() -> Quota {
@@ -221,19 +222,19 @@ mod tests {
     #[test]
     fn whom_a_rule_counts_follows_per() {
         let key: Arc<VirtualKey> = crate::keys::tests_key("k1", Some("ann")).into();
-        let with_key = Subject { key: Some(key), ..subject() };
+        let with_key = RequestAttributes { key: Some(key), ..subject() };
         for (per, plain, keyed) in [
-            (Per::Global, Some("all"), Some("all")),
-            (Per::Key, Some("client 127.0.0.1"), Some("k1")),
-            (Per::User, None, Some("ann")),
-            (Per::Route, Some("chat"), Some("chat")),
-            (Per::Provider, Some("openai"), Some("openai")),
-            (Per::Model, Some("gpt-5"), Some("gpt-5")),
-            (Per::Client, Some("127.0.0.1"), Some("127.0.0.1")),
+            (CountBy::Global, Some("all"), Some("all")),
+            (CountBy::Key, Some("client 127.0.0.1"), Some("k1")),
+            (CountBy::User, None, Some("ann")),
+            (CountBy::Route, Some("chat"), Some("chat")),
+            (CountBy::Provider, Some("openai"), Some("openai")),
+            (CountBy::Model, Some("gpt-5"), Some("gpt-5")),
+            (CountBy::Client, Some("127.0.0.1"), Some("127.0.0.1")),
         ] {
-            let rules = Rules::new(&[rule(per, sixty())]).unwrap();
+            let rules = QuotaRules::new(&[rule(per, sixty())]).unwrap();
             for (s, expected) in [(&subject(), plain), (&with_key, keyed)] {
-                let asks = rules.asks(s, Use::default());
+                let asks = rules.counter_requests(s, UsageAmount::default());
                 assert_eq!(asks.first().map(|a| &*a.who), expected, "{per:?}");
             }
         }
@@ -244,13 +245,15 @@ mod tests {
         let only = RuleConfig {
             models: vec!["gpt-5*".into()],
             providers: vec!["openai".into()],
-            ..rule(Per::Global, sixty())
+            ..rule(CountBy::Global, sixty())
         };
-        let rules = Rules::new(&[only]).unwrap();
-        assert_eq!(rules.asks(&subject(), Use::default()).len(), 1);
-        let other = Subject { model: Some("o9".into()), ..subject() };
-        assert!(rules.asks(&other, Use::default()).is_empty());
-        assert!(rules.asks(&Subject { model: None, ..subject() }, Use::default()).is_empty());
+        let rules = QuotaRules::new(&[only]).unwrap();
+        assert_eq!(rules.counter_requests(&subject(), UsageAmount::default()).len(), 1);
+        let other = RequestAttributes { model: Some("o9".into()), ..subject() };
+        assert!(rules.counter_requests(&other, UsageAmount::default()).is_empty());
+        assert!(
+            rules.counter_requests(&RequestAttributes { model: None, ..subject() }, UsageAmount::default()).is_empty()
+        );
     }
 
     #[test]
@@ -262,15 +265,17 @@ mod tests {
             money_per_month: Some(1.5),
             ..Quota::default()
         };
-        let asks = Rules::new(&[rule(Per::Global, quota)]).unwrap().asks(&subject(), Use { tokens: 7, micros: 9 });
+        let asks = QuotaRules::new(&[rule(CountBy::Global, quota)])
+            .unwrap()
+            .counter_requests(&subject(), UsageAmount { tokens: 7, micros: 9 });
         let costs: Vec<_> = asks.iter().map(|a| (a.counter, a.cost)).collect();
         assert_eq!(
             costs,
             [
-                (Counter::Tokens { per_second: 1000.0 / 60.0, burst: 1000.0 }, 7),
-                (Counter::Slots { max: 2 }, 1),
-                (Counter::TokenBudget { max: 5, period: Period::Day }, 7),
-                (Counter::MoneyBudget { max: 1_500_000, period: Period::Month }, 9),
+                (CounterLimit::Tokens { per_second: 1000.0 / 60.0, burst: 1000.0 }, 7),
+                (CounterLimit::Slots { max: 2 }, 1),
+                (CounterLimit::TokenBudget { max: 5, period: BudgetPeriod::Day }, 7),
+                (CounterLimit::MoneyBudget { max: 1_500_000, period: BudgetPeriod::Month }, 9),
             ]
         );
     }
@@ -278,19 +283,19 @@ mod tests {
     #[test]
     fn rules_that_make_no_sense_are_refused() {
         for (rules, says) in [
-            (vec![rule(Per::Global, Quota::default())], "limits nothing"),
-            (vec![RuleConfig { name: "a:b".into(), ..rule(Per::Global, sixty()) }], "may not hold"),
+            (vec![rule(CountBy::Global, Quota::default())], "limits nothing"),
+            (vec![RuleConfig { name: "a:b".into(), ..rule(CountBy::Global, sixty()) }], "may not hold"),
             (
                 vec![
-                    RuleConfig { name: "a".into(), ..rule(Per::Global, sixty()) },
-                    RuleConfig { name: "a".into(), ..rule(Per::Key, sixty()) },
+                    RuleConfig { name: "a".into(), ..rule(CountBy::Global, sixty()) },
+                    RuleConfig { name: "a".into(), ..rule(CountBy::Key, sixty()) },
                 ],
                 "quota.rule[1]: there is another rule",
             ),
-            (vec![rule(Per::Global, Quota { concurrent: Some(0), ..Quota::default() })], "concurrent"),
-            (vec![rule(Per::Global, Quota { money_per_day: Some(-1.0), ..Quota::default() })], "money_per_day"),
+            (vec![rule(CountBy::Global, Quota { concurrent: Some(0), ..Quota::default() })], "concurrent"),
+            (vec![rule(CountBy::Global, Quota { money_per_day: Some(-1.0), ..Quota::default() })], "money_per_day"),
         ] {
-            let e = Rules::new(&rules).unwrap_err();
+            let e = QuotaRules::new(&rules).unwrap_err();
             assert!(e.contains(says), "{e}");
         }
     }

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Rate;
-use crate::ledger::Period;
+use super::RateLimit;
+use crate::counter_store::BudgetPeriod;
 
 /// How much is allowed to whom a rule counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -12,13 +12,13 @@ use crate::ledger::Period;
 pub struct Quota {
     /// Requests: `60/m`. The bucket is full at first.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Rate>,
+    pub requests: Option<RateLimit>,
     /// How many requests may come at once; as many as the rate's number when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
     /// Tokens, in and out: `100000/m`. Estimated when a request begins, settled from its usage.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<Rate>,
+    pub tokens: Option<RateLimit>,
     /// Requests under way at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
@@ -37,7 +37,7 @@ pub struct Quota {
 }
 
 /// More than this nobody means: it keeps sums far from overflow.
-const MOST_DOLLARS: f64 = 1e9;
+const MAX_DOLLARS: f64 = 1e9;
 
 impl Quota {
     /// Whether the numbers make sense.
@@ -52,8 +52,8 @@ impl Quota {
             return Err("concurrent: at least 1".into());
         }
         for (name, money) in [("money_per_day", self.money_per_day), ("money_per_month", self.money_per_month)] {
-            if money.is_some_and(|m| !(0.0..=MOST_DOLLARS).contains(&m)) {
-                return Err(format!("{name}: dollars from 0 to {MOST_DOLLARS}"));
+            if money.is_some_and(|m| !(0.0..=MAX_DOLLARS).contains(&m)) {
+                return Err(format!("{name}: dollars from 0 to {MAX_DOLLARS}"));
             }
         }
         for (name, tokens) in [("tokens_per_day", self.tokens_per_day), ("tokens_per_month", self.tokens_per_month)] {
@@ -65,15 +65,15 @@ impl Quota {
     }
 
     /// Budgets in tokens.
-    pub(crate) fn token_budgets(&self) -> impl Iterator<Item = (u64, Period)> {
-        [(self.tokens_per_day, Period::Day), (self.tokens_per_month, Period::Month)]
+    pub(crate) fn token_budgets(&self) -> impl Iterator<Item = (u64, BudgetPeriod)> {
+        [(self.tokens_per_day, BudgetPeriod::Day), (self.tokens_per_month, BudgetPeriod::Month)]
             .into_iter()
             .filter_map(|(max, period)| Some((max?, period)))
     }
 
     /// Budgets in millionths of a dollar.
-    pub(crate) fn money_budgets(&self) -> impl Iterator<Item = (u64, Period)> {
-        [(self.money_per_day, Period::Day), (self.money_per_month, Period::Month)]
+    pub(crate) fn money_budgets(&self) -> impl Iterator<Item = (u64, BudgetPeriod)> {
+        [(self.money_per_day, BudgetPeriod::Day), (self.money_per_month, BudgetPeriod::Month)]
             .into_iter()
             .filter_map(|(max, period)| Some(((max? * 1e6).round() as u64, period)))
     }
@@ -81,7 +81,7 @@ impl Quota {
     /// As a table of a keys file; nothing when nothing is limited.
     pub(crate) fn to_table(&self) -> Option<toml_edit::InlineTable> {
         let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(toml_edit::Value::from);
-        let rate = |r: Option<Rate>| r.map(|r| toml_edit::Value::from(r.to_string()));
+        let rate = |r: Option<RateLimit>| r.map(|r| toml_edit::Value::from(r.to_string()));
         let money = |m: Option<f64>| m.map(toml_edit::Value::from);
         let members = [
             ("requests", rate(self.requests)),

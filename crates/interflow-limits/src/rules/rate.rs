@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// So many per second, minute, hour or day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct RateLimit {
     /// How many.
     pub count: u64,
     /// In how many seconds.
@@ -23,14 +23,14 @@ pub struct RateError(String);
 
 const UNITS: [(&str, u32); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
 
-impl Rate {
+impl RateLimit {
     /// How fast a bucket of this rate fills.
     pub fn per_second(self) -> f64 {
         self.count as f64 / f64::from(self.seconds)
     }
 }
 
-impl FromStr for Rate {
+impl FromStr for RateLimit {
     type Err = RateError;
 
     fn from_str(s: &str) -> Result<Self, RateError> {
@@ -46,26 +46,26 @@ impl FromStr for Rate {
     }
 }
 
-impl fmt::Display for Rate {
+impl fmt::Display for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = UNITS.iter().find(|(_, n)| *n == self.seconds).map_or("s", |(name, _)| name);
         write!(f, "{}/{unit}", self.count)
     }
 }
 
-impl Serialize for Rate {
+impl Serialize for RateLimit {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Rate {
+impl<'de> Deserialize<'de> for RateLimit {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         Cow::<'de, str>::deserialize(d)?.parse().map_err(de::Error::custom)
     }
 }
 
-impl JsonSchema for Rate {
+impl JsonSchema for RateLimit {
     fn schema_name() -> Cow<'static, str> {
         "Rate".into()
     }
@@ -91,11 +91,11 @@ mod tests {
             ("1_000/h", 1000, 3600, "1000/h"),
             ("1/d", 1, 86400, "1/d"),
         ] {
-            let rate: Rate = text.parse().unwrap();
+            let rate: RateLimit = text.parse().unwrap();
             assert_eq!((rate.count, rate.seconds, rate.to_string().as_str()), (count, seconds, shown));
         }
         for bad in ["", "60", "0/m", "-1/s", "1/y", "1.5/s", "/s", "99999999999999999999/s"] {
-            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+            assert!(bad.parse::<RateLimit>().is_err(), "{bad}");
         }
     }
 }

@@ -2,34 +2,34 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Conversation, NodeFacts};
-use super::recorded::Recorded;
-pub use super::session::Found;
-use super::session::{MOST_THREADS, Session};
+use super::recorded_call::ParsedCall;
+use super::records::{Conversation, NodeFacts};
+pub use super::session::SessionUpdate;
+use super::session::{AgentSession, MAX_THREADS};
 
 /// Messages of all sessions in memory: some 100 bytes each.
-const MOST_MESSAGES: usize = 1_000_000;
+const MAX_MESSAGES: usize = 1_000_000;
 
 /// A conversation as it was kept, with the places of its messages in the order in which they came.
-pub type Kept = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
+pub type StoredConversation = (Conversation, Vec<(u128, Option<u128>, NodeFacts)>);
 
 /// Puts exchanges together, one after another.
-pub struct Assembler {
-    sessions: HashMap<String, (u64, Session)>,
+pub struct ConversationAssembler {
+    sessions: HashMap<String, (u64, AgentSession)>,
     clock: u64,
     weight: usize,
     most: usize,
 }
 
-impl Default for Assembler {
+impl Default for ConversationAssembler {
     fn default() -> Self {
-        Self::new(MOST_MESSAGES)
+        Self::new(MAX_MESSAGES)
     }
 }
 
-impl Assembler {
+impl ConversationAssembler {
     /// Conversations of one session that a restored one needs, the latest.
-    pub const THREADS: usize = MOST_THREADS;
+    pub const MAX_THREADS: usize = MAX_THREADS;
 
     /// One that keeps at most so many messages in memory, apart from the session at hand.
     pub fn new(most: usize) -> Self {
@@ -40,31 +40,35 @@ impl Assembler {
     ///
     /// # Errors
     /// Those of `restore`; nothing has changed then.
-    pub fn take<E>(&mut self, seen: Recorded, restore: impl FnOnce(&str) -> Result<Vec<Kept>, E>) -> Result<Found, E> {
+    pub fn add_call<E>(
+        &mut self,
+        seen: ParsedCall,
+        restore: impl FnOnce(&str) -> Result<Vec<StoredConversation>, E>,
+    ) -> Result<SessionUpdate, E> {
         self.clock += 1;
         let key = seen.key().to_owned();
         if !self.sessions.contains_key(&key) {
-            let session = Session::restored(restore(&key)?);
-            self.weight += session.weight();
+            let session = AgentSession::from_stored(restore(&key)?);
+            self.weight += session.message_count();
             self.sessions.insert(key.clone(), (self.clock, session));
         }
-        let Some((used, session)) = self.sessions.get_mut(&key) else { return Ok(Found::default()) };
+        let Some((used, session)) = self.sessions.get_mut(&key) else { return Ok(SessionUpdate::default()) };
         *used = self.clock;
-        let before = session.weight();
-        let found = session.take(seen);
-        self.weight = self.weight - before + session.weight();
-        self.forget(&key);
+        let before = session.message_count();
+        let found = session.add_call(seen);
+        self.weight = self.weight - before + session.message_count();
+        self.evict_sessions(&key);
         Ok(found)
     }
 
     /// Forgets a session, when what it led to could not be kept.
     pub fn drop_session(&mut self, key: &str) {
         if let Some((_, session)) = self.sessions.remove(key) {
-            self.weight -= session.weight();
+            self.weight -= session.message_count();
         }
     }
 
-    fn forget(&mut self, but: &str) {
+    fn evict_sessions(&mut self, but: &str) {
         while self.weight > self.most && self.sessions.len() > 1 {
             let oldest = self.sessions.iter().filter(|(k, _)| *k != but).min_by_key(|(_, (used, _))| *used);
             let Some(key) = oldest.map(|(k, _)| k.clone()) else { return };

@@ -7,33 +7,33 @@ use interflow_flow::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::message::Block;
+use crate::message::ContentBlock;
 
 /// A client with a model behind it: says things, is answered, and shows each exchange to an assembler.
 struct World {
-    assembler: Assembler,
+    assembler: ConversationAssembler,
     kept: Store,
     now: u64,
     flows: u128,
-    log: Vec<(Seen<'static>, Value, Value)>,
+    log: Vec<(RawCall<'static>, Value, Value)>,
 }
 
 /// What was found, as a store keeps it.
 #[derive(Default)]
 struct Store {
     conversations: BTreeMap<String, Conversation>,
-    nodes: Vec<Node>,
-    exchanges: Vec<Exchange>,
+    nodes: Vec<MessageNode>,
+    exchanges: Vec<CallRecord>,
 }
 
 impl Store {
-    fn keep(&mut self, found: Found) {
+    fn keep(&mut self, found: SessionUpdate) {
         self.conversations.extend(found.conversations.into_iter().map(|c| (c.id.clone(), c)));
         self.nodes.extend(found.nodes);
         self.exchanges.extend(found.exchange);
     }
 
-    fn session(&self, key: &str) -> Vec<Kept> {
+    fn session(&self, key: &str) -> Vec<StoredConversation> {
         let mut all: Vec<_> = self.conversations.values().filter(|c| c.session == key).cloned().collect();
         all.sort_by_key(|c| (c.updated, c.id.clone()));
         let nodes = |c: &Conversation| {
@@ -43,7 +43,7 @@ impl Store {
         all.into_iter().map(|c| (c.clone(), nodes(&c))).collect()
     }
 
-    fn path(&self, id: &str) -> Vec<&Node> {
+    fn path(&self, id: &str) -> Vec<&MessageNode> {
         let mut at = self.conversations[id].facts.leaf.map(|k| k.0);
         let mut path = Vec::new();
         while let Some(node) = at.and_then(|k| self.nodes.iter().find(|n| n.conversation == id && n.key == k)) {
@@ -56,10 +56,10 @@ impl Store {
 
     /// The path of a conversation in words: `u:` and `a:` texts, calls and results by name.
     fn words(&self, id: &str) -> Vec<String> {
-        let word = |n: &&Node| match &n.body.block {
-            Some(Block::Text { text }) => format!("{}:{text}", if n.facts.prompt { "u" } else { "a" }),
-            Some(Block::ToolUse { name, .. }) => format!("call {name}"),
-            Some(Block::ToolResult { id, .. }) => format!("result {id}"),
+        let word = |n: &&MessageNode| match &n.body.block {
+            Some(ContentBlock::Text { text }) => format!("{}:{text}", if n.facts.prompt { "u" } else { "a" }),
+            Some(ContentBlock::ToolUse { name, .. }) => format!("call {name}"),
+            Some(ContentBlock::ToolResult { id, .. }) => format!("result {id}"),
             other => format!("{other:?}"),
         };
         self.path(id).iter().map(word).collect()
@@ -84,25 +84,31 @@ fn result(id: &str, text: &str) -> Value {
 
 impl World {
     fn new() -> Self {
-        Self { assembler: Assembler::default(), kept: Store::default(), now: 1_000_000, flows: 1, log: Vec::new() }
+        Self {
+            assembler: ConversationAssembler::default(),
+            kept: Store::default(),
+            now: 1_000_000,
+            flows: 1,
+            log: Vec::new(),
+        }
     }
 
     /// Asks with a history and is answered.
-    fn ask(&mut self, session: Option<&str>, history: &[Value], answer: Value) -> &Exchange {
+    fn ask(&mut self, session: Option<&str>, history: &[Value], answer: Value) -> &CallRecord {
         let body = json!({"model": "claude", "messages": history, "tools": [{"name": "Task"}, {"name": "Bash"}],
             "metadata": {"user_id": session.map(|s| format!("user_1_session_{s}"))}});
         self.send(body, answer)
     }
 
-    fn send(&mut self, body: Value, answer: Value) -> &Exchange {
+    fn send(&mut self, body: Value, answer: Value) -> &CallRecord {
         self.send_to("/v1/messages", body, answer)
     }
 
-    fn send_to(&mut self, path: &'static str, body: Value, answer: Value) -> &Exchange {
+    fn send_to(&mut self, path: &'static str, body: Value, answer: Value) -> &CallRecord {
         self.now += 1_000_000;
         self.flows += 1;
         let headers: &'static Headers = Box::leak(Box::default());
-        let seen = Seen {
+        let seen = RawCall {
             flow: FlowId::from_u128(self.flows),
             part: 0,
             started: Timestamp::from_micros(self.now),
@@ -122,15 +128,15 @@ impl World {
         self.kept.exchanges.last().unwrap()
     }
 
-    fn show(&mut self, seen: &Seen<'_>, body: Value, answer: &Value) {
+    fn show(&mut self, seen: &RawCall<'_>, body: Value, answer: &Value) {
         let answer = match answer.get("error") {
             Some(_) => answer.clone(),
             None => json!({"id": format!("msg_{}", seen.flow), "model": "claude", "content": answer["content"],
                 "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}}),
         };
-        let recorded = Recorded::read(seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        let recorded = ParsedCall::parse(seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
         let kept = &self.kept;
-        let found = self.assembler.take(recorded, |key| Ok::<_, Infallible>(kept.session(key))).unwrap();
+        let found = self.assembler.add_call(recorded, |key| Ok::<_, Infallible>(kept.session(key))).unwrap();
         self.kept.keep(found);
     }
 
@@ -147,7 +153,7 @@ impl World {
     fn with_short_memory(&self) -> Store {
         let mut world = Self::new();
         for (seen, body, answer) in &self.log {
-            world.assembler = Assembler::default();
+            world.assembler = ConversationAssembler::default();
             world.show(seen, body.clone(), answer);
         }
         world.kept
@@ -199,8 +205,8 @@ fn reminders_thoughts_and_cache_marks_do_not_part_a_history() {
     let c = w.only();
     assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone", "u:back", "a:ok"]);
     let path = w.kept.path(&c.id);
-    assert!(matches!(&path[0].body.before[0], Block::Other { kind, .. } if kind == "context"));
-    assert!(matches!(&path[1].body.before[0], Block::Thinking { text } if text == "hm"));
+    assert!(matches!(&path[0].body.before[0], ContentBlock::Other { kind, .. } if kind == "context"));
+    assert!(matches!(&path[1].body.before[0], ContentBlock::Thinking { text } if text == "hm"));
 }
 
 #[test]
@@ -284,8 +290,8 @@ fn compaction_clear_edit_and_retry_are_branches() {
     );
     w.ask(Some("s"), &[user("something else")], assistant("else"));
     let c = w.only();
-    let begins: Vec<Begins> = w.kept.nodes.iter().filter_map(|n| n.facts.begins).collect();
-    assert_eq!(begins, [Begins::Retried, Begins::Edited, Begins::Compacted, Begins::Cleared]);
+    let begins: Vec<BranchReason> = w.kept.nodes.iter().filter_map(|n| n.facts.begins).collect();
+    assert_eq!(begins, [BranchReason::Retried, BranchReason::Edited, BranchReason::Compacted, BranchReason::Cleared]);
     let words = w.kept.words(&c.id);
     assert_eq!(words[..4], ["u:one", "a:first", "u:two, but better", "a:edited"]);
     assert_eq!(words[5..], ["a:on", "u:something else", "a:else"]);
@@ -306,11 +312,11 @@ fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spok
     assert_ne!(sub, main);
     let short = user("This session is being continued from a previous conversation that ran out of context.");
     assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).conversation, main);
-    let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(Begins::Compacted));
+    let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(BranchReason::Compacted));
     assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it stands behind what was said before");
     let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
     let count = world.send_to("/v1/messages/count_tokens?beta=true", counted, json!({"input_tokens": 12}));
-    assert_eq!((count.facts.purpose, count.leaf), (Purpose::Probe, None), "to count is not to ask");
+    assert_eq!((count.facts.purpose, count.leaf), (CallPurpose::Probe, None), "to count is not to ask");
     assert_eq!(count.conversation, main);
 }
 
@@ -368,8 +374,8 @@ fn calls_beside_the_conversation_are_folded_into_it() {
     w.send(title, assistant("{\"isNewTopic\": true, \"title\": \"Bug fix\"}"));
     let c = w.only();
     assert_eq!((c.title.as_str(), c.turns), ("Bug fix", 1));
-    let purposes: Vec<Purpose> = w.kept.exchanges.iter().map(|e| e.facts.purpose).collect();
-    assert_eq!(purposes, [Purpose::Probe, Purpose::Step, Purpose::Title]);
+    let purposes: Vec<CallPurpose> = w.kept.exchanges.iter().map(|e| e.facts.purpose).collect();
+    assert_eq!(purposes, [CallPurpose::Probe, CallPurpose::Step, CallPurpose::Title]);
     assert_eq!(w.kept.words(&c.id), ["u:fix the bug", "a:done"]);
 }
 
@@ -381,7 +387,7 @@ fn answers_named_by_the_next_request_need_no_history() {
         [("one", Value::Null), ("two", json!("r1")), ("three", json!("r2"))].into_iter().enumerate()
     {
         let flow = FlowId::from_u128(n as u128 + 1);
-        let seen = Seen {
+        let seen = RawCall {
             flow,
             part: 0,
             started: Timestamp::from_micros(n as u64 * 1000),
@@ -399,8 +405,8 @@ fn answers_named_by_the_next_request_need_no_history() {
         let body = json!({"model": "gpt", "input": text, "previous_response_id": previous});
         let answer = json!({"id": format!("r{}", n + 1), "status": "completed", "output": [
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("re {text}")}]}]});
-        let recorded = Recorded::read(&seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
-        w.kept.keep(w.assembler.take(recorded, |_| Ok::<_, Infallible>(Vec::new())).unwrap());
+        let recorded = ParsedCall::parse(&seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        w.kept.keep(w.assembler.add_call(recorded, |_| Ok::<_, Infallible>(Vec::new())).unwrap());
     }
     let c = w.only();
     assert_eq!(w.kept.words(&c.id), ["u:one", "a:re one", "u:two", "a:re two", "u:three", "a:re three"]);

@@ -7,61 +7,61 @@ use interflow_flow::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::facts::{Begins, Conversation, Exchange, ExchangeFacts, Key, Link, Node};
-use crate::Usage;
-use crate::message::{Block, Reference, Role};
+use super::records::{BranchReason, CallFacts, CallRecord, Conversation, MessageHash, MessageNode, SubagentLink};
+use crate::CallUsage;
+use crate::message::{Attachment, ContentBlock, MessageRole};
 
 /// A conversation laid out.
 #[derive(Clone, Debug, Serialize)]
-pub struct Thread {
+pub struct ThreadView {
     /// The message that this way leads to.
-    pub leaf: Option<Key>,
+    pub leaf: Option<MessageHash>,
     /// The turns in order.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ThreadTurn>,
     /// Its exchanges by the time they began; those of other ways too.
-    pub exchanges: Vec<ExchangeView>,
+    pub exchanges: Vec<CallView>,
     /// Other ways that were gone.
-    pub branches: Vec<Branch>,
+    pub branches: Vec<ThreadBranch>,
 }
 
 /// A prompt and what it led to.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Turn {
+pub struct ThreadTurn {
     /// From 1; 0 stands before the first prompt.
     pub number: u64,
     /// The turn begins a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub begins: Option<Begins>,
+    pub begins: Option<BranchReason>,
     /// What was said and done, in order.
-    pub items: Vec<Item>,
+    pub items: Vec<ThreadItem>,
     /// Its exchanges, by their place among all of the conversation.
     pub exchanges: Vec<usize>,
 }
 
 /// Something said or done.
 #[derive(Clone, Debug, Serialize)]
-pub struct Item {
+pub struct ThreadItem {
     /// The message it belongs to.
-    pub key: Key,
+    pub key: MessageHash,
     /// When it was first seen, in microseconds since the Unix epoch.
     pub at: u64,
     /// Who.
-    pub role: Role,
+    pub role: MessageRole,
     /// The exchange that it came as the answer of, when it is the first of that answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<usize>,
     /// The item begins a branch.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub begins: Option<Begins>,
+    pub begins: Option<BranchReason>,
     /// What.
     #[serde(flatten)]
-    pub what: What,
+    pub what: ItemKind,
 }
 
 /// What was said or done.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum What {
+pub enum ItemKind {
     /// A text.
     Text {
         /// It.
@@ -88,15 +88,15 @@ pub enum What {
         /// Its arguments.
         input: Value,
         /// What came back; none while it is awaited.
-        result: Option<Outcome>,
+        result: Option<ToolOutcome>,
         /// The conversation of the sub-agent that it began.
         #[serde(skip_serializing_if = "Option::is_none")]
         child: Option<String>,
     },
     /// An image.
-    Image(Reference),
+    Image(Attachment),
     /// A document.
-    Document(Reference),
+    Document(Attachment),
     /// An error.
     Error {
         /// Its name.
@@ -115,9 +115,9 @@ pub enum What {
 
 /// What a tool gave back.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct ToolOutcome {
     /// It.
-    pub content: Vec<Block>,
+    pub content: Vec<ContentBlock>,
     /// The tool failed.
     pub is_error: bool,
     /// When it was first seen, in microseconds since the Unix epoch.
@@ -126,7 +126,7 @@ pub struct Outcome {
 
 /// An exchange as it is shown.
 #[derive(Clone, Debug, Serialize)]
-pub struct ExchangeView {
+pub struct CallView {
     /// The flow it passed in.
     pub flow: String,
     /// The number of the message that began it in a WebSocket, else 0.
@@ -136,7 +136,7 @@ pub struct ExchangeView {
     /// The model that answered.
     pub model: String,
     /// Tokens; `None` when the provider did not say.
-    pub usage: Option<Usage>,
+    pub usage: Option<CallUsage>,
     /// US dollars; `None` when the price is not known.
     pub cost: Option<f64>,
     /// Tokens of the answer per second, from its first byte to its end.
@@ -145,16 +145,16 @@ pub struct ExchangeView {
     pub missed: bool,
     /// Everything else.
     #[serde(flatten)]
-    pub facts: ExchangeFacts,
+    pub facts: CallFacts,
 }
 
 /// Another way that was gone.
 #[derive(Clone, Debug, Serialize)]
-pub struct Branch {
+pub struct ThreadBranch {
     /// Where it leads.
-    pub leaf: Key,
+    pub leaf: MessageHash,
     /// Why it is another one.
-    pub begins: Begins,
+    pub begins: BranchReason,
     /// The turn in which it parts from the way shown.
     pub turn: u64,
     /// When it was last spoken in.
@@ -164,27 +164,27 @@ pub struct Branch {
 }
 
 /// A sub-agent's conversation, as its parent's tool calls refer to it.
-pub struct Child<'a> {
+pub struct ChildThread<'a> {
     /// Its name.
     pub id: &'a str,
     /// The call that began it.
-    pub link: Option<&'a Link>,
+    pub link: Option<&'a SubagentLink>,
 }
 
 /// Lays a conversation out along the way to `leaf`, the current one when none is given.
-pub fn thread(
+pub fn build_thread(
     conversation: &Conversation,
-    nodes: Vec<Node>,
-    exchanges: Vec<Exchange>,
-    children: &[Child<'_>],
-    leaf: Option<Key>,
-) -> Thread {
+    nodes: Vec<MessageNode>,
+    exchanges: Vec<CallRecord>,
+    children: &[ChildThread<'_>],
+    leaf: Option<MessageHash>,
+) -> ThreadView {
     let leaf = leaf.or(conversation.facts.leaf);
     let index: HashMap<u128, usize> = nodes.iter().enumerate().map(|(i, n)| (n.key, i)).collect();
     let path = path(&nodes, &index, leaf);
     let branches = branches(&nodes, &index, &path);
-    let mut shown: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
-    let mut layout = Layout::new(&exchanges, children);
+    let mut shown: Vec<Option<MessageNode>> = nodes.into_iter().map(Some).collect();
+    let mut layout = TurnBuilder::new(&exchanges, children);
     for at in path {
         if let Some(node) = shown[at].take() {
             layout.add(node);
@@ -196,11 +196,11 @@ pub fn thread(
             turn.exchanges.push(i);
         }
     }
-    Thread { leaf, turns, exchanges: views(exchanges), branches }
+    ThreadView { leaf, turns, exchanges: call_views(exchanges), branches }
 }
 
 /// The messages on the way, the first one first.
-fn path(nodes: &[Node], index: &HashMap<u128, usize>, leaf: Option<Key>) -> Vec<usize> {
+fn path(nodes: &[MessageNode], index: &HashMap<u128, usize>, leaf: Option<MessageHash>) -> Vec<usize> {
     let mut path = Vec::new();
     let mut seen = HashSet::new();
     let mut at = leaf.map(|k| k.0);
@@ -216,11 +216,11 @@ fn path(nodes: &[Node], index: &HashMap<u128, usize>, leaf: Option<Key>) -> Vec<
 }
 
 /// Leaves that are not on the way, with the reason for which they part from it.
-fn branches(nodes: &[Node], index: &HashMap<u128, usize>, path: &[usize]) -> Vec<Branch> {
+fn branches(nodes: &[MessageNode], index: &HashMap<u128, usize>, path: &[usize]) -> Vec<ThreadBranch> {
     let on_path: HashSet<usize> = path.iter().copied().collect();
     let parents: HashSet<u128> = nodes.iter().filter_map(|n| n.parent.or(n.facts.after.map(|k| k.0))).collect();
     // The child on the way of each message on it: when that one began a branch, what stood there before is one.
-    let begun: HashMap<Option<u128>, Begins> =
+    let begun: HashMap<Option<u128>, BranchReason> =
         path.iter().filter_map(|i| Some((nodes[*i].parent, nodes[*i].facts.begins?))).collect();
     let mut found = Vec::new();
     for leaf in nodes.iter().filter(|n| !parents.contains(&n.key) && !on_path.contains(&index[&n.key])) {
@@ -235,9 +235,15 @@ fn branches(nodes: &[Node], index: &HashMap<u128, usize>, path: &[usize]) -> Vec
         }
         let begins = first.facts.begins.or_else(|| begun.get(&first.parent).copied());
         if let (Some(begins), Some(_)) = (begins, &leaf.body.block) {
-            let text = first.body.block.as_ref().and_then(Block::as_text).unwrap_or_default();
+            let text = first.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default();
             let text = text.chars().take(120).collect();
-            found.push(Branch { leaf: Key(leaf.key), begins, turn: first.facts.turn, at: leaf.at.micros(), text });
+            found.push(ThreadBranch {
+                leaf: MessageHash(leaf.key),
+                begins,
+                turn: first.facts.turn,
+                at: leaf.at.micros(),
+                text,
+            });
         }
     }
     found.sort_by_key(|b| b.at);
@@ -245,9 +251,9 @@ fn branches(nodes: &[Node], index: &HashMap<u128, usize>, path: &[usize]) -> Vec
 }
 
 /// Turns in the making.
-struct Layout<'a> {
-    turns: Vec<Turn>,
-    answers: HashMap<Key, usize>,
+struct TurnBuilder<'a> {
+    turns: Vec<ThreadTurn>,
+    answers: HashMap<MessageHash, usize>,
     children: HashMap<&'a str, &'a str>,
     /// Where calls stand that have no result yet: turn and item.
     open: HashMap<String, (usize, usize)>,
@@ -255,28 +261,29 @@ struct Layout<'a> {
     unnamed: Vec<(usize, usize)>,
 }
 
-impl<'a> Layout<'a> {
-    fn new(exchanges: &[Exchange], children: &'a [Child<'a>]) -> Self {
+impl<'a> TurnBuilder<'a> {
+    fn new(exchanges: &[CallRecord], children: &'a [ChildThread<'a>]) -> Self {
         let answers = exchanges.iter().enumerate().filter_map(|(i, e)| Some((e.facts.answer?, i))).collect();
         let children = children.iter().filter_map(|c| Some((c.link?.call.as_str(), c.id))).collect();
         Self { turns: Vec::new(), answers, children, open: HashMap::new(), unnamed: Vec::new() }
     }
 
-    fn add(&mut self, node: Node) {
-        let (key, at, role) = (Key(node.key), node.at, node.body.role);
+    fn add(&mut self, node: MessageNode) {
+        let (key, at, role) = (MessageHash(node.key), node.at, node.body.role);
         let mut exchange = self.answers.get(&key).copied();
         let mut begins = node.facts.begins;
         if self.turns.last().is_none_or(|t| t.number != node.facts.turn) {
             let begins = begins.filter(|_| node.facts.prompt);
-            self.turns.push(Turn { number: node.facts.turn, begins, ..Turn::default() });
+            self.turns.push(ThreadTurn { number: node.facts.turn, begins, ..ThreadTurn::default() });
         }
         let blocks = node.body.before.into_iter().chain(node.body.block).chain(node.body.after);
         for block in blocks {
-            let Some(what) = self.what(block, at) else { continue };
-            let item = Item { key, at: at.micros(), role, exchange: exchange.take(), begins: begins.take(), what };
+            let Some(what) = self.item_kind(block, at) else { continue };
+            let item =
+                ThreadItem { key, at: at.micros(), role, exchange: exchange.take(), begins: begins.take(), what };
             let turn = self.turns.len() - 1;
             let place = (turn, self.turns[turn].items.len());
-            if let What::Tool { id, .. } = &item.what {
+            if let ItemKind::Tool { id, .. } = &item.what {
                 match id.is_empty() {
                     true => self.unnamed.push(place),
                     false => drop(self.open.insert(id.clone(), place)),
@@ -287,29 +294,29 @@ impl<'a> Layout<'a> {
     }
 
     /// What a block is shown as; a result goes to its call.
-    fn what(&mut self, block: Block, at: Timestamp) -> Option<What> {
+    fn item_kind(&mut self, block: ContentBlock, at: Timestamp) -> Option<ItemKind> {
         Some(match block {
-            Block::Text { text } => What::Text { text },
-            Block::Thinking { text } => What::Thinking { text },
-            Block::ToolUse { id, name, input } => {
+            ContentBlock::Text { text } => ItemKind::Text { text },
+            ContentBlock::Thinking { text } => ItemKind::Thinking { text },
+            ContentBlock::ToolUse { id, name, input } => {
                 let child = self.children.get(id.as_str()).map(|c| (*c).to_owned());
-                What::Tool { summary: summary(&input), id, name, input, result: None, child }
+                ItemKind::Tool { summary: input_summary(&input), id, name, input, result: None, child }
             }
-            Block::ToolResult { id, name, content, is_error } => {
+            ContentBlock::ToolResult { id, name, content, is_error } => {
                 let place = match id.is_empty() {
                     true if self.unnamed.is_empty() => None,
                     true => Some(self.unnamed.remove(0)),
                     false => self.open.remove(&id),
                 };
-                let outcome = Some(Outcome { content, is_error, at: at.micros() });
+                let outcome = Some(ToolOutcome { content, is_error, at: at.micros() });
                 let item = place.and_then(|(t, i)| self.turns.get_mut(t)?.items.get_mut(i));
                 match item.map(|i| &mut i.what) {
-                    Some(What::Tool { result, .. }) => {
+                    Some(ItemKind::Tool { result, .. }) => {
                         *result = outcome;
                         return None;
                     }
                     // The call is not known: it was made before the recording began.
-                    _ => What::Tool {
+                    _ => ItemKind::Tool {
                         id,
                         name,
                         summary: String::new(),
@@ -319,28 +326,28 @@ impl<'a> Layout<'a> {
                     },
                 }
             }
-            Block::Image(r) => What::Image(r),
-            Block::Document(r) => What::Document(r),
-            Block::Error { kind, message } => What::Error { name: kind, message },
-            Block::Other { kind, value } if kind == "context" => {
-                What::Context { text: value.as_str().unwrap_or_default().to_owned() }
+            ContentBlock::Image(r) => ItemKind::Image(r),
+            ContentBlock::Document(r) => ItemKind::Document(r),
+            ContentBlock::Error { kind, message } => ItemKind::Error { name: kind, message },
+            ContentBlock::Other { kind, value } if kind == "context" => {
+                ItemKind::Context { text: value.as_str().unwrap_or_default().to_owned() }
             }
-            Block::Other { kind, value } => What::Other { name: kind, value },
+            ContentBlock::Other { kind, value } => ItemKind::Other { name: kind, value },
         })
     }
 }
 
 /// The tokens of a prompt below which providers cache nothing.
-const CACHED_FROM: u64 = 1024;
+const MIN_CACHED_TOKENS: u64 = 1024;
 
-fn views(exchanges: Vec<Exchange>) -> Vec<ExchangeView> {
+fn call_views(exchanges: Vec<CallRecord>) -> Vec<CallView> {
     let mut warm: Option<u64> = None;
     let mut views = Vec::with_capacity(exchanges.len());
     for e in exchanges {
-        let usage = e.usage.filter(|_| !e.facts.purpose.is_beside());
+        let usage = e.usage.filter(|_| !e.facts.purpose.is_side_call());
         let missed = match (warm, usage) {
             // Providers cache whole blocks: a little less than before is no miss.
-            (Some(warm), Some(u)) => warm >= CACHED_FROM && u.cache_read + warm / 8 < warm,
+            (Some(warm), Some(u)) => warm >= MIN_CACHED_TOKENS && u.cache_read + warm / 8 < warm,
             _ => false,
         };
         if let Some(u) = usage {
@@ -348,7 +355,7 @@ fn views(exchanges: Vec<Exchange>) -> Vec<ExchangeView> {
         }
         let writing = e.facts.duration.saturating_sub(e.facts.first_byte.unwrap_or_default());
         let speed = e.usage.filter(|u| u.output > 0 && writing > 0 && e.facts.stream);
-        views.push(ExchangeView {
+        views.push(CallView {
             flow: e.flow.to_string(),
             part: e.part,
             started: e.started.micros(),
@@ -364,8 +371,8 @@ fn views(exchanges: Vec<Exchange>) -> Vec<ExchangeView> {
 }
 
 /// What a tool call is about, in a line: the argument that says most.
-pub fn summary(input: &Value) -> String {
-    const TELLING: [&str; 12] = [
+pub fn input_summary(input: &Value) -> String {
+    const SUMMARY_KEYS: [&str; 12] = [
         "description",
         "command",
         "cmd",
@@ -390,7 +397,7 @@ pub fn summary(input: &Value) -> String {
     if let Some(text) = input.as_str() {
         return line(text);
     }
-    let told = TELLING.iter().find_map(|k| match input.get(*k)? {
+    let told = SUMMARY_KEYS.iter().find_map(|k| match input.get(*k)? {
         Value::String(s) => Some(line(s)),
         Value::Array(words) => Some(line(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))),
         _ => None,

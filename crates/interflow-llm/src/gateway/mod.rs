@@ -1,49 +1,55 @@
 //! The gateway's doors to providers: which upstream a path leads to, with which key, under which names for models.
 
+mod access_token;
 mod ambient;
-pub mod aws;
-mod breaker;
-mod doors;
-mod send;
-mod token;
+pub mod aws_signature;
+mod circuit_breaker;
+mod dispatch;
+mod routes;
 mod upstream;
 
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Authority, ByteStr, Door, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url,
+    Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, HttpClient, Method, MountTarget,
+    StatusCode, Url,
 };
 
-use crate::Refusal;
+use crate::LlmRefusal;
 use crate::config::{LlmConfig, TelemetryRule};
-use crate::message::Shape;
+use crate::message::ApiFormat;
 
-pub use doors::Table;
-pub use send::Sender;
-pub use upstream::{SecretReader, Upstream};
+pub use dispatch::Dispatcher;
+pub use routes::UpstreamTable;
+pub use upstream::{LlmUpstream, SecretReader};
 
 /// The room. One per process; its table of upstreams changes with the config.
-pub struct Gateway {
-    table: ArcSwap<Table>,
-    egress: Arc<dyn Egress>,
-    unseen: Arc<dyn Egress>,
-    metadata: Arc<dyn Egress>,
-    looks: OnceLock<Looks>,
+pub struct LlmGateway {
+    table: ArcSwap<UpstreamTable>,
+    egress: Arc<dyn HttpClient>,
+    unseen: Arc<dyn HttpClient>,
+    metadata: Arc<dyn HttpClient>,
+    looks: OnceLock<InspectionCheck>,
     endpoints: OnceLock<NamedEndpoints>,
 }
 
 /// What the operator says is spoken at a host and a path, with a method, by a WebSocket or not.
-type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync>;
+type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<ApiFormat> + Send + Sync>;
 
 /// Whether requests of a transport are looked into wherever they go.
-type Looks = Box<dyn Fn(Transport) -> bool + Send + Sync>;
+type InspectionCheck = Box<dyn Fn(EntryKind) -> bool + Send + Sync>;
 
-impl Gateway {
+impl LlmGateway {
     /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once, `unseen` those
     /// for tokens, which must not be recorded, and `metadata` those to the metadata services of clouds, which are at
     /// addresses that nobody else may reach.
-    pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>, metadata: Arc<dyn Egress>) -> Arc<Self> {
+    pub fn new(
+        table: UpstreamTable,
+        egress: Arc<dyn HttpClient>,
+        unseen: Arc<dyn HttpClient>,
+        metadata: Arc<dyn HttpClient>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             table: ArcSwap::from_pointee(table),
             egress,
@@ -56,20 +62,20 @@ impl Gateway {
 
     /// Has requests with JSON looked into wherever they go, where this says that prompts must not leave as they are. Without
     /// it, and where it says no, host and path alone make a request worth a look. Said once.
-    pub fn look_everywhere(&self, looks: impl Fn(Transport) -> bool + Send + Sync + 'static) {
+    pub fn set_inspection_check(&self, looks: impl Fn(EntryKind) -> bool + Send + Sync + 'static) {
         let _ = self.looks.set(Box::new(looks));
     }
 
     /// Has requests recognised by what the operator says of endpoints, where host and path say nothing. Said once.
-    pub fn name_endpoints(&self, named: impl Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync + 'static) {
+    pub fn name_endpoints(&self, named: impl Fn(&Url, &Method, bool) -> Option<ApiFormat> + Send + Sync + 'static) {
         let _ = self.endpoints.set(Box::new(named));
     }
 
-    pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<Shape> {
+    pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<ApiFormat> {
         self.endpoints.get()?(url, method, websocket)
     }
 
-    pub(crate) fn looks_everywhere(&self, transport: Transport) -> bool {
+    pub(crate) fn inspects_everywhere(&self, transport: EntryKind) -> bool {
         self.looks.get().is_some_and(|looks| looks(transport))
     }
 
@@ -77,17 +83,17 @@ impl Gateway {
     ///
     /// # Errors
     /// What is wrong, with its key.
-    pub fn compile(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Table, String> {
-        Table::new(config, secret)
+    pub fn compile(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<UpstreamTable, String> {
+        UpstreamTable::new(config, secret)
     }
 
     /// Puts another table in force. Breakers begin anew.
-    pub fn put(&self, table: Table) {
+    pub fn activate(&self, table: UpstreamTable) {
         self.table.store(Arc::new(table));
     }
 
     /// The doors: name and target of each upstream, as the gateway's page lists them.
-    pub fn doors(&self) -> Vec<(String, String)> {
+    pub fn endpoints(&self) -> Vec<(String, String)> {
         self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
     }
 
@@ -96,7 +102,7 @@ impl Gateway {
         self.table().get(upstream).is_some_and(|u| u.has_key())
     }
 
-    pub(crate) fn table(&self) -> Arc<Table> {
+    pub(crate) fn table(&self) -> Arc<UpstreamTable> {
         self.table.load_full()
     }
 
@@ -108,7 +114,7 @@ impl Gateway {
         self.table.load().max_body
     }
 
-    pub(crate) fn egress(&self) -> &Arc<dyn Egress> {
+    pub(crate) fn egress(&self) -> &Arc<dyn HttpClient> {
         &self.egress
     }
 
@@ -117,16 +123,16 @@ impl Gateway {
     }
 
     /// The upstream of a flow of the gateway port, and the path as the upstream sees it.
-    pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<Upstream>, String)> {
+    pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
         let table = self.table();
         // A request that the gateway itself sends on, perhaps more than once, is still at our own address.
-        if flow.transport == Transport::Gateway && flow.authority == Authority::from(flow.client.local) {
-            let door = table.find(&url.path, false)?;
+        if flow.transport == EntryKind::Gateway && flow.authority == Authority::from(flow.client.local) {
+            let door = table.find_route(&url.path, false)?;
             return Some((door.upstream, door.rest.to_owned()));
         }
         // Upstreams may share a target: then the door alone tells whose key and names of models are meant.
-        let door = flow.note::<Door>().and_then(|d| d.0.as_deref()).and_then(|name| table.get(name));
-        if let Some((upstream, rest)) = door.and_then(|u| Some((u, u.holds(url)?))) {
+        let door = flow.extension::<EndpointId>().and_then(|d| d.0.as_deref()).and_then(|name| table.get(name));
+        if let Some((upstream, rest)) = door.and_then(|u| Some((u, u.path_within(url)?))) {
             return Some((Arc::clone(upstream), rest));
         }
         table.by_target(url)
@@ -134,28 +140,28 @@ impl Gateway {
 }
 
 /// The mount: the door of the gateway on its port.
-pub struct Doors(pub Arc<Gateway>);
+pub struct LlmGatewayMount(pub Arc<LlmGateway>);
 
-impl Mount for Doors {
+impl GatewayMount for LlmGatewayMount {
     fn name(&self) -> &'static str {
         "llm"
     }
 
-    fn find(&self, knock: &Knock<'_>) -> Option<Mounted> {
+    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
         let table = self.0.table();
         let anthropic = knock.headers.contains("anthropic-version");
-        let door = table.find(knock.path, anthropic)?;
+        let door = table.find_route(knock.path, anthropic)?;
         if !is_canonical(door.rest) {
             let message = "the path holds empty, . or .. segments; write it without";
-            return Some(Mounted::Serve(Arc::new(send::Refuses::new(
+            return Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(
                 door.upstream.provider,
-                Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
+                LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
         }
         // What changes its protocol is tried once only.
         let upgrade = knock.headers.contains("upgrade") || *knock.method == Method::CONNECT;
-        if door.upstream.tries_again() && !upgrade {
-            return Some(Mounted::Serve(Arc::new(send::Serving {
+        if door.upstream.may_retry() && !upgrade {
+            return Some(MountTarget::Serve(Arc::new(dispatch::FallbackHandler {
                 gateway: Arc::clone(&self.0),
                 upstream: door.upstream,
             })));
@@ -163,11 +169,11 @@ impl Mount for Doors {
         match door.upstream.url(door.rest, knock.headers) {
             Some(url) => {
                 let name = ByteStr::from(door.upstream.name.as_str());
-                Some(Mounted::Forward { url, keep_host: false, door: Some(name) })
+                Some(MountTarget::Forward { url, keep_host: false, endpoint: Some(name) })
             }
             None => {
                 let refusal = door.upstream.disabled();
-                Some(Mounted::Serve(Arc::new(send::Refuses::new(door.upstream.provider, refusal))))
+                Some(MountTarget::Serve(Arc::new(dispatch::RejectHandler::new(door.upstream.provider, refusal))))
             }
         }
     }
@@ -191,6 +197,6 @@ fn is_canonical(path: &str) -> bool {
 }
 
 /// A model's other name, when it has one.
-pub(crate) fn renamed<'t>(table: &'t Table, upstream: &'t Upstream, model: &str) -> Option<&'t str> {
-    table.name_at(upstream, model)
+pub(crate) fn resolve_alias<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
+    table.resolve_model(upstream, model)
 }

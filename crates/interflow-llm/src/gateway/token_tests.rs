@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
-use interflow_flow::{Reply, Response, StatusCode};
+use interflow_flow::{Response, ResponseFuture, StatusCode};
 
 use super::*;
 
@@ -28,8 +28,8 @@ impl Endpoint {
     }
 }
 
-impl Egress for Endpoint {
-    fn send(&self, request: Request) -> Reply<'_> {
+impl HttpClient for Endpoint {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             self.asked.fetch_add(1, SeqCst);
             // Others come while it takes its time.
@@ -51,23 +51,23 @@ fn plain(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn source(config: &UpstreamConfig) -> Source {
-    let own = Credentials { id: "AKIDEXAMPLE".into(), key: "k".into(), token: None };
-    Source::of(config, Provider::Unknown, Some(&own), &plain).unwrap().expect("a source")
+fn source(config: &LlmUpstreamConfig) -> AccessTokenSource {
+    let own = AwsCredentials { id: "AKIDEXAMPLE".into(), key: "k".into(), token: None };
+    AccessTokenSource::from_config(config, Provider::Unknown, Some(&own), &plain).unwrap().expect("a source")
 }
 
-fn entra() -> UpstreamConfig {
-    UpstreamConfig {
+fn entra() -> LlmUpstreamConfig {
+    LlmUpstreamConfig {
         tenant: Some("t".into()),
         client_id: Some("app".into()),
         client_secret: Some("s&cret".into()),
-        ..UpstreamConfig::default()
+        ..LlmUpstreamConfig::default()
     }
 }
 
-fn bearer_of(token: &Token) -> &str {
+fn bearer_of(token: &AccessToken) -> &str {
     match token {
-        Token::Bearer(bearer) => bearer,
+        AccessToken::Bearer(bearer) => bearer,
         other => panic!("{other:?}"),
     }
 }
@@ -119,7 +119,7 @@ async fn a_service_account_signs_its_claim() {
         "private_key_id": "kid-1",
         "token_uri": "http://127.0.0.1:9/token"
     });
-    let config = UpstreamConfig { service_account: Some(account.to_string()), ..UpstreamConfig::default() };
+    let config = LlmUpstreamConfig { service_account: Some(account.to_string()), ..LlmUpstreamConfig::default() };
     let endpoint = Endpoint::new(200, json!({ "access_token": "ya29.x", "expires_in": 3599 }));
     assert_eq!(bearer_of(&source(&config).get(only(&endpoint)).await.unwrap()), "ya29.x");
     let (head, form) = endpoint.last();
@@ -139,10 +139,10 @@ async fn a_service_account_signs_its_claim() {
 
 #[tokio::test]
 async fn a_role_is_assumed_with_signed_keys() {
-    let config = UpstreamConfig {
+    let config = LlmUpstreamConfig {
         role_arn: Some("arn:aws:iam::1:role/r".into()),
         region: Some("eu-west-1".into()),
-        ..UpstreamConfig::default()
+        ..LlmUpstreamConfig::default()
     };
     let until = jiff::Timestamp::now().as_second() + 900;
     let credentials =
@@ -150,7 +150,7 @@ async fn a_role_is_assumed_with_signed_keys() {
     let says = json!({ "AssumeRoleResponse": { "AssumeRoleResult": { "Credentials": credentials } } });
     let endpoint = Endpoint::new(200, says);
     match source(&config).get(only(&endpoint)).await.unwrap() {
-        Token::Aws(c) => assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("ASIA", "sk", Some("st"))),
+        AccessToken::Aws(c) => assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("ASIA", "sk", Some("st"))),
         other => panic!("{other:?}"),
     }
     let (head, form) = endpoint.last();
@@ -162,18 +162,18 @@ async fn a_role_is_assumed_with_signed_keys() {
 #[test]
 fn profiles_are_read_as_awss_command_line_reads_them() {
     let file = "[default]\naws_access_key_id = A\naws_secret_access_key = B\n\n# a note\n[profile work]\n aws_access_key_id=C\naws_secret_access_key=D=\naws_session_token = E\n[empty]\n";
-    let c = profile(file, "work").unwrap();
+    let c = parse_profile(file, "work").unwrap();
     assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("C", "D=", Some("E")));
-    assert_eq!(profile(file, "default").unwrap().token, None);
-    assert!(profile(file, "empty").is_err() && profile(file, "none").is_err());
+    assert_eq!(parse_profile(file, "default").unwrap().token, None);
+    assert!(parse_profile(file, "empty").is_err() && parse_profile(file, "none").is_err());
 }
 
 #[test]
 fn a_source_that_is_not_complete_is_named() {
-    let wrong = |change: &dyn Fn(&mut UpstreamConfig)| {
-        let mut config = UpstreamConfig::default();
+    let wrong = |change: &dyn Fn(&mut LlmUpstreamConfig)| {
+        let mut config = LlmUpstreamConfig::default();
         change(&mut config);
-        Source::of(&config, Provider::Unknown, None, &plain).err().expect("wrong")
+        AccessTokenSource::from_config(&config, Provider::Unknown, None, &plain).err().expect("wrong")
     };
     assert!(wrong(&|c| c.tenant = Some("t".into())).contains("client_id"));
     assert!(wrong(&|c| c.role_arn = Some("r".into())).contains("access_key"));

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use interflow_flow::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
 
+use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;
-use super::aws::Credentials;
-use super::breaker::Breaker;
-use super::token::{self, Source, Token};
-use crate::config::UpstreamConfig;
-use crate::{Provider, Refusal};
+use super::aws_signature::AwsCredentials;
+use super::circuit_breaker::CircuitBreaker;
+use crate::config::LlmUpstreamConfig;
+use crate::{LlmRefusal, Provider};
 
 /// Reads a value that may stand elsewhere: `env:NAME`, `file:PATH`.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
 
 /// An upstream, compiled.
-pub struct Upstream {
+pub struct LlmUpstream {
     /// Its name: the first part of its paths.
     pub name: String,
     /// Whose API it speaks.
@@ -25,8 +25,8 @@ pub struct Upstream {
     /// Whether the target is the provider's default, whose host may depend on the request.
     by_default: bool,
     key: Option<String>,
-    pub(super) aws: Option<Credentials>,
-    pub(super) source: Option<Source>,
+    pub(super) aws: Option<AwsCredentials>,
+    pub(super) source: Option<AccessTokenSource>,
     region: Option<String>,
     api_version: Option<String>,
     pub(super) models: BTreeMap<String, String>,
@@ -34,36 +34,36 @@ pub struct Upstream {
     pub(super) attempts: u32,
     pub(super) budget: Duration,
     pub(super) retry_on: Vec<u16>,
-    pub(super) breaker: Breaker,
+    pub(super) breaker: CircuitBreaker,
 }
 
-impl Upstream {
+impl LlmUpstream {
     pub(super) fn new(
         name: &str,
         provider: Provider,
         default: Option<&str>,
-        config: &UpstreamConfig,
+        config: &LlmUpstreamConfig,
         secret: &SecretReader<'_>,
     ) -> Result<Self, String> {
         let target =
-            config.target.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("target: {e}"))?;
+            config.url.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("target: {e}"))?;
         let read = |key: &str, value: &Option<String>| {
             value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
         };
-        let key = read("key", &config.key)?;
+        let key = read("key", &config.api_key)?;
         let pair = (read("access_key", &config.access_key)?, read("secret_key", &config.secret_key)?);
         let token = read("session_token", &config.session_token)?;
         let aws = match pair {
-            (Some(id), Some(key)) => Some(Credentials { id, key, token }),
-            (None, None) => of_profile(config, secret)?,
+            (Some(id), Some(key)) => Some(AwsCredentials { id, key, token }),
+            (None, None) => profile_credentials(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
-        let source = Source::of(config, provider, aws.as_ref(), secret)?;
+        let source = AccessTokenSource::from_config(config, provider, aws.as_ref(), secret)?;
         Ok(Self {
             name: name.to_owned(),
             provider,
             target,
-            by_default: config.target.is_none(),
+            by_default: config.url.is_none(),
             key,
             aws,
             source,
@@ -74,12 +74,12 @@ impl Upstream {
             attempts: config.attempts.max(1),
             budget: config.budget.0,
             retry_on: config.retry_on.clone(),
-            breaker: Breaker::new(config.breaker_failures, config.breaker_pause.0),
+            breaker: CircuitBreaker::new(config.breaker_failures, config.breaker_pause.0),
         })
     }
 
     /// Whether a request may have to be sent more than once.
-    pub(super) fn tries_again(&self) -> bool {
+    pub(super) fn may_retry(&self) -> bool {
         self.attempts > 1 || !self.fallback.is_empty()
     }
 
@@ -96,7 +96,7 @@ impl Upstream {
     }
 
     /// What a request to it is answered that could not succeed.
-    pub(super) fn disabled(&self) -> Refusal {
+    pub(super) fn disabled(&self) -> LlmRefusal {
         let name = &self.name;
         let (code, what, keys) = match self.provider {
             Provider::Azure => ("azure_disabled", "target", "target, and key or credentials = \"ambient\""),
@@ -110,16 +110,16 @@ impl Upstream {
         };
         let own = if what == "target" { "" } else { ", and the request brings none of its own" };
         let message = format!("the upstream {name} has no {what}{own}: set llm.upstream.{name}.{keys}");
-        Refusal::new(StatusCode::NOT_FOUND, "not_found", code, message)
+        LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", code, message)
     }
 
     /// Whether requests are signed with the gateway's own keys.
     pub(super) fn signs(&self) -> bool {
-        self.aws.is_some() || self.source.as_ref().is_some_and(Source::signs)
+        self.aws.is_some() || self.source.as_ref().is_some_and(AccessTokenSource::signs)
     }
 
     /// The short-lived token that goes with requests, where the upstream takes one.
-    pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<Token>, Refusal> {
+    pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<AccessToken>, LlmRefusal> {
         let Some(source) = &self.source else { return Ok(None) };
         source.get(egress).await.map(Some).map_err(|why| {
             let code = match self.provider {
@@ -130,15 +130,15 @@ impl Upstream {
             };
             tracing::warn!("llm.upstream.{}: {why}", self.name);
             let message = format!("the gateway has no credentials for the upstream {}: {why}", self.name);
-            Refusal {
+            LlmRefusal {
                 retry_after: Some(Duration::from_secs(1)),
-                ..Refusal::new(StatusCode::BAD_GATEWAY, "provider_error", code, message)
+                ..LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", code, message)
             }
         })
     }
 
     /// Whether it is where the other one is, so that credentials for the one are no secret to the other.
-    pub(super) fn is_at_host_of(&self, other: &Self) -> bool {
+    pub(super) fn is_same_host(&self, other: &Self) -> bool {
         match (&self.target, &other.target) {
             (Some((scheme, host, _)), Some((other_scheme, other_host, _))) => {
                 scheme == other_scheme && host == other_host
@@ -150,7 +150,7 @@ impl Upstream {
     /// Its place, for people.
     pub(super) fn target(&self) -> String {
         match &self.target {
-            Some((scheme, authority, base)) => format!("{scheme}://{}{base}", authority.host_field(*scheme)),
+            Some((scheme, authority, base)) => format!("{scheme}://{}{base}", authority.to_host_header(*scheme)),
             None => "(no target)".to_owned(),
         }
     }
@@ -199,7 +199,7 @@ impl Upstream {
     }
 
     /// Whether this URL is at this upstream, and its path there.
-    pub(super) fn holds(&self, url: &Url) -> Option<String> {
+    pub(super) fn path_within(&self, url: &Url) -> Option<String> {
         let (scheme, authority, base) = self.target.as_ref()?;
         let dynamic = self.by_default
             && url.authority.host.name().is_some_and(|h| match self.provider {
@@ -214,14 +214,14 @@ impl Upstream {
     }
 
     /// Puts the gateway's own key in place of the client's, and takes out what is for proxies only.
-    pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&Token>) {
+    pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&AccessToken>) {
         head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
         let bearer = match token {
-            Some(Token::Bearer(bearer)) => Some(bearer),
+            Some(AccessToken::Bearer(bearer)) => Some(bearer),
             _ => None,
         };
         let Some(key) = bearer.or(self.key.as_ref()) else { return };
-        take_out_credentials(head);
+        remove_credentials(head);
         let (name, value) = match self.provider {
             _ if bearer.is_some() => ("Authorization", format!("Bearer {key}")),
             Provider::Anthropic => ("x-api-key", key.clone()),
@@ -229,7 +229,7 @@ impl Upstream {
             Provider::Gemini => ("x-goog-api-key", key.clone()),
             _ => ("Authorization", format!("Bearer {key}")),
         };
-        head.headers.append_parsed(name.as_bytes(), value.as_bytes());
+        head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
     }
 }
 
@@ -242,7 +242,7 @@ pub(super) fn has_credentials(head: &RequestHead) -> bool {
 }
 
 /// Takes out what clients of any provider show as their key.
-pub(super) fn take_out_credentials(head: &mut RequestHead) {
+pub(super) fn remove_credentials(head: &mut RequestHead) {
     for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
         head.headers.remove(name);
     }
@@ -259,14 +259,17 @@ fn without_key(path: &str) -> String {
 }
 
 /// The keys of a profile of AWS's command line.
-fn of_profile(config: &UpstreamConfig, secret: &SecretReader<'_>) -> Result<Option<Credentials>, String> {
+fn profile_credentials(
+    config: &LlmUpstreamConfig,
+    secret: &SecretReader<'_>,
+) -> Result<Option<AwsCredentials>, String> {
     let Some(name) = &config.profile else { return Ok(None) };
     let at = |e: String| format!("profile: {e}");
-    let text = secret(&format!("file:{}", token::profile_file().map_err(at)?)).map_err(at)?;
+    let text = secret(&format!("file:{}", access_token::profile_file().map_err(at)?)).map_err(at)?;
     if text.starts_with("file:") {
         return Ok(None);
     }
-    token::profile(&text, name).map(Some).map_err(at)
+    access_token::parse_profile(&text, name).map(Some).map_err(at)
 }
 
 pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {

@@ -2,86 +2,91 @@
 
 use serde_json::Value;
 
-use super::read::{arguments, error, linked, list, number, other, sent, some, string, take};
-use super::{Block, Message, Reference, Reply, Request, Role, Tool};
+use super::json_access::{
+    arguments, base64_attachment, error_block, number, other_block, take_list, take_non_empty, take_string, take_value,
+    url_attachment,
+};
+use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
-pub fn request(mut body: Value) -> Request {
-    let system = match take(&mut body, "system") {
+pub fn request(mut body: Value) -> ModelRequest {
+    let system = match take_value(&mut body, "system") {
         Value::String(s) => vec![s],
-        Value::Array(parts) => parts.into_iter().map(|mut p| string(&mut p, "text")).collect(),
+        Value::Array(parts) => parts.into_iter().map(|mut p| take_string(&mut p, "text")).collect(),
         _ => Vec::new(),
     };
-    Request {
-        model: string(&mut body, "model"),
+    ModelRequest {
+        model: take_string(&mut body, "model"),
         system,
-        tools: list(&mut body, "tools").into_iter().map(tool).collect(),
-        messages: list(&mut body, "messages").into_iter().map(message).collect(),
-        session: session(&take(&mut body, "metadata")),
+        tools: take_list(&mut body, "tools").into_iter().map(tool).collect(),
+        messages: take_list(&mut body, "messages").into_iter().map(message).collect(),
+        session: session(&take_value(&mut body, "metadata")),
         previous: None,
         max_tokens: body["max_tokens"].as_u64(),
         stream: body["stream"].as_bool().unwrap_or_default(),
     }
 }
 
-fn tool(definition: Value) -> Tool {
+fn tool(definition: Value) -> ToolDefinition {
     let text = |key: &str| definition[key].as_str().unwrap_or_default().to_owned();
     let name = Some(text("name")).filter(|n| !n.is_empty()).unwrap_or_else(|| text("type"));
-    Tool { name, description: text("description"), definition }
+    ToolDefinition { name, description: text("description"), definition }
 }
 
-fn message(mut message: Value) -> Message {
-    let role = if message["role"] == "assistant" { Role::Assistant } else { Role::User };
-    Message { role, blocks: blocks(take(&mut message, "content")) }
+fn message(mut message: Value) -> ChatMessage {
+    let role = if message["role"] == "assistant" { MessageRole::Assistant } else { MessageRole::User };
+    ChatMessage { role, blocks: blocks(take_value(&mut message, "content")) }
 }
 
 /// Content that is a string or a list of blocks.
-fn blocks(content: Value) -> Vec<Block> {
+fn blocks(content: Value) -> Vec<ContentBlock> {
     match content {
-        Value::String(text) => vec![Block::Text { text }],
+        Value::String(text) => vec![ContentBlock::Text { text }],
         Value::Array(list) => list.into_iter().map(block).collect(),
         _ => Vec::new(),
     }
 }
 
-fn block(mut b: Value) -> Block {
-    let kind = string(&mut b, "type");
+fn block(mut b: Value) -> ContentBlock {
+    let kind = take_string(&mut b, "type");
     match kind.as_str() {
-        "text" => Block::Text { text: string(&mut b, "text") },
-        "thinking" => Block::Thinking { text: string(&mut b, "thinking") },
-        "redacted_thinking" => Block::Thinking { text: String::new() },
-        "tool_use" | "server_tool_use" | "mcp_tool_use" => {
-            Block::ToolUse { id: string(&mut b, "id"), name: string(&mut b, "name"), input: take(&mut b, "input") }
-        }
-        "image" => Block::Image(source(&mut b)),
+        "text" => ContentBlock::Text { text: take_string(&mut b, "text") },
+        "thinking" => ContentBlock::Thinking { text: take_string(&mut b, "thinking") },
+        "redacted_thinking" => ContentBlock::Thinking { text: String::new() },
+        "tool_use" | "server_tool_use" | "mcp_tool_use" => ContentBlock::ToolUse {
+            id: take_string(&mut b, "id"),
+            name: take_string(&mut b, "name"),
+            input: take_value(&mut b, "input"),
+        },
+        "image" => ContentBlock::Image(source(&mut b)),
         "document" => {
-            let title = string(&mut b, "title");
-            Block::Document(Reference { title, ..source(&mut b) })
+            let title = take_string(&mut b, "title");
+            ContentBlock::Document(Attachment { title, ..source(&mut b) })
         }
         k if k.ends_with("tool_result") => result(k, b),
-        k => other(k, b),
+        k => other_block(k, b),
     }
 }
 
 /// `tool_result`, and the results of the provider's own tools, whose content may be anything.
-fn result(kind: &str, mut b: Value) -> Block {
-    let content = match take(&mut b, "content") {
+fn result(kind: &str, mut b: Value) -> ContentBlock {
+    let content = match take_value(&mut b, "content") {
         content @ (Value::String(_) | Value::Array(_)) if kind == "tool_result" || kind == "mcp_tool_result" => {
             blocks(content)
         }
         Value::Null => Vec::new(),
-        content => vec![other(kind, content)],
+        content => vec![other_block(kind, content)],
     };
     let is_error = b["is_error"].as_bool().unwrap_or_default();
-    Block::ToolResult { id: string(&mut b, "tool_use_id"), name: String::new(), content, is_error }
+    ContentBlock::ToolResult { id: take_string(&mut b, "tool_use_id"), name: String::new(), content, is_error }
 }
 
-fn source(b: &mut Value) -> Reference {
-    let mut source = take(b, "source");
-    let media_type = string(&mut source, "media_type");
+fn source(b: &mut Value) -> Attachment {
+    let mut source = take_value(b, "source");
+    let media_type = take_string(&mut source, "media_type");
     match source["type"].as_str() {
-        Some("url") => Reference { media_type, ..linked(string(&mut source, "url")) },
-        Some("file") => Reference { media_type, url: string(&mut source, "file_id"), ..Reference::default() },
-        _ => sent(media_type, source["data"].as_str().unwrap_or_default()),
+        Some("url") => Attachment { media_type, ..url_attachment(take_string(&mut source, "url")) },
+        Some("file") => Attachment { media_type, url: take_string(&mut source, "file_id"), ..Attachment::default() },
+        _ => base64_attachment(media_type, source["data"].as_str().unwrap_or_default()),
     }
 }
 
@@ -101,15 +106,19 @@ fn session(metadata: &Value) -> Option<String> {
     Some(rest[..end].to_owned()).filter(|s| !s.is_empty())
 }
 
-pub fn reply(mut body: Value) -> Reply {
+pub fn reply(mut body: Value) -> ModelReply {
     if body["type"] == "error" || body.get("error").is_some() {
-        return Reply { blocks: error(&body).into_iter().collect(), complete: true, ..Reply::default() };
+        return ModelReply {
+            blocks: error_block(&body).into_iter().collect(),
+            complete: true,
+            ..ModelReply::default()
+        };
     }
-    Reply {
-        id: some(&mut body, "id"),
-        model: some(&mut body, "model"),
-        stop: some(&mut body, "stop_reason"),
-        blocks: blocks(take(&mut body, "content")),
+    ModelReply {
+        id: take_non_empty(&mut body, "id"),
+        model: take_non_empty(&mut body, "model"),
+        stop: take_non_empty(&mut body, "stop_reason"),
+        blocks: blocks(take_value(&mut body, "content")),
         usage: None,
         cost: None,
         complete: true,
@@ -118,32 +127,33 @@ pub fn reply(mut body: Value) -> Reply {
 
 /// Puts an answer together from its events.
 #[derive(Default)]
-pub struct Stream {
-    reply: Reply,
+pub struct AnthropicAccumulator {
+    reply: ModelReply,
     /// Blocks under way, by their index on the wire, with the text that is still coming.
-    open: Vec<(u64, Block, String)>,
+    open: Vec<(u64, ContentBlock, String)>,
 }
 
-impl Stream {
+impl AnthropicAccumulator {
     pub fn event(&mut self, mut event: Value) {
         let index = number(&event, &["index"]);
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => {
-                let mut message = take(&mut event, "message");
-                self.reply.id = some(&mut message, "id");
-                self.reply.model = some(&mut message, "model");
+                let mut message = take_value(&mut event, "message");
+                self.reply.id = take_non_empty(&mut message, "id");
+                self.reply.model = take_non_empty(&mut message, "model");
             }
             "content_block_start" => {
-                let block = block(take(&mut event, "content_block"));
+                let block = block(take_value(&mut event, "content_block"));
                 self.open.push((index, block, String::new()));
             }
             "content_block_delta" => self.delta(index, &event["delta"]),
             "content_block_stop" => self.stop(index),
             "message_delta" => {
-                self.reply.stop = some(&mut take(&mut event, "delta"), "stop_reason").or(self.reply.stop.take());
+                self.reply.stop =
+                    take_non_empty(&mut take_value(&mut event, "delta"), "stop_reason").or(self.reply.stop.take());
             }
             "message_stop" => self.reply.complete = true,
-            "error" => self.reply.blocks.extend(error(&event)),
+            "error" => self.reply.blocks.extend(error_block(&event)),
             _ => {}
         }
     }
@@ -158,14 +168,14 @@ impl Stream {
     fn stop(&mut self, index: u64) {
         if let Some(at) = self.open.iter().position(|(i, ..)| *i == index) {
             let (_, block, text) = self.open.remove(at);
-            self.reply.blocks.push(filled(block, text));
+            self.reply.blocks.push(complete_block(block, text));
         }
     }
 
-    pub fn end(mut self) -> Reply {
+    pub fn end(mut self) -> ModelReply {
         // What a cut stream left open is kept as far as it came; errors stand behind it.
-        let open = std::mem::take(&mut self.open).into_iter().map(|(_, block, text)| filled(block, text));
-        let at = self.reply.blocks.iter().position(|b| matches!(b, Block::Error { .. }));
+        let open = std::mem::take(&mut self.open).into_iter().map(|(_, block, text)| complete_block(block, text));
+        let at = self.reply.blocks.iter().position(|b| matches!(b, ContentBlock::Error { .. }));
         let at = at.unwrap_or(self.reply.blocks.len());
         self.reply.blocks.splice(at..at, open);
         self.reply
@@ -173,12 +183,12 @@ impl Stream {
 }
 
 /// A block with what its deltas brought.
-fn filled(block: Block, more: String) -> Block {
+fn complete_block(block: ContentBlock, more: String) -> ContentBlock {
     match block {
-        Block::Text { text } => Block::Text { text: text + &more },
-        Block::Thinking { text } => Block::Thinking { text: text + &more },
-        Block::ToolUse { id, name, .. } if !more.is_empty() => {
-            Block::ToolUse { id, name, input: arguments(Value::String(more)) }
+        ContentBlock::Text { text } => ContentBlock::Text { text: text + &more },
+        ContentBlock::Thinking { text } => ContentBlock::Thinking { text: text + &more },
+        ContentBlock::ToolUse { id, name, .. } if !more.is_empty() => {
+            ContentBlock::ToolUse { id, name, input: arguments(Value::String(more)) }
         }
         block => block,
     }

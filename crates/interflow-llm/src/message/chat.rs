@@ -3,163 +3,179 @@
 
 use serde_json::{Value, json};
 
-use super::read::{arguments, attached, error, linked, list, maybe_number, number, other, sent, some, string, take};
-use super::{Block, Message, Reference, Reply, Request, Role, Tool};
+use super::json_access::{
+    arguments, attachment_block, base64_attachment, error_block, number, optional_number, other_block, take_list,
+    take_non_empty, take_string, take_value, url_attachment,
+};
+use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
-pub fn request(mut body: Value) -> Request {
-    let mut request = Request {
-        model: string(&mut body, "model"),
-        tools: list(&mut body, "tools").into_iter().map(tool).collect(),
-        session: some(&mut body, "prompt_cache_key").or_else(|| some(&mut body, "session_id")),
-        max_tokens: maybe_number(&body, &["max_completion_tokens"]).or_else(|| maybe_number(&body, &["max_tokens"])),
+pub fn request(mut body: Value) -> ModelRequest {
+    let mut request = ModelRequest {
+        model: take_string(&mut body, "model"),
+        tools: take_list(&mut body, "tools").into_iter().map(tool).collect(),
+        session: take_non_empty(&mut body, "prompt_cache_key").or_else(|| take_non_empty(&mut body, "session_id")),
+        max_tokens: optional_number(&body, &["max_completion_tokens"])
+            .or_else(|| optional_number(&body, &["max_tokens"])),
         stream: body["stream"].as_bool().unwrap_or_default(),
-        ..Request::default()
+        ..ModelRequest::default()
     };
-    for message in list(&mut body, "messages") {
+    for message in take_list(&mut body, "messages") {
         add(&mut request, message);
     }
-    match take(&mut body, "prompt") {
-        Value::String(text) => request.messages.push(Message::text(Role::User, text)),
+    match take_value(&mut body, "prompt") {
+        Value::String(text) => request.messages.push(ChatMessage::text(MessageRole::User, text)),
         Value::Array(texts) => {
-            let blocks = texts.iter().filter_map(Value::as_str).map(Block::text).collect();
-            request.messages.push(Message { role: Role::User, blocks });
+            let blocks = texts.iter().filter_map(Value::as_str).map(ContentBlock::text).collect();
+            request.messages.push(ChatMessage { role: MessageRole::User, blocks });
         }
         _ => {}
     }
     request
 }
 
-pub fn tool(mut definition: Value) -> Tool {
+pub fn tool(mut definition: Value) -> ToolDefinition {
     let inner = if definition["function"].is_object() { &definition["function"] } else { &definition };
     let text = |key: &str| inner[key].as_str().unwrap_or_default().to_owned();
     let (name, description) = (text("name"), text("description"));
-    let name = if name.is_empty() { string(&mut definition, "type") } else { name };
-    Tool { name, description, definition }
+    let name = if name.is_empty() { take_string(&mut definition, "type") } else { name };
+    ToolDefinition { name, description, definition }
 }
 
-fn add(request: &mut Request, mut message: Value) {
-    let role = string(&mut message, "role");
+fn add(request: &mut ModelRequest, mut message: Value) {
+    let role = take_string(&mut message, "role");
     match role.as_str() {
         "system" | "developer" if request.messages.is_empty() => {
-            let parts = content(take(&mut message, "content"));
+            let parts = content(take_value(&mut message, "content"));
             request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
         }
-        "assistant" => request.messages.push(Message { role: Role::Assistant, blocks: said(message) }),
+        "assistant" => {
+            request.messages.push(ChatMessage { role: MessageRole::Assistant, blocks: message_blocks(message) })
+        }
         "tool" | "function" => {
-            let id = string(&mut message, "tool_call_id");
-            let name = string(&mut message, "name");
-            let content = content(take(&mut message, "content"));
-            let block = Block::ToolResult { id, name, content, is_error: false };
-            request.messages.push(Message { role: Role::User, blocks: vec![block] });
+            let id = take_string(&mut message, "tool_call_id");
+            let name = take_string(&mut message, "name");
+            let content = content(take_value(&mut message, "content"));
+            let block = ContentBlock::ToolResult { id, name, content, is_error: false };
+            request.messages.push(ChatMessage { role: MessageRole::User, blocks: vec![block] });
         }
         _ => {
-            let blocks = content(take(&mut message, "content"));
-            request.messages.push(Message { role: Role::User, blocks });
+            let blocks = content(take_value(&mut message, "content"));
+            request.messages.push(ChatMessage { role: MessageRole::User, blocks });
         }
     }
 }
 
 /// What the model said: of a history or of an answer.
-fn said(mut message: Value) -> Vec<Block> {
+fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
     let mut blocks = Vec::new();
-    let thought = some(&mut message, "reasoning_content").or_else(|| some(&mut message, "reasoning"));
-    blocks.extend(thought.map(|text| Block::Thinking { text }));
-    blocks.extend(content(take(&mut message, "content")));
-    blocks.extend(some(&mut message, "refusal").map(|text| Block::Text { text }));
-    blocks.extend(list(&mut message, "tool_calls").into_iter().map(call));
-    let legacy = take(&mut message, "function_call");
+    let thought =
+        take_non_empty(&mut message, "reasoning_content").or_else(|| take_non_empty(&mut message, "reasoning"));
+    blocks.extend(thought.map(|text| ContentBlock::Thinking { text }));
+    blocks.extend(content(take_value(&mut message, "content")));
+    blocks.extend(take_non_empty(&mut message, "refusal").map(|text| ContentBlock::Text { text }));
+    blocks.extend(take_list(&mut message, "tool_calls").into_iter().map(call));
+    let legacy = take_value(&mut message, "function_call");
     if legacy.is_object() {
         blocks.push(call(json!({ "function": legacy })));
     }
     blocks
 }
 
-fn call(mut call: Value) -> Block {
-    let id = string(&mut call, "id");
+fn call(mut call: Value) -> ContentBlock {
+    let id = take_string(&mut call, "id");
     let key = if call["custom"].is_object() { "custom" } else { "function" };
-    let mut f = take(&mut call, key);
-    let name = string(&mut f, "name");
-    let input = if key == "custom" { take(&mut f, "input") } else { arguments(take(&mut f, "arguments")) };
-    Block::ToolUse { id, name, input }
+    let mut f = take_value(&mut call, key);
+    let name = take_string(&mut f, "name");
+    let input = if key == "custom" { take_value(&mut f, "input") } else { arguments(take_value(&mut f, "arguments")) };
+    ContentBlock::ToolUse { id, name, input }
 }
 
 /// Content that is a string or a list of parts.
-pub fn content(content: Value) -> Vec<Block> {
+pub fn content(content: Value) -> Vec<ContentBlock> {
     match content {
         Value::String(text) if text.is_empty() => Vec::new(),
-        Value::String(text) => vec![Block::Text { text }],
+        Value::String(text) => vec![ContentBlock::Text { text }],
         Value::Array(parts) => parts.into_iter().map(part).collect(),
         _ => Vec::new(),
     }
 }
 
-fn part(mut p: Value) -> Block {
+fn part(mut p: Value) -> ContentBlock {
     if let Value::String(text) = p {
-        return Block::Text { text };
+        return ContentBlock::Text { text };
     }
-    let kind = string(&mut p, "type");
+    let kind = take_string(&mut p, "type");
     match kind.as_str() {
-        "text" | "input_text" | "output_text" | "summary_text" => Block::Text { text: string(&mut p, "text") },
-        "refusal" => Block::Text { text: string(&mut p, "refusal") },
-        "thinking" | "reasoning" => Block::Thinking { text: string(&mut p, "text") + &string(&mut p, "thinking") },
+        "text" | "input_text" | "output_text" | "summary_text" => {
+            ContentBlock::Text { text: take_string(&mut p, "text") }
+        }
+        "refusal" => ContentBlock::Text { text: take_string(&mut p, "refusal") },
+        "thinking" | "reasoning" => {
+            ContentBlock::Thinking { text: take_string(&mut p, "text") + &take_string(&mut p, "thinking") }
+        }
         "image_url" | "input_image" => {
-            let url = match take(&mut p, "image_url") {
+            let url = match take_value(&mut p, "image_url") {
                 Value::String(url) => url,
-                mut object => string(&mut object, "url"),
+                mut object => take_string(&mut object, "url"),
             };
-            let url = if url.is_empty() { string(&mut p, "file_id") } else { url };
-            Block::Image(linked(url))
+            let url = if url.is_empty() { take_string(&mut p, "file_id") } else { url };
+            ContentBlock::Image(url_attachment(url))
         }
         "input_audio" => {
-            let mut audio = take(&mut p, "input_audio");
-            let media = format!("audio/{}", string(&mut audio, "format"));
-            Block::Document(sent(media, audio["data"].as_str().unwrap_or_default()))
+            let mut audio = take_value(&mut p, "input_audio");
+            let media = format!("audio/{}", take_string(&mut audio, "format"));
+            ContentBlock::Document(base64_attachment(media, audio["data"].as_str().unwrap_or_default()))
         }
         "file" | "input_file" => {
-            let mut file = if p["file"].is_object() { take(&mut p, "file") } else { p };
-            let title = string(&mut file, "filename");
-            let url = ["file_data", "file_url", "file_id"].into_iter().find_map(|k| some(&mut file, k));
-            attached(Reference { title, ..linked(url.unwrap_or_default()) })
+            let mut file = if p["file"].is_object() { take_value(&mut p, "file") } else { p };
+            let title = take_string(&mut file, "filename");
+            let url = ["file_data", "file_url", "file_id"].into_iter().find_map(|k| take_non_empty(&mut file, k));
+            attachment_block(Attachment { title, ..url_attachment(url.unwrap_or_default()) })
         }
-        k => other(k, p),
+        k => other_block(k, p),
     }
 }
 
-pub fn reply(mut body: Value) -> Reply {
+pub fn reply(mut body: Value) -> ModelReply {
     let mut reply = head(&mut body);
     reply.complete = true;
-    match list(&mut body, "choices").into_iter().next() {
+    match take_list(&mut body, "choices").into_iter().next() {
         Some(mut choice) => {
-            reply.stop = some(&mut choice, "finish_reason");
-            reply.blocks = said(take(&mut choice, "message"));
-            reply.blocks.extend(some(&mut choice, "text").map(|text| Block::Text { text }));
+            reply.stop = take_non_empty(&mut choice, "finish_reason");
+            reply.blocks = message_blocks(take_value(&mut choice, "message"));
+            reply.blocks.extend(take_non_empty(&mut choice, "text").map(|text| ContentBlock::Text { text }));
         }
-        None => reply.blocks.extend(error(&body)),
+        None => reply.blocks.extend(error_block(&body)),
     }
     reply
 }
 
 /// What stands beside the choices.
-fn head(body: &mut Value) -> Reply {
-    let usage = take(body, "usage");
-    Reply { id: some(body, "id"), model: some(body, "model"), cost: usage["cost"].as_f64(), ..Reply::default() }
+fn head(body: &mut Value) -> ModelReply {
+    let usage = take_value(body, "usage");
+    ModelReply {
+        id: take_non_empty(body, "id"),
+        model: take_non_empty(body, "model"),
+        cost: usage["cost"].as_f64(),
+        ..ModelReply::default()
+    }
 }
 
 /// Puts an answer together from its chunks.
 #[derive(Default)]
-pub struct Stream {
-    reply: Reply,
+pub struct ChatAccumulator {
+    reply: ModelReply,
     thinking: String,
     text: String,
     /// Calls under way by index: id, name, arguments.
     calls: Vec<(u64, [String; 3])>,
-    errors: Vec<Block>,
+    errors: Vec<ContentBlock>,
 }
 
-impl Stream {
+impl ChatAccumulator {
     pub fn event(&mut self, mut chunk: Value) {
         if chunk.get("error").is_some_and(|e| !e.is_null()) {
-            self.errors.extend(error(&chunk));
+            self.errors.extend(error_block(&chunk));
         }
         let news = head(&mut chunk);
         let reply = &mut self.reply;
@@ -167,17 +183,17 @@ impl Stream {
         reply.model = reply.model.take().or(news.model);
         reply.cost = news.cost.or(reply.cost);
         // Of several answers to one request the first is the one that clients go on with.
-        for mut choice in list(&mut chunk, "choices") {
+        for mut choice in take_list(&mut chunk, "choices") {
             if number(&choice, &["index"]) == 0 {
-                self.reply.stop = some(&mut choice, "finish_reason").or(self.reply.stop.take());
+                self.reply.stop = take_non_empty(&mut choice, "finish_reason").or(self.reply.stop.take());
                 self.text.push_str(choice["text"].as_str().unwrap_or_default());
-                self.delta(take(&mut choice, "delta"));
+                self.delta(take_value(&mut choice, "delta"));
             }
         }
     }
 
     /// `data: [DONE]`.
-    pub const fn done(&mut self) {
+    pub const fn mark_done(&mut self) {
         self.reply.complete = true;
     }
 
@@ -188,12 +204,12 @@ impl Stream {
         for key in ["content", "refusal"] {
             self.text.push_str(delta[key].as_str().unwrap_or_default());
         }
-        for mut call in list(&mut delta, "tool_calls") {
+        for mut call in take_list(&mut delta, "tool_calls") {
             let index = number(&call, &["index"]);
-            let id = string(&mut call, "id");
-            self.call(index, id, take(&mut call, "function"));
+            let id = take_string(&mut call, "id");
+            self.call(index, id, take_value(&mut call, "function"));
         }
-        let legacy = take(&mut delta, "function_call");
+        let legacy = take_value(&mut delta, "function_call");
         if legacy.is_object() {
             self.call(0, String::new(), legacy);
         }
@@ -205,19 +221,20 @@ impl Stream {
             self.calls.len() - 1
         });
         if let Some((_, call)) = self.calls.get_mut(at) {
-            for (have, more) in call.iter_mut().zip([id, string(&mut f, "name"), string(&mut f, "arguments")]) {
+            for (have, more) in call.iter_mut().zip([id, take_string(&mut f, "name"), take_string(&mut f, "arguments")])
+            {
                 have.push_str(&more);
             }
         }
     }
 
-    pub fn end(mut self) -> Reply {
+    pub fn end(mut self) -> ModelReply {
         // A reason to stop is an end too: not everybody sends `[DONE]`.
         self.reply.complete |= self.reply.stop.is_some();
         let blocks = &mut self.reply.blocks;
-        blocks.extend((!self.thinking.is_empty()).then_some(Block::Thinking { text: self.thinking }));
-        blocks.extend((!self.text.is_empty()).then_some(Block::Text { text: self.text }));
-        blocks.extend(self.calls.into_iter().map(|(_, [id, name, input])| Block::ToolUse {
+        blocks.extend((!self.thinking.is_empty()).then_some(ContentBlock::Thinking { text: self.thinking }));
+        blocks.extend((!self.text.is_empty()).then_some(ContentBlock::Text { text: self.text }));
+        blocks.extend(self.calls.into_iter().map(|(_, [id, name, input])| ContentBlock::ToolUse {
             id,
             name,
             input: arguments(Value::String(input)),

@@ -2,105 +2,118 @@
 
 use serde_json::Value;
 
-use super::read::{arguments, attached, error, list, other, sent, some, string, take};
-use super::{Block, Message, Reference, Reply, Request, Role, Tool};
+use super::json_access::{
+    arguments, attachment_block, base64_attachment, error_block, other_block, take_list, take_non_empty, take_string,
+    take_value,
+};
+use super::{Attachment, ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest, ToolDefinition};
 
-pub fn request(mut body: Value) -> Request {
-    let mut config = take(&mut body, "toolConfig");
-    let system = list(&mut body, "system").into_iter().filter_map(|mut p| some(&mut p, "text")).collect();
-    Request {
+pub fn request(mut body: Value) -> ModelRequest {
+    let mut config = take_value(&mut body, "toolConfig");
+    let system =
+        take_list(&mut body, "system").into_iter().filter_map(|mut p| take_non_empty(&mut p, "text")).collect();
+    ModelRequest {
         system,
-        tools: list(&mut config, "tools").into_iter().filter(|t| t.get("toolSpec").is_some()).map(tool).collect(),
-        messages: list(&mut body, "messages").into_iter().map(message).collect(),
+        tools: take_list(&mut config, "tools").into_iter().filter(|t| t.get("toolSpec").is_some()).map(tool).collect(),
+        messages: take_list(&mut body, "messages").into_iter().map(message).collect(),
         max_tokens: body["inferenceConfig"]["maxTokens"].as_u64(),
-        ..Request::default()
+        ..ModelRequest::default()
     }
 }
 
-fn tool(mut tool: Value) -> Tool {
-    let definition = take(&mut tool, "toolSpec");
+fn tool(mut tool: Value) -> ToolDefinition {
+    let definition = take_value(&mut tool, "toolSpec");
     let text = |key: &str| definition[key].as_str().unwrap_or_default().to_owned();
-    Tool { name: text("name"), description: text("description"), definition }
+    ToolDefinition { name: text("name"), description: text("description"), definition }
 }
 
-fn message(mut message: Value) -> Message {
-    let role = if message["role"] == "assistant" { Role::Assistant } else { Role::User };
-    Message { role, blocks: list(&mut message, "content").into_iter().filter_map(block).collect() }
+fn message(mut message: Value) -> ChatMessage {
+    let role = if message["role"] == "assistant" { MessageRole::Assistant } else { MessageRole::User };
+    ChatMessage { role, blocks: take_list(&mut message, "content").into_iter().filter_map(block).collect() }
 }
 
-fn block(mut b: Value) -> Option<Block> {
+fn block(mut b: Value) -> Option<ContentBlock> {
     let kind = b.as_object().and_then(|o| o.keys().next().cloned())?;
-    let mut inner = take(&mut b, &kind);
+    let mut inner = take_value(&mut b, &kind);
     Some(match kind.as_str() {
-        "text" => Block::Text { text: inner.as_str().unwrap_or_default().to_owned() },
+        "text" => ContentBlock::Text { text: inner.as_str().unwrap_or_default().to_owned() },
         "reasoningContent" => {
-            let mut thought = take(&mut inner, "reasoningText");
-            Block::Thinking { text: string(&mut thought, "text") }
+            let mut thought = take_value(&mut inner, "reasoningText");
+            ContentBlock::Thinking { text: take_string(&mut thought, "text") }
         }
-        "toolUse" => Block::ToolUse {
-            id: string(&mut inner, "toolUseId"),
-            name: string(&mut inner, "name"),
-            input: take(&mut inner, "input"),
+        "toolUse" => ContentBlock::ToolUse {
+            id: take_string(&mut inner, "toolUseId"),
+            name: take_string(&mut inner, "name"),
+            input: take_value(&mut inner, "input"),
         },
-        "toolResult" => Block::ToolResult {
-            id: string(&mut inner, "toolUseId"),
+        "toolResult" => ContentBlock::ToolResult {
+            id: take_string(&mut inner, "toolUseId"),
             name: String::new(),
-            content: list(&mut inner, "content").into_iter().filter_map(block).collect(),
+            content: take_list(&mut inner, "content").into_iter().filter_map(block).collect(),
             is_error: inner["status"] == "error",
         },
         "image" | "document" | "video" => {
-            let format = string(&mut inner, "format");
-            let title = string(&mut inner, "name");
+            let format = take_string(&mut inner, "format");
+            let title = take_string(&mut inner, "name");
             let family = if kind == "document" { "application" } else { kind.as_str() };
             let source = &inner["source"];
             let media = format!("{family}/{format}");
-            let bytes = sent(media, source["bytes"].as_str().unwrap_or_default());
+            let bytes = base64_attachment(media, source["bytes"].as_str().unwrap_or_default());
             let url = source["s3Location"]["uri"].as_str().unwrap_or_default().to_owned();
-            attached(Reference { title, url, ..bytes })
+            attachment_block(Attachment { title, url, ..bytes })
         }
         "cachePoint" => return None,
-        k => other(k, inner),
+        k => other_block(k, inner),
     })
 }
 
-pub fn reply(mut body: Value) -> Reply {
-    let mut output = take(&mut body, "output");
-    let said = take(&mut output, "message");
+pub fn reply(mut body: Value) -> ModelReply {
+    let mut output = take_value(&mut body, "output");
+    let said = take_value(&mut output, "message");
     if !said.is_object() {
-        return Reply { blocks: error(&body).into_iter().collect(), complete: true, ..Reply::default() };
+        return ModelReply {
+            blocks: error_block(&body).into_iter().collect(),
+            complete: true,
+            ..ModelReply::default()
+        };
     }
-    Reply { blocks: message(said).blocks, stop: some(&mut body, "stopReason"), complete: true, ..Reply::default() }
+    ModelReply {
+        blocks: message(said).blocks,
+        stop: take_non_empty(&mut body, "stopReason"),
+        complete: true,
+        ..ModelReply::default()
+    }
 }
 
 /// Puts an answer together from its events.
 #[derive(Default)]
-pub struct Stream {
-    reply: Reply,
+pub struct ConverseAccumulator {
+    reply: ModelReply,
     /// The block under way: what it is, and its text so far.
-    open: Option<(Block, String)>,
+    open: Option<(ContentBlock, String)>,
 }
 
-impl Stream {
+impl ConverseAccumulator {
     pub fn event(&mut self, name: &str, mut event: Value) {
         match name {
             "contentBlockStart" => {
                 self.close();
-                let mut call = take(&mut take(&mut event, "start"), "toolUse");
+                let mut call = take_value(&mut take_value(&mut event, "start"), "toolUse");
                 self.open = call.is_object().then(|| {
-                    let (id, name) = (string(&mut call, "toolUseId"), string(&mut call, "name"));
-                    (Block::ToolUse { id, name, input: Value::Null }, String::new())
+                    let (id, name) = (take_string(&mut call, "toolUseId"), take_string(&mut call, "name"));
+                    (ContentBlock::ToolUse { id, name, input: Value::Null }, String::new())
                 });
             }
             "contentBlockDelta" => self.delta(&event["delta"]),
             "contentBlockStop" => self.close(),
             "messageStop" => {
-                self.reply.stop = some(&mut event, "stopReason");
+                self.reply.stop = take_non_empty(&mut event, "stopReason");
                 self.reply.complete = true;
             }
             k if k.ends_with("Exception") => {
-                let message = string(&mut event, "message");
+                let message = take_string(&mut event, "message");
                 self.close();
-                self.reply.blocks.push(Block::Error { kind: k.to_owned(), message });
+                self.reply.blocks.push(ContentBlock::Error { kind: k.to_owned(), message });
             }
             _ => {}
         }
@@ -109,9 +122,9 @@ impl Stream {
     fn delta(&mut self, delta: &Value) {
         let thought = delta["reasoningContent"]["text"].as_str();
         let (fresh, text) = match (delta["text"].as_str(), thought) {
-            (Some(text), _) => (Block::text(""), text),
-            (None, Some(text)) => (Block::Thinking { text: String::new() }, text),
-            _ => (Block::text(""), delta["toolUse"]["input"].as_str().unwrap_or_default()),
+            (Some(text), _) => (ContentBlock::text(""), text),
+            (None, Some(text)) => (ContentBlock::Thinking { text: String::new() }, text),
+            _ => (ContentBlock::text(""), delta["toolUse"]["input"].as_str().unwrap_or_default()),
         };
         if !text.is_empty() {
             self.open.get_or_insert((fresh, String::new())).1.push_str(text);
@@ -120,17 +133,17 @@ impl Stream {
 
     fn close(&mut self) {
         let block = match self.open.take() {
-            Some((Block::Text { .. }, text)) => Block::Text { text },
-            Some((Block::Thinking { .. }, text)) => Block::Thinking { text },
-            Some((Block::ToolUse { id, name, .. }, text)) => {
-                Block::ToolUse { id, name, input: arguments(Value::String(text)) }
+            Some((ContentBlock::Text { .. }, text)) => ContentBlock::Text { text },
+            Some((ContentBlock::Thinking { .. }, text)) => ContentBlock::Thinking { text },
+            Some((ContentBlock::ToolUse { id, name, .. }, text)) => {
+                ContentBlock::ToolUse { id, name, input: arguments(Value::String(text)) }
             }
             _ => return,
         };
         self.reply.blocks.push(block);
     }
 
-    pub fn end(mut self) -> Reply {
+    pub fn end(mut self) -> ModelReply {
         self.close();
         self.reply
     }

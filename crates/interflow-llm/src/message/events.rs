@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// One event of a streamed answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct ReplyEvent {
     /// Its name, when the stream gives it one.
     pub name: String,
     /// Its data; [`Value::Null`] when it is no JSON.
@@ -18,45 +18,45 @@ pub struct Event {
 }
 
 /// Shows each event of a body that was streamed, as far as it came; false when the body is no stream.
-pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(Event)) -> bool {
+pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(ReplyEvent)) -> bool {
     match media_type {
-        "text/event-stream" => server_sent(body, each),
+        "text/event-stream" => sse_events(body, each),
         "application/vnd.amazon.eventstream" => aws(body, each),
         "application/x-ndjson" | "application/jsonl" | "application/json-seq" => lines(body, each),
         // Some backends leave the type out or lie: the first bytes tell.
-        _ if body.starts_with(b"data:") || body.starts_with(b"event:") => server_sent(body, each),
+        _ if body.starts_with(b"data:") || body.starts_with(b"event:") => sse_events(body, each),
         _ => return false,
     }
     true
 }
 
-fn server_sent(body: &[u8], each: &mut dyn FnMut(Event)) {
+fn sse_events(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     let mut parser = SseParser::new(body.len() + 4);
     parser.push(body);
     // A stream that was cut within its last event still has that event's line, if it is whole.
     parser.push(b"\n\n");
     while let Ok(Some(event)) = parser.next_event() {
         if let Some(data) = event.data {
-            each(of_text(event.event.unwrap_or_default(), &data));
+            each(from_text(event.event.unwrap_or_default(), &data));
         }
     }
 }
 
 /// An event of its name and its data's text.
-pub fn of_text(name: String, data: &str) -> Event {
+pub fn from_text(name: String, data: &str) -> ReplyEvent {
     let done = data.trim() == "[DONE]";
-    Event { name, data: serde_json::from_str(data).unwrap_or(Value::Null), done }
+    ReplyEvent { name, data: serde_json::from_str(data).unwrap_or(Value::Null), done }
 }
 
-fn lines(body: &[u8], each: &mut dyn FnMut(Event)) {
+fn lines(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     for line in body.split(|b| *b == b'\n') {
         if let Ok(data) = serde_json::from_slice(line) {
-            each(Event { name: String::new(), data, done: false });
+            each(ReplyEvent { name: String::new(), data, done: false });
         }
     }
 }
 
-fn aws(body: &[u8], each: &mut dyn FnMut(Event)) {
+fn aws(body: &[u8], each: &mut dyn FnMut(ReplyEvent)) {
     let mut rest = BytesMut::from(body);
     while let Ok(Some(message)) = aws_event_stream::next_message(&mut rest, body.len()) {
         let header = |name: &str| message.header_str(name).unwrap_or_default().to_owned();
@@ -69,6 +69,6 @@ fn aws(body: &[u8], each: &mut dyn FnMut(Event)) {
         let inner = (name == "chunk").then(|| data["bytes"].as_str()).flatten();
         let inner = inner.and_then(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
         let data = inner.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(data);
-        each(Event { name, data, done: false });
+        each(ReplyEvent { name, data, done: false });
     }
 }

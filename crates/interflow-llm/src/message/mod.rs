@@ -1,19 +1,19 @@
 //! One model of what is said to and by language models, whatever wire shape it came in.
 //!
-//! [`Shape::of`] tells which shape a request has, [`parse::request`] and [`parse::reply`] read it. What a shape says
-//! that the model has no word for is kept as [`Block::Other`], so nothing a person may look for is lost.
+//! [`ApiFormat::of`] tells which shape a request has, [`parse::request`] and [`parse::reply`] read it. What a shape says
+//! that the model has no word for is kept as [`ContentBlock::Other`], so nothing a person may look for is lost.
 
 mod anthropic;
+mod api_format;
 mod chat;
 mod converse;
 mod events;
 mod gemini;
+mod json_access;
 mod ollama;
 mod outline;
 pub mod parse;
-mod read;
 mod responses;
-mod shape;
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +21,16 @@ mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use events::{Event, events};
+pub use api_format::ApiFormat;
+pub use events::{ReplyEvent, events};
 pub use outline::Outline;
-pub use shape::Shape;
 
-use crate::Usage;
+use crate::CallUsage;
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum MessageRole {
     /// The person, or the program that asks.
     User,
     /// The model.
@@ -40,7 +40,7 @@ pub enum Role {
 /// A piece of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Block {
+pub enum ContentBlock {
     /// Plain text.
     Text {
         /// The text.
@@ -70,15 +70,15 @@ pub enum Block {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         name: String,
         /// What came back.
-        content: Vec<Block>,
+        content: Vec<ContentBlock>,
         /// The tool failed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
     /// An image, by reference: its bytes stay in the flow.
-    Image(Reference),
+    Image(Attachment),
     /// A document, a recording or another file, by reference.
-    Document(Reference),
+    Document(Attachment),
     /// An error that stood in place of an answer, or ended it.
     Error {
         /// The provider's name for it, or the HTTP status.
@@ -97,7 +97,7 @@ pub enum Block {
 
 /// Something that was attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reference {
+pub struct Attachment {
     /// Its media type; empty when it is not said.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub media_type: String,
@@ -117,16 +117,16 @@ pub struct Reference {
 
 /// A message of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+pub struct ChatMessage {
     /// Who speaks.
-    pub role: Role,
+    pub role: MessageRole,
     /// What is said, in order.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ContentBlock>,
 }
 
 /// A tool that the model may call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tool {
+pub struct ToolDefinition {
     /// Its name.
     pub name: String,
     /// What it is for.
@@ -138,15 +138,15 @@ pub struct Tool {
 
 /// What is asked of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Request {
+pub struct ModelRequest {
     /// The model's name; the path may hold it instead of the body.
     pub model: String,
     /// The system prompt's parts.
     pub system: Vec<String>,
     /// The tools.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ToolDefinition>,
     /// The history, the latest last.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// The client's own name for the session, where the body says it.
     pub session: Option<String>,
     /// The answer whose history this request goes on from (`previous_response_id`).
@@ -159,31 +159,31 @@ pub struct Request {
 
 /// What came back.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reply {
+pub struct ModelReply {
     /// The provider's name for this answer.
     pub id: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
     /// The answer.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<ContentBlock>,
     /// Why it ended, in the provider's word: `end_turn`, `tool_calls`, `length`.
     pub stop: Option<String>,
     /// Tokens used up; `None` when the provider did not say.
-    pub usage: Option<Usage>,
+    pub usage: Option<CallUsage>,
     /// What it cost in US dollars, when the provider says so itself.
     pub cost: Option<f64>,
     /// It came to its end. A stream that was cut has what came until then.
     pub complete: bool,
 }
 
-impl Message {
+impl ChatMessage {
     /// A message of one text.
-    pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, blocks: vec![Block::Text { text: text.into() }] }
+    pub fn text(role: MessageRole, text: impl Into<String>) -> Self {
+        Self { role, blocks: vec![ContentBlock::Text { text: text.into() }] }
     }
 }
 
-impl Block {
+impl ContentBlock {
     /// A text.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
@@ -199,9 +199,9 @@ impl Block {
 }
 
 /// Joins the texts of some blocks by line breaks; what is no text is left out.
-pub fn joined(blocks: &[Block]) -> String {
+pub fn joined(blocks: &[ContentBlock]) -> String {
     let mut out = String::new();
-    for text in blocks.iter().filter_map(Block::as_text) {
+    for text in blocks.iter().filter_map(ContentBlock::as_text) {
         if !out.is_empty() {
             out.push('\n');
         }

@@ -3,90 +3,101 @@
 use serde_json::Value;
 
 use super::chat::tool;
-use super::read::{arguments, error, list, sent, some, string, take};
-use super::{Block, Message, Reply, Request, Role};
+use super::json_access::{
+    arguments, base64_attachment, error_block, take_list, take_non_empty, take_string, take_value,
+};
+use super::{ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
-pub fn request(mut body: Value) -> Request {
-    let mut request = Request {
-        model: string(&mut body, "model"),
-        system: some(&mut body, "system").into_iter().collect(),
-        tools: list(&mut body, "tools").into_iter().map(tool).collect(),
+pub fn request(mut body: Value) -> ModelRequest {
+    let mut request = ModelRequest {
+        model: take_string(&mut body, "model"),
+        system: take_non_empty(&mut body, "system").into_iter().collect(),
+        tools: take_list(&mut body, "tools").into_iter().map(tool).collect(),
         max_tokens: body["options"]["num_predict"].as_u64(),
         stream: body["stream"].as_bool().unwrap_or(true),
-        ..Request::default()
+        ..ModelRequest::default()
     };
-    for mut message in list(&mut body, "messages") {
+    for mut message in take_list(&mut body, "messages") {
         match message["role"].as_str() {
-            Some("system") => request.system.push(string(&mut message, "content")),
+            Some("system") => request.system.push(take_string(&mut message, "content")),
             Some("tool") => {
-                let name = some(&mut message, "tool_name").unwrap_or_else(|| string(&mut message, "name"));
-                let id = string(&mut message, "tool_call_id");
-                let content = vec![Block::text(string(&mut message, "content"))];
-                let block = Block::ToolResult { id, name, content, is_error: false };
-                request.messages.push(Message { role: Role::User, blocks: vec![block] });
+                let name =
+                    take_non_empty(&mut message, "tool_name").unwrap_or_else(|| take_string(&mut message, "name"));
+                let id = take_string(&mut message, "tool_call_id");
+                let content = vec![ContentBlock::text(take_string(&mut message, "content"))];
+                let block = ContentBlock::ToolResult { id, name, content, is_error: false };
+                request.messages.push(ChatMessage { role: MessageRole::User, blocks: vec![block] });
             }
-            Some("assistant") => request.messages.push(Message { role: Role::Assistant, blocks: said(message) }),
-            _ => request.messages.push(Message { role: Role::User, blocks: said(message) }),
+            Some("assistant") => {
+                request.messages.push(ChatMessage { role: MessageRole::Assistant, blocks: message_blocks(message) })
+            }
+            _ => request.messages.push(ChatMessage { role: MessageRole::User, blocks: message_blocks(message) }),
         }
     }
     if body["prompt"].is_string() {
         let mut blocks = images(&mut body);
-        blocks.push(Block::text(string(&mut body, "prompt")));
-        request.messages.push(Message { role: Role::User, blocks });
+        blocks.push(ContentBlock::text(take_string(&mut body, "prompt")));
+        request.messages.push(ChatMessage { role: MessageRole::User, blocks });
     }
     request
 }
 
-fn images(holder: &mut Value) -> Vec<Block> {
-    let images = list(holder, "images");
-    images.iter().filter_map(Value::as_str).map(|data| Block::Image(sent(String::new(), data))).collect()
+fn images(holder: &mut Value) -> Vec<ContentBlock> {
+    let images = take_list(holder, "images");
+    images
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|data| ContentBlock::Image(base64_attachment(String::new(), data)))
+        .collect()
 }
 
-fn said(mut message: Value) -> Vec<Block> {
-    let mut blocks: Vec<Block> = Vec::new();
-    blocks.extend(some(&mut message, "thinking").map(|text| Block::Thinking { text }));
+fn message_blocks(mut message: Value) -> Vec<ContentBlock> {
+    let mut blocks: Vec<ContentBlock> = Vec::new();
+    blocks.extend(take_non_empty(&mut message, "thinking").map(|text| ContentBlock::Thinking { text }));
     blocks.extend(images(&mut message));
-    blocks.extend(some(&mut message, "content").map(|text| Block::Text { text }));
-    for mut call in list(&mut message, "tool_calls") {
-        let id = string(&mut call, "id");
-        let mut f = take(&mut call, "function");
-        let (name, input) = (string(&mut f, "name"), arguments(take(&mut f, "arguments")));
-        blocks.push(Block::ToolUse { id, name, input });
+    blocks.extend(take_non_empty(&mut message, "content").map(|text| ContentBlock::Text { text }));
+    for mut call in take_list(&mut message, "tool_calls") {
+        let id = take_string(&mut call, "id");
+        let mut f = take_value(&mut call, "function");
+        let (name, input) = (take_string(&mut f, "name"), arguments(take_value(&mut f, "arguments")));
+        blocks.push(ContentBlock::ToolUse { id, name, input });
     }
     blocks
 }
 
 /// Puts an answer together from its lines; a whole answer is one line.
 #[derive(Default)]
-pub struct Stream {
-    reply: Reply,
+pub struct OllamaAccumulator {
+    reply: ModelReply,
 }
 
-impl Stream {
+impl OllamaAccumulator {
     pub fn event(&mut self, mut line: Value) {
         let reply = &mut self.reply;
         if line.get("error").is_some() {
-            reply.blocks.extend(error(&line));
+            reply.blocks.extend(error_block(&line));
             return;
         }
-        reply.model = some(&mut line, "model").or(reply.model.take());
-        let mut blocks = said(take(&mut line, "message"));
-        blocks.extend(some(&mut line, "thinking").map(|text| Block::Thinking { text }));
-        blocks.extend(some(&mut line, "response").map(|text| Block::Text { text }));
+        reply.model = take_non_empty(&mut line, "model").or(reply.model.take());
+        let mut blocks = message_blocks(take_value(&mut line, "message"));
+        blocks.extend(take_non_empty(&mut line, "thinking").map(|text| ContentBlock::Thinking { text }));
+        blocks.extend(take_non_empty(&mut line, "response").map(|text| ContentBlock::Text { text }));
         for block in blocks {
             match (reply.blocks.last_mut(), block) {
-                (Some(Block::Text { text }), Block::Text { text: more })
-                | (Some(Block::Thinking { text }), Block::Thinking { text: more }) => text.push_str(&more),
+                (Some(ContentBlock::Text { text }), ContentBlock::Text { text: more })
+                | (Some(ContentBlock::Thinking { text }), ContentBlock::Thinking { text: more }) => {
+                    text.push_str(&more)
+                }
                 (_, block) => reply.blocks.push(block),
             }
         }
         if line["done"] == true {
             reply.complete = true;
-            reply.stop = some(&mut line, "done_reason");
+            reply.stop = take_non_empty(&mut line, "done_reason");
         }
     }
 
-    pub fn end(self) -> Reply {
+    pub fn end(self) -> ModelReply {
         self.reply
     }
 }

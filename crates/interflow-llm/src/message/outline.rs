@@ -321,31 +321,38 @@ impl Element {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Shape;
+    use crate::message::ApiFormat;
 
     #[test]
     fn a_body_has_the_same_shape_whether_it_is_kept_or_only_walked() {
         let cases = [
-            (r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(Shape::Chat)),
-            (r#"{"model":"m","messages":[1,{"role":"user","content":[{"type":"tool_use"}]}]}"#, Some(Shape::Anthropic)),
-            (r#"{"model":"m","messages":[{"role":"user"}],"system":[{"type":"text"}]}"#, Some(Shape::Anthropic)),
-            (r#"{"model":"m","messages":[{"role":"user"}],"tools":[{"input_schema":{}}]}"#, Some(Shape::Anthropic)),
-            (r#"{"messages":[{"role":"user","content":[{"text":"x"}]}]}"#, Some(Shape::Converse)),
+            (r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(ApiFormat::Chat)),
+            (
+                r#"{"model":"m","messages":[1,{"role":"user","content":[{"type":"tool_use"}]}]}"#,
+                Some(ApiFormat::Anthropic),
+            ),
+            (r#"{"model":"m","messages":[{"role":"user"}],"system":[{"type":"text"}]}"#, Some(ApiFormat::Anthropic)),
+            (r#"{"model":"m","messages":[{"role":"user"}],"tools":[{"input_schema":{}}]}"#, Some(ApiFormat::Anthropic)),
+            (r#"{"messages":[{"role":"user","content":[{"text":"x"}]}]}"#, Some(ApiFormat::Converse)),
             (r#"{"messages":[{"role":"user","content":[{"text":"x","type":null}]}]}"#, None),
-            (r#"{"model":"m","input":[{"type":"message"}]}"#, Some(Shape::Responses)),
-            (r#"{"model":"m","input":"x","instructions":"y"}"#, Some(Shape::Responses)),
-            (r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(Shape::Gemini)),
-            (r#"{"m\u006fdel":"m","messages":[],"messages":[{"r\u006fle":"user"}]}"#, Some(Shape::Chat)),
+            (r#"{"model":"m","input":[{"type":"message"}]}"#, Some(ApiFormat::Responses)),
+            (r#"{"model":"m","input":"x","instructions":"y"}"#, Some(ApiFormat::Responses)),
+            (r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(ApiFormat::Gemini)),
+            (r#"{"m\u006fdel":"m","messages":[],"messages":[{"r\u006fle":"user"}]}"#, Some(ApiFormat::Chat)),
             (r#"{"model":"m","messages":[{"role":"user"}],"messages":null}"#, None),
             (r#"["model","messages"]"#, None),
         ];
         for (body, shape) in cases {
             let kept: Value = serde_json::from_str(body).unwrap();
-            assert_eq!(Shape::of("/any", &kept), shape, "{body}");
-            assert_eq!(Shape::told(None, "/any", &Outline::read(body.as_bytes()).unwrap()), shape, "{body}");
+            assert_eq!(ApiFormat::detect("/any", &kept), shape, "{body}");
+            assert_eq!(
+                ApiFormat::detect_with_override(None, "/any", &Outline::read(body.as_bytes()).unwrap()),
+                shape,
+                "{body}"
+            );
         }
         let wrapped = Outline::read(br#"{"request":{"contents":[]}}"#).unwrap();
-        assert_eq!(Shape::told(None, "/x:generateContent", &wrapped), Some(Shape::Gemini));
+        assert_eq!(ApiFormat::detect_with_override(None, "/x:generateContent", &wrapped), Some(ApiFormat::Gemini));
         assert!(Outline::read(b"{").is_none() && Outline::read(b"{} x").is_none());
     }
 
@@ -353,6 +360,9 @@ mod tests {
     fn what_is_nested_deeply_beside_the_signs_hides_none_of_them() {
         let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
         let body = format!(r#"{{"x":{deep},"model":"m","messages":[{{"role":"user","content":"x"}}]}}"#);
-        assert_eq!(Shape::told(None, "/any", &Outline::read(body.as_bytes()).unwrap()), Some(Shape::Chat));
+        assert_eq!(
+            ApiFormat::detect_with_override(None, "/any", &Outline::read(body.as_bytes()).unwrap()),
+            Some(ApiFormat::Chat)
+        );
     }
 }

@@ -2,31 +2,31 @@
 
 use serde_json::Value;
 
-use super::events::{Event, events};
-use crate::{Settled, usage};
+use super::events::{ReplyEvent, events};
+use crate::{ResponseSummary, usage};
 
-use super::{Block, Reply, Request, Shape, anthropic, chat, converse, gemini, ollama, responses};
+use super::{ApiFormat, ContentBlock, ModelReply, ModelRequest, anthropic, chat, converse, gemini, ollama, responses};
 
 /// Reads a request. `path` is asked for the model where the shape names it there.
-pub fn request(shape: Shape, path: &str, body: Value) -> Request {
+pub fn request(shape: ApiFormat, path: &str, body: Value) -> ModelRequest {
     let mut request = match shape {
-        Shape::Anthropic => anthropic::request(body),
-        Shape::Chat => chat::request(body),
-        Shape::Responses => responses::request(body),
-        Shape::Gemini => gemini::request(body),
-        Shape::Converse => converse::request(body),
-        Shape::Ollama => ollama::request(body),
+        ApiFormat::Anthropic => anthropic::request(body),
+        ApiFormat::Chat => chat::request(body),
+        ApiFormat::Responses => responses::request(body),
+        ApiFormat::Gemini => gemini::request(body),
+        ApiFormat::Converse => converse::request(body),
+        ApiFormat::Ollama => ollama::request(body),
     };
     let lower = path.to_ascii_lowercase();
     request.stream |= lower.contains("stream");
     if request.model.is_empty() {
-        request.model = model_of(path).unwrap_or_default();
+        request.model = model_in_path(path).unwrap_or_default();
     }
     request
 }
 
 /// `/model/ID/invoke`, `/models/ID:generateContent`, `/deployments/ID/chat/completions`.
-fn model_of(path: &str) -> Option<String> {
+fn model_in_path(path: &str) -> Option<String> {
     let path = path.split('?').next()?;
     let rest = ["/model/", "/models/", "/deployments/"].iter().find_map(|mark| path.split_once(mark))?.1;
     let name = rest.split('/').next()?;
@@ -40,8 +40,8 @@ fn model_of(path: &str) -> Option<String> {
 }
 
 /// Reads an answer: JSON, or a stream as far as it came. What is neither is an error's text when the status says so.
-pub fn reply(shape: Shape, media_type: &str, status: u16, body: &[u8]) -> Reply {
-    let mut assembly = Assembly::new(shape);
+pub fn reply(shape: ApiFormat, media_type: &str, status: u16, body: &[u8]) -> ModelReply {
+    let mut assembly = ReplyAssembly::new(shape);
     if events(media_type, body, &mut |event| {
         assembly.event(event);
     }) {
@@ -49,19 +49,23 @@ pub fn reply(shape: Shape, media_type: &str, status: u16, body: &[u8]) -> Reply 
     }
     let mut reply = match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
-            let mut settled = Settled::default();
+            let mut settled = ResponseSummary::default();
             let parts = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
-            parts.iter().for_each(|part| settled.merge(&usage::of_value(part)));
-            Reply { usage: settled.usage, ..whole(shape, value) }
+            parts.iter().for_each(|part| settled.merge(&usage::summary_from_value(part)));
+            ModelReply { usage: settled.usage, ..parse_whole(shape, value) }
         }
         Err(_) => unreadable(shape, body),
     };
-    if status >= 400 && !reply.blocks.iter().any(|b| matches!(b, Block::Error { .. })) {
+    if status >= 400 && !reply.blocks.iter().any(|b| matches!(b, ContentBlock::Error { .. })) {
         let text = String::from_utf8_lossy(body.get(..2000.min(body.len())).unwrap_or_default()).into_owned();
-        reply = Reply { blocks: vec![Block::Error { kind: String::new(), message: text }], complete: true, ..reply };
+        reply = ModelReply {
+            blocks: vec![ContentBlock::Error { kind: String::new(), message: text }],
+            complete: true,
+            ..reply
+        };
     }
     for block in &mut reply.blocks {
-        if let Block::Error { kind, .. } = block
+        if let ContentBlock::Error { kind, .. } = block
             && kind.is_empty()
         {
             *kind = status.to_string();
@@ -70,15 +74,15 @@ pub fn reply(shape: Shape, media_type: &str, status: u16, body: &[u8]) -> Reply 
     reply
 }
 
-fn whole(shape: Shape, body: Value) -> Reply {
+fn parse_whole(shape: ApiFormat, body: Value) -> ModelReply {
     match shape {
-        Shape::Anthropic => anthropic::reply(body),
-        Shape::Chat => chat::reply(body),
-        Shape::Responses => responses::reply(body),
-        Shape::Gemini => gemini::reply(body),
-        Shape::Converse => converse::reply(body),
-        Shape::Ollama => {
-            let mut assembly = ollama::Stream::default();
+        ApiFormat::Anthropic => anthropic::reply(body),
+        ApiFormat::Chat => chat::reply(body),
+        ApiFormat::Responses => responses::reply(body),
+        ApiFormat::Gemini => gemini::reply(body),
+        ApiFormat::Converse => converse::reply(body),
+        ApiFormat::Ollama => {
+            let mut assembly = ollama::OllamaAccumulator::default();
             assembly.event(body);
             assembly.end()
         }
@@ -86,9 +90,9 @@ fn whole(shape: Shape, body: Value) -> Reply {
 }
 
 /// A body that is no JSON: lines of JSON without their type, or half a body.
-fn unreadable(shape: Shape, body: &[u8]) -> Reply {
-    let mut assembly = Assembly::new(shape);
-    if matches!(shape, Shape::Ollama) {
+fn unreadable(shape: ApiFormat, body: &[u8]) -> ModelReply {
+    let mut assembly = ReplyAssembly::new(shape);
+    if matches!(shape, ApiFormat::Ollama) {
         events("application/x-ndjson", body, &mut |event| {
             assembly.event(event);
         });
@@ -97,67 +101,67 @@ fn unreadable(shape: Shape, body: &[u8]) -> Reply {
 }
 
 /// Puts an answer together from events, whatever its shape.
-pub struct Assembly {
-    stream: Stream,
-    settled: Settled,
+pub struct ReplyAssembly {
+    stream: ReplyAccumulator,
+    settled: ResponseSummary,
 }
 
-enum Stream {
-    Anthropic(anthropic::Stream),
-    Chat(chat::Stream),
-    Responses(responses::Stream),
-    Gemini(gemini::Stream),
-    Converse(converse::Stream),
-    Ollama(ollama::Stream),
+enum ReplyAccumulator {
+    Anthropic(anthropic::AnthropicAccumulator),
+    Chat(chat::ChatAccumulator),
+    Responses(responses::ResponsesAccumulator),
+    Gemini(gemini::GeminiAccumulator),
+    Converse(converse::ConverseAccumulator),
+    Ollama(ollama::OllamaAccumulator),
 }
 
-impl Assembly {
+impl ReplyAssembly {
     /// One that has seen nothing yet.
-    pub fn new(shape: Shape) -> Self {
+    pub fn new(shape: ApiFormat) -> Self {
         let stream = match shape {
-            Shape::Anthropic => Stream::Anthropic(anthropic::Stream::default()),
-            Shape::Chat => Stream::Chat(chat::Stream::default()),
-            Shape::Responses => Stream::Responses(responses::Stream::default()),
-            Shape::Gemini => Stream::Gemini(gemini::Stream::default()),
-            Shape::Converse => Stream::Converse(converse::Stream::default()),
-            Shape::Ollama => Stream::Ollama(ollama::Stream::default()),
+            ApiFormat::Anthropic => ReplyAccumulator::Anthropic(anthropic::AnthropicAccumulator::default()),
+            ApiFormat::Chat => ReplyAccumulator::Chat(chat::ChatAccumulator::default()),
+            ApiFormat::Responses => ReplyAccumulator::Responses(responses::ResponsesAccumulator::default()),
+            ApiFormat::Gemini => ReplyAccumulator::Gemini(gemini::GeminiAccumulator::default()),
+            ApiFormat::Converse => ReplyAccumulator::Converse(converse::ConverseAccumulator::default()),
+            ApiFormat::Ollama => ReplyAccumulator::Ollama(ollama::OllamaAccumulator::default()),
         };
-        Self { stream, settled: Settled::default() }
+        Self { stream, settled: ResponseSummary::default() }
     }
 
     /// Takes the next event; true when it says that the answer is over.
-    pub fn event(&mut self, event: Event) -> bool {
+    pub fn event(&mut self, event: ReplyEvent) -> bool {
         if event.done
-            && let Stream::Chat(s) = &mut self.stream
+            && let ReplyAccumulator::Chat(s) = &mut self.stream
         {
-            s.done();
+            s.mark_done();
             return true;
         }
         if event.data.is_null() {
             return false;
         }
-        self.settled.merge(&usage::of_value(&event.data));
+        self.settled.merge(&usage::summary_from_value(&event.data));
         match &mut self.stream {
-            Stream::Anthropic(s) => s.event(event.data),
-            Stream::Chat(s) => s.event(event.data),
-            Stream::Responses(s) => return s.event(event.data),
-            Stream::Gemini(s) => s.event(event.data),
-            Stream::Converse(s) => s.event(&event.name, event.data),
-            Stream::Ollama(s) => s.event(event.data),
+            ReplyAccumulator::Anthropic(s) => s.event(event.data),
+            ReplyAccumulator::Chat(s) => s.event(event.data),
+            ReplyAccumulator::Responses(s) => return s.event(event.data),
+            ReplyAccumulator::Gemini(s) => s.event(event.data),
+            ReplyAccumulator::Converse(s) => s.event(&event.name, event.data),
+            ReplyAccumulator::Ollama(s) => s.event(event.data),
         }
         false
     }
 
     /// The answer as far as it came.
-    pub fn end(self) -> Reply {
+    pub fn end(self) -> ModelReply {
         let reply = match self.stream {
-            Stream::Anthropic(s) => s.end(),
-            Stream::Chat(s) => s.end(),
-            Stream::Responses(s) => s.end(),
-            Stream::Gemini(s) => s.end(),
-            Stream::Converse(s) => s.end(),
-            Stream::Ollama(s) => s.end(),
+            ReplyAccumulator::Anthropic(s) => s.end(),
+            ReplyAccumulator::Chat(s) => s.end(),
+            ReplyAccumulator::Responses(s) => s.end(),
+            ReplyAccumulator::Gemini(s) => s.end(),
+            ReplyAccumulator::Converse(s) => s.end(),
+            ReplyAccumulator::Ollama(s) => s.end(),
         };
-        Reply { usage: self.settled.usage, ..reply }
+        ModelReply { usage: self.settled.usage, ..reply }
     }
 }

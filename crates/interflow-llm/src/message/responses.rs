@@ -3,104 +3,107 @@
 use serde_json::Value;
 
 use super::chat::{content, tool};
-use super::read::{arguments, error, list, number, other, some, string, take};
-use super::{Block, Message, Reply, Request, Role};
+use super::json_access::{
+    arguments, error_block, number, other_block, take_list, take_non_empty, take_string, take_value,
+};
+use super::{ChatMessage, ContentBlock, MessageRole, ModelReply, ModelRequest};
 
-pub fn request(mut body: Value) -> Request {
-    let conversation = match take(&mut body, "conversation") {
+pub fn request(mut body: Value) -> ModelRequest {
+    let conversation = match take_value(&mut body, "conversation") {
         Value::String(id) => Some(id),
-        mut object => some(&mut object, "id"),
+        mut object => take_non_empty(&mut object, "id"),
     };
-    let mut request = Request {
-        model: string(&mut body, "model"),
-        system: some(&mut body, "instructions").into_iter().collect(),
-        tools: list(&mut body, "tools").into_iter().map(tool).collect(),
-        session: some(&mut body, "prompt_cache_key").or(conversation),
-        previous: some(&mut body, "previous_response_id"),
+    let mut request = ModelRequest {
+        model: take_string(&mut body, "model"),
+        system: take_non_empty(&mut body, "instructions").into_iter().collect(),
+        tools: take_list(&mut body, "tools").into_iter().map(tool).collect(),
+        session: take_non_empty(&mut body, "prompt_cache_key").or(conversation),
+        previous: take_non_empty(&mut body, "previous_response_id"),
         max_tokens: body["max_output_tokens"].as_u64(),
         stream: body["stream"].as_bool().unwrap_or_default(),
-        ..Request::default()
+        ..ModelRequest::default()
     };
-    match take(&mut body, "input") {
-        Value::String(text) => request.messages.push(Message::text(Role::User, text)),
+    match take_value(&mut body, "input") {
+        Value::String(text) => request.messages.push(ChatMessage::text(MessageRole::User, text)),
         Value::Array(items) => items.into_iter().for_each(|item| add(&mut request, item)),
         _ => {}
     }
     request
 }
 
-fn add(request: &mut Request, mut item: Value) {
+fn add(request: &mut ModelRequest, mut item: Value) {
     let role = item["role"].as_str().unwrap_or_default();
     if matches!(role, "system" | "developer") && request.messages.is_empty() {
-        let parts = content(take(&mut item, "content"));
+        let parts = content(take_value(&mut item, "content"));
         request.system.extend(parts.into_iter().filter_map(|b| b.as_text().map(str::to_owned)));
         return;
     }
     let (role, blocks) = entry(item);
     match request.messages.last_mut() {
         Some(last) if last.role == role => last.blocks.extend(blocks),
-        _ => request.messages.push(Message { role, blocks }),
+        _ => request.messages.push(ChatMessage { role, blocks }),
     }
 }
 
 /// An item of input or output: who says it, and what.
-fn entry(mut item: Value) -> (Role, Vec<Block>) {
-    let kind = string(&mut item, "type");
+fn entry(mut item: Value) -> (MessageRole, Vec<ContentBlock>) {
+    let kind = take_string(&mut item, "type");
     match kind.as_str() {
         "message" | "" => {
-            let role = if item["role"] == "assistant" { Role::Assistant } else { Role::User };
-            (role, content(take(&mut item, "content")))
+            let role = if item["role"] == "assistant" { MessageRole::Assistant } else { MessageRole::User };
+            (role, content(take_value(&mut item, "content")))
         }
         "reasoning" => {
             let mut text = String::new();
-            for mut part in list(&mut item, "summary").into_iter().chain(list(&mut item, "content")) {
+            for mut part in take_list(&mut item, "summary").into_iter().chain(take_list(&mut item, "content")) {
                 if !text.is_empty() {
                     text.push_str("\n\n");
                 }
-                text.push_str(&string(&mut part, "text"));
+                text.push_str(&take_string(&mut part, "text"));
             }
-            (Role::Assistant, vec![Block::Thinking { text }])
+            (MessageRole::Assistant, vec![ContentBlock::Thinking { text }])
         }
-        k if k.ends_with("_output") => (Role::User, vec![output(item)]),
-        k if k.ends_with("_call") => (Role::Assistant, vec![call(k, item)]),
-        k => (Role::Assistant, vec![other(k, item)]),
+        k if k.ends_with("_output") => (MessageRole::User, vec![output(item)]),
+        k if k.ends_with("_call") => (MessageRole::Assistant, vec![call(k, item)]),
+        k => (MessageRole::Assistant, vec![other_block(k, item)]),
     }
 }
 
 /// `function_call`, `custom_tool_call`, `local_shell_call`, and the provider's own tools.
-fn call(kind: &str, mut item: Value) -> Block {
-    let id = some(&mut item, "call_id").unwrap_or_else(|| string(&mut item, "id"));
-    let name = some(&mut item, "name").unwrap_or_else(|| kind.trim_end_matches("_call").to_owned());
+fn call(kind: &str, mut item: Value) -> ContentBlock {
+    let id = take_non_empty(&mut item, "call_id").unwrap_or_else(|| take_string(&mut item, "id"));
+    let name = take_non_empty(&mut item, "name").unwrap_or_else(|| kind.trim_end_matches("_call").to_owned());
     let input = match kind {
-        "function_call" => arguments(take(&mut item, "arguments")),
-        "custom_tool_call" => take(&mut item, "input"),
-        _ if item["action"].is_object() => take(&mut item, "action"),
+        "function_call" => arguments(take_value(&mut item, "arguments")),
+        "custom_tool_call" => take_value(&mut item, "input"),
+        _ if item["action"].is_object() => take_value(&mut item, "action"),
         _ => item,
     };
-    Block::ToolUse { id, name, input }
+    ContentBlock::ToolUse { id, name, input }
 }
 
-fn output(mut item: Value) -> Block {
-    let id = string(&mut item, "call_id");
-    let content = match take(&mut item, "output") {
+fn output(mut item: Value) -> ContentBlock {
+    let id = take_string(&mut item, "call_id");
+    let content = match take_value(&mut item, "output") {
         value @ (Value::String(_) | Value::Array(_)) => content(value),
         Value::Null => Vec::new(),
-        value => vec![other("output", value)],
+        value => vec![other_block("output", value)],
     };
-    Block::ToolResult { id, name: String::new(), content, is_error: item["status"] == "failed" }
+    ContentBlock::ToolResult { id, name: String::new(), content, is_error: item["status"] == "failed" }
 }
 
-pub fn reply(mut body: Value) -> Reply {
-    let status = string(&mut body, "status");
+pub fn reply(mut body: Value) -> ModelReply {
+    let status = take_string(&mut body, "status");
     let failed = body.get("error").is_some_and(|e| !e.is_null()) || status.is_empty() && body.get("output").is_none();
-    let mut blocks: Vec<Block> = list(&mut body, "output").into_iter().flat_map(|item| entry(item).1).collect();
+    let mut blocks: Vec<ContentBlock> =
+        take_list(&mut body, "output").into_iter().flat_map(|item| entry(item).1).collect();
     if failed {
-        blocks.extend(error(&body));
+        blocks.extend(error_block(&body));
     }
-    let why = some(&mut take(&mut body, "incomplete_details"), "reason");
-    Reply {
-        id: some(&mut body, "id"),
-        model: some(&mut body, "model"),
+    let why = take_non_empty(&mut take_value(&mut body, "incomplete_details"), "reason");
+    ModelReply {
+        id: take_non_empty(&mut body, "id"),
+        model: take_non_empty(&mut body, "model"),
         blocks,
         stop: why.or(Some(status).filter(|s| !s.is_empty())),
         usage: None,
@@ -111,37 +114,37 @@ pub fn reply(mut body: Value) -> Reply {
 
 /// Puts an answer together from its events.
 #[derive(Default)]
-pub struct Stream {
-    reply: Reply,
+pub struct ResponsesAccumulator {
+    reply: ModelReply,
     /// Items that are done, by their place in the output.
-    done: Vec<(u64, Vec<Block>)>,
+    done: Vec<(u64, Vec<ContentBlock>)>,
     /// Items under way: place, what began it, its text so far.
     open: Vec<(u64, Value, String)>,
-    errors: Vec<Block>,
+    errors: Vec<ContentBlock>,
 }
 
-impl Stream {
+impl ResponsesAccumulator {
     /// True when the answer has come to its end.
     pub fn event(&mut self, mut event: Value) -> bool {
         let at = number(&event, &["output_index"]);
-        let kind = string(&mut event, "type");
+        let kind = take_string(&mut event, "type");
         match kind.as_str() {
             "response.created" | "response.in_progress" => {
-                let mut response = take(&mut event, "response");
-                self.reply.id = some(&mut response, "id").or(self.reply.id.take());
-                self.reply.model = some(&mut response, "model").or(self.reply.model.take());
+                let mut response = take_value(&mut event, "response");
+                self.reply.id = take_non_empty(&mut response, "id").or(self.reply.id.take());
+                self.reply.model = take_non_empty(&mut response, "model").or(self.reply.model.take());
             }
-            "response.output_item.added" => self.open.push((at, take(&mut event, "item"), String::new())),
+            "response.output_item.added" => self.open.push((at, take_value(&mut event, "item"), String::new())),
             "response.output_item.done" => {
                 self.open.retain(|(i, ..)| *i != at);
-                self.done.push((at, entry(take(&mut event, "item")).1));
+                self.done.push((at, entry(take_value(&mut event, "item")).1));
             }
             "response.completed" | "response.incomplete" | "response.failed" | "response.done" => {
-                self.last(reply(take(&mut event, "response")));
+                self.finish_with(reply(take_value(&mut event, "response")));
                 return true;
             }
             "error" | "response.error" => {
-                self.errors.extend(error(&event));
+                self.errors.extend(error_block(&event));
                 return true;
             }
             k if k.ends_with(".delta") => {
@@ -155,8 +158,8 @@ impl Stream {
     }
 
     /// The whole answer as its last event has it; some backends leave the output out there.
-    fn last(&mut self, whole: Reply) {
-        let answered = whole.blocks.iter().any(|b| !matches!(b, Block::Error { .. }));
+    fn finish_with(&mut self, whole: ModelReply) {
+        let answered = whole.blocks.iter().any(|b| !matches!(b, ContentBlock::Error { .. }));
         if answered {
             self.done.clear();
             self.open.clear();
@@ -166,11 +169,11 @@ impl Stream {
         self.reply.model = self.reply.model.take().or(before.model);
     }
 
-    pub fn end(mut self) -> Reply {
-        let open = self.open.into_iter().map(|(i, item, text)| (i, begun(item, text)));
+    pub fn end(mut self) -> ModelReply {
+        let open = self.open.into_iter().map(|(i, item, text)| (i, partial_blocks(item, text)));
         self.done.extend(open);
         self.done.sort_by_key(|(i, _)| *i);
-        let mut blocks: Vec<Block> = self.done.into_iter().flat_map(|(_, blocks)| blocks).collect();
+        let mut blocks: Vec<ContentBlock> = self.done.into_iter().flat_map(|(_, blocks)| blocks).collect();
         blocks.append(&mut self.reply.blocks);
         blocks.append(&mut self.errors);
         self.reply.blocks = blocks;
@@ -179,14 +182,18 @@ impl Stream {
 }
 
 /// An item that a cut stream left open.
-fn begun(mut item: Value, text: String) -> Vec<Block> {
+fn partial_blocks(mut item: Value, text: String) -> Vec<ContentBlock> {
     match item["type"].as_str() {
         Some("function_call") => {
-            let id = some(&mut item, "call_id").unwrap_or_else(|| string(&mut item, "id"));
-            vec![Block::ToolUse { id, name: string(&mut item, "name"), input: arguments(Value::String(text)) }]
+            let id = take_non_empty(&mut item, "call_id").unwrap_or_else(|| take_string(&mut item, "id"));
+            vec![ContentBlock::ToolUse {
+                id,
+                name: take_string(&mut item, "name"),
+                input: arguments(Value::String(text)),
+            }]
         }
-        Some("reasoning") => vec![Block::Thinking { text }],
-        Some("message") if !text.is_empty() => vec![Block::Text { text }],
+        Some("reasoning") => vec![ContentBlock::Thinking { text }],
+        Some("message") if !text.is_empty() => vec![ContentBlock::Text { text }],
         _ => Vec::new(),
     }
 }

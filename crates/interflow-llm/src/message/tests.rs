@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Usage;
+use crate::CallUsage;
 
-fn request(path: &str, body: Value) -> (Shape, Request) {
-    let shape = Shape::of(path, &body).expect("it is a question to a model");
+fn request(path: &str, body: Value) -> (ApiFormat, ModelRequest) {
+    let shape = ApiFormat::detect(path, &body).expect("it is a question to a model");
     (shape, parse::request(shape, path, body))
 }
 
-fn use_of(id: &str, name: &str, input: Value) -> Block {
-    Block::ToolUse { id: id.into(), name: name.into(), input }
+fn use_of(id: &str, name: &str, input: Value) -> ContentBlock {
+    ContentBlock::ToolUse { id: id.into(), name: name.into(), input }
 }
 
-fn thinking(text: &str) -> Block {
-    Block::Thinking { text: text.into() }
+fn thinking(text: &str) -> ContentBlock {
+    ContentBlock::Thinking { text: text.into() }
 }
 
 #[test]
@@ -71,16 +71,16 @@ fn one_history_reads_the_same_in_every_shape() {
         let (_, request) = request(path, body);
         assert_eq!(request.model, "m", "{path}");
         assert_eq!(request.system, ["be kind"], "{path}");
-        let result = Block::ToolResult {
+        let result = ContentBlock::ToolResult {
             id: "t1".into(),
             name: String::new(),
-            content: vec![Block::text("a b")],
+            content: vec![ContentBlock::text("a b")],
             is_error: false,
         };
         let expected = [
-            Message::text(Role::User, "hi"),
-            Message { role: Role::Assistant, blocks: vec![use_of("t1", "ls", json!({"p": "."}))] },
-            Message { role: Role::User, blocks: vec![result] },
+            ChatMessage::text(MessageRole::User, "hi"),
+            ChatMessage { role: MessageRole::Assistant, blocks: vec![use_of("t1", "ls", json!({"p": "."}))] },
+            ChatMessage { role: MessageRole::User, blocks: vec![result] },
         ];
         assert_eq!(request.messages, expected, "{path}");
     }
@@ -90,22 +90,22 @@ fn one_history_reads_the_same_in_every_shape() {
 fn shapes_are_told_by_path_or_by_body() {
     let talk = json!([{"role": "user", "content": "x"}]);
     for (path, body, shape) in [
-        ("/v1/messages?beta=true", json!({"messages": talk}), Some(Shape::Anthropic)),
-        ("/openai/deployments/gpt/chat/completions?api-version=1", json!({"messages": talk}), Some(Shape::Chat)),
-        ("/backend-api/codex/responses", json!({"model": "m", "input": []}), Some(Shape::Responses)),
-        ("/v1internal:streamGenerateContent", json!({"request": {"contents": []}}), Some(Shape::Gemini)),
-        ("/x", json!({"model": "m", "messages": talk}), Some(Shape::Chat)),
-        ("/x", json!({"model": "m", "system": "s", "messages": talk}), Some(Shape::Anthropic)),
-        ("/x", json!({"anthropic_version": "v", "messages": talk}), Some(Shape::Anthropic)),
-        ("/x", json!({"model": "m", "input": [{"role": "user", "content": "x"}]}), Some(Shape::Responses)),
-        ("/x", json!({"contents": [{"parts": [{"text": "x"}]}]}), Some(Shape::Gemini)),
-        ("/x", json!({"messages": [{"role": "user", "content": [{"text": "x"}]}]}), Some(Shape::Converse)),
+        ("/v1/messages?beta=true", json!({"messages": talk}), Some(ApiFormat::Anthropic)),
+        ("/openai/deployments/gpt/chat/completions?api-version=1", json!({"messages": talk}), Some(ApiFormat::Chat)),
+        ("/backend-api/codex/responses", json!({"model": "m", "input": []}), Some(ApiFormat::Responses)),
+        ("/v1internal:streamGenerateContent", json!({"request": {"contents": []}}), Some(ApiFormat::Gemini)),
+        ("/x", json!({"model": "m", "messages": talk}), Some(ApiFormat::Chat)),
+        ("/x", json!({"model": "m", "system": "s", "messages": talk}), Some(ApiFormat::Anthropic)),
+        ("/x", json!({"anthropic_version": "v", "messages": talk}), Some(ApiFormat::Anthropic)),
+        ("/x", json!({"model": "m", "input": [{"role": "user", "content": "x"}]}), Some(ApiFormat::Responses)),
+        ("/x", json!({"contents": [{"parts": [{"text": "x"}]}]}), Some(ApiFormat::Gemini)),
+        ("/x", json!({"messages": [{"role": "user", "content": [{"text": "x"}]}]}), Some(ApiFormat::Converse)),
         ("/v1/embeddings", json!({"model": "m", "input": "x"}), None),
         ("/v1/messages", json!({"text": "a mail server's own"}), None),
         ("/x", json!({"messages": "none"}), None),
         ("/x", json!([1, 2]), None),
     ] {
-        assert_eq!(Shape::of(path, &body), shape, "{path} {body}");
+        assert_eq!(ApiFormat::detect(path, &body), shape, "{path} {body}");
     }
 }
 
@@ -118,7 +118,7 @@ fn models_stand_in_the_path_of_some_shapes() {
         ("/openai/deployments/gpt-5/chat/completions", "gpt-5"),
         ("/v1/projects/p/locations/l/publishers/anthropic/models/claude@1:streamRawPredict", "claude@1"),
     ] {
-        assert_eq!(parse::request(Shape::Anthropic, path, json!({})).model, model, "{path}");
+        assert_eq!(parse::request(ApiFormat::Anthropic, path, json!({})).model, model, "{path}");
     }
 }
 
@@ -145,12 +145,12 @@ fn an_anthropic_stream_becomes_the_message_it_stands_for() {
         json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 30}}),
         json!({"type": "message_stop"}),
     ];
-    let reply = parse::reply(Shape::Anthropic, "text/event-stream", 200, &sse(&events));
-    assert_eq!(reply.blocks, [thinking("hm"), Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    let reply = parse::reply(ApiFormat::Anthropic, "text/event-stream", 200, &sse(&events));
+    assert_eq!(reply.blocks, [thinking("hm"), ContentBlock::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
     assert_eq!((reply.stop.as_deref(), reply.complete), (Some("tool_use"), true));
-    let usage = Usage { input: 105, output: 30, cache_read: 90, cache_write: 5, reasoning: 0 };
+    let usage = CallUsage { input: 105, output: 30, cache_read: 90, cache_write: 5, reasoning: 0 };
     assert_eq!(reply.usage, Some(usage));
-    let cut = parse::reply(Shape::Anthropic, "text/event-stream", 200, &sse(&events[..10]));
+    let cut = parse::reply(ApiFormat::Anthropic, "text/event-stream", 200, &sse(&events[..10]));
     assert_eq!(cut.blocks[2], use_of("t", "ls", json!("{\"a\":")));
     assert!(!cut.complete);
 }
@@ -168,9 +168,9 @@ fn a_chat_stream_becomes_the_message_it_stands_for() {
             "prompt_tokens_details": {"cached_tokens": 8}, "completion_tokens_details": {"reasoning_tokens": 2}}}),
     ]);
     body.extend_from_slice(b"data: [DONE]\n\n");
-    let reply = parse::reply(Shape::Chat, "text/event-stream", 200, &body);
-    assert_eq!(reply.blocks, [thinking("hm"), Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
-    assert_eq!(reply.usage, Some(Usage { input: 10, output: 5, cache_read: 8, cache_write: 0, reasoning: 2 }));
+    let reply = parse::reply(ApiFormat::Chat, "text/event-stream", 200, &body);
+    assert_eq!(reply.blocks, [thinking("hm"), ContentBlock::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    assert_eq!(reply.usage, Some(CallUsage { input: 10, output: 5, cache_read: 8, cache_write: 0, reasoning: 2 }));
     assert_eq!((reply.cost, reply.complete), (Some(0.5), true));
 }
 
@@ -187,12 +187,12 @@ fn a_responses_stream_is_read_from_its_end_or_from_its_pieces() {
         json!({"type": "response.completed", "response": {"id": "r1", "status": "completed", "output": [],
             "usage": {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 1}}}}),
     ];
-    let reply = parse::reply(Shape::Responses, "text/event-stream", 200, &sse(&events));
-    assert_eq!(reply.blocks, [Block::text("Hello"), use_of("t", "ls", json!({}))]);
+    let reply = parse::reply(ApiFormat::Responses, "text/event-stream", 200, &sse(&events));
+    assert_eq!(reply.blocks, [ContentBlock::text("Hello"), use_of("t", "ls", json!({}))]);
     assert_eq!((reply.id.as_deref(), reply.model.as_deref(), reply.complete), (Some("r1"), Some("gpt"), true));
     assert_eq!(reply.usage.unwrap().reasoning, 1);
-    let cut = parse::reply(Shape::Responses, "text/event-stream", 200, &sse(&events[..3]));
-    assert_eq!((cut.blocks, cut.complete), (vec![Block::text("Hello")], false));
+    let cut = parse::reply(ApiFormat::Responses, "text/event-stream", 200, &sse(&events[..3]));
+    assert_eq!((cut.blocks, cut.complete), (vec![ContentBlock::text("Hello")], false));
 }
 
 #[test]
@@ -203,12 +203,12 @@ fn gemini_chunks_join_and_come_as_events_or_as_a_list() {
         json!({"candidates": [{"content": {"parts": [{"text": "lo"}, {"functionCall": {"name": "ls", "args": {"a": 1}}}]},
             "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 3, "thoughtsTokenCount": 2}}),
     ];
-    let expected = [thinking("hm"), Block::text("Hello"), use_of("", "ls", json!({"a": 1}))];
+    let expected = [thinking("hm"), ContentBlock::text("Hello"), use_of("", "ls", json!({"a": 1}))];
     let list = serde_json::to_vec(&chunks).unwrap();
     for (media, body) in [("text/event-stream", sse(&chunks)), ("application/json", list)] {
-        let reply = parse::reply(Shape::Gemini, media, 200, &body);
+        let reply = parse::reply(ApiFormat::Gemini, media, 200, &body);
         assert_eq!(reply.blocks, expected, "{media}");
-        assert_eq!(reply.usage, Some(Usage { input: 9, output: 5, reasoning: 2, ..Usage::default() }));
+        assert_eq!(reply.usage, Some(CallUsage { input: 9, output: 5, reasoning: 2, ..CallUsage::default() }));
         assert!(reply.complete);
     }
 }
@@ -229,16 +229,16 @@ fn bedrock_event_streams_are_read() {
     frame("contentBlockStop", json!({}), &mut body);
     frame("messageStop", json!({"stopReason": "tool_use"}), &mut body);
     frame("metadata", json!({"usage": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokens": 4}}), &mut body);
-    let reply = parse::reply(Shape::Converse, "application/vnd.amazon.eventstream", 200, &body);
-    assert_eq!(reply.blocks, [Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
-    assert_eq!(reply.usage, Some(Usage { input: 9, output: 2, cache_read: 4, ..Usage::default() }));
+    let reply = parse::reply(ApiFormat::Converse, "application/vnd.amazon.eventstream", 200, &body);
+    assert_eq!(reply.blocks, [ContentBlock::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    assert_eq!(reply.usage, Some(CallUsage { input: 9, output: 2, cache_read: 4, ..CallUsage::default() }));
     // InvokeModel wraps the model's own events in base64.
     let mut body = Vec::new();
     let inner = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}});
     let wrapped = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, inner.to_string());
     frame("chunk", json!({ "bytes": wrapped }), &mut body);
-    let reply = parse::reply(Shape::Anthropic, "application/vnd.amazon.eventstream", 200, &body);
-    assert_eq!(reply.blocks, [Block::text("Hi")]);
+    let reply = parse::reply(ApiFormat::Anthropic, "application/vnd.amazon.eventstream", 200, &body);
+    assert_eq!(reply.blocks, [ContentBlock::text("Hi")]);
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn ollama_lines_join() {
     let body = b"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"Hel\"},\"done\":false}\n\
         {\"message\":{\"content\":\"lo\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":3,\"eval_count\":2}\n";
     for media in ["application/x-ndjson", "application/octet-stream"] {
-        let reply = parse::reply(Shape::Ollama, media, 200, body);
-        assert_eq!((reply.blocks, reply.complete), (vec![Block::text("Hello")], true), "{media}");
+        let reply = parse::reply(ApiFormat::Ollama, media, 200, body);
+        assert_eq!((reply.blocks, reply.complete), (vec![ContentBlock::text("Hello")], true), "{media}");
     }
 }
 
@@ -255,30 +255,30 @@ fn ollama_lines_join() {
 fn errors_of_every_form_become_error_blocks() {
     for (shape, body, kind, message) in [
         (
-            Shape::Anthropic,
+            ApiFormat::Anthropic,
             r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#,
             "overloaded_error",
             "busy",
         ),
         (
-            Shape::Chat,
+            ApiFormat::Chat,
             r#"{"error":{"message":"no","type":"invalid_request_error","code":null}}"#,
             "invalid_request_error",
             "no",
         ),
-        (Shape::Responses, r#"{"error":{"message":"no","code":"bad"}}"#, "bad", "no"),
+        (ApiFormat::Responses, r#"{"error":{"message":"no","code":"bad"}}"#, "bad", "no"),
         (
-            Shape::Gemini,
+            ApiFormat::Gemini,
             r#"{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}"#,
             "RESOURCE_EXHAUSTED",
             "slow",
         ),
-        (Shape::Converse, r#"{"message":"denied"}"#, "429", "denied"),
-        (Shape::Ollama, r#"{"error":"model not found"}"#, "429", "model not found"),
-        (Shape::Chat, "<html>bad gateway</html>", "429", "<html>bad gateway</html>"),
+        (ApiFormat::Converse, r#"{"message":"denied"}"#, "429", "denied"),
+        (ApiFormat::Ollama, r#"{"error":"model not found"}"#, "429", "model not found"),
+        (ApiFormat::Chat, "<html>bad gateway</html>", "429", "<html>bad gateway</html>"),
     ] {
         let reply = parse::reply(shape, "application/json", 429, body.as_bytes());
-        let expected = Block::Error { kind: kind.into(), message: message.into() };
+        let expected = ContentBlock::Error { kind: kind.into(), message: message.into() };
         assert_eq!(reply.blocks, [expected], "{shape:?}");
     }
 }
@@ -344,13 +344,19 @@ mod properties {
         })
     }
 
-    const SHAPES: [Shape; 6] =
-        [Shape::Anthropic, Shape::Chat, Shape::Responses, Shape::Gemini, Shape::Converse, Shape::Ollama];
+    const SHAPES: [ApiFormat; 6] = [
+        ApiFormat::Anthropic,
+        ApiFormat::Chat,
+        ApiFormat::Responses,
+        ApiFormat::Gemini,
+        ApiFormat::Converse,
+        ApiFormat::Ollama,
+    ];
 
     proptest! {
         #[test]
         fn no_json_makes_a_reader_fail(body in any_json(), events in prop::collection::vec(any_json(), 0..6)) {
-            let _ = Shape::of("/v1/messages", &body);
+            let _ = ApiFormat::detect("/v1/messages", &body);
             for shape in SHAPES {
                 let _ = parse::request(shape, "/x", body.clone());
                 let _ = parse::reply(shape, "application/json", 200, body.to_string().as_bytes());

@@ -1,12 +1,12 @@
 //! Providers and operations, and how a request tells which ones it is for.
 
-mod recognise;
+mod detection;
 
 use interflow_flow::ByteStr;
 
-pub(crate) use recognise::{by_body, by_shape, call, is_bedrock, is_promising};
+pub(crate) use detection::{by_shape, call_for_path, detect_by_body, is_bedrock, may_be_call};
 
-pub use recognise::{model_in_path, recognise};
+pub use detection::{detect_call, model_in_path};
 
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {
@@ -103,7 +103,7 @@ impl Operation {
 
 /// A request, recognised by its target and head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct DetectedCall {
     /// Whose API it speaks.
     pub provider: Provider,
     /// What it asks for.

@@ -3,7 +3,7 @@
 
 /// Why a member is not redacted like text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum FieldClass {
     /// A word of the API, an identifier that the provider made, or what it checks byte for byte.
     Structure,
     /// An identifier that the client made: passed on when it looks like one, else text.
@@ -14,13 +14,13 @@ pub enum Class {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Field {
+pub struct FieldEntry {
     /// The member's name.
     pub name: &'static str,
     /// The providers in whose bodies it stands.
     pub providers: &'static str,
     /// What it is.
-    pub class: Class,
+    pub class: FieldClass,
     /// Why.
     pub reason: &'static str,
 }
@@ -28,15 +28,15 @@ pub struct Field {
 macro_rules! fields {
     ($($class:ident, $providers:literal, $reason:literal: $($name:literal)*;)*) => {
         /// Every member that is not text.
-        pub const FIELDS: &[Field] = &[$($(
-            Field { name: $name, providers: $providers, class: Class::$class, reason: $reason },
+        pub const FIELDS: &[FieldEntry] = &[$($(
+            FieldEntry { name: $name, providers: $providers, class: FieldClass::$class, reason: $reason },
         )*)*];
 
         /// What the member of this name is; `None` when it is text or a container of texts.
-        pub(super) fn class(key: &[u8]) -> Option<Class> {
+        pub(super) fn field_class(key: &[u8]) -> Option<FieldClass> {
             let key = std::str::from_utf8(key).ok()?;
             match key {
-                $($($name)|* => Some(Class::$class),)*
+                $($($name)|* => Some(FieldClass::$class),)*
                 _ => None,
             }
         }
@@ -272,7 +272,7 @@ pub(super) fn is_known_container(key: &[u8]) -> bool {
 }
 
 /// Members that hold what a client tells every model it talks to, in every session.
-pub(super) fn is_fixed(key: &[u8]) -> bool {
+pub(super) fn is_fixed_prompt(key: &[u8]) -> bool {
     matches!(
         key,
         b"system"
@@ -296,7 +296,7 @@ pub(super) fn is_opaque(raw: &[u8]) -> bool {
         match b {
             b'0'..=b'9' => {
                 (digits, run) = (digits + 1, run + 1);
-                if run > LONGEST_NUMBER {
+                if run > MAX_DIGIT_RUN {
                     return false;
                 }
                 continue;
@@ -308,13 +308,13 @@ pub(super) fn is_opaque(raw: &[u8]) -> bool {
         }
         run = 0;
     }
-    letters > 0 && digits > 0 && raw.len() <= LONGEST_IDENTIFIER
+    letters > 0 && digits > 0 && raw.len() <= MAX_IDENTIFIER_LEN
 }
 
 /// Longest identifier that is passed on.
-const LONGEST_IDENTIFIER: usize = 1024;
+const MAX_IDENTIFIER_LEN: usize = 1024;
 /// Longest run of digits in one: a payment card has more, a time in milliseconds has not.
-const LONGEST_NUMBER: usize = 13;
+const MAX_DIGIT_RUN: usize = 13;
 
 #[cfg(test)]
 mod tests {

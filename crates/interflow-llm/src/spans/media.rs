@@ -28,7 +28,7 @@ impl MediaKind {
 
 /// A medium in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Media {
+pub struct MediaSpan {
     /// What it is.
     pub kind: MediaKind,
     /// The bytes to be replaced to take it out: its whole content part.
@@ -38,7 +38,7 @@ pub struct Media {
 }
 
 /// What a string that may hold a medium holds, as far as the string itself tells.
-pub(super) enum Blob {
+pub(super) enum BlobContent {
     /// An address: structure.
     Address,
     /// Words.
@@ -48,31 +48,35 @@ pub(super) enum Blob {
 }
 
 /// The longest text that is taken for an address or a word even though base64 may look like it.
-const SHORTEST: usize = 24;
+const MIN_BASE64_LEN: usize = 24;
 
-pub(super) fn look(raw: &[u8]) -> Blob {
+pub(super) fn classify_blob(raw: &[u8]) -> BlobContent {
     if raw.starts_with(b"data:") {
         return match memchr::memmem::find(raw.get(..200.min(raw.len())).unwrap_or_default(), b";base64,") {
             Some(end) => {
                 let type_end = memchr::memchr(b';', raw).unwrap_or(end).min(end);
-                Blob::Base64(end + 8, Some(5..type_end))
+                BlobContent::Base64(end + 8, Some(5..type_end))
             }
-            None => Blob::Text,
+            None => BlobContent::Text,
         };
     }
     let scheme: [&[u8]; 5] = [b"http://", b"https://", b"gs://", b"s3://", b"file-"];
     if scheme.iter().any(|s| raw.starts_with(s)) {
-        return Blob::Address;
+        return BlobContent::Address;
     }
     let sample = raw.get(..512.min(raw.len())).unwrap_or_default();
     let base64 = |b: &u8| {
         b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\' | b'\n' | b'n' | b'r')
     };
-    if raw.len() >= SHORTEST && sample.iter().all(base64) { Blob::Base64(0, None) } else { Blob::Text }
+    if raw.len() >= MIN_BASE64_LEN && sample.iter().all(base64) {
+        BlobContent::Base64(0, None)
+    } else {
+        BlobContent::Text
+    }
 }
 
 /// What is in base64 by its media type or, for Bedrock, the ending of its name; `key` is the nearest telling name.
-pub(super) fn kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
+pub(super) fn media_span_kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
     let t = media_type.to_ascii_lowercase();
     let starts = |prefix: &[u8]| t.starts_with(prefix);
     let text = starts(b"text/")
@@ -111,7 +115,7 @@ pub(super) fn kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind>
 }
 
 /// A content part of text in the place of another; `kind` is the part's `type`, if it has one.
-pub(super) fn stand_in(kind: Option<&[u8]>, media: MediaKind) -> String {
+pub(super) fn placeholder_part(kind: Option<&[u8]>, media: MediaKind) -> String {
     let word = media.as_str();
     match kind {
         Some(k) if k.starts_with(b"input_") && k != b"input_audio" => {

@@ -3,21 +3,21 @@
 //! Every string counts as text unless its place says that it is structure (a type, a role, an id, a tool's name), so that
 //! a member that is new to us is looked at rather than let through.
 
+mod container_rules;
 mod fields;
-pub mod form;
 mod media;
-mod rules;
-mod walk;
+pub mod multipart;
+mod span_walker;
 
 use std::ops::Range;
 
-pub use fields::{Class, FIELDS, Field};
-pub use media::{Media, MediaKind};
-pub use walk::{Ended, MarkError, Marked, beside, event, facts, facts_held, mark};
+pub use fields::{FIELDS, FieldClass, FieldEntry};
+pub use media::{MediaKind, MediaSpan};
+pub use span_walker::{EndedChannels, MarkError, MarkedText, beside, facts, facts_held, mark_body, mark_event};
 
 /// The inside of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TextSpan {
     /// The bytes between the quotes.
     pub range: Range<usize>,
     /// The name of the member it belongs to, or of the array it stands in.
@@ -25,7 +25,7 @@ pub struct Span {
     /// What it holds.
     pub kind: SpanKind,
     /// In an event of a stream: which text it continues.
-    pub channel: Option<Channel>,
+    pub channel: Option<TextChannel>,
     /// Whether it is part of a client's fixed prompts: its system prompt, its definitions of tools.
     pub fixed: bool,
 }
@@ -46,12 +46,12 @@ pub enum SpanKind {
     /// A text file in base64.
     Base64Text,
     /// An image, sound or document.
-    Media(Media),
+    Media(MediaSpan),
 }
 
 /// A text that comes in pieces: one choice's answer, one tool call's arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Channel {
+pub struct TextChannel {
     /// Its identity within the stream.
     pub id: u64,
     /// The choice or block that it belongs to, which ends it.

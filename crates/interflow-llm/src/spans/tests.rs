@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 fn texts(json: &str) -> Vec<String> {
-    let marked = mark(json.as_bytes(), true).unwrap();
+    let marked = mark_body(json.as_bytes(), true).unwrap();
     marked
         .spans
         .iter()
@@ -163,8 +163,10 @@ fn media_are_told_apart_and_can_be_taken_out() {
     ];
     for (body, kind, stand_in) in all {
         let json = body.to_string();
-        let marked = mark(json.as_bytes(), true).unwrap();
-        let [Span { kind: SpanKind::Media(media), .. }, ..] = &marked.spans[..] else { panic!("{json}: {marked:?}") };
+        let marked = mark_body(json.as_bytes(), true).unwrap();
+        let [TextSpan { kind: SpanKind::Media(media), .. }, ..] = &marked.spans[..] else {
+            panic!("{json}: {marked:?}")
+        };
         assert_eq!((media.kind, media.stand_in.as_str()), (kind, stand_in), "{json}");
         let without = format!("{}{stand_in}{}", &json[..media.whole.start], &json[media.whole.end..]);
         let value: serde_json::Value = serde_json::from_str(&without).unwrap();
@@ -181,7 +183,7 @@ fn text_files_in_base64_are_text() {
         json!({"input": [{"content": [{"type": "input_file", "file_data": format!("data:text/csv;base64,{base64}")}]}]}),
     ] {
         let json = body.to_string();
-        let marked = mark(json.as_bytes(), true).unwrap();
+        let marked = mark_body(json.as_bytes(), true).unwrap();
         let found: Vec<_> =
             marked.spans.iter().filter(|s| s.kind == SpanKind::Base64Text).map(|s| &json[s.range.clone()]).collect();
         assert_eq!(found, [base64], "{json}");
@@ -191,19 +193,19 @@ fn text_files_in_base64_are_text() {
 #[test]
 fn the_facts_of_a_request_are_read() {
     let json = r#"{"model":"m","stream":true,"max_tokens":9,"previous_response_id":"r","messages":[{"content":"first"},{"content":"second"}]}"#;
-    let marked = mark(json.as_bytes(), false).unwrap();
+    let marked = mark_body(json.as_bytes(), false).unwrap();
     assert_eq!(&json[marked.model.unwrap()], "m");
     assert_eq!(&json[marked.continues.unwrap()], "r");
     assert_eq!(&json[marked.first_message.unwrap()], "{\"content\":\"first\"}");
     assert_eq!((marked.stream, marked.max_output, marked.text_bytes), (Some(true), Some(9), 11));
     let json = r#"{"input":"only","user":"u"}"#;
-    let marked = mark(json.as_bytes(), false).unwrap();
+    let marked = mark_body(json.as_bytes(), false).unwrap();
     assert_eq!(&json[marked.first_message.unwrap()], "\"only\"");
     assert_eq!(marked.spans.len(), 1, "metadata is left out");
 }
 
 fn of_kind(json: &str, kind: &SpanKind) -> Vec<String> {
-    let marked = mark(json.as_bytes(), true).unwrap();
+    let marked = mark_body(json.as_bytes(), true).unwrap();
     marked.spans.into_iter().filter(|s| s.kind == *kind).map(|s| json[s.range].to_owned()).collect()
 }
 
@@ -245,7 +247,7 @@ fn what_a_provider_signed_or_encrypted_is_not_to_be_changed() {
     .to_string();
     assert_eq!(of_kind(&json, &SpanKind::Signed), ["Anna", "Berg"]);
     assert_eq!(texts(&json), ["unsigned"]);
-    assert_eq!(mark(json.as_bytes(), true).unwrap().spans.len(), 3);
+    assert_eq!(mark_body(json.as_bytes(), true).unwrap().spans.len(), 3);
     for delta in [
         json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "a"}}),
         json!({"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "a"}}}),
@@ -263,18 +265,18 @@ fn the_fixed_prompts_are_told_from_the_conversation() {
         json!({"systemInstruction": {"parts": [{"text": "sys"}]}, "contents": [{"role": "user", "parts": [{"text": "no"}]}], "tools": [{"functionDeclarations": [{"description": "d"}]}]}),
     ] {
         let json = body.to_string();
-        let marked = mark(json.as_bytes(), true).unwrap();
+        let marked = mark_body(json.as_bytes(), true).unwrap();
         for span in &marked.spans {
             assert_eq!(span.fixed, &json[span.range.clone()] != "no", "{json}: {span:?}");
         }
     }
 }
 
-fn channels(events: &[serde_json::Value]) -> Vec<(String, Option<Channel>, SpanKind)> {
+fn channels(events: &[serde_json::Value]) -> Vec<(String, Option<TextChannel>, SpanKind)> {
     let mut all = Vec::new();
     for e in events {
         let json = e.to_string();
-        let marked = event(json.as_bytes(), None).unwrap();
+        let marked = mark_event(json.as_bytes(), None).unwrap();
         let texts = marked.spans.into_iter().filter(|s| !matches!(s.kind, SpanKind::Name | SpanKind::Number));
         all.extend(texts.map(|s| (json[s.range].to_owned(), s.channel, s.kind)));
     }
@@ -348,28 +350,29 @@ fn whole_texts_in_events_are_no_deltas() {
 
 #[test]
 fn the_end_of_a_text_is_told() {
-    let ended = |e: serde_json::Value| event(e.to_string().as_bytes(), None).unwrap().ended;
-    let group = |e: serde_json::Value| event(e.to_string().as_bytes(), None).unwrap().spans[0].channel.unwrap().group;
+    let ended = |e: serde_json::Value| mark_event(e.to_string().as_bytes(), None).unwrap().ended;
+    let group =
+        |e: serde_json::Value| mark_event(e.to_string().as_bytes(), None).unwrap().spans[0].channel.unwrap().group;
     let delta = json!({"type": "content_block_delta", "index": 1, "delta": {"text": "a"}});
-    assert_eq!(ended(json!({"type": "content_block_stop", "index": 1})), [Ended::Group(group(delta))]);
+    assert_eq!(ended(json!({"type": "content_block_stop", "index": 1})), [EndedChannels::Group(group(delta))]);
     let chunk = |index: u32, reason: Option<&str>| json!({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]});
-    assert_eq!(ended(chunk(1, Some("stop"))), [Ended::Group(group(chunk(1, None)))]);
+    assert_eq!(ended(chunk(1, Some("stop"))), [EndedChannels::Group(group(chunk(1, None)))]);
     assert_ne!(group(chunk(0, None)), group(chunk(1, None)));
     assert_eq!(ended(chunk(0, None)), []);
-    assert_eq!(ended(json!({"type": "message_stop"})), [Ended::All]);
-    assert_eq!(ended(json!({"response": "", "done": true})), [Ended::All]);
+    assert_eq!(ended(json!({"type": "message_stop"})), [EndedChannels::All]);
+    assert_eq!(ended(json!({"response": "", "done": true})), [EndedChannels::All]);
     assert_eq!(ended(json!({"type": "ping"})), []);
     let text = json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"});
     assert_eq!(
         ended(json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "a"})),
-        [Ended::Group(group(text))]
+        [EndedChannels::Group(group(text))]
     );
 }
 
 #[test]
 fn what_is_no_json_is_refused() {
     for body in ["", "<html>", "{\"a\":", "{\"messages\":[}"] {
-        assert!(mark(body.as_bytes(), true).is_err(), "{body}");
+        assert!(mark_body(body.as_bytes(), true).is_err(), "{body}");
     }
 }
 
@@ -381,7 +384,7 @@ proptest! {
             value = if i % 2 == 0 { json!({key.clone(): [value, text.clone()]}) } else { json!({key.clone(): value, "content": text.clone()}) };
         }
         let json = value.to_string();
-        let marked = if events { event(json.as_bytes(), None) } else { mark(json.as_bytes(), true) }.unwrap();
+        let marked = if events { mark_event(json.as_bytes(), None) } else { mark_body(json.as_bytes(), true) }.unwrap();
         let mut at = 0;
         for span in &marked.spans {
             prop_assert!(span.range.start >= at && span.range.end <= json.len());
@@ -394,17 +397,17 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = mark(&bytes, true);
-        let _ = event(&bytes, Some("x"));
-        let _ = form::parts(&bytes, "x");
+        let _ = mark_body(&bytes, true);
+        let _ = mark_event(&bytes, Some("x"));
+        let _ = multipart::parts(&bytes, "x");
     }
 }
 
 #[test]
 fn a_body_of_millions_of_texts_is_refused() {
     let many = |n: usize| format!("{{\"input\": [{}\"x\"]}}", "\"x\",".repeat(n));
-    assert_eq!(mark(many(999).as_bytes(), true).unwrap().spans.len(), 1000);
-    assert!(mark(many(2 << 20).as_bytes(), true).unwrap_err().to_string().contains("too many"));
+    assert_eq!(mark_body(many(999).as_bytes(), true).unwrap().spans.len(), 1000);
+    assert!(mark_body(many(2 << 20).as_bytes(), true).unwrap_err().to_string().contains("too many"));
 }
 
 #[test]
@@ -414,8 +417,8 @@ fn the_facts_of_a_body_are_those_that_its_marks_tell_with_no_place_kept() {
         r#"{"model":"m","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"SGVsbG8gd29ybGQsIGhlbGxv"}}]}]}"#,
         r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgoAAAANSUhEUgAAAAUA"}}]}]}"#,
     ] {
-        let (all, facts) = (mark(body.as_bytes(), false).unwrap(), facts(body.as_bytes()).unwrap());
-        assert_eq!(facts, Marked { spans: Vec::new(), ..all }, "{body}");
+        let (all, facts) = (mark_body(body.as_bytes(), false).unwrap(), facts(body.as_bytes()).unwrap());
+        assert_eq!(facts, MarkedText { spans: Vec::new(), ..all }, "{body}");
     }
     // Texts whose places nobody keeps cost nothing, however many there are.
     let many = format!("{{\"model\": \"m\", \"input\": [{}\"x\"]}}", "\"x\",".repeat(2 << 20));

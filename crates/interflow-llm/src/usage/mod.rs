@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use interflow_flow::ByteStr;
 
-pub use scanner::Scanner;
+pub use scanner::UsageScanner;
 
-use crate::Settled;
+use crate::ResponseSummary;
 
 /// Tokens used up by one exchange. A stream's last count holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub struct Usage {
+pub struct CallUsage {
     /// Tokens read: cached ones, and those written to a cache, included.
     pub input: u64,
     /// Tokens written: reasoning included.
@@ -29,7 +29,7 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-impl Usage {
+impl CallUsage {
     /// Tokens read and written.
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
@@ -58,21 +58,21 @@ impl Usage {
 }
 
 /// Words one of which stands in every part of an answer that tells its counts.
-static TELLING: LazyLock<[Finder<'static>; 4]> =
+static USAGE_MARKERS: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
 /// Whether this JSON may tell counts; a quick look without reading it.
-pub(crate) fn may_tell(json: &[u8]) -> bool {
-    TELLING.iter().any(|word| word.find(json).is_some())
+pub(crate) fn may_hold_usage(json: &[u8]) -> bool {
+    USAGE_MARKERS.iter().any(|word| word.find(json).is_some())
 }
 
 /// What an answer, or one event of it, says of itself.
-pub fn of_json(json: &[u8]) -> Option<Settled> {
-    serde_json::from_slice(json).ok().map(|value| of_value(&value))
+pub fn summary_from_json(json: &[u8]) -> Option<ResponseSummary> {
+    serde_json::from_slice(json).ok().map(|value| summary_from_value(&value))
 }
 
 /// The same of JSON that has been read already.
-pub fn of_value(value: &Value) -> Settled {
+pub fn summary_from_value(value: &Value) -> ResponseSummary {
     // Streams wrap what a whole answer has at its top: Anthropic, Responses, Bedrock, Cohere.
     let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
     let usage = inner.iter().find_map(|v| usage_in(v));
@@ -80,37 +80,37 @@ pub fn of_value(value: &Value) -> Settled {
         let found = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
         found.map(ByteStr::from)
     };
-    Settled { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
+    ResponseSummary { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
 }
 
-fn usage_in(value: &Value) -> Option<Usage> {
+fn usage_in(value: &Value) -> Option<CallUsage> {
     let object = |name: &str| value.get(name).filter(|v| v.is_object());
     if let Some(usage) = object("usage") {
-        return counts(usage);
+        return parse_counts(usage);
     }
     if let Some(gemini) = object("usageMetadata") {
         return Some(gemini_counts(gemini));
     }
     if let Some(metrics) = object("amazon-bedrock-invocationMetrics") {
-        return Some(Usage {
+        return Some(CallUsage {
             input: number(metrics, &["inputTokenCount"]),
             output: number(metrics, &["outputTokenCount"]),
-            ..Usage::default()
+            ..CallUsage::default()
         });
     }
     if value.get("eval_count").is_some() || value.get("prompt_eval_count").is_some() {
-        return Some(Usage {
+        return Some(CallUsage {
             input: number(value, &["prompt_eval_count"]),
             output: number(value, &["eval_count"]),
-            ..Usage::default()
+            ..CallUsage::default()
         });
     }
     // Cohere's first version.
-    object("meta").and_then(|m| m.get("tokens")).and_then(counts)
+    object("meta").and_then(|m| m.get("tokens")).and_then(parse_counts)
 }
 
 /// Counts under the names of OpenAI, Anthropic, Bedrock and Cohere.
-fn counts(usage: &Value) -> Option<Usage> {
+fn parse_counts(usage: &Value) -> Option<CallUsage> {
     let cohere = usage.get("tokens").or_else(|| usage.get("billed_units"));
     let usage = cohere.filter(|v| v.is_object()).unwrap_or(usage);
     let names = [
@@ -135,12 +135,12 @@ fn counts(usage: &Value) -> Option<Usage> {
     input = input.saturating_add(beside).saturating_add(written);
     let details = ["output_tokens_details", "completion_tokens_details"].iter().find_map(|n| usage.get(*n));
     let reasoning = details.map_or(0, |d| number(d, &["reasoning_tokens"]));
-    Some(Usage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
+    Some(CallUsage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
 }
 
-fn gemini_counts(usage: &Value) -> Usage {
+fn gemini_counts(usage: &Value) -> CallUsage {
     let reasoning = number(usage, &["thoughtsTokenCount"]);
-    Usage {
+    CallUsage {
         input: number(usage, &["promptTokenCount"]).saturating_add(number(usage, &["toolUsePromptTokenCount"])),
         output: number(usage, &["candidatesTokenCount"]).saturating_add(reasoning),
         cache_read: number(usage, &["cachedContentTokenCount"]),
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_providers_counts_mean_the_same() {
-        let usage = |input, output, cache_read, cache_write, reasoning| Usage {
+        let usage = |input, output, cache_read, cache_write, reasoning| CallUsage {
             input,
             output,
             cache_read,
@@ -206,9 +206,9 @@ mod tests {
             ),
             (json!({"usage": {"prompt_tokens": 8, "total_tokens": 8}}), usage(8, 0, 0, 0, 0)),
         ] {
-            let settled = of_value(&body);
+            let settled = summary_from_value(&body);
             assert_eq!(settled.usage, Some(wanted), "{body}");
-            assert!(may_tell(body.to_string().as_bytes()), "{body}");
+            assert!(may_hold_usage(body.to_string().as_bytes()), "{body}");
         }
     }
 
@@ -217,8 +217,8 @@ mod tests {
         for body in
             [json!({}), json!([]), json!("x"), json!({"usage": null}), json!({"usage": {}}), json!({"choices": []})]
         {
-            assert_eq!(of_value(&body).usage, None, "{body}");
+            assert_eq!(summary_from_value(&body).usage, None, "{body}");
         }
-        assert_eq!(of_json(b"<html>"), None);
+        assert_eq!(summary_from_json(b"<html>"), None);
     }
 }

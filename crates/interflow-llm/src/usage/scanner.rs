@@ -3,26 +3,30 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{may_tell, of_json};
-use crate::Settled;
-use crate::events::{Event, EventReader, Framing};
+use super::{may_hold_usage, summary_from_json};
+use crate::ResponseSummary;
+use crate::event_stream::{EventReader, StreamEvent, StreamFraming};
 
 /// The largest whole answer, or event, that is read; larger ones pass without their counts.
-const LARGEST: usize = 16 << 20;
+const MAX_EVENT_BYTES: usize = 16 << 20;
 
 /// Follows one answer.
 #[derive(Debug)]
-pub struct Scanner {
+pub struct UsageScanner {
     /// `None` when the answer cannot be followed any further.
     reader: Option<EventReader>,
-    settled: Settled,
+    settled: ResponseSummary,
     begun: bool,
 }
 
-impl Scanner {
+impl UsageScanner {
     /// A scanner for an answer of this framing.
-    pub fn new(framing: Framing) -> Self {
-        Self { reader: Some(EventReader::new(framing, LARGEST)), settled: Settled::default(), begun: false }
+    pub fn new(framing: StreamFraming) -> Self {
+        Self {
+            reader: Some(EventReader::new(framing, MAX_EVENT_BYTES)),
+            settled: ResponseSummary::default(),
+            begun: false,
+        }
     }
 
     /// Takes the answer's next bytes, without content coding.
@@ -31,7 +35,7 @@ impl Scanner {
         reader.push(bytes);
         loop {
             match reader.next_event() {
-                Ok(Some(event)) => self.see(&event),
+                Ok(Some(event)) => self.read_event(&event),
                 Ok(None) => break,
                 Err(_) => return,
             }
@@ -40,26 +44,26 @@ impl Scanner {
     }
 
     /// The end of the answer: what it said of itself.
-    pub fn finish(&mut self) -> &Settled {
+    pub fn finish(&mut self) -> &ResponseSummary {
         if let Some(event) = self.reader.take().and_then(|mut r| r.finish()) {
-            self.see(&event);
+            self.read_event(&event);
         }
         &self.settled
     }
 
     /// What it has said until now.
-    pub const fn settled(&self) -> &Settled {
+    pub const fn summary(&self) -> &ResponseSummary {
         &self.settled
     }
 
-    fn see(&mut self, event: &Event) {
+    fn read_event(&mut self, event: &StreamEvent) {
         let inner = bedrock_chunk(&event.data);
         let json = inner.as_deref().unwrap_or(&event.data);
         // The first event names model and id.
-        if json.is_empty() || self.begun && !may_tell(json) {
+        if json.is_empty() || self.begun && !may_hold_usage(json) {
             return;
         }
-        if let Some(said) = of_json(json) {
+        if let Some(said) = summary_from_json(json) {
             self.begun |= said.model.is_some();
             self.settled.merge(&said);
         }
@@ -76,10 +80,10 @@ pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Usage;
+    use crate::CallUsage;
 
-    fn scanned(framing: Framing, raw: &[u8]) -> Settled {
-        let mut scanner = Scanner::new(framing);
+    fn scanned(framing: StreamFraming, raw: &[u8]) -> ResponseSummary {
+        let mut scanner = UsageScanner::new(framing);
         raw.chunks(7).for_each(|c| scanner.push(c));
         scanner.finish().clone()
     }
@@ -89,17 +93,19 @@ mod tests {
         let raw = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n\
             data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"no \\\"usage\\\" here\"}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":12}}\n\n";
-        let settled = scanned(Framing::Sse, raw);
-        assert_eq!(settled.usage, Some(Usage { input: 9, output: 12, ..Usage::default() }));
+        let settled = scanned(StreamFraming::Sse, raw);
+        assert_eq!(settled.usage, Some(CallUsage { input: 9, output: 12, ..CallUsage::default() }));
         assert_eq!((settled.model, settled.id), (Some("m".into()), Some("msg_1".into())));
     }
 
     #[test]
     fn a_whole_answer_is_read_at_its_end() {
-        let settled =
-            scanned(Framing::Whole, br#"{"id":"c","model":"m","usage":{"prompt_tokens":3,"completion_tokens":1}}"#);
+        let settled = scanned(
+            StreamFraming::Whole,
+            br#"{"id":"c","model":"m","usage":{"prompt_tokens":3,"completion_tokens":1}}"#,
+        );
         assert_eq!(settled.usage.map(|u| u.total()), Some(4));
-        assert_eq!(scanned(Framing::Whole, b"<html>"), Settled::default());
+        assert_eq!(scanned(StreamFraming::Whole, b"<html>"), ResponseSummary::default());
     }
 
     #[test]
@@ -110,6 +116,6 @@ mod tests {
         let payload = format!("{{\"bytes\":\"{inner}\"}}");
         let mut raw = Vec::new();
         interflow_wire::aws_event_stream::write_message(&mut raw, &[], payload.as_bytes()).unwrap();
-        assert_eq!(scanned(Framing::EventStream, &raw).usage.map(|u| u.total()), Some(11));
+        assert_eq!(scanned(StreamFraming::EventStream, &raw).usage.map(|u| u.total()), Some(11));
     }
 }

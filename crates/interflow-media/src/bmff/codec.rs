@@ -1,8 +1,8 @@
 //! Decoder configurations in sample entries, and the names of codecs by RFC 6381.
 
-use super::fields::{Broken, Fields};
+use super::box_reader::{BoxError, BoxReader};
 use super::header::{BoxRef, FourCc};
-use super::movie::Entry;
+use super::movie::SampleEntry;
 
 /// NAL units that a decoder needs before the first picture, and how units are framed in samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,9 +18,9 @@ impl ParameterSets {
     ///
     /// # Errors
     /// When it is missing or cut short.
-    pub fn avc(entry: &Entry) -> Result<Self, Broken> {
-        let b = wanted(entry, b"avcC")?;
-        let mut f = Fields::of(&b);
+    pub fn avc(entry: &SampleEntry) -> Result<Self, BoxError> {
+        let b = required_child(entry, b"avcC")?;
+        let mut f = BoxReader::from_box(&b);
         f.skip(4)?;
         let length_size = usize::from(f.u8()? & 3) + 1;
         let mut units = Vec::new();
@@ -38,9 +38,9 @@ impl ParameterSets {
     ///
     /// # Errors
     /// When it is missing or cut short.
-    pub fn hevc(entry: &Entry) -> Result<Self, Broken> {
-        let b = wanted(entry, b"hvcC")?;
-        let mut f = Fields::of(&b);
+    pub fn hevc(entry: &SampleEntry) -> Result<Self, BoxError> {
+        let b = required_child(entry, b"hvcC")?;
+        let mut f = BoxReader::from_box(&b);
         f.skip(21)?;
         let length_size = usize::from(f.u8()? & 3) + 1;
         let mut units = Vec::new();
@@ -54,27 +54,27 @@ impl ParameterSets {
     }
 }
 
-fn unit(f: &mut Fields<'_>) -> Result<Vec<u8>, Broken> {
+fn unit(f: &mut BoxReader<'_>) -> Result<Vec<u8>, BoxError> {
     let n = f.u16()?;
     f.bytes(usize::from(n)).map(<[u8]>::to_vec)
 }
 
-fn wanted<'a>(entry: &'a Entry, kind: &[u8; 4]) -> Result<BoxRef<'a>, Broken> {
-    entry.child(kind).ok_or_else(|| Broken::new(entry.kind, entry.offset(), format!("it has no `{}`", FourCc(*kind))))
+fn required_child<'a>(entry: &'a SampleEntry, kind: &[u8; 4]) -> Result<BoxRef<'a>, BoxError> {
+    entry.child(kind).ok_or_else(|| BoxError::new(entry.kind, entry.offset(), format!("it has no `{}`", FourCc(*kind))))
 }
 
 /// What an `esds` says (ISO 14496-1 7.2.6): the object type, and the configuration of AAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elementary {
+pub struct ElementaryStreamInfo {
     /// `objectTypeIndication`: 0x40 is AAC, 0x69 and 0x6b are MP3.
     pub object_type: u8,
     /// AAC's own configuration.
-    pub aac: Option<Aac>,
+    pub aac: Option<AacConfig>,
 }
 
 /// An `AudioSpecificConfig` (ISO 14496-3 1.6.2.1) as far as ADTS can say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aac {
+pub struct AacConfig {
     /// Audio object type of the core: 2 is AAC-LC.
     pub object_type: u8,
     /// The object type that is signalled: 5 for HE-AAC, 29 for its second version.
@@ -85,14 +85,14 @@ pub struct Aac {
     pub channels: u8,
 }
 
-impl Elementary {
+impl ElementaryStreamInfo {
     /// From the `esds` of an entry.
     ///
     /// # Errors
     /// When it is missing or cut short.
-    pub fn read(entry: &Entry) -> Result<Self, Broken> {
-        let b = wanted(entry, b"esds")?;
-        let mut f = Fields::of(&b);
+    pub fn read(entry: &SampleEntry) -> Result<Self, BoxError> {
+        let b = required_child(entry, b"esds")?;
+        let mut f = BoxReader::from_box(&b);
         f.version()?;
         let mut object_type = 0;
         loop {
@@ -123,7 +123,7 @@ impl Elementary {
     }
 }
 
-fn descriptor_length(f: &mut Fields<'_>) -> Result<usize, Broken> {
+fn descriptor_length(f: &mut BoxReader<'_>) -> Result<usize, BoxError> {
     let mut length = 0;
     for _ in 0..4 {
         let byte = f.u8()?;
@@ -136,12 +136,12 @@ fn descriptor_length(f: &mut Fields<'_>) -> Result<usize, Broken> {
 }
 
 /// Bits from the left.
-struct Bits<'a> {
+struct BitReader<'a> {
     data: &'a [u8],
     at: usize,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     fn take(&mut self, n: usize) -> Option<u32> {
         let mut value = 0;
         for _ in 0..n {
@@ -168,8 +168,8 @@ impl Bits<'_> {
     }
 }
 
-fn aac(config: &[u8]) -> Option<Aac> {
-    let mut bits = Bits { data: config, at: 0 };
+fn aac(config: &[u8]) -> Option<AacConfig> {
+    let mut bits = BitReader { data: config, at: 0 };
     let signalled = bits.object_type()?;
     let rate_index = bits.rate_index()?;
     let channels = bits.take(4)? as u8;
@@ -180,19 +180,19 @@ fn aac(config: &[u8]) -> Option<Aac> {
     } else {
         signalled
     };
-    Some(Aac { object_type, signalled, rate_index, channels })
+    Some(AacConfig { object_type, signalled, rate_index, channels })
 }
 
 /// The codec of a sample entry as `CODECS` and `codecs` name it (RFC 6381 3.3): `avc1.64001f`, `mp4a.40.2`, `ec-3`, ….
 /// What cannot be said in full is the bare type.
-pub fn codec_string(entry: &Entry) -> String {
+pub fn codec_string(entry: &SampleEntry) -> String {
     let format = entry.format;
     let full = match &format.0 {
         b"avc1" | b"avc3" => entry.child(b"avcC").and_then(|b| avc_name(b.content())),
         b"hvc1" | b"hev1" | b"dvh1" | b"dvhe" => entry.child(b"hvcC").and_then(|b| hevc_name(b.content())),
         b"av01" => entry.child(b"av1C").and_then(|b| av1_name(b.content())),
         b"vp08" | b"vp09" => entry.child(b"vpcC").and_then(|b| vp_name(b.content())),
-        b"mp4a" => Elementary::read(entry).ok().map(|e| match e.aac {
+        b"mp4a" => ElementaryStreamInfo::read(entry).ok().map(|e| match e.aac {
             Some(aac) => format!(".40.{}", aac.signalled),
             None => format!(".{:x}", e.object_type),
         }),

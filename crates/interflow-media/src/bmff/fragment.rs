@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::fields::{Broken, Fields};
+use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
-use super::movie::Defaults;
+use super::movie::FragmentDefaults;
 
 /// Most samples of one fragment that are taken; a run may state any number without a byte for each.
 pub const MAX_SAMPLES: usize = 1 << 20;
 
 /// A movie fragment.
 #[derive(Clone, Debug, Default)]
-pub struct Fragment {
+pub struct MovieFragment {
     /// First byte of the `moof` in the file.
     pub offset: u64,
     /// One per `traf`, in order.
@@ -38,14 +38,14 @@ pub struct TrackFragment {
     /// `tfdt`: decoding time of the first sample, in units of the track.
     pub time: Option<u64>,
     /// The runs.
-    pub runs: Vec<Run>,
+    pub runs: Vec<TrackRun>,
     /// Where the `traf` lies, counted from the first byte of the `moof`.
     pub range: Range<usize>,
 }
 
 /// A run of samples that lie one behind the other.
 #[derive(Clone, Debug, Default)]
-pub struct Run {
+pub struct TrackRun {
     /// Where it begins, counted from the base; `None` behind the run before it.
     pub data_offset: Option<i32>,
     /// The samples.
@@ -67,7 +67,7 @@ pub struct RunSample {
 
 /// A sample with its place and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct LocatedSample {
     /// First byte in the file.
     pub offset: u64,
     /// In bytes.
@@ -82,19 +82,19 @@ pub struct Placed {
     pub run: u32,
 }
 
-impl Placed {
+impl LocatedSample {
     /// Whether decoding may begin here (`sample_is_non_sync_sample` is not set).
     pub fn is_sync(&self) -> bool {
         self.flags & 0x1_0000 == 0
     }
 }
 
-impl Fragment {
+impl MovieFragment {
     /// Reads a `moof` box.
     ///
     /// # Errors
     /// When a box is broken, or states more than 1,048,576 samples.
-    pub fn read(moof: &BoxRef<'_>) -> Result<Self, Broken> {
+    pub fn read(moof: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
         let mut room = MAX_SAMPLES;
         for b in moof.children() {
@@ -113,7 +113,10 @@ impl Fragment {
     ///
     /// # Errors
     /// When an offset leaves the range of 64 bits.
-    pub fn place(&self, mut defaults: impl FnMut(u32) -> Defaults) -> Result<Vec<Vec<Placed>>, Broken> {
+    pub fn locate_samples(
+        &self,
+        mut defaults: impl FnMut(u32) -> FragmentDefaults,
+    ) -> Result<Vec<Vec<LocatedSample>>, BoxError> {
         let mut all = Vec::with_capacity(self.tracks.len());
         let mut end = self.offset;
         for (i, track) in self.tracks.iter().enumerate() {
@@ -123,7 +126,7 @@ impl Fragment {
                 None if track.base_is_moof || i == 0 => self.offset,
                 None => end,
             };
-            let placed = track.place(base, defaults(track.track), self.offset)?;
+            let placed = track.locate_samples(base, defaults(track.track), self.offset)?;
             end = placed.last().map_or(end, |p| p.offset.saturating_add(u64::from(p.size)));
             all.push(placed);
         }
@@ -132,7 +135,7 @@ impl Fragment {
 }
 
 impl TrackFragment {
-    fn fill(&mut self, traf: &BoxRef<'_>, room: &mut usize) -> Result<(), Broken> {
+    fn fill(&mut self, traf: &BoxRef<'_>, room: &mut usize) -> Result<(), BoxError> {
         let mut has_header = false;
         for b in traf.children() {
             let b = b?;
@@ -142,19 +145,19 @@ impl TrackFragment {
                     has_header = true;
                 }
                 b"tfdt" => {
-                    let mut f = Fields::of(&b);
+                    let mut f = BoxReader::from_box(&b);
                     let (version, _) = f.version()?;
                     self.time = Some(f.u32_or_64(version == 1)?);
                 }
-                b"trun" => self.runs.push(Run::read(&b, room)?),
+                b"trun" => self.runs.push(TrackRun::read(&b, room)?),
                 _ => {}
             }
         }
-        if has_header { Ok(()) } else { Err(traf.broken("it has no tfhd")) }
+        if has_header { Ok(()) } else { Err(traf.error_here("it has no tfhd")) }
     }
 
-    fn header(&mut self, b: &BoxRef<'_>) -> Result<(), Broken> {
-        let mut f = Fields::of(b);
+    fn header(&mut self, b: &BoxRef<'_>) -> Result<(), BoxError> {
+        let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         self.track = f.u32()?;
         let has = |bit: u32| flags & bit != 0;
@@ -177,20 +180,20 @@ impl TrackFragment {
         self.len() == 0
     }
 
-    fn place(&self, base: u64, defaults: Defaults, moof: u64) -> Result<Vec<Placed>, Broken> {
+    fn locate_samples(&self, base: u64, defaults: FragmentDefaults, moof: u64) -> Result<Vec<LocatedSample>, BoxError> {
         let mut placed = Vec::with_capacity(self.len());
         let mut at = base;
         for (run, r) in (0..).zip(&self.runs) {
             let far = || {
                 let what = format!("a run of track {} begins or ends outside of any file", self.track);
-                Broken::new(super::FourCc(*b"trun"), moof, what)
+                BoxError::new(super::FourCc(*b"trun"), moof, what)
             };
             if let Some(offset) = r.data_offset {
                 at = base.checked_add_signed(i64::from(offset)).ok_or_else(far)?;
             }
             for s in &r.samples {
                 let size = s.size.or(self.size).unwrap_or(defaults.size);
-                placed.push(Placed {
+                placed.push(LocatedSample {
                     offset: at,
                     size,
                     duration: s.duration.or(self.duration).unwrap_or(defaults.duration),
@@ -205,14 +208,14 @@ impl TrackFragment {
     }
 }
 
-impl Run {
-    fn read(b: &BoxRef<'_>, room: &mut usize) -> Result<Self, Broken> {
-        let mut f = Fields::of(b);
+impl TrackRun {
+    fn read(b: &BoxRef<'_>, room: &mut usize) -> Result<Self, BoxError> {
+        let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         let has = |bit: u32| flags & bit != 0;
         let each = 4 * (flags >> 8 & 15).count_ones() as usize;
         let count = f.count(each)?;
-        *room = room.checked_sub(count).ok_or_else(|| b.broken("its fragment has too many samples"))?;
+        *room = room.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;
         let data_offset = has(1).then(|| f.i32()).transpose()?;
         let first_flags = has(4).then(|| f.u32()).transpose()?;
         let mut samples = Vec::with_capacity(count);
@@ -242,9 +245,9 @@ mod tests {
         words.iter().flat_map(|w| w.to_be_bytes()).collect()
     }
 
-    fn read(trafs: &[Vec<u8>]) -> Result<Fragment, Broken> {
+    fn read(trafs: &[Vec<u8>]) -> Result<MovieFragment, BoxError> {
         let moof = boxed(b"moof", &trafs.concat());
-        Fragment::read(&boxes(&moof, 5000).next().unwrap().unwrap())
+        MovieFragment::read(&boxes(&moof, 5000).next().unwrap().unwrap())
     }
 
     #[test]
@@ -255,7 +258,7 @@ mod tests {
         let bare = boxed(b"trun", &words(&[0x4, 2, 0x1_0000]));
         let without = boxed(b"traf", &[boxed(b"tfhd", &words(&[0, 2])), bare].concat());
         let fragment = read(&[with_header, without]).unwrap();
-        let placed = fragment.place(|_| Defaults { size: 3, ..Defaults::default() }).unwrap();
+        let placed = fragment.locate_samples(|_| FragmentDefaults { size: 3, ..FragmentDefaults::default() }).unwrap();
         let shown: Vec<Vec<_>> =
             placed.iter().map(|t| t.iter().map(|p| (p.offset, p.size, p.is_sync())).collect()).collect();
         assert_eq!(shown[0], [(5100, 7, true), (5107, 8, true), (5115, 9, true)]);
@@ -267,7 +270,7 @@ mod tests {
         let header = boxed(b"tfhd", &words(&[0x1, 1, 0, 20_000]));
         let run = boxed(b"trun", &words(&[0x201, 1, -100_i32 as u32, 4]));
         let fragment = read(&[boxed(b"traf", &[header, run].concat())]).unwrap();
-        assert_eq!(fragment.place(|_| Defaults::default()).unwrap()[0][0].offset, 19_900);
+        assert_eq!(fragment.locate_samples(|_| FragmentDefaults::default()).unwrap()[0][0].offset, 19_900);
     }
 
     #[test]
@@ -281,6 +284,6 @@ mod tests {
         assert!(read(&[traf(&[])]).unwrap_err().to_string().contains("no tfhd"));
         let before_the_file = boxed(b"trun", &words(&[0x1, 1, -100_i32 as u32]));
         let fragment = read(&[traf(&[header(1), before_the_file])]).unwrap();
-        assert!(fragment.place(|_| Defaults::default()).is_err());
+        assert!(fragment.locate_samples(|_| FragmentDefaults::default()).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::fields::Broken;
+use super::box_reader::BoxError;
 
 /// A box type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl PartialEq<&[u8; 4]> for FourCc {
 
 /// What stands before a box's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct BoxHeader {
     /// The type.
     pub kind: FourCc,
     /// The user type of a `uuid` box.
@@ -50,15 +50,15 @@ pub struct Header {
     pub size: Option<u64>,
 }
 
-impl Header {
+impl BoxHeader {
     /// The longest header: 64-bit size and user type.
-    pub const LONGEST: usize = 32;
+    pub const MAX_HEADER_LEN: usize = 32;
 
     /// Reads a header that stands at byte `offset` of the file. `Ok(None)` asks for more bytes.
     ///
     /// # Errors
     /// When the stated size is smaller than the header.
-    pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>, Broken> {
+    pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>, BoxError> {
         let (Some(size), Some(kind)) = (be32(data, 0), FourCc::at(data, 4)) else { return Ok(None) };
         let (mut len, size) = match size {
             0 => (8, None),
@@ -73,14 +73,14 @@ impl Header {
             match data.get(len..len + 16).and_then(|b| b.first_chunk()) {
                 Some(user) => uuid = Some(*user),
                 None if size.is_some_and(|s| s < len as u64 + 16) => {
-                    return Err(Broken::new(kind, offset, "its size leaves no room for the user type"));
+                    return Err(BoxError::new(kind, offset, "its size leaves no room for the user type"));
                 }
                 None => return Ok(None),
             }
             len += 16;
         }
         if size.is_some_and(|s| s < len as u64) {
-            return Err(Broken::new(kind, offset, "its size is smaller than its header"));
+            return Err(BoxError::new(kind, offset, "its size is smaller than its header"));
         }
         Ok(Some(Self { kind, uuid, len, size }))
     }
@@ -94,7 +94,7 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
 #[derive(Clone, Copy, Debug)]
 pub struct BoxRef<'a> {
     /// Its header.
-    pub header: Header,
+    pub header: BoxHeader,
     /// Where the box begins in the file.
     pub offset: u64,
     /// Where the box begins in the buffer that `boxes` was given.
@@ -120,31 +120,31 @@ impl<'a> BoxRef<'a> {
     }
 
     /// An error about this box.
-    pub fn broken(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> Broken {
-        Broken::new(self.header.kind, self.offset, what)
+    pub fn error_here(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> BoxError {
+        BoxError::new(self.header.kind, self.offset, what)
     }
 
     /// The boxes in its content, when it is a plain container.
-    pub fn children(&self) -> Boxes<'a> {
+    pub fn children(&self) -> BoxIterator<'a> {
         boxes(self.content(), self.content_offset())
     }
 }
 
 /// The boxes that stand one behind the other in `data`, whose first byte is byte `offset` of the file.
-pub fn boxes(data: &[u8], offset: u64) -> Boxes<'_> {
-    Boxes { data, at: 0, offset }
+pub fn boxes(data: &[u8], offset: u64) -> BoxIterator<'_> {
+    BoxIterator { data, at: 0, offset }
 }
 
 /// See [`boxes`]. Ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Boxes<'a> {
+pub struct BoxIterator<'a> {
     data: &'a [u8],
     at: usize,
     offset: u64,
 }
 
-impl<'a> Iterator for Boxes<'a> {
-    type Item = Result<BoxRef<'a>, Broken>;
+impl<'a> Iterator for BoxIterator<'a> {
+    type Item = Result<BoxRef<'a>, BoxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = self.data.get(self.at..).unwrap_or_default();
@@ -162,12 +162,13 @@ impl<'a> Iterator for Boxes<'a> {
     }
 }
 
-fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, Broken> {
+fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, BoxError> {
     let kind = FourCc::at(rest, 4).unwrap_or(FourCc(*b"    "));
-    let header = Header::read(rest, offset)?.ok_or_else(|| Broken::new(kind, offset, "its header is cut short"))?;
+    let header =
+        BoxHeader::read(rest, offset)?.ok_or_else(|| BoxError::new(kind, offset, "its header is cut short"))?;
     let size = header.size.unwrap_or(rest.len() as u64);
     let whole = usize::try_from(size).ok().and_then(|n| rest.get(..n)).ok_or_else(|| {
-        Broken::new(header.kind, offset, format!("it states {size} bytes where its parent has {} left", rest.len()))
+        BoxError::new(header.kind, offset, format!("it states {size} bytes where its parent has {} left", rest.len()))
     })?;
     Ok(BoxRef { header, offset, at, whole })
 }
@@ -176,7 +177,7 @@ fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, Broken> 
 ///
 /// # Errors
 /// When a box before it is broken.
-pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>, Broken> {
+pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>, BoxError> {
     for one in parent.children() {
         let one = one?;
         if one.kind() == kind {
@@ -190,7 +191,7 @@ pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a
 ///
 /// # Errors
 /// When a box on the way is broken.
-pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>, Broken> {
+pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>, BoxError> {
     let mut at = *parent;
     for kind in path {
         match child(&at, kind)? {
@@ -218,10 +219,10 @@ mod tests {
             (&user, b"uuid", 24, Some(30), Some(uuid)),
             (&both, b"uuid", 32, Some(40), Some(uuid)),
         ] {
-            let header = Header::read(data, 0).unwrap().unwrap();
-            assert_eq!(header, Header { kind: FourCc(*kind), uuid: id, len, size });
+            let header = BoxHeader::read(data, 0).unwrap().unwrap();
+            assert_eq!(header, BoxHeader { kind: FourCc(*kind), uuid: id, len, size });
             for cut in 0..data.len() {
-                assert_eq!(Header::read(&data[..cut], 0), Ok(None), "{cut} of {kind:?}");
+                assert_eq!(BoxHeader::read(&data[..cut], 0), Ok(None), "{cut} of {kind:?}");
             }
         }
     }
@@ -233,7 +234,7 @@ mod tests {
             &[0, 0, 0, 1, b'm', b'o', b'o', b'v', 0, 0, 0, 0, 0, 0, 0, 15][..],
             &[0, 0, 0, 23, b'u', b'u', b'i', b'd'][..],
         ] {
-            let e = Header::read(data, 1234).unwrap_err().to_string();
+            let e = BoxHeader::read(data, 1234).unwrap_err().to_string();
             assert!(e.contains("1234") && (e.contains("`moov`") || e.contains("`uuid`")), "{e}");
         }
     }

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::fields::{Broken, Fields};
-use super::header::{BoxRef, Boxes, FourCc, boxes, child, find};
+use super::box_reader::{BoxError, BoxReader};
+use super::header::{BoxIterator, BoxRef, FourCc, boxes, child, find};
 use super::samples::SampleTable;
 
 /// Most tracks and sample entries that are taken.
@@ -17,14 +17,14 @@ pub struct Movie {
     /// Length of the whole in units; 0 when the movie does not know.
     pub duration: u64,
     /// The tracks in file order.
-    pub tracks: Vec<Track>,
+    pub tracks: Vec<MovieTrack>,
     /// Whether fragments follow (`mvex`).
     pub fragmented: bool,
 }
 
 /// One track.
 #[derive(Clone, Debug)]
-pub struct Track {
+pub struct MovieTrack {
     /// Its id, unique in the movie.
     pub id: u32,
     /// `vide`, `soun`, `text`, `subt`, …
@@ -36,11 +36,11 @@ pub struct Track {
     /// ISO 639-2 code, `und` when there is none.
     pub language: String,
     /// Sample entries; sample-description-index 1 is the first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<SampleEntry>,
     /// Edit list in the movie's and the track's units.
-    pub edits: Vec<Edit>,
+    pub edits: Vec<EditListEntry>,
     /// What fragments leave unsaid.
-    pub defaults: Defaults,
+    pub defaults: FragmentDefaults,
     /// Samples that the movie itself indexes; none in an init segment.
     pub table: SampleTable,
     /// Where the `stbl` lies, counted from the first byte of the `moov` box.
@@ -49,7 +49,7 @@ pub struct Track {
 
 /// `trex`: defaults for the samples of fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
+pub struct FragmentDefaults {
     /// Sample-description-index, from 1.
     pub description: u32,
     /// In units of the track.
@@ -60,7 +60,7 @@ pub struct Defaults {
     pub flags: u32,
 }
 
-impl Default for Defaults {
+impl Default for FragmentDefaults {
     fn default() -> Self {
         Self { description: 1, duration: 0, size: 0, flags: 0 }
     }
@@ -68,7 +68,7 @@ impl Default for Defaults {
 
 /// One edit (8.6.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edit {
+pub struct EditListEntry {
     /// In units of the movie.
     pub duration: u64,
     /// Where in the track it begins, in units of the track; -1 for an empty edit.
@@ -77,7 +77,7 @@ pub struct Edit {
 
 /// A sample entry: what the samples are and how a decoder is set up.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct SampleEntry {
     /// The type as it stands: `avc1`, `encv`, …
     pub kind: FourCc,
     /// The type below encryption (`frma`); the same when it is clear.
@@ -102,7 +102,7 @@ impl Movie {
     ///
     /// # Errors
     /// When a box in it is broken, or there are more than 256 tracks.
-    pub fn read(moov: &BoxRef<'_>) -> Result<Self, Broken> {
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut movie = Self::default();
         let mut defaults = Vec::new();
         for b in moov.children() {
@@ -110,9 +110,9 @@ impl Movie {
             match &b.kind().0 {
                 b"mvhd" => (movie.timescale, movie.duration, _) = media_header(&b)?,
                 b"trak" => {
-                    let track = Track::read(&b, moov)?;
+                    let track = MovieTrack::read(&b, moov)?;
                     if movie.tracks.len() == MAX_TRACKS || movie.tracks.iter().any(|t| t.id == track.id) {
-                        return Err(b.broken("there are too many tracks, or two with the same id"));
+                        return Err(b.error_here("there are too many tracks, or two with the same id"));
                     }
                     movie.tracks.push(track);
                 }
@@ -137,16 +137,16 @@ impl Movie {
     }
 
     /// The track with an id.
-    pub fn track(&self, id: u32) -> Option<&Track> {
+    pub fn track(&self, id: u32) -> Option<&MovieTrack> {
         self.tracks.iter().find(|t| t.id == id)
     }
 }
 
-impl Track {
-    fn read(trak: &BoxRef<'_>, moov: &BoxRef<'_>) -> Result<Self, Broken> {
-        let missing = |what: &'static str| move || trak.broken(what);
+impl MovieTrack {
+    fn read(trak: &BoxRef<'_>, moov: &BoxRef<'_>) -> Result<Self, BoxError> {
+        let missing = |what: &'static str| move || trak.error_here(what);
         let tkhd = child(trak, b"tkhd")?.ok_or_else(missing("it has no tkhd"))?;
-        let mut f = Fields::of(&tkhd);
+        let mut f = BoxReader::from_box(&tkhd);
         let (version, _) = f.version()?;
         f.skip(if version == 1 { 16 } else { 8 })?;
         let id = f.u32()?;
@@ -175,7 +175,7 @@ impl Track {
             language,
             entries,
             edits,
-            defaults: Defaults::default(),
+            defaults: FragmentDefaults::default(),
             table: SampleTable::read(&stbl)?,
             stbl: at..at + stbl.whole.len(),
         })
@@ -187,9 +187,9 @@ impl Track {
     }
 }
 
-impl Entry {
+impl SampleEntry {
     /// The boxes inside: decoder configuration, `sinf`, `pasp`, …
-    pub fn children(&self) -> Boxes<'_> {
+    pub fn children(&self) -> BoxIterator<'_> {
         boxes(self.raw.get(self.inner..).unwrap_or_default(), self.offset + self.inner as u64)
     }
 
@@ -213,7 +213,7 @@ impl Entry {
         matches!(&self.kind.0, b"encv" | b"enca" | b"enct" | b"encs" | b"encu" | b"encm" | b"enc3" | b"encf")
     }
 
-    fn read(b: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Self, Broken> {
+    fn read(b: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Self, BoxError> {
         let at = (b.offset - moov.offset) as usize;
         let mut entry = Self {
             kind: b.kind(),
@@ -227,7 +227,7 @@ impl Entry {
             inner: b.whole.len(),
             offset: b.offset,
         };
-        let mut f = Fields::of(b);
+        let mut f = BoxReader::from_box(b);
         f.skip(8)?;
         match (&handler.0, &entry.kind.0) {
             (b"vide" | b"pict", _) | (_, b"encv") => {
@@ -247,9 +247,9 @@ impl Entry {
             _ => entry.inner = entry.text_children(),
         }
         if entry.is_protected() {
-            let sinf = entry.child(b"sinf").ok_or_else(|| b.broken("it is protected, but has no sinf"))?;
-            let frma = child(&sinf, b"frma")?.ok_or_else(|| sinf.broken("it has no frma"))?;
-            entry.format = FourCc(Fields::of(&frma).array()?);
+            let sinf = entry.child(b"sinf").ok_or_else(|| b.error_here("it is protected, but has no sinf"))?;
+            let frma = child(&sinf, b"frma")?.ok_or_else(|| sinf.error_here("it has no frma"))?;
+            entry.format = FourCc(BoxReader::from_box(&frma).array()?);
         }
         Ok(entry)
     }
@@ -268,8 +268,8 @@ impl Entry {
     }
 }
 
-fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), Broken> {
-    let mut f = Fields::of(b);
+fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), BoxError> {
+    let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
     f.skip(if version == 1 { 16 } else { 8 })?;
     let timescale = f.u32()?;
@@ -282,30 +282,30 @@ fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), Broken> {
         _ => [10, 5, 0].into_iter().map(letter).collect(),
     };
     if timescale == 0 {
-        return Err(b.broken("its timescale is 0"));
+        return Err(b.error_here("its timescale is 0"));
     }
     Ok((timescale, if duration == unknown { 0 } else { duration }, language))
 }
 
-fn handler(hdlr: &BoxRef<'_>) -> Result<FourCc, Broken> {
-    let mut f = Fields::of(hdlr);
+fn handler(hdlr: &BoxRef<'_>) -> Result<FourCc, BoxError> {
+    let mut f = BoxReader::from_box(hdlr);
     f.skip(8)?;
     f.array().map(FourCc)
 }
 
-fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<Entry>, Broken> {
-    let mut f = Fields::of(stsd);
+fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<SampleEntry>, BoxError> {
+    let mut f = BoxReader::from_box(stsd);
     f.version()?;
     let count = f.count(8)?;
     let mut entries = Vec::new();
     for b in boxes(f.rest(), stsd.content_offset() + 8).take(count.min(MAX_TRACKS)) {
-        entries.push(Entry::read(&b?, handler, moov)?);
+        entries.push(SampleEntry::read(&b?, handler, moov)?);
     }
     Ok(entries)
 }
 
-fn edits(elst: &BoxRef<'_>) -> Result<Vec<Edit>, Broken> {
-    let mut f = Fields::of(elst);
+fn edits(elst: &BoxRef<'_>) -> Result<Vec<EditListEntry>, BoxError> {
+    let mut f = BoxReader::from_box(elst);
     let (version, _) = f.version()?;
     let count = f.count(if version == 1 { 20 } else { 12 })?;
     (0..count)
@@ -313,14 +313,14 @@ fn edits(elst: &BoxRef<'_>) -> Result<Vec<Edit>, Broken> {
             let duration = f.u32_or_64(version == 1)?;
             let media_time = if version == 1 { f.i64()? } else { i64::from(f.i32()?) };
             f.skip(4)?;
-            Ok(Edit { duration, media_time })
+            Ok(EditListEntry { duration, media_time })
         })
         .collect()
 }
 
-fn track_extends(trex: &BoxRef<'_>) -> Result<(u32, Defaults), Broken> {
-    let mut f = Fields::of(trex);
+fn track_extends(trex: &BoxRef<'_>) -> Result<(u32, FragmentDefaults), BoxError> {
+    let mut f = BoxReader::from_box(trex);
     f.version()?;
     let id = f.u32()?;
-    Ok((id, Defaults { description: f.u32()?, duration: f.u32()?, size: f.u32()?, flags: f.u32()? }))
+    Ok((id, FragmentDefaults { description: f.u32()?, duration: f.u32()?, size: f.u32()?, flags: f.u32()? }))
 }

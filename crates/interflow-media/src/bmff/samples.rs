@@ -1,15 +1,15 @@
 //! The sample table of a progressive file (ISO 14496-12 8.6 and 8.7): where each sample lies, when it is shown.
 
-use super::fields::{Broken, Fields};
+use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
 
 /// Most samples of one track that are taken: more than 18 hours of video at 60 frames a second.
-const MAX: usize = 4 << 20;
+const MAX_TABLE_SAMPLES: usize = 4 << 20;
 
 /// The boxes of an `stbl` that place samples, as they stand.
 #[derive(Clone, Debug, Default)]
 pub struct SampleTable {
-    sizes: Sizes,
+    sizes: SampleSizes,
     /// Where chunks begin in the file.
     chunks: Vec<u64>,
     /// First chunk from 1, samples in each, sample-description-index.
@@ -23,12 +23,12 @@ pub struct SampleTable {
 }
 
 #[derive(Clone, Debug)]
-enum Sizes {
+enum SampleSizes {
     Same(u32, usize),
     Each(Vec<u32>),
 }
 
-impl Default for Sizes {
+impl Default for SampleSizes {
     fn default() -> Self {
         Self::Same(0, 0)
     }
@@ -36,7 +36,7 @@ impl Default for Sizes {
 
 /// One sample of a progressive file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct IndexedSample {
     /// Its first byte in the file.
     pub offset: u64,
     /// In bytes.
@@ -60,25 +60,27 @@ impl SampleTable {
     ///
     /// # Errors
     /// When a box is broken or names more than 4,194,304 samples.
-    pub fn read(stbl: &BoxRef<'_>) -> Result<Self, Broken> {
+    pub fn read(stbl: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut table = Self::default();
         for b in stbl.children() {
             let b = b?;
-            let mut f = Fields::of(&b);
+            let mut f = BoxReader::from_box(&b);
             match &b.kind().0 {
                 b"stsz" => table.sizes = sizes(&mut f)?,
                 b"stz2" => table.sizes = compact_sizes(&mut f)?,
                 b"stco" => table.chunks = list(&mut f, 4, |f| f.u32().map(u64::from))?,
-                b"co64" => table.chunks = list(&mut f, 8, Fields::u64)?,
+                b"co64" => table.chunks = list(&mut f, 8, BoxReader::u64)?,
                 b"stsc" => table.runs = list(&mut f, 12, |f| Ok((f.u32()?, f.u32()?, f.u32()?)))?,
                 b"stts" => table.times = list(&mut f, 8, |f| Ok((f.u32()?, f.u32()?)))?,
                 b"ctts" => table.offsets = list(&mut f, 8, |f| Ok((f.u32()?, f.i32()?)))?,
-                b"stss" => table.sync = Some(list(&mut f, 4, Fields::u32)?),
+                b"stss" => table.sync = Some(list(&mut f, 4, BoxReader::u32)?),
                 _ => {}
             }
         }
-        if table.len() > MAX {
-            return Err(stbl.broken(format!("it has {} samples; {MAX} are taken at the most", table.len())));
+        if table.len() > MAX_TABLE_SAMPLES {
+            return Err(
+                stbl.error_here(format!("it has {} samples; {MAX_TABLE_SAMPLES} are taken at the most", table.len()))
+            );
         }
         Ok(table)
     }
@@ -86,8 +88,8 @@ impl SampleTable {
     /// How many samples there are.
     pub fn len(&self) -> usize {
         match &self.sizes {
-            Sizes::Same(_, n) => *n,
-            Sizes::Each(all) => all.len(),
+            SampleSizes::Same(_, n) => *n,
+            SampleSizes::Each(all) => all.len(),
         }
     }
 
@@ -97,15 +99,15 @@ impl SampleTable {
     }
 
     /// The samples in decoding order. Ends early where the chunks end, so compare the count with [`len`](Self::len).
-    pub fn iter(&self) -> impl Iterator<Item = Sample> + '_ {
-        let mut times = Spread::new(&self.times);
-        let mut offsets = Spread::new(&self.offsets);
+    pub fn iter(&self) -> impl Iterator<Item = IndexedSample> + '_ {
+        let mut times = RunLengthIter::new(&self.times);
+        let mut offsets = RunLengthIter::new(&self.offsets);
         let mut sync = self.sync.as_ref().map(|s| s.iter().copied().peekable());
         let (mut chunk, mut run, mut in_chunk, mut at, mut dts) = (0_usize, 0_usize, 0_u32, None, 0_u64);
         (0..self.len()).map_while(move |i| {
             let size = match &self.sizes {
-                Sizes::Same(size, _) => *size,
-                Sizes::Each(all) => *all.get(i)?,
+                SampleSizes::Same(size, _) => *size,
+                SampleSizes::Each(all) => *all.get(i)?,
             };
             let offset: u64 = match at {
                 Some(at) => at,
@@ -118,8 +120,16 @@ impl SampleTable {
             let duration = times.next().unwrap_or(0);
             let is_sync = sync.as_mut().is_none_or(|s| s.next_if(|n| *n as usize == i + 1).is_some());
             let composition = offsets.next().unwrap_or(0);
-            let sample =
-                Sample { offset, size, description, chunk: chunk as u32, dts, duration, composition, sync: is_sync };
+            let sample = IndexedSample {
+                offset,
+                size,
+                description,
+                chunk: chunk as u32,
+                dts,
+                duration,
+                composition,
+                sync: is_sync,
+            };
             dts = dts.saturating_add(u64::from(duration));
             in_chunk += 1;
             at = Some(offset.checked_add(u64::from(size))?);
@@ -132,13 +142,13 @@ impl SampleTable {
 }
 
 /// Values that stand for so many samples each, one by one.
-struct Spread<'a, T> {
+struct RunLengthIter<'a, T> {
     runs: std::slice::Iter<'a, (u32, T)>,
     left: u32,
     value: Option<T>,
 }
 
-impl<'a, T: Copy> Spread<'a, T> {
+impl<'a, T: Copy> RunLengthIter<'a, T> {
     fn new(runs: &'a [(u32, T)]) -> Self {
         Self { runs: runs.iter(), left: 0, value: None }
     }
@@ -154,40 +164,40 @@ impl<'a, T: Copy> Spread<'a, T> {
 }
 
 fn list<'a, T>(
-    f: &mut Fields<'a>,
+    f: &mut BoxReader<'a>,
     each: usize,
-    mut one: impl FnMut(&mut Fields<'a>) -> Result<T, Broken>,
-) -> Result<Vec<T>, Broken> {
+    mut one: impl FnMut(&mut BoxReader<'a>) -> Result<T, BoxError>,
+) -> Result<Vec<T>, BoxError> {
     f.version()?;
     let count = f.count(each)?;
     (0..count).map(|_| one(f)).collect()
 }
 
-fn sizes(f: &mut Fields<'_>) -> Result<Sizes, Broken> {
+fn sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
     f.version()?;
     let same = f.u32()?;
     if same != 0 {
-        return Ok(Sizes::Same(same, f.u32()? as usize));
+        return Ok(SampleSizes::Same(same, f.u32()? as usize));
     }
     let count = f.count(4)?;
-    (0..count).map(|_| f.u32()).collect::<Result<_, _>>().map(Sizes::Each)
+    (0..count).map(|_| f.u32()).collect::<Result<_, _>>().map(SampleSizes::Each)
 }
 
-fn compact_sizes(f: &mut Fields<'_>) -> Result<Sizes, Broken> {
+fn compact_sizes(f: &mut BoxReader<'_>) -> Result<SampleSizes, BoxError> {
     f.version()?;
     let width = f.u32()? & 0xff;
     let count = f.u32()? as usize;
     let bytes = f.rest();
     if bytes.len().saturating_mul(8) < count.saturating_mul(width as usize) {
-        return Err(f.broken("it states more entries than it has"));
+        return Err(f.error_here("it states more entries than it has"));
     }
     let all = match width {
         4 => (0..count).map(|i| u32::from(bytes[i / 2] >> (4 * (1 - i % 2)) & 15)).collect(),
         8 => bytes[..count].iter().map(|b| u32::from(*b)).collect(),
         16 => bytes[..2 * count].chunks_exact(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).collect(),
-        _ => return Err(f.broken("its field size is none of 4, 8 and 16")),
+        _ => return Err(f.error_here("its field size is none of 4, 8 and 16")),
     };
-    Ok(Sizes::Each(all))
+    Ok(SampleSizes::Each(all))
 }
 
 #[cfg(test)]

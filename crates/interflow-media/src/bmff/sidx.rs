@@ -1,6 +1,6 @@
 //! The segment index (ISO 14496-12 8.16.3): where the subsegments of a file lie.
 
-use super::fields::{Broken, Fields};
+use super::box_reader::{BoxError, BoxReader};
 use super::header::BoxRef;
 
 /// A `sidx` box.
@@ -13,12 +13,12 @@ pub struct SegmentIndex {
     /// Byte of the file at which the first referenced subsegment begins.
     pub first: u64,
     /// What it refers to, in order.
-    pub references: Vec<Reference>,
+    pub references: Vec<IndexReference>,
 }
 
 /// One reference of a `sidx`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct IndexReference {
     /// Whether it leads to a further `sidx` rather than to media.
     pub index: bool,
     /// Byte of the file at which it begins.
@@ -36,19 +36,19 @@ impl SegmentIndex {
     ///
     /// # Errors
     /// When the box is cut short or states more references than it has.
-    pub fn read(b: &BoxRef<'_>) -> Result<Self, Broken> {
-        let mut f = Fields::of(b);
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, BoxError> {
+        let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
         f.skip(4)?;
         let timescale = f.u32()?;
         if timescale == 0 {
-            return Err(b.broken("its timescale is 0"));
+            return Err(b.error_here("its timescale is 0"));
         }
         let earliest = f.u32_or_64(version != 0)?;
         let gap = f.u32_or_64(version != 0)?;
         f.skip(2)?;
         let count = f.u16()?;
-        let far = || b.broken("its offsets are too large");
+        let far = || b.error_here("its offsets are too large");
         let first = (b.offset + b.whole.len() as u64).checked_add(gap).ok_or_else(far)?;
         let mut offset = first;
         let mut references = Vec::with_capacity(usize::from(count).min(f.rest().len() / 12));
@@ -56,7 +56,7 @@ impl SegmentIndex {
             let (word, duration, sap) = (f.u32()?, f.u32()?, f.u32()?);
             let size = word & 0x7fff_ffff;
             let (index, starts_with_sap) = (word >> 31 == 1, sap >> 31 == 1);
-            references.push(Reference { index, offset, size, duration, starts_with_sap });
+            references.push(IndexReference { index, offset, size, duration, starts_with_sap });
             offset = offset.checked_add(u64::from(size)).ok_or_else(far)?;
         }
         Ok(Self { timescale, earliest, first, references })

@@ -1,16 +1,16 @@
 //! The boxes of a file as a tree, with a word on what each says, for people to look at.
 
-use super::fields::{Broken, Fields};
-use super::header::{BoxRef, Boxes, FourCc, boxes};
+use super::box_reader::{BoxError, BoxReader};
+use super::header::{BoxIterator, BoxRef, FourCc, boxes};
 
 /// How deep boxes are followed.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 /// Most boxes of one tree.
-const MOST: usize = 50_000;
+const MAX_BOXES: usize = 50_000;
 
 /// One box.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct BoxNode {
     /// Its type.
     pub kind: FourCc,
     /// Where it begins in the file.
@@ -20,27 +20,27 @@ pub struct Node {
     /// What it says, in short; empty when nothing is known of it.
     pub note: String,
     /// The boxes inside.
-    pub children: Vec<Node>,
+    pub children: Vec<BoxNode>,
 }
 
-impl Node {
+impl BoxNode {
     /// Reads a whole box with all that is in it. What is broken inside is told in the notes.
     pub fn read(b: &BoxRef<'_>) -> Self {
-        Self::below(b, 0, &mut MOST.clone())
+        Self::read_at_depth(b, 0, &mut MAX_BOXES.clone())
     }
 
-    fn below(b: &BoxRef<'_>, depth: usize, room: &mut usize) -> Self {
-        let note = note(b).unwrap_or_else(|e| format!("broken: {}", e.what));
+    fn read_at_depth(b: &BoxRef<'_>, depth: usize, room: &mut usize) -> Self {
+        let note = describe_box(b).unwrap_or_else(|e| format!("broken: {}", e.what));
         let mut node =
             Self { kind: b.kind(), offset: b.offset, size: Some(b.whole.len() as u64), note, children: Vec::new() };
         for inner in children(b).into_iter().flatten() {
-            if depth == DEEPEST || *room == 0 {
+            if depth == MAX_DEPTH || *room == 0 {
                 node.note = "more boxes than are shown".into();
                 break;
             }
             *room -= 1;
             match inner {
-                Ok(inner) => node.children.push(Self::below(&inner, depth + 1, room)),
+                Ok(inner) => node.children.push(Self::read_at_depth(&inner, depth + 1, room)),
                 Err(e) => node.note = format!("broken: {e}"),
             }
         }
@@ -49,7 +49,7 @@ impl Node {
 }
 
 /// The boxes inside a box that is known to hold some.
-fn children<'a>(b: &BoxRef<'a>) -> Option<Boxes<'a>> {
+fn children<'a>(b: &BoxRef<'a>) -> Option<BoxIterator<'a>> {
     let after = |n: usize| Some(boxes(b.content().get(n..)?, b.content_offset() + n as u64));
     match &b.kind().0 {
         b"moov" | b"trak" | b"mdia" | b"minf" | b"dinf" | b"stbl" | b"edts" | b"udta" | b"mvex" | b"moof" | b"traf"
@@ -64,8 +64,8 @@ fn children<'a>(b: &BoxRef<'a>) -> Option<Boxes<'a>> {
     }
 }
 
-fn note(b: &BoxRef<'_>) -> Result<String, Broken> {
-    let mut f = Fields::of(b);
+fn describe_box(b: &BoxRef<'_>) -> Result<String, BoxError> {
+    let mut f = BoxReader::from_box(b);
     Ok(match &b.kind().0 {
         b"ftyp" | b"styp" => {
             let major = FourCc(f.array()?);
@@ -146,7 +146,7 @@ fn note(b: &BoxRef<'_>) -> Result<String, Broken> {
     })
 }
 
-fn track_encryption(f: &mut Fields<'_>) -> Result<String, Broken> {
+fn track_encryption(f: &mut BoxReader<'_>) -> Result<String, BoxError> {
     f.version()?;
     f.skip(1)?;
     let (pattern, protected, iv) = (f.u8()?, f.u8()?, f.u8()?);
@@ -167,8 +167,8 @@ mod tests {
         [&(8 + content.len() as u32).to_be_bytes()[..], kind, content].concat()
     }
 
-    fn read(data: &[u8]) -> Node {
-        Node::read(&boxes(data, 0).next().unwrap().unwrap())
+    fn read(data: &[u8]) -> BoxNode {
+        BoxNode::read(&boxes(data, 0).next().unwrap().unwrap())
     }
 
     #[test]

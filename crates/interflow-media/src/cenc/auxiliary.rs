@@ -1,10 +1,10 @@
 //! Sample auxiliary information (ISO 23001-7 7): the IV and subsamples of each sample, in `senc`, in PIFF's `uuid`
 //! box, or wherever `saiz` and `saio` point.
 
-use super::cipher::Block;
-use super::error::Error;
-use super::protection::{Protection, padded};
-use crate::bmff::{BoxRef, Broken, Fields};
+use super::cipher::CipherBlock;
+use super::error::CencError;
+use super::protection::{SampleProtection, padded};
+use crate::bmff::{BoxError, BoxReader, BoxRef};
 
 /// `uuid` of PIFF's sample encryption box.
 const PIFF_SENC: [u8; 16] = *b"\xa2\x39\x4f\x52\x5a\x9b\x4f\x14\xa2\x44\x6c\x42\x7c\x64\x8d\xf4";
@@ -18,27 +18,31 @@ pub fn is_senc(b: &BoxRef<'_>) -> bool {
 }
 
 /// A `senc` that is read sample by sample.
-pub struct Senc<'a> {
-    fields: Fields<'a>,
+pub struct SencReader<'a> {
+    fields: BoxReader<'a>,
     has_subsamples: bool,
     /// What PIFF's box may say in place of the track's `tenc`.
-    pub over: Option<Protection>,
+    pub over: Option<SampleProtection>,
     left: usize,
 }
 
-impl<'a> Senc<'a> {
+impl<'a> SencReader<'a> {
     /// Opens the box.
     ///
     /// # Errors
     /// When it is cut short, or of a version with several keys per sample.
-    pub fn open(b: &BoxRef<'a>) -> Result<Self, Error> {
-        let mut fields = Fields::of(b);
+    pub fn open(b: &BoxRef<'a>) -> Result<Self, CencError> {
+        let mut fields = BoxReader::from_box(b);
         let (version, flags) = fields.version()?;
         let is_piff = b.header.uuid.is_some();
         if version != 0 && !is_piff {
-            return Err(Error::Unsupported { kind: b.kind(), offset: b.offset, what: "a sample with several keys" });
+            return Err(CencError::Unsupported {
+                kind: b.kind(),
+                offset: b.offset,
+                what: "a sample with several keys",
+            });
         }
-        let over = if is_piff && flags & 1 != 0 { Some(Protection::read_piff(&mut fields)?) } else { None };
+        let over = if is_piff && flags & 1 != 0 { Some(SampleProtection::read_piff(&mut fields)?) } else { None };
         let left = fields.count(0)?;
         Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left })
     }
@@ -47,19 +51,24 @@ impl<'a> Senc<'a> {
     ///
     /// # Errors
     /// When there are more or fewer.
-    pub fn expect(&self, samples: usize) -> Result<(), Broken> {
+    pub fn expect(&self, samples: usize) -> Result<(), BoxError> {
         if self.left == samples {
             return Ok(());
         }
-        Err(self.fields.broken(format!("it has {} entries for {samples} samples", self.left)))
+        Err(self.fields.error_here(format!("it has {} entries for {samples} samples", self.left)))
     }
 
     /// The next sample's IV and subsamples, the latter appended to `subsamples`.
     ///
     /// # Errors
     /// When there is none left or it is cut short.
-    pub fn next(&mut self, protection: &Protection, subsamples: &mut Vec<Subsample>) -> Result<Block, Broken> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| self.fields.broken("it has fewer entries than samples"))?;
+    pub fn next(
+        &mut self,
+        protection: &SampleProtection,
+        subsamples: &mut Vec<Subsample>,
+    ) -> Result<CipherBlock, BoxError> {
+        self.left =
+            self.left.checked_sub(1).ok_or_else(|| self.fields.error_here("it has fewer entries than samples"))?;
         sample(&mut self.fields, protection, self.has_subsamples, subsamples)
     }
 }
@@ -69,26 +78,26 @@ impl<'a> Senc<'a> {
 /// # Errors
 /// When it is cut short.
 pub fn sized_sample(
-    fields: &mut Fields<'_>,
-    protection: &Protection,
+    fields: &mut BoxReader<'_>,
+    protection: &SampleProtection,
     subsamples: &mut Vec<Subsample>,
-) -> Result<Block, Broken> {
+) -> Result<CipherBlock, BoxError> {
     let has_subsamples = fields.rest().len() > usize::from(protection.iv_size);
     sample(fields, protection, has_subsamples, subsamples)
 }
 
 fn sample(
-    f: &mut Fields<'_>,
-    protection: &Protection,
+    f: &mut BoxReader<'_>,
+    protection: &SampleProtection,
     has_subsamples: bool,
     subsamples: &mut Vec<Subsample>,
-) -> Result<Block, Broken> {
+) -> Result<CipherBlock, BoxError> {
     let own = f.bytes(usize::from(protection.iv_size))?;
     let iv = if own.is_empty() { protection.constant_iv.unwrap_or_default() } else { padded(own) };
     if has_subsamples {
         let count = f.u16()?;
         if f.rest().len() < 6 * usize::from(count) {
-            return Err(f.broken("it is shorter than its subsamples"));
+            return Err(f.error_here("it is shorter than its subsamples"));
         }
         for _ in 0..count {
             subsamples.push((u32::from(f.u16()?), f.u32()?));
@@ -98,19 +107,19 @@ fn sample(
 }
 
 /// `saiz`: how long each sample's information is.
-pub struct Sizes<'a> {
+pub struct AuxiliarySizes<'a> {
     same: u8,
     each: &'a [u8],
     count: usize,
 }
 
-impl<'a> Sizes<'a> {
+impl<'a> AuxiliarySizes<'a> {
     /// Reads the box. `None` when it is about other information than encryption.
     ///
     /// # Errors
     /// When it is broken.
-    pub fn read(b: &BoxRef<'a>) -> Result<Option<Self>, Broken> {
-        let mut f = Fields::of(b);
+    pub fn read(b: &BoxRef<'a>) -> Result<Option<Self>, BoxError> {
+        let mut f = BoxReader::from_box(b);
         if !is_about_encryption(&mut f)? {
             return Ok(None);
         }
@@ -120,7 +129,7 @@ impl<'a> Sizes<'a> {
     }
 
     /// The size for the sample `i`, from 0; nothing behind the last.
-    pub fn of(&self, i: usize) -> usize {
+    pub fn sample_size(&self, i: usize) -> usize {
         let size = if self.same == 0 { self.each.get(i).copied() } else { (i < self.count).then_some(self.same) };
         size.map_or(0, usize::from)
     }
@@ -130,9 +139,9 @@ impl<'a> Sizes<'a> {
 ///
 /// # Errors
 /// When the box is broken.
-pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, Broken> {
+pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, BoxError> {
     let version = b.content().first().copied().unwrap_or(0);
-    let mut f = Fields::of(b);
+    let mut f = BoxReader::from_box(b);
     if !is_about_encryption(&mut f)? {
         return Ok(None);
     }
@@ -142,7 +151,7 @@ pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, Broken> {
 }
 
 /// Reads version, flags and the type that may follow.
-fn is_about_encryption(f: &mut Fields<'_>) -> Result<bool, Broken> {
+fn is_about_encryption(f: &mut BoxReader<'_>) -> Result<bool, BoxError> {
     let (_, flags) = f.version()?;
     if flags & 1 == 0 {
         return Ok(true);

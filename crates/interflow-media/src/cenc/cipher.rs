@@ -6,20 +6,20 @@ use aes::cipher::{
 use aes::{Aes128, Aes256};
 use ctr::flavors::Ctr64BE;
 
-use super::keys::Key;
+use super::keys::ContentKey;
 
 /// Bytes in a block.
 pub const BLOCK: usize = 16;
 
 /// A cipher block.
-pub type Block = [u8; BLOCK];
+pub type CipherBlock = [u8; BLOCK];
 
 /// A key with its schedule. Hardware AES is used where the machine has it.
 pub struct AesKey(Aes128);
 
 impl AesKey {
     /// Makes the schedule.
-    pub fn new(key: &Key) -> Self {
+    pub fn new(key: &ContentKey) -> Self {
         Self(Aes128::new(&Array(key.0)))
     }
 }
@@ -27,15 +27,15 @@ impl AesKey {
 /// Where a counter-mode stream stands. The counter is the low 64 bits of the block and wraps within them
 /// (ISO 23001-7 9.3); the stream runs on over any cuts, also within a block.
 #[derive(Clone, Copy, Debug)]
-pub struct Ctr {
-    counter: Block,
+pub struct CtrCipher {
+    counter: CipherBlock,
     /// Bytes of the current key stream block that are used up.
     used: usize,
 }
 
-impl Ctr {
+impl CtrCipher {
     /// At the beginning of a sample.
-    pub fn new(iv: Block) -> Self {
+    pub fn new(iv: CipherBlock) -> Self {
         Self { counter: iv, used: 0 }
     }
 
@@ -63,7 +63,7 @@ impl Ctr {
     /// Decrypts the blocks that a pattern chooses; `data` begins with a block to decrypt. The stream runs over the
     /// encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
-        gathered(data, crypt, skip, |blocks| self.apply(key, blocks.as_flattened_mut()));
+        for_each_batch(data, crypt, skip, |blocks| self.apply(key, blocks.as_flattened_mut()));
     }
 
     fn stream(&self, key: &AesKey, data: &mut [u8]) {
@@ -87,13 +87,13 @@ const BATCH: usize = 32;
 
 /// Where a block-chained stream stands: the ciphertext block before the next one.
 #[derive(Clone, Copy, Debug)]
-pub struct Cbc {
-    previous: Block,
+pub struct CbcCipher {
+    previous: CipherBlock,
 }
 
-impl Cbc {
+impl CbcCipher {
     /// At the beginning of a chain.
-    pub fn new(iv: Block) -> Self {
+    pub fn new(iv: CipherBlock) -> Self {
         Self { previous: iv }
     }
 
@@ -115,10 +115,10 @@ impl Cbc {
     /// Decrypts `crypt` blocks, passes over `skip` blocks, and so on; `data` begins with a block to decrypt. A chain runs
     /// through the encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
-        gathered(data, crypt, skip, |blocks| self.chain(key, blocks));
+        for_each_batch(data, crypt, skip, |blocks| self.chain(key, blocks));
     }
 
-    fn chain(&mut self, key: &AesKey, blocks: &mut [Block]) {
+    fn chain(&mut self, key: &AesKey, blocks: &mut [CipherBlock]) {
         let Some(last) = blocks.last().copied() else { return };
         let mut decryptor = cbc::Decryptor::<&Aes128>::inner_iv_init(&key.0, &Array(self.previous));
         decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
@@ -128,7 +128,7 @@ impl Cbc {
 
 /// Hands over the blocks that a pattern chooses, put side by side, and puts them back: one block in ten at a time would
 /// leave the pipelines empty.
-fn gathered(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnMut(&mut [Block])) {
+fn for_each_batch(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnMut(&mut [CipherBlock])) {
     let (blocks, _) = data.as_chunks_mut::<BLOCK>();
     let crypt = crypt.clamp(1, BATCH);
     let period = crypt + skip;
@@ -165,33 +165,33 @@ mod tests {
     /// NIST SP 800-38A F.5.2 and F.2.2.
     #[test]
     fn the_vectors_of_nist_hold() {
-        let key = AesKey::new(&Key(hex(KEY)));
+        let key = AesKey::new(&ContentKey(hex(KEY)));
         let mut data: [u8; 64] = hex("874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff\
              5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee");
-        Ctr::new(hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")).apply(&key, &mut data);
+        CtrCipher::new(hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")).apply(&key, &mut data);
         assert_eq!(data, hex(CLEAR));
         let mut data: [u8; 64] = hex("7649abac8119b246cee98e9b12e9197d5086cb9b507219ee95db113a917678b2\
              73bed6b8e3c1743b7116e69e222295163ff1caa1681fac09120eca307586e1a7");
-        Cbc::new(hex("000102030405060708090a0b0c0d0e0f")).apply(&key, &mut data);
+        CbcCipher::new(hex("000102030405060708090a0b0c0d0e0f")).apply(&key, &mut data);
         assert_eq!(data, hex(CLEAR));
     }
 
     #[test]
     fn the_counter_wraps_within_its_64_bits() {
-        let key = AesKey::new(&Key(hex(KEY)));
+        let key = AesKey::new(&ContentKey(hex(KEY)));
         let (mut run, mut wrapped) = ([0; 32], [0; 16]);
-        Ctr::new(hex("0102030405060708ffffffffffffffff")).apply(&key, &mut run);
-        Ctr::new(hex("01020304050607080000000000000000")).apply(&key, &mut wrapped);
+        CtrCipher::new(hex("0102030405060708ffffffffffffffff")).apply(&key, &mut run);
+        CtrCipher::new(hex("01020304050607080000000000000000")).apply(&key, &mut wrapped);
         assert_eq!(run[16..], wrapped);
     }
 
     proptest! {
         #[test]
         fn a_counter_stream_does_not_depend_on_its_cuts(data: Vec<u8>, cuts: Vec<u8>) {
-            let key = AesKey::new(&Key([3; 16]));
+            let key = AesKey::new(&ContentKey([3; 16]));
             let mut whole = data.clone();
-            Ctr::new([0xfe; 16]).apply(&key, &mut whole);
-            let (mut parts, mut ctr, mut at) = (data, Ctr::new([0xfe; 16]), 0);
+            CtrCipher::new([0xfe; 16]).apply(&key, &mut whole);
+            let (mut parts, mut ctr, mut at) = (data, CtrCipher::new([0xfe; 16]), 0);
             for cut in cuts.into_iter().chain([255; 100]) {
                 let end = parts.len().min(at + usize::from(cut));
                 ctr.apply(&key, &mut parts[at..end]);
@@ -202,13 +202,13 @@ mod tests {
 
         #[test]
         fn a_pattern_decrypts_what_chaining_over_its_blocks_would(blocks in 0_usize..100, crypt in 1_usize..4, skip in 1_usize..12) {
-            let key = AesKey::new(&Key([3; 16]));
+            let key = AesKey::new(&ContentKey([3; 16]));
             let data: Vec<u8> = (0..blocks * 16 + 7).map(|i| (i * 31) as u8).collect();
             let mut patterned = data.clone();
-            Cbc::new([1; 16]).apply_pattern(&key, &mut patterned, crypt, skip);
+            CbcCipher::new([1; 16]).apply_pattern(&key, &mut patterned, crypt, skip);
             let is_chosen = |i: usize| i / 16 % (crypt + skip) < crypt && i / 16 < blocks;
             let mut chosen: Vec<u8> = (0..data.len()).filter(|i| is_chosen(*i)).map(|i| data[i]).collect();
-            Cbc::new([1; 16]).apply(&key, &mut chosen);
+            CbcCipher::new([1; 16]).apply(&key, &mut chosen);
             let mut chosen = chosen.into_iter();
             let expected: Vec<u8> = (0..data.len()).map(|i| if is_chosen(i) { chosen.next().unwrap() } else { data[i] }).collect();
             prop_assert_eq!(patterned, expected);

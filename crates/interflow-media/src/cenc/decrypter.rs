@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::error::Error;
-use super::fragment::{fragment_patches, free_all, plan_fragment};
-use super::init::Init;
-use super::keys::KeyRing;
-use super::plan::Plan;
+use super::decrypt_queue::DecryptQueue;
+use super::error::CencError;
+use super::fragment::{fragment_patches, plan_fragment, replace_with_free};
+use super::init::InitSegment;
+use super::keys::ContentKeyRing;
 use super::progressive::plan_table;
 use super::sample::SampleCursor;
-use crate::bmff::{BoxRef, FourCc, Header};
+use crate::bmff::{BoxHeader, BoxRef, FourCc};
 
 /// How much is held in memory at the most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct DecryptLimits {
     /// The longest `moov` or `moof`, in bytes.
     pub index: u64,
     /// Media data that waits for the information that tells how to decrypt it, in bytes.
     pub waiting: u64,
 }
 
-impl Default for Limits {
+impl Default for DecryptLimits {
     /// 64 MiB each.
     fn default() -> Self {
         Self { index: 64 << 20, waiting: 64 << 20 }
@@ -36,19 +36,19 @@ impl Default for Limits {
 /// before them). A chunk that nobody else holds is decrypted where it lies, any other is copied once.
 ///
 /// After an error nothing more is taken; what came out before it is right.
-pub struct Decrypter {
-    keys: KeyRing,
-    limits: Limits,
-    init: Option<Arc<Init>>,
-    state: State,
+pub struct CencDecrypter {
+    keys: ContentKeyRing,
+    limits: DecryptLimits,
+    init: Option<Arc<InitSegment>>,
+    state: DecrypterState,
     /// File offset of the next byte that is not done.
     pos: u64,
-    plan: Plan,
+    plan: DecryptQueue,
     cursor: Option<(SampleCursor, u64)>,
     /// Bytes that came, but cannot be done before there are `need` of them.
     stash: BytesMut,
     need: usize,
-    failed: Option<Error>,
+    failed: Option<CencError>,
     /// File offset at which the stream ends, when that is known.
     end: Option<u64>,
     /// Whether an index was read that tells what is in the media data.
@@ -58,7 +58,7 @@ pub struct Decrypter {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum DecrypterState {
     /// Between boxes.
     Header,
     /// In a box that passes as it is; what is left, if that is known.
@@ -70,21 +70,21 @@ enum State {
 }
 
 /// How far a buffer could be done, and how many bytes it takes, from there, to go on.
-struct Progress {
+struct DecryptProgress {
     done: usize,
     need: usize,
 }
 
-impl Decrypter {
+impl CencDecrypter {
     /// For a stream that begins with its own `moov`.
-    pub fn new(keys: KeyRing) -> Self {
+    pub fn new(keys: ContentKeyRing) -> Self {
         Self {
             keys,
-            limits: Limits::default(),
+            limits: DecryptLimits::default(),
             init: None,
-            state: State::Header,
+            state: DecrypterState::Header,
             pos: 0,
-            plan: Plan::default(),
+            plan: DecryptQueue::default(),
             cursor: None,
             stash: BytesMut::new(),
             need: 0,
@@ -96,14 +96,14 @@ impl Decrypter {
     }
 
     /// For media segments that belong to an init segment read before.
-    pub fn for_segment(keys: KeyRing, init: Arc<Init>) -> Self {
+    pub fn for_segment(keys: ContentKeyRing, init: Arc<InitSegment>) -> Self {
         Self { init: Some(init), ..Self::new(keys) }
     }
 
     /// The same for a stream whose first byte is byte `offset` of its file, a box boundary. Only fragments with
     /// absolute offsets need it.
     #[must_use]
-    pub fn at(mut self, offset: u64) -> Self {
+    pub fn at_offset(mut self, offset: u64) -> Self {
         self.pos = offset;
         self
     }
@@ -122,18 +122,18 @@ impl Decrypter {
 
     /// The same with other limits.
     #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
+    pub fn with_limits(mut self, limits: DecryptLimits) -> Self {
         self.limits = limits;
         self
     }
 
     /// For a range of a progressive file whose samples are planned.
-    pub(super) fn raw(plan: Plan, offset: u64) -> Self {
-        Self { plan, state: State::Raw, ..Self::new(KeyRing::default()).at(offset) }
+    pub(super) fn raw(plan: DecryptQueue, offset: u64) -> Self {
+        Self { plan, state: DecrypterState::Raw, ..Self::new(ContentKeyRing::default()).at_offset(offset) }
     }
 
     /// What the stream's `moov` said, once it has passed.
-    pub fn init(&self) -> Option<&Arc<Init>> {
+    pub fn init(&self) -> Option<&Arc<InitSegment>> {
         self.init.as_ref()
     }
 
@@ -141,7 +141,7 @@ impl Decrypter {
     ///
     /// # Errors
     /// When a box is broken, a key is missing, or a limit is passed. Nothing of the box in question has come out then.
-    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -152,30 +152,32 @@ impl Decrypter {
     ///
     /// # Errors
     /// When the stream ended inside a box or before the data of a sample.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    pub fn finish(&mut self) -> Result<(), CencError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let at = self.pos + self.stash.len() as u64;
         let inside = match (&self.state, self.plan.jobs.front()) {
-            (State::Header, _) if !self.seen.0 && self.stash.is_empty() => {
+            (DecrypterState::Header, _) if !self.seen.0 && self.stash.is_empty() => {
                 "an MP4 file, of which nothing came".to_owned()
             }
             _ if self.cursor.is_some() => "an encrypted sample".to_owned(),
-            (State::Media(Some(left)), _) if *left > 0 => format!("media data, {left} bytes before its end"),
-            (State::Pass(kind, Some(left)), _) if *left > 0 => format!("box `{kind}`, {left} bytes before its end"),
+            (DecrypterState::Media(Some(left)), _) if *left > 0 => format!("media data, {left} bytes before its end"),
+            (DecrypterState::Pass(kind, Some(left)), _) if *left > 0 => {
+                format!("box `{kind}`, {left} bytes before its end")
+            }
             _ if !self.stash.is_empty() => "a box".to_owned(),
-            (_, Some(job)) if !matches!(self.state, State::Raw) => {
+            (_, Some(job)) if !matches!(self.state, DecrypterState::Raw) => {
                 format!("a fragment, before the sample of track {} at byte {}", job.track, job.offset)
             }
             _ => return Ok(()),
         };
-        let error = Error::Truncated { at, what: inside };
+        let error = CencError::Truncated { at, what: inside };
         self.failed = Some(error.clone());
         Err(error)
     }
 
-    fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         while !self.stash.is_empty() && !chunk.is_empty() {
             let more = self.need.saturating_sub(self.stash.len()).min(chunk.len());
@@ -190,7 +192,7 @@ impl Decrypter {
     }
 
     /// Does what can be done of a buffer and keeps the rest.
-    fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let from = self.pos;
         let progress = self.advance(&mut data);
         let done = (self.pos - from) as usize;
@@ -198,79 +200,82 @@ impl Decrypter {
         if !data.is_empty() {
             out.push(data.freeze());
         }
-        let Progress { need, .. } = progress?;
+        let DecryptProgress { need, .. } = progress?;
         (self.stash, self.need) = (rest, need);
         Ok(())
     }
 
-    fn advance(&mut self, data: &mut [u8]) -> Result<Progress, Error> {
+    fn advance(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         self.plan.collect(self.pos, data)?;
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
             let step = match self.state {
-                State::Header => self.header(rest)?,
-                State::Pass(kind, left) => {
-                    let n = within(left, rest.len());
-                    self.state = after(left, n, |left| State::Pass(kind, left));
-                    Progress { done: n, need: 0 }
+                DecrypterState::Header => self.header(rest)?,
+                DecrypterState::Pass(kind, left) => {
+                    let n = clamp_to_left(left, rest.len());
+                    self.state = state_after(left, n, |left| DecrypterState::Pass(kind, left));
+                    DecryptProgress { done: n, need: 0 }
                 }
-                State::Media(left) => {
-                    let n = within(left, rest.len());
+                DecrypterState::Media(left) => {
+                    let n = clamp_to_left(left, rest.len());
                     let (media, _) = rest.split_at_mut(n);
                     let end = left.map(|left| self.pos.saturating_add(left));
                     let step = self.media(media, end)?;
-                    self.state = after(left, step.done, State::Media);
+                    self.state = state_after(left, step.done, DecrypterState::Media);
                     step
                 }
-                State::Raw => self.media(rest, None)?,
+                DecrypterState::Raw => self.media(rest, None)?,
             };
             done += step.done;
             self.pos += step.done as u64;
-            if matches!(self.state, State::Header) {
+            if matches!(self.state, DecrypterState::Header) {
                 // What an index that has just been read awaits may be here already.
                 self.plan.collect(self.pos, data.get(done..).unwrap_or_default())?;
             }
             if step.need > 0 {
-                return Ok(Progress { done, need: step.need });
+                return Ok(DecryptProgress { done, need: step.need });
             }
         }
-        Ok(Progress { done, need: 0 })
+        Ok(DecryptProgress { done, need: 0 })
     }
 
     /// A box begins at the start of `data`.
-    fn header(&mut self, data: &mut [u8]) -> Result<Progress, Error> {
-        let Some(header) = Header::read(data, self.pos)? else {
-            return Ok(Progress { done: 0, need: (data.len() + 8).next_multiple_of(8).min(Header::LONGEST) });
+    fn header(&mut self, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
+        let Some(header) = BoxHeader::read(data, self.pos)? else {
+            return Ok(DecryptProgress {
+                done: 0,
+                need: (data.len() + 8).next_multiple_of(8).min(BoxHeader::MAX_HEADER_LEN),
+            });
         };
         self.check(&header)?;
         let content = header.size.map(|size| size - header.len as u64);
         match &header.kind.0 {
             b"moov" | b"moof" => return self.index(&header, data),
-            b"mdat" if self.is_lost() => return Err(Error::IndexAtEnd { offset: self.pos }),
-            b"mdat" if self.init.is_none() => return Err(Error::IndexAtEnd { offset: self.pos }),
-            b"mdat" => (self.state, self.seen.1) = (State::Media(content), true),
-            _ => self.state = State::Pass(header.kind, content),
+            b"mdat" if self.is_lost() => return Err(CencError::IndexAtEnd { offset: self.pos }),
+            b"mdat" if self.init.is_none() => return Err(CencError::IndexAtEnd { offset: self.pos }),
+            b"mdat" => (self.state, self.seen.1) = (DecrypterState::Media(content), true),
+            _ => self.state = DecrypterState::Pass(header.kind, content),
         }
         if content == Some(0) {
-            self.state = State::Header;
+            self.state = DecrypterState::Header;
         }
-        Ok(Progress { done: header.len, need: 0 })
+        Ok(DecryptProgress { done: header.len, need: 0 })
     }
 
     /// Whether a box can begin so: noise and files of another kind do not, and are not passed on as if they were in clear.
-    fn check(&mut self, header: &Header) -> Result<(), Error> {
+    fn check(&mut self, header: &BoxHeader) -> Result<(), CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let is_first = !std::mem::replace(&mut self.seen.0, true);
         let is_padding = kind.0 == [0; 4] && header.size.is_none();
         let is_name = kind.0.iter().all(|b| matches!(b, b' '..=b'~' | 0xa9)) || is_padding && !is_first;
         if !is_name || is_first && !FIRST.contains(&&kind.0) {
             let what = "a box of this type in this place (it is damaged, or no MP4)";
-            return Err(Error::Unsupported { kind, offset, what });
+            return Err(CencError::Unsupported { kind, offset, what });
         }
         match (header.size, self.end) {
             (Some(size), Some(end)) if offset.saturating_add(size) > end => {
                 let what = format!("box `{kind}`, which says that it has {size} bytes from byte {offset} on");
-                Err(Error::Truncated { at: end, what })
+                Err(CencError::Truncated { at: end, what })
             }
             _ => Ok(()),
         }
@@ -278,24 +283,24 @@ impl Decrypter {
 
     /// Whether media data comes of which nothing says how it is encrypted, though the file says that it is.
     fn is_lost(&self) -> bool {
-        let is_protected = |init: &Arc<Init>| init.protected().next().is_some();
+        let is_protected = |init: &Arc<InitSegment>| init.protected().next().is_some();
         !self.is_indexed && self.init.as_ref().is_some_and(is_protected)
     }
 
     /// A `moov` or `moof` is read and rewritten once it is whole.
-    fn index(&mut self, header: &Header, data: &mut [u8]) -> Result<Progress, Error> {
+    fn index(&mut self, header: &BoxHeader, data: &mut [u8]) -> Result<DecryptProgress, CencError> {
         let (kind, offset) = (header.kind, self.pos);
         let Some(size) = header.size else {
-            return Err(Error::Unsupported { kind, offset, what: "a size of 0 (to the end of the file)" });
+            return Err(CencError::Unsupported { kind, offset, what: "a size of 0 (to the end of the file)" });
         };
         if size > self.limits.index {
-            return Err(Error::TooLarge { kind, offset, size, limit: self.limits.index });
+            return Err(CencError::TooLarge { kind, offset, size, limit: self.limits.index });
         }
         let size = size as usize;
-        let Some(whole) = data.get_mut(..size) else { return Ok(Progress { done: 0, need: size }) };
+        let Some(whole) = data.get_mut(..size) else { return Ok(DecryptProgress { done: 0, need: size }) };
         if kind == b"moov" {
             let b = BoxRef { header: *header, offset, at: 0, whole };
-            let init = Init::read(&b)?;
+            let init = InitSegment::read(&b)?;
             self.plan.tidy();
             plan_table(&b, &init, &self.keys, &mut self.plan)?;
             self.check_regions(&b)?;
@@ -304,29 +309,31 @@ impl Decrypter {
             self.init = Some(Arc::new(init));
         } else {
             let b = BoxRef { header: *header, offset, at: 0, whole };
-            let Some(init) = self.init.clone() else { return Err(Error::NoInit { offset, track: first_track(&b) }) };
+            let Some(init) = self.init.clone() else {
+                return Err(CencError::NoInit { offset, track: first_track(&b) });
+            };
             if init.tracks.iter().any(|t| t.entries.iter().any(Option::is_some)) {
                 plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
                 self.check_regions(&b)?;
             }
             self.is_indexed = true;
             let patches = fragment_patches(&b);
-            free_all(whole, &patches);
+            replace_with_free(whole, &patches);
         }
-        Ok(Progress { done: size, need: 0 })
+        Ok(DecryptProgress { done: size, need: 0 })
     }
 
     /// Information that lies before the index that points to it is gone.
-    fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), Error> {
+    fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), CencError> {
         let end = index.offset + index.whole.len() as u64;
         match self.plan.regions.iter().find(|r| r.offset < end && (r.have.len() as u64) < r.len) {
-            Some(_) => Err(index.broken("it keeps IVs before itself, which a stream cannot go back to").into()),
+            Some(_) => Err(index.error_here("it keeps IVs before itself, which a stream cannot go back to").into()),
             None => Ok(()),
         }
     }
 
     /// Media data: clear bytes pass, samples are decrypted.
-    fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<Progress, Error> {
+    fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<DecryptProgress, CencError> {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
             let at = self.pos + done as u64;
@@ -340,46 +347,46 @@ impl Decrypter {
                     self.cursor = None;
                 } else if n < part.len() {
                     // A cipher block is cut; it is done when the rest of it is here.
-                    return Ok(Progress { done, need: 16 });
+                    return Ok(DecryptProgress { done, need: 16 });
                 }
                 continue;
             }
-            let Some(job) = self.plan.jobs.front() else { return Ok(Progress { done: data.len(), need: 0 }) };
+            let Some(job) = self.plan.jobs.front() else { return Ok(DecryptProgress { done: data.len(), need: 0 }) };
             if job.offset > at {
                 done += usize::try_from(job.offset - at).unwrap_or(usize::MAX).min(rest.len());
                 continue;
             }
             if job.offset < at {
-                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+                return Err(CencError::Misplaced { track: job.track, offset: job.offset });
             }
-            if let Some(until) = self.plan.awaited(job) {
+            if let Some(until) = self.plan.awaited_until(job) {
                 return self.wait(done, at, until, end);
             }
             let size = u64::from(job.size);
             if end.is_some_and(|end| at + size > end) {
-                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+                return Err(CencError::Misplaced { track: job.track, offset: job.offset });
             }
             let Some(cursor) = SampleCursor::new(&self.plan, job) else {
-                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+                return Err(CencError::Misplaced { track: job.track, offset: job.offset });
             };
             self.cursor = Some((cursor, size));
             self.plan.jobs.pop_front();
         }
-        Ok(Progress { done, need: 0 })
+        Ok(DecryptProgress { done, need: 0 })
     }
 
     /// The IV of the next sample lies further on, and ends at byte `until`.
-    fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<Progress, Error> {
+    fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<DecryptProgress, CencError> {
         let kind = FourCc(*b"mdat");
         let size = until.saturating_sub(at);
         if size == 0 || end.is_some_and(|end| until > end) {
             let what = "the place of its IVs, outside of the media data that they are for,";
-            return Err(Error::Unsupported { kind, offset: at, what });
+            return Err(CencError::Unsupported { kind, offset: at, what });
         }
         if size > self.limits.waiting {
-            return Err(Error::TooLarge { kind, offset: at, size, limit: self.limits.waiting });
+            return Err(CencError::TooLarge { kind, offset: at, size, limit: self.limits.waiting });
         }
-        Ok(Progress { done, need: size as usize })
+        Ok(DecryptProgress { done, need: size as usize })
     }
 }
 
@@ -390,29 +397,29 @@ const FIRST: [&[u8; 4]; 16] = [
 ];
 
 /// Up to `n`, but not more than what is left.
-fn within(left: Option<u64>, n: usize) -> usize {
+fn clamp_to_left(left: Option<u64>, n: usize) -> usize {
     left.map_or(n, |left| usize::try_from(left).unwrap_or(usize::MAX).min(n))
 }
 
 /// The state once `n` bytes of a box are done.
-fn after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> State) -> State {
+fn state_after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> DecrypterState) -> DecrypterState {
     match left.map(|left| left - n as u64) {
-        Some(0) => State::Header,
+        Some(0) => DecrypterState::Header,
         left => go_on(left),
     }
 }
 
 fn first_track(moof: &BoxRef<'_>) -> u32 {
-    let fragment = crate::bmff::Fragment::read(moof).unwrap_or_default();
+    let fragment = crate::bmff::MovieFragment::read(moof).unwrap_or_default();
     fragment.tracks.first().map_or(0, |t| t.track)
 }
 
 /// Joins buffers without a copy where they lie side by side.
-trait Join {
+trait ContiguousBytes {
     fn unsplit_or_extend(&mut self, more: BytesMut);
 }
 
-impl Join for BytesMut {
+impl ContiguousBytes for BytesMut {
     fn unsplit_or_extend(&mut self, more: BytesMut) {
         if self.is_empty() { *self = more } else { self.unsplit(more) }
     }

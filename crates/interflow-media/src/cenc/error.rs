@@ -2,20 +2,20 @@
 
 use interflow_flow as flow;
 
-use super::keys::Kid;
-use crate::bmff::{Broken, FourCc};
+use super::keys::KeyId;
+use crate::bmff::{BoxError, FourCc};
 
 /// Why a stream cannot be decrypted. What was given out before the error is right; nothing behind it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum CencError {
     /// A box is not what it should be.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] BoxError),
     /// Samples are encrypted with a key that was not given.
     #[error("no key was given for KID {kid} (track {track}): pass it as {kid}:KEY")]
     NoKey {
         /// The key's id.
-        kid: Kid,
+        kid: KeyId,
         /// The track that needs it.
         track: u32,
     },
@@ -83,15 +83,15 @@ pub enum Error {
     },
 }
 
-impl From<Error> for flow::Error {
+impl From<CencError> for flow::Error {
     /// A missing key is the client's fault, everything else the origin's.
-    fn from(error: Error) -> Self {
+    fn from(error: CencError) -> Self {
         let kind = match &error {
-            Error::NoKey { .. } => flow::Kind::Denied,
-            Error::Truncated { .. } => flow::Kind::UpstreamClosed,
-            _ => flow::Kind::BadResponse,
+            CencError::NoKey { .. } => flow::ErrorKind::Denied,
+            CencError::Truncated { .. } => flow::ErrorKind::UpstreamClosed,
+            _ => flow::ErrorKind::BadResponse,
         };
-        let blame = if kind == flow::Kind::Denied { flow::Blame::Client } else { kind.blame() };
-        Self::new(kind, format!("the media could not be decrypted: {error}")).blame_on(blame)
+        let blame = if kind == flow::ErrorKind::Denied { flow::ErrorSource::Client } else { kind.error_source() };
+        Self::new(kind, format!("the media could not be decrypted: {error}")).with_error_source(blame)
     }
 }

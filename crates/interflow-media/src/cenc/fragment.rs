@@ -1,18 +1,18 @@
 //! From boxes to samples: what `traf` and `stbl` say of the encryption of their samples goes into the plan.
 
-use super::auxiliary::{Senc, Sizes, is_senc, offsets, sized_sample};
-use super::cipher::Block;
-use super::error::Error;
-use super::groups::{Assignment, describe, descriptions, is_seig};
-use super::init::{FREE, Init, is_encryption, write_kind};
-use super::keys::KeyRing;
-use super::plan::{Job, Plan, Region};
-use super::protection::Protection;
-use crate::bmff::{BoxRef, Fields, Fragment, boxes};
+use super::auxiliary::{AuxiliarySizes, SencReader, is_senc, offsets, sized_sample};
+use super::cipher::CipherBlock;
+use super::decrypt_queue::{AuxiliaryRegion, DecryptJob, DecryptQueue};
+use super::error::CencError;
+use super::groups::{GroupAssignment, describe, descriptions, is_seig};
+use super::init::{FREE, InitSegment, is_encryption, write_kind};
+use super::keys::ContentKeyRing;
+use super::protection::SampleProtection;
+use crate::bmff::{BoxReader, BoxRef, MovieFragment, boxes};
 
 /// A sample as its index places it.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SampleLocation {
     pub offset: u64,
     pub size: u32,
     /// The run or chunk that holds it.
@@ -22,7 +22,7 @@ pub(super) struct Place {
 }
 
 /// The samples of one track that one box describes.
-pub(super) struct Source<'a> {
+pub(super) struct SampleSource<'a> {
     pub track: u32,
     /// The `traf` or `stbl`.
     pub holder: BoxRef<'a>,
@@ -31,29 +31,34 @@ pub(super) struct Source<'a> {
     /// From where `saio` counts.
     pub base: u64,
     /// Per sample entry; `None` is clear.
-    pub entries: &'a [Option<Protection>],
+    pub entries: &'a [Option<SampleProtection>],
     /// Groups of the whole track.
-    pub groups: &'a [Protection],
-    pub samples: &'a [Place],
+    pub groups: &'a [SampleProtection],
+    pub samples: &'a [SampleLocation],
 }
 
 /// Plans the samples of a `moof`.
-pub(super) fn plan_fragment(moof: &BoxRef<'_>, init: &Init, keys: &KeyRing, plan: &mut Plan) -> Result<(), Error> {
-    let fragment = Fragment::read(moof)?;
-    let placed = fragment.place(|id| init.movie.track(id).map(|t| t.defaults).unwrap_or_default())?;
+pub(super) fn plan_fragment(
+    moof: &BoxRef<'_>,
+    init: &InitSegment,
+    keys: &ContentKeyRing,
+    plan: &mut DecryptQueue,
+) -> Result<(), CencError> {
+    let fragment = MovieFragment::read(moof)?;
+    let placed = fragment.locate_samples(|id| init.movie.track(id).map(|t| t.defaults).unwrap_or_default())?;
     plan.tidy();
     for (track, placed) in fragment.tracks.iter().zip(&placed) {
         let known = init.movie.tracks.iter().zip(&init.tracks).find(|(t, _)| t.id == track.track);
         let Some((movie_track, protection)) = known else {
-            return Err(Error::NoInit { offset: moof.offset, track: track.track });
+            return Err(CencError::NoInit { offset: moof.offset, track: track.track });
         };
         if protection.entries.iter().all(Option::is_none) {
             continue;
         }
         let description = track.description.unwrap_or(movie_track.defaults.description);
         let entry = (description as usize).wrapping_sub(1);
-        let samples: Vec<Place> =
-            placed.iter().map(|p| Place { offset: p.offset, size: p.size, run: p.run, entry }).collect();
+        let samples: Vec<SampleLocation> =
+            placed.iter().map(|p| SampleLocation { offset: p.offset, size: p.size, run: p.run, entry }).collect();
         let Some(Ok(holder)) = moof
             .whole
             .get(track.range.clone())
@@ -62,7 +67,7 @@ pub(super) fn plan_fragment(moof: &BoxRef<'_>, init: &Init, keys: &KeyRing, plan
             continue;
         };
         plan_samples(
-            &Source {
+            &SampleSource {
                 track: track.track,
                 holder,
                 around: *moof,
@@ -93,28 +98,32 @@ pub(super) fn fragment_patches(moof: &BoxRef<'_>) -> Vec<usize> {
 }
 
 /// Writes `free` over the types at these places.
-pub(super) fn free_all(data: &mut [u8], patches: &[usize]) {
+pub(super) fn replace_with_free(data: &mut [u8], patches: &[usize]) {
     patches.iter().for_each(|at| write_kind(data, *at, FREE));
 }
 
 /// Plans the samples of a `traf` or `stbl`.
-pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan) -> Result<(), Error> {
+pub(super) fn plan_samples(
+    source: &SampleSource<'_>,
+    keys: &ContentKeyRing,
+    plan: &mut DecryptQueue,
+) -> Result<(), CencError> {
     let scheme = source.entries.iter().flatten().map(|p| p.scheme).next();
     let Some(scheme) = scheme else { return Ok(()) };
-    let (mut local, mut assigned) = (Vec::new(), Assignment::default());
-    let mut information = Information::default();
+    let (mut local, mut assigned) = (Vec::new(), GroupAssignment::default());
+    let mut information = AuxiliaryInfo::default();
     for b in source.holder.children() {
         let b = b?;
         if is_senc(&b) {
-            let senc = Senc::open(&b)?;
+            let senc = SencReader::open(&b)?;
             senc.expect(source.samples.len())?;
             information.senc = Some(senc);
         } else if is_seig(&b) && b.kind() == b"sgpd" {
             local = descriptions(&b, scheme)?;
         } else if is_seig(&b) {
-            assigned = Assignment::read(&b)?;
+            assigned = GroupAssignment::read(&b)?;
         } else if b.kind() == b"saiz" {
-            information.sizes = Sizes::read(&b)?.or(information.sizes);
+            information.sizes = AuxiliarySizes::read(&b)?.or(information.sizes);
         } else if b.kind() == b"saio" {
             information.offsets = offsets(&b)?.or(information.offsets);
         }
@@ -123,12 +132,12 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
         let entry = source.entries.get(sample.entry).ok_or_else(|| {
             source
                 .holder
-                .broken(format!("its samples have sample entry {}, which is missing", sample.entry.wrapping_add(1)))
+                .error_here(format!("its samples have sample entry {}, which is missing", sample.entry.wrapping_add(1)))
         })?;
         let Some(entry) = entry else { continue };
         let grouped = describe(group, &local, source.groups, &source.holder)?;
-        let mut protection = grouped.or(information.over()).copied().unwrap_or(*entry);
-        protection.scheme = if information.over().is_some() { protection.scheme } else { entry.scheme };
+        let mut protection = grouped.or(information.override_protection()).copied().unwrap_or(*entry);
+        protection.scheme = if information.override_protection().is_some() { protection.scheme } else { entry.scheme };
         let first = plan.subsamples.len();
         let found = information.next(i, sample, &protection, source, plan)?;
         if !protection.protected || sample.size == 0 {
@@ -137,7 +146,7 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
         }
         let setup = plan.setup(keys, &protection, source.track)?;
         let (iv, awaits) = found;
-        let job = Job {
+        let job = DecryptJob {
             offset: sample.offset,
             size: sample.size,
             setup,
@@ -153,9 +162,9 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
 
 /// Where IVs and subsamples come from.
 #[derive(Default)]
-struct Information<'a> {
-    senc: Option<Senc<'a>>,
-    sizes: Option<Sizes<'a>>,
+struct AuxiliaryInfo<'a> {
+    senc: Option<SencReader<'a>>,
+    sizes: Option<AuxiliarySizes<'a>>,
     offsets: Option<Vec<u64>>,
     /// Run and place of the information that comes next.
     at: Option<(u32, u64)>,
@@ -163,10 +172,10 @@ struct Information<'a> {
     region: Option<(u32, u32)>,
 }
 
-type Found = (Block, Option<(u32, u32, u8)>);
+type SampleIv = (CipherBlock, Option<(u32, u32, u8)>);
 
-impl Information<'_> {
-    fn over(&self) -> Option<&Protection> {
+impl AuxiliaryInfo<'_> {
+    fn override_protection(&self) -> Option<&SampleProtection> {
         self.senc.as_ref()?.over.as_ref()
     }
 
@@ -174,40 +183,46 @@ impl Information<'_> {
     fn next(
         &mut self,
         i: usize,
-        sample: &Place,
-        protection: &Protection,
-        source: &Source<'_>,
-        plan: &mut Plan,
-    ) -> Result<Found, Error> {
+        sample: &SampleLocation,
+        protection: &SampleProtection,
+        source: &SampleSource<'_>,
+        plan: &mut DecryptQueue,
+    ) -> Result<SampleIv, CencError> {
         if let Some(senc) = &mut self.senc {
             return Ok((senc.next(protection, &mut plan.subsamples)?, None));
         }
-        let size = self.sizes.as_ref().map_or(0, |s| s.of(i));
+        let size = self.sizes.as_ref().map_or(0, |s| s.sample_size(i));
         if size == 0 {
             // Without information of its own, all of a sample is encrypted, with the constant IV.
             if protection.protected && protection.constant_iv.is_none() {
                 let what = format!("its sample {} is encrypted, but neither senc nor saiz and saio tell its IV", i + 1);
-                return Err(source.holder.broken(what).into());
+                return Err(source.holder.error_here(what).into());
             }
             return Ok((protection.constant_iv.unwrap_or_default(), None));
         }
-        let at = self.place(i, sample.run, size, source)?;
+        let at = self.auxiliary_offset(i, sample.run, size, source)?;
         let inside = at.checked_sub(source.around.offset).and_then(|n| usize::try_from(n).ok());
         let around = source.around.whole;
         match inside.filter(|n| *n < around.len()) {
             Some(n) => {
                 let info =
-                    around.get(n..n + size).ok_or_else(|| source.holder.broken("saio points past its fragment"))?;
-                let mut f = Fields::over(info, source.holder.kind(), source.holder.offset);
+                    around.get(n..n + size).ok_or_else(|| source.holder.error_here("saio points past its fragment"))?;
+                let mut f = BoxReader::from_content(info, source.holder.kind(), source.holder.offset);
                 Ok((sized_sample(&mut f, protection, &mut plan.subsamples)?, None))
             }
-            None => Ok(self.outside(at, sample.run, size, &mut plan.regions)),
+            None => Ok(self.read_from_region(at, sample.run, size, &mut plan.regions)),
         }
     }
 
     /// Where the information of a sample begins: in one row for all of them, or in one row for each run.
-    fn place(&mut self, i: usize, run: u32, size: usize, source: &Source<'_>) -> Result<u64, Error> {
-        let missing = || source.holder.broken("it has saiz, but no saio that leads to its samples");
+    fn auxiliary_offset(
+        &mut self,
+        i: usize,
+        run: u32,
+        size: usize,
+        source: &SampleSource<'_>,
+    ) -> Result<u64, CencError> {
+        let missing = || source.holder.error_here("it has saiz, but no saio that leads to its samples");
         let offsets = self.offsets.as_ref().ok_or_else(missing)?;
         let per_run = offsets.len() > 1;
         let at = match self.at {
@@ -224,12 +239,12 @@ impl Information<'_> {
     }
 
     /// Information that lies in media data, and has to be waited for.
-    fn outside(&mut self, at: u64, run: u32, size: usize, regions: &mut Vec<Region>) -> Found {
-        let joins = |r: &Region| r.offset + r.len == at;
+    fn read_from_region(&mut self, at: u64, run: u32, size: usize, regions: &mut Vec<AuxiliaryRegion>) -> SampleIv {
+        let joins = |r: &AuxiliaryRegion| r.offset + r.len == at;
         let index = match self.region {
             Some((index, of)) if of == run && regions.get(index as usize).is_some_and(joins) => index,
             _ => {
-                regions.push(Region { offset: at, len: 0, have: Vec::new() });
+                regions.push(AuxiliaryRegion { offset: at, len: 0, have: Vec::new() });
                 regions.len() as u32 - 1
             }
         };

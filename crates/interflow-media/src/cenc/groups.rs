@@ -1,8 +1,8 @@
 //! Sample groups of type `seig` (ISO 14496-12 8.9, ISO 23001-7 6): keys that change within a track.
 
-use super::error::Error;
-use super::protection::{Protection, Scheme};
-use crate::bmff::{BoxRef, Broken, Fields};
+use super::error::CencError;
+use super::protection::{ProtectionScheme, SampleProtection};
+use crate::bmff::{BoxError, BoxReader, BoxRef};
 
 /// Group-description-indexes above this one count the groups of the fragment itself.
 const LOCAL: u32 = 0x1_0000;
@@ -16,8 +16,8 @@ pub fn is_seig(b: &BoxRef<'_>) -> bool {
 ///
 /// # Errors
 /// When the box is broken.
-pub fn descriptions(b: &BoxRef<'_>, scheme: Scheme) -> Result<Vec<Protection>, Error> {
-    let mut f = Fields::of(b);
+pub fn descriptions(b: &BoxRef<'_>, scheme: ProtectionScheme) -> Result<Vec<SampleProtection>, CencError> {
+    let mut f = BoxReader::from_box(b);
     let (version, _) = f.version()?;
     f.skip(4)?;
     let default = if version >= 1 { f.u32()? } else { 0 };
@@ -34,11 +34,11 @@ pub fn descriptions(b: &BoxRef<'_>, scheme: Scheme) -> Result<Vec<Protection>, E
             (_, n) => Some(n),
         };
         match length {
-            None => groups.push(Protection::read_group(scheme, &mut f, b.offset)?),
+            None => groups.push(SampleProtection::read_group(scheme, &mut f, b.offset)?),
             Some(n) => {
                 let entry = f.bytes(n as usize)?;
-                let mut f = Fields::over(entry, b.kind(), b.offset);
-                groups.push(Protection::read_group(scheme, &mut f, b.offset)?);
+                let mut f = BoxReader::from_content(entry, b.kind(), b.offset);
+                groups.push(SampleProtection::read_group(scheme, &mut f, b.offset)?);
             }
         }
     }
@@ -47,26 +47,26 @@ pub fn descriptions(b: &BoxRef<'_>, scheme: Scheme) -> Result<Vec<Protection>, E
 
 /// Which group each sample belongs to, from a `sbgp`.
 #[derive(Clone, Debug, Default)]
-pub struct Assignment {
+pub struct GroupAssignment {
     /// Count, group-description-index.
     runs: Vec<(u32, u32)>,
 }
 
-impl Assignment {
+impl GroupAssignment {
     /// Reads the box.
     ///
     /// # Errors
     /// When it is broken, or a compact one.
-    pub fn read(b: &BoxRef<'_>) -> Result<Self, Error> {
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, CencError> {
         if b.kind() == b"csgp" {
             let what = "a compact sample-to-group box for keys";
-            return Err(Error::Unsupported { kind: b.kind(), offset: b.offset, what });
+            return Err(CencError::Unsupported { kind: b.kind(), offset: b.offset, what });
         }
-        let mut f = Fields::of(b);
+        let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
         f.skip(if version == 1 { 8 } else { 4 })?;
         let count = f.count(8)?;
-        let runs = (0..count).map(|_| Ok((f.u32()?, f.u32()?))).collect::<Result<_, Broken>>()?;
+        let runs = (0..count).map(|_| Ok((f.u32()?, f.u32()?))).collect::<Result<_, BoxError>>()?;
         Ok(Self { runs })
     }
 
@@ -83,23 +83,23 @@ impl Assignment {
 /// When the index leads nowhere.
 pub fn describe<'a>(
     index: u32,
-    local: &'a [Protection],
-    global: &'a [Protection],
+    local: &'a [SampleProtection],
+    global: &'a [SampleProtection],
     holder: &BoxRef<'_>,
-) -> Result<Option<&'a Protection>, Error> {
+) -> Result<Option<&'a SampleProtection>, CencError> {
     let Some(at) = index.checked_sub(1) else { return Ok(None) };
     let found = match at.checked_sub(LOCAL) {
         Some(at) => local.get(at as usize),
         None => global.get(at as usize),
     };
-    found.map(Some).ok_or_else(|| holder.broken(format!("key group {index} is not described")).into())
+    found.map(Some).ok_or_else(|| holder.error_here(format!("key group {index} is not described")).into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bmff::boxes;
-    use crate::cenc::Kid;
+    use crate::cenc::KeyId;
 
     fn boxed(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
         [&(8 + content.len() as u32).to_be_bytes()[..], kind, content].concat()
@@ -121,8 +121,8 @@ mod tests {
         ] {
             let data = boxed(b"sgpd", &content);
             let b = boxes(&data, 0).next().unwrap().unwrap();
-            let kids: Vec<_> = descriptions(&b, Scheme::Cenc).unwrap().iter().map(|p| p.kid).collect();
-            assert_eq!(kids, [Kid([1; 16]), Kid([2; 16])]);
+            let kids: Vec<_> = descriptions(&b, ProtectionScheme::Cenc).unwrap().iter().map(|p| p.kid).collect();
+            assert_eq!(kids, [KeyId([1; 16]), KeyId([2; 16])]);
         }
     }
 
@@ -134,15 +134,15 @@ mod tests {
         );
         let b = boxes(&data, 0).next().unwrap().unwrap();
         assert!(is_seig(&b));
-        let indexes: Vec<_> = Assignment::read(&b).unwrap().each().take(5).collect();
+        let indexes: Vec<_> = GroupAssignment::read(&b).unwrap().each().take(5).collect();
         assert_eq!(indexes, [0x1_0001, 0x1_0001, 1, 0, 0]);
         let make = |kid| {
             let data = boxed(b"sgpd", &[&[0, 0, 0, 0][..], b"seig", &[0, 0, 0, 1], &entry(kid)].concat());
-            descriptions(&boxes(&data, 0).next().unwrap().unwrap(), Scheme::Cenc).unwrap()
+            descriptions(&boxes(&data, 0).next().unwrap().unwrap(), ProtectionScheme::Cenc).unwrap()
         };
         let (local, global) = (make(1), make(2));
         let kid = |index| describe(index, &local, &global, &b).unwrap().map(|p| p.kid);
-        assert_eq!((kid(0x1_0001), kid(1), kid(0)), (Some(Kid([1; 16])), Some(Kid([2; 16])), None));
+        assert_eq!((kid(0x1_0001), kid(1), kid(0)), (Some(KeyId([1; 16])), Some(KeyId([2; 16])), None));
         assert!(describe(2, &local, &global, &b).unwrap_err().to_string().contains("group 2"));
         assert!(describe(0x1_0002, &local, &global, &b).is_err());
     }

@@ -4,21 +4,21 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::auxiliary::is_senc;
-use super::error::Error;
+use super::error::CencError;
 use super::groups::{descriptions, is_seig};
-use super::keys::{KeyRing, Kid};
-use super::protection::{Protection, Pssh, scheme_of, sinfs};
+use super::keys::{ContentKeyRing, KeyId};
+use super::protection::{PsshBox, SampleProtection, scheme_of, sinfs};
 use crate::bmff::{BoxRef, FourCc, Movie, boxes};
 
 /// An init segment, read once and shared by all segments that belong to it.
 #[derive(Clone, Debug)]
-pub struct Init {
+pub struct InitSegment {
     /// Tracks and their formats.
     pub movie: Movie,
     /// Encryption of each track, in the same order.
     pub(super) tracks: Vec<TrackProtection>,
     /// Protection system headers of the movie.
-    pub pssh: Vec<Pssh>,
+    pub pssh: Vec<PsshBox>,
     patches: Vec<(usize, FourCc)>,
 }
 
@@ -26,9 +26,9 @@ pub struct Init {
 #[derive(Clone, Debug)]
 pub(super) struct TrackProtection {
     /// Per sample entry; `None` is clear.
-    pub entries: Vec<Option<Protection>>,
+    pub entries: Vec<Option<SampleProtection>>,
     /// Key groups that hold for the whole track.
-    pub groups: Vec<Protection>,
+    pub groups: Vec<SampleProtection>,
 }
 
 /// One encrypted sample entry.
@@ -39,36 +39,36 @@ pub struct ProtectedEntry {
     /// The format below encryption.
     pub format: FourCc,
     /// How it is encrypted.
-    pub protection: Protection,
+    pub protection: SampleProtection,
 }
 
-impl Init {
+impl InitSegment {
     /// Finds the `moov` among the boxes of an init segment and reads it.
     ///
     /// # Errors
     /// When there is none, it is broken, or a track is protected by an unknown scheme.
-    pub fn parse(segment: &[u8]) -> Result<Arc<Self>, Error> {
+    pub fn parse(segment: &[u8]) -> Result<Arc<Self>, CencError> {
         for b in boxes(segment, 0) {
             let b = b?;
             if b.kind() == b"moov" {
                 return Self::read(&b).map(Arc::new);
             }
         }
-        Err(Error::Truncated { at: segment.len() as u64, what: "an init segment: it has no `moov` box".into() })
+        Err(CencError::Truncated { at: segment.len() as u64, what: "an init segment: it has no `moov` box".into() })
     }
 
     /// Reads a `moov` box.
     ///
     /// # Errors
     /// When it is broken or a track is protected by an unknown scheme.
-    pub fn read(moov: &BoxRef<'_>) -> Result<Self, Error> {
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self, CencError> {
         let movie = Movie::read(moov)?;
         let mut init = Self { tracks: Vec::new(), pssh: Vec::new(), patches: Vec::new(), movie };
         for b in moov.children() {
             let b = b?;
-            if Pssh::is_one(&b) {
-                init.pssh.push(Pssh::read(&b)?);
-                init.free(&b, moov);
+            if PsshBox::is_one(&b) {
+                init.pssh.push(PsshBox::read(&b)?);
+                init.add_free_patch(&b, moov);
             }
         }
         for at in 0..init.movie.tracks.len() {
@@ -78,7 +78,7 @@ impl Init {
         Ok(init)
     }
 
-    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection, Error> {
+    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection, CencError> {
         let mut entries = Vec::new();
         let mut patches = Vec::new();
         let Some(track) = self.movie.tracks.get(at) else {
@@ -89,7 +89,7 @@ impl Init {
                 entries.push(None);
                 continue;
             }
-            entries.push(Protection::read(track.id, sinfs(entry))?);
+            entries.push(SampleProtection::read(track.id, sinfs(entry))?);
             patches.push((entry.range.start + 4, entry.format));
             patches.extend(sinfs(entry).map(|b| ((b.offset - moov.offset) as usize + 4, FREE)));
         }
@@ -111,7 +111,7 @@ impl Init {
         Ok(TrackProtection { entries, groups })
     }
 
-    fn free(&mut self, b: &BoxRef<'_>, moov: &BoxRef<'_>) {
+    fn add_free_patch(&mut self, b: &BoxRef<'_>, moov: &BoxRef<'_>) {
         self.patches.push(((b.offset - moov.offset) as usize + 4, FREE));
     }
 
@@ -138,7 +138,7 @@ impl Init {
     }
 
     /// The KIDs that the tracks name, each once. With key rotation, fragments name others.
-    pub fn kids(&self) -> Vec<Kid> {
+    pub fn kids(&self) -> Vec<KeyId> {
         let mut kids = Vec::new();
         for entry in self.protected().filter(|e| e.protection.protected) {
             if !kids.contains(&entry.protection.kid) {
@@ -152,16 +152,16 @@ impl Init {
     /// refuse at once. A KID of zeros is passed over: with key rotation no sample uses it.
     ///
     /// # Errors
-    /// [`Error::NoKey`].
-    pub fn check_keys(&self, keys: &KeyRing) -> Result<(), Error> {
-        match self.missing(keys) {
-            Some(e) => Err(Error::NoKey { kid: e.protection.kid, track: e.track }),
+    /// [`CencError::NoKey`].
+    pub fn check_keys(&self, keys: &ContentKeyRing) -> Result<(), CencError> {
+        match self.first_missing_key(keys) {
+            Some(e) => Err(CencError::NoKey { kid: e.protection.kid, track: e.track }),
             None => Ok(()),
         }
     }
 
-    fn missing(&self, keys: &KeyRing) -> Option<ProtectedEntry> {
-        let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != Kid([0; 16]);
+    fn first_missing_key(&self, keys: &ContentKeyRing) -> Option<ProtectedEntry> {
+        let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != KeyId([0; 16]);
         self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
     }
 
@@ -177,7 +177,7 @@ pub(super) const FREE: FourCc = FourCc(*b"free");
 
 /// Whether a box of a `traf` or `stbl` speaks of encryption and nothing else.
 pub(super) fn is_encryption(b: &BoxRef<'_>) -> bool {
-    is_senc(b) || is_seig(b) || Pssh::is_one(b) || (matches!(&b.kind().0, b"saiz" | b"saio") && is_for_encryption(b))
+    is_senc(b) || is_seig(b) || PsshBox::is_one(b) || (matches!(&b.kind().0, b"saiz" | b"saio") && is_for_encryption(b))
 }
 
 /// `saiz` and `saio` may carry other information, under a type of its own.

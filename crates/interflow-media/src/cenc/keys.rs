@@ -8,9 +8,9 @@ use super::cipher::AesKey;
 
 /// The id of a key: 16 bytes, mostly a UUID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Kid(pub [u8; 16]);
+pub struct KeyId(pub [u8; 16]);
 
-impl Kid {
+impl KeyId {
     /// The same id as PlayReady writes it: the first three fields of the UUID in little-endian order.
     pub fn as_guid(self) -> Self {
         let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
@@ -19,13 +19,13 @@ impl Kid {
     }
 }
 
-impl fmt::Display for Kid {
+impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }
 
-impl fmt::Debug for Kid {
+impl fmt::Debug for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -33,16 +33,16 @@ impl fmt::Debug for Kid {
 
 /// A content key. It does not show itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Key(pub [u8; 16]);
+pub struct ContentKey(pub [u8; 16]);
 
-impl Key {
+impl ContentKey {
     /// Reads 16 bytes in hex or base64.
     pub fn parse(text: &str) -> Option<Self> {
         bytes(text.trim()).map(Self)
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ContentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")
     }
@@ -64,7 +64,7 @@ pub enum KeyRingError {
     },
     /// The same KID twice with different keys.
     #[error("key id {0} is given twice, with different keys")]
-    Twice(Kid),
+    Twice(KeyId),
     /// Several keys without ids.
     #[error("several keys need their key ids: write KID:KEY,KID:KEY")]
     NoIds,
@@ -72,24 +72,24 @@ pub enum KeyRingError {
 
 /// The keys that were given, each with its schedule made once. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct KeyRing(Arc<Ring>);
+pub struct ContentKeyRing(Arc<KeyRingEntries>);
 
 #[derive(Default)]
-struct Ring {
-    keys: BTreeMap<Kid, Arc<AesKey>>,
+struct KeyRingEntries {
+    keys: BTreeMap<KeyId, Arc<AesKey>>,
     any: Option<Arc<AesKey>>,
 }
 
-impl KeyRing {
+impl ContentKeyRing {
     /// From pairs of id and key; the last of an id holds.
-    pub fn from_pairs(pairs: impl IntoIterator<Item = (Kid, Key)>) -> Self {
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (KeyId, ContentKey)>) -> Self {
         let keys = pairs.into_iter().map(|(kid, key)| (kid, Arc::new(AesKey::new(&key)))).collect();
-        Self(Arc::new(Ring { keys, any: None }))
+        Self(Arc::new(KeyRingEntries { keys, any: None }))
     }
 
     /// One key for whatever KID a stream names.
-    pub fn any(key: Key) -> Self {
-        Self(Arc::new(Ring { keys: BTreeMap::new(), any: Some(Arc::new(AesKey::new(&key))) }))
+    pub fn any(key: ContentKey) -> Self {
+        Self(Arc::new(KeyRingEntries { keys: BTreeMap::new(), any: Some(Arc::new(AesKey::new(&key))) }))
     }
 
     /// Reads the parameters `key_id` and `key`: lists with commas that pair up by position, or `key` alone as
@@ -102,11 +102,11 @@ impl KeyRing {
         let keys: Vec<&str> = list(key);
         let ids: Vec<&str> = key_id.map(list).unwrap_or_default();
         if ids.is_empty() && keys.len() == 1 && !key.contains(':') {
-            return bytes(keys[0]).map(|k| Self::any(Key(k))).ok_or(KeyRingError::Bytes(1));
+            return bytes(keys[0]).map(|k| Self::any(ContentKey(k))).ok_or(KeyRingError::Bytes(1));
         }
-        let mut pairs: Vec<(Kid, Key)> = Vec::new();
+        let mut pairs: Vec<(KeyId, ContentKey)> = Vec::new();
         let mut add = |at: usize, kid: &str, key: &str| {
-            let (Some(kid), Some(key)) = (bytes(kid).map(Kid), bytes(key).map(Key)) else {
+            let (Some(kid), Some(key)) = (bytes(kid).map(KeyId), bytes(key).map(ContentKey)) else {
                 return Err(KeyRingError::Bytes(at + 1));
             };
             if pairs.iter().any(|(k, other)| *k == kid && *other != key) {
@@ -132,7 +132,7 @@ impl KeyRing {
     }
 
     /// The key of an id, also when one of the two is written as a PlayReady GUID.
-    pub fn find(&self, kid: Kid) -> Option<&Arc<AesKey>> {
+    pub fn find(&self, kid: KeyId) -> Option<&Arc<AesKey>> {
         self.0.keys.get(&kid).or_else(|| self.0.keys.get(&kid.as_guid())).or(self.0.any.as_ref())
     }
 
@@ -142,7 +142,7 @@ impl KeyRing {
     }
 }
 
-impl fmt::Debug for KeyRing {
+impl fmt::Debug for ContentKeyRing {
     /// The ids only.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyRing").field("kids", &self.0.keys.keys()).field("any", &self.0.any.is_some()).finish()
@@ -198,8 +198,8 @@ mod tests {
     const KID: &str = "00112233445566778899aabbccddeeff";
     const OTHER: &str = "ffeeddccbbaa99887766554433221100";
 
-    fn kid(text: &str) -> Kid {
-        Kid(bytes(text).unwrap())
+    fn kid(text: &str) -> KeyId {
+        KeyId(bytes(text).unwrap())
     }
 
     #[test]
@@ -222,17 +222,17 @@ mod tests {
             (None, format!("{KID}:{OTHER}, {OTHER}:{KID}")),
             (Some(String::new()), format!("{KID}:{OTHER},{OTHER}:{KID}")),
         ] {
-            let ring = KeyRing::parse(ids.as_deref(), &keys).unwrap();
+            let ring = ContentKeyRing::parse(ids.as_deref(), &keys).unwrap();
             assert!(ring.find(kid(KID)).is_some() && ring.find(kid(OTHER)).is_some());
-            assert!(ring.find(Kid([1; 16])).is_none());
+            assert!(ring.find(KeyId([1; 16])).is_none());
         }
     }
 
     #[test]
     fn a_key_alone_fits_any_kid_and_a_guid_finds_its_uuid() {
-        assert!(KeyRing::parse(None, KID).unwrap().find(Kid([9; 16])).is_some());
+        assert!(ContentKeyRing::parse(None, KID).unwrap().find(KeyId([9; 16])).is_some());
         let guid = "33221100-5544-7766-8899-aabbccddeeff";
-        let ring = KeyRing::parse(Some(guid), OTHER).unwrap();
+        let ring = ContentKeyRing::parse(Some(guid), OTHER).unwrap();
         assert!(ring.find(kid(KID)).is_some());
     }
 
@@ -246,9 +246,9 @@ mod tests {
             (Some(KID.to_owned()), "short".to_owned(), Bytes(1)),
             (None, format!("{KID}:{KID},{KID}:{OTHER}"), Twice(kid(KID))),
         ] {
-            assert_eq!(KeyRing::parse(ids.as_deref(), &keys).unwrap_err(), error);
+            assert_eq!(ContentKeyRing::parse(ids.as_deref(), &keys).unwrap_err(), error);
         }
-        let ring = KeyRing::parse(Some(KID), OTHER).unwrap();
+        let ring = ContentKeyRing::parse(Some(KID), OTHER).unwrap();
         assert!(!format!("{ring:?}").contains(OTHER));
     }
 }

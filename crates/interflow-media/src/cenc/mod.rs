@@ -2,29 +2,29 @@
 //! samples are decrypted where they stand, and the boxes that spoke of encryption become `free` boxes. Nothing moves,
 //! so sizes, `sidx` offsets and byte ranges stay what they were.
 //!
-//! [`Decrypter`] takes a stream as it comes, fragmented or progressive; [`Progressive`] serves any byte range of a
+//! [`CencDecrypter`] takes a stream as it comes, fragmented or progressive; [`ProgressiveFile`] serves any byte range of a
 //! progressive file. Only keys that the caller hands over are used.
 
 mod auxiliary;
 mod cipher;
+mod decrypt_queue;
 mod decrypter;
 mod error;
 mod fragment;
 mod groups;
 mod init;
 mod keys;
-mod plan;
 mod progressive;
 mod protection;
 mod sample;
 
-pub use cipher::{AesKey, Cbc, Ctr};
-pub use decrypter::{Decrypter, Limits};
-pub use error::Error;
-pub use init::{Init, ProtectedEntry};
-pub use keys::{Key, KeyRing, KeyRingError, Kid};
-pub use progressive::{Probe, Progressive, RangeDecrypter};
-pub use protection::{Pattern, Protection, Pssh, Scheme};
+pub use cipher::{AesKey, CbcCipher, CtrCipher};
+pub use decrypter::{CencDecrypter, DecryptLimits};
+pub use error::CencError;
+pub use init::{InitSegment, ProtectedEntry};
+pub use keys::{ContentKey, ContentKeyRing, KeyId, KeyRingError};
+pub use progressive::{IndexProbe, ProgressiveFile, RangeDecrypter};
+pub use protection::{CryptPattern, ProtectionScheme, PsshBox, SampleProtection};
 
 #[cfg(test)]
 pub(crate) use tests::media as test_media;

@@ -5,35 +5,40 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::decrypter::{Decrypter, Limits};
-use super::error::Error;
-use super::fragment::{Place, Source, plan_samples};
-use super::init::Init;
-use super::keys::KeyRing;
-use super::plan::{Job, Plan};
-use crate::bmff::{BoxRef, Header, boxes};
+use super::decrypt_queue::{DecryptJob, DecryptQueue};
+use super::decrypter::{CencDecrypter, DecryptLimits};
+use super::error::CencError;
+use super::fragment::{SampleLocation, SampleSource, plan_samples};
+use super::init::InitSegment;
+use super::keys::ContentKeyRing;
+use crate::bmff::{BoxHeader, BoxRef, boxes};
 
 /// Plans the samples of the tables in a `moov`; there are none in an init segment.
-pub(super) fn plan_table(moov: &BoxRef<'_>, init: &Init, keys: &KeyRing, plan: &mut Plan) -> Result<(), Error> {
+pub(super) fn plan_table(
+    moov: &BoxRef<'_>,
+    init: &InitSegment,
+    keys: &ContentKeyRing,
+    plan: &mut DecryptQueue,
+) -> Result<(), CencError> {
     for (track, protection) in init.movie.tracks.iter().zip(&init.tracks) {
         if track.table.is_empty() || protection.entries.iter().all(Option::is_none) {
             continue;
         }
         let entry = |description: u32| (description as usize).wrapping_sub(1);
-        let places = track.table.iter().map(|s| Place {
+        let places = track.table.iter().map(|s| SampleLocation {
             offset: s.offset,
             size: s.size,
             run: s.chunk,
             entry: entry(s.description),
         });
-        let samples: Vec<Place> = places.collect();
+        let samples: Vec<SampleLocation> = places.collect();
         let stbl = moov.whole.get(track.stbl.clone()).unwrap_or_default();
         let Some(Ok(holder)) = boxes(stbl, moov.offset + track.stbl.start as u64).next() else { continue };
         if samples.len() != track.table.len() {
-            return Err(holder.broken("its chunks do not hold all of its samples").into());
+            return Err(holder.error_here("its chunks do not hold all of its samples").into());
         }
         plan_samples(
-            &Source {
+            &SampleSource {
                 track: track.id,
                 holder,
                 around: *moov,
@@ -56,43 +61,43 @@ pub(super) fn plan_table(moov: &BoxRef<'_>, init: &Init, keys: &KeyRing, plan: &
 /// while let Some(range) = probe.wants() { probe.give(range.start, &fetch(range))?; }
 /// let file = probe.finish()?;
 /// ```
-pub struct Probe {
-    keys: KeyRing,
-    limits: Limits,
+pub struct IndexProbe {
+    keys: ContentKeyRing,
+    limits: DecryptLimits,
     length: u64,
-    step: Step,
+    step: ProbeStep,
 }
 
-enum Step {
+enum ProbeStep {
     /// A box begins here.
     Header(u64),
     /// The index: where it is, and what has come of it.
     Index(Range<u64>, BytesMut),
     /// The IVs that lie elsewhere.
-    Regions(Box<Progressive>),
-    Done(Box<Progressive>),
+    Regions(Box<ProgressiveFile>),
+    Done(Box<ProgressiveFile>),
 }
 
 /// How much is asked for at once where a box header is looked for.
-const GLANCE: u64 = 4096;
+const HEADER_READ_BYTES: u64 = 4096;
 
-impl Probe {
+impl IndexProbe {
     /// For a file of so many bytes.
-    pub fn new(keys: KeyRing, length: u64) -> Self {
-        Self { keys, limits: Limits::default(), length, step: Step::Header(0) }
+    pub fn new(keys: ContentKeyRing, length: u64) -> Self {
+        Self { keys, limits: DecryptLimits::default(), length, step: ProbeStep::Header(0) }
     }
 
     /// The range of the file that is needed next; `None` when nothing is.
-    pub fn wants(&self) -> Option<Range<u64>> {
+    pub fn next_range(&self) -> Option<Range<u64>> {
         match &self.step {
-            Step::Header(at) if *at >= self.length => None,
-            Step::Header(at) => Some(*at..(at + GLANCE).min(self.length)),
-            Step::Index(range, have) => Some(range.start + have.len() as u64..range.end),
-            Step::Regions(file) => {
+            ProbeStep::Header(at) if *at >= self.length => None,
+            ProbeStep::Header(at) => Some(*at..(at + HEADER_READ_BYTES).min(self.length)),
+            ProbeStep::Index(range, have) => Some(range.start + have.len() as u64..range.end),
+            ProbeStep::Regions(file) => {
                 let awaited = file.plan.regions.iter().find(|r| (r.have.len() as u64) < r.len);
                 awaited.map(|r| r.offset + r.have.len() as u64..r.offset + r.len)
             }
-            Step::Done(_) => None,
+            ProbeStep::Done(_) => None,
         }
     }
 
@@ -100,22 +105,22 @@ impl Probe {
     ///
     /// # Errors
     /// When the index is broken or too large, or a key is missing.
-    pub fn give(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        match std::mem::replace(&mut self.step, Step::Header(u64::MAX)) {
-            Step::Header(at) => self.look(at, offset, data),
-            Step::Index(range, mut have) => {
+    pub fn push(&mut self, offset: u64, data: &[u8]) -> Result<(), CencError> {
+        match std::mem::replace(&mut self.step, ProbeStep::Header(u64::MAX)) {
+            ProbeStep::Header(at) => self.read_box_header(at, offset, data),
+            ProbeStep::Index(range, mut have) => {
                 if offset == range.start + have.len() as u64 {
                     let left = (range.end - offset) as usize;
                     have.extend_from_slice(data.get(..left).unwrap_or(data));
                 }
                 self.read(range, have)
             }
-            Step::Regions(mut file) => {
+            ProbeStep::Regions(mut file) => {
                 file.plan.collect(offset, data)?;
-                self.settle(file);
+                self.finish_index(file);
                 Ok(())
             }
-            done @ Step::Done(_) => {
+            done @ ProbeStep::Done(_) => {
                 self.step = done;
                 Ok(())
             }
@@ -126,86 +131,86 @@ impl Probe {
     ///
     /// # Errors
     /// When the file ended too early.
-    pub fn finish(self) -> Result<Option<Arc<Progressive>>, Error> {
+    pub fn finish(self) -> Result<Option<Arc<ProgressiveFile>>, CencError> {
         match self.step {
-            Step::Done(file) => Ok(Some(Arc::new(*file))),
-            Step::Header(_) => Ok(None),
-            _ => Err(Error::Truncated { at: self.length, what: "the index of the file".into() }),
+            ProbeStep::Done(file) => Ok(Some(Arc::new(*file))),
+            ProbeStep::Header(_) => Ok(None),
+            _ => Err(CencError::Truncated { at: self.length, what: "the index of the file".into() }),
         }
     }
 
-    fn look(&mut self, at: u64, offset: u64, data: &[u8]) -> Result<(), Error> {
+    fn read_box_header(&mut self, at: u64, offset: u64, data: &[u8]) -> Result<(), CencError> {
         let data = at.checked_sub(offset).and_then(|n| data.get(usize::try_from(n).ok()?..)).unwrap_or_default();
-        let Some(header) = Header::read(data, at)? else {
-            return Err(Error::Truncated { at: at + data.len() as u64, what: "a box header".into() });
+        let Some(header) = BoxHeader::read(data, at)? else {
+            return Err(CencError::Truncated { at: at + data.len() as u64, what: "a box header".into() });
         };
         let end = header.size.map_or(self.length, |size| at.saturating_add(size));
         match &header.kind.0 {
             b"moov" => {
                 let (kind, size, limit) = (header.kind, end - at, self.limits.index);
                 if size > limit {
-                    return Err(Error::TooLarge { kind, offset: at, size, limit });
+                    return Err(CencError::TooLarge { kind, offset: at, size, limit });
                 }
                 if end > self.length {
-                    return Err(Error::Truncated { at: self.length, what: "the `moov` box".into() });
+                    return Err(CencError::Truncated { at: self.length, what: "the `moov` box".into() });
                 }
                 let have = BytesMut::from(data.get(..size as usize).unwrap_or(data));
                 self.read(at..end, have)
             }
             // Fragments follow: what they hold is found from them.
             b"moof" => {
-                self.step = Step::Header(self.length);
+                self.step = ProbeStep::Header(self.length);
                 Ok(())
             }
             _ => {
-                self.step = Step::Header(end);
+                self.step = ProbeStep::Header(end);
                 Ok(())
             }
         }
     }
 
-    fn read(&mut self, range: Range<u64>, mut have: BytesMut) -> Result<(), Error> {
+    fn read(&mut self, range: Range<u64>, mut have: BytesMut) -> Result<(), CencError> {
         if (have.len() as u64) < range.end - range.start {
-            self.step = Step::Index(range, have);
+            self.step = ProbeStep::Index(range, have);
             return Ok(());
         }
         let Some(moov) = boxes(&have, range.start).next() else { return Ok(()) };
         let moov = moov?;
-        let init = Init::read(&moov)?;
+        let init = InitSegment::read(&moov)?;
         if init.movie.tracks.iter().all(|t| t.table.is_empty()) {
-            self.step = Step::Header(self.length);
+            self.step = ProbeStep::Header(self.length);
             return Ok(());
         }
-        let mut plan = Plan::default();
+        let mut plan = DecryptQueue::default();
         plan_table(&moov, &init, &self.keys, &mut plan)?;
         if let Some(region) = plan.regions.iter().find(|r| r.offset.saturating_add(r.len) > self.length) {
             let what = format!("its IVs at byte {} lie behind the end of the file", region.offset);
-            return Err(moov.broken(what).into());
+            return Err(moov.error_here(what).into());
         }
         init.rewrite(&mut have);
-        let file = Progressive { init, plan, moov: (range.start, have.freeze()), length: self.length };
-        self.settle(Box::new(file));
+        let file = ProgressiveFile { init, plan, moov: (range.start, have.freeze()), length: self.length };
+        self.finish_index(Box::new(file));
         Ok(())
     }
 
-    fn settle(&mut self, file: Box<Progressive>) {
+    fn finish_index(&mut self, file: Box<ProgressiveFile>) {
         let is_whole = file.plan.regions.iter().all(|r| r.have.len() as u64 >= r.len);
-        self.step = if is_whole { Step::Done(file) } else { Step::Regions(file) };
+        self.step = if is_whole { ProbeStep::Done(file) } else { ProbeStep::Regions(file) };
     }
 }
 
 /// A progressive file whose index was read: any range of it can be decrypted by itself.
-pub struct Progressive {
-    init: Init,
-    plan: Plan,
+pub struct ProgressiveFile {
+    init: InitSegment,
+    plan: DecryptQueue,
     /// Where the index begins, and its bytes as they are written.
     moov: (u64, Bytes),
     length: u64,
 }
 
-impl Progressive {
+impl ProgressiveFile {
     /// What the index says.
-    pub fn init(&self) -> &Init {
+    pub fn init(&self) -> &InitSegment {
         &self.init
     }
 
@@ -231,46 +236,46 @@ impl Progressive {
         let cover = self.cover(range.clone());
         let first = self.plan.jobs.partition_point(|j| j.offset < cover.start);
         let last = self.plan.jobs.partition_point(|j| j.offset < cover.end);
-        let plan = Plan {
+        let plan = DecryptQueue {
             jobs: self.plan.jobs.range(first..last).cloned().collect(),
             setups: self.plan.setups.clone(),
             subsamples: Vec::new(),
             regions: Vec::new(),
         };
-        let inner = Decrypter::raw(self.with_pool(plan), cover.start);
+        let inner = CencDecrypter::raw(self.with_subsamples(plan), cover.start);
         RangeDecrypter { file: Arc::clone(self), range, at: cover.start, inner }
     }
 
     /// Gives a part of the plan the subsamples that it needs.
-    fn with_pool(&self, mut plan: Plan) -> Plan {
+    fn with_subsamples(&self, mut plan: DecryptQueue) -> DecryptQueue {
         for job in &mut plan.jobs {
             let first = plan.subsamples.len() as u32;
-            plan.subsamples.extend_from_slice(self.plan.of(job));
+            plan.subsamples.extend_from_slice(self.plan.subsamples_of(job));
             job.subsamples.0 = first;
         }
         plan
     }
 }
 
-fn span(job: &Job) -> Range<u64> {
+fn span(job: &DecryptJob) -> Range<u64> {
     job.offset..job.offset.saturating_add(u64::from(job.size))
 }
 
-/// Decrypts one range of a [`Progressive`] file.
+/// Decrypts one range of a [`ProgressiveFile`] file.
 pub struct RangeDecrypter {
-    file: Arc<Progressive>,
+    file: Arc<ProgressiveFile>,
     range: Range<u64>,
     /// File offset of the next byte that comes out of the inner decrypter.
     at: u64,
-    inner: Decrypter,
+    inner: CencDecrypter,
 }
 
 impl RangeDecrypter {
     /// Takes the next bytes of the covering range and puts what is ready into `out`.
     ///
     /// # Errors
-    /// As for [`Decrypter::push`].
-    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    /// As for [`CencDecrypter::push`].
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), CencError> {
         let mut ready = Vec::new();
         self.inner.push(chunk, &mut ready)?;
         for piece in ready {
@@ -290,10 +295,10 @@ impl RangeDecrypter {
     ///
     /// # Errors
     /// When bytes of the range are missing.
-    pub fn finish(&mut self) -> Result<(), Error> {
+    pub fn finish(&mut self) -> Result<(), CencError> {
         self.inner.finish()?;
         if self.at < self.range.end {
-            return Err(Error::Truncated { at: self.at, what: "the range that was asked for".into() });
+            return Err(CencError::Truncated { at: self.at, what: "the range that was asked for".into() });
         }
         Ok(())
     }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::cipher::Block;
-use super::error::Error;
-use super::keys::Kid;
-use crate::bmff::{BoxRef, Broken, Fields, FourCc, child, find};
+use super::cipher::CipherBlock;
+use super::error::CencError;
+use super::keys::KeyId;
+use crate::bmff::{BoxError, BoxReader, BoxRef, FourCc, child, find};
 
 /// `uuid` of PIFF's track encryption box.
 const PIFF_TENC: [u8; 16] = *b"\x89\x74\xdb\xce\x7b\xe7\x4c\x51\x84\xf9\x71\x48\xf9\x88\x25\x54";
@@ -14,7 +14,7 @@ const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\
 
 /// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub enum ProtectionScheme {
     /// Counter mode.
     Cenc,
     /// Counter mode over a pattern of blocks.
@@ -25,7 +25,7 @@ pub enum Scheme {
     Cbcs,
 }
 
-impl Scheme {
+impl ProtectionScheme {
     /// As `schm` names it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -37,7 +37,7 @@ impl Scheme {
     }
 }
 
-impl fmt::Display for Scheme {
+impl fmt::Display for ProtectionScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -45,7 +45,7 @@ impl fmt::Display for Scheme {
 
 /// So many blocks encrypted, so many clear, and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct CryptPattern {
     /// Blocks that are encrypted.
     pub crypt: u8,
     /// Blocks that stay clear; 0 means that everything is encrypted.
@@ -54,33 +54,33 @@ pub struct Pattern {
 
 /// How samples are encrypted: the contents of `tenc` or of a `seig` group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Protection {
+pub struct SampleProtection {
     /// The scheme of the sample entry.
-    pub scheme: Scheme,
+    pub scheme: ProtectionScheme,
     /// Whether samples are encrypted at all.
     pub protected: bool,
     /// Bytes of each sample's own IV: 0, 8 or 16.
     pub iv_size: u8,
     /// The IV of all samples that have none of their own.
-    pub constant_iv: Option<Block>,
+    pub constant_iv: Option<CipherBlock>,
     /// The key.
-    pub kid: Kid,
+    pub kid: KeyId,
     /// The pattern; `None` for schemes without one, and for 0:0.
-    pub pattern: Option<Pattern>,
+    pub pattern: Option<CryptPattern>,
 }
 
 /// A protection system's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pssh {
+pub struct PsshBox {
     /// The system's UUID.
     pub system: [u8; 16],
     /// The KIDs that it names (version 1).
-    pub kids: Vec<Kid>,
+    pub kids: Vec<KeyId>,
     /// Length of its private data in bytes.
     pub data: usize,
 }
 
-impl Pssh {
+impl PsshBox {
     /// The system's name, when it is a known one.
     pub fn system_name(&self) -> Option<&'static str> {
         Some(match &self.system[..4] {
@@ -103,14 +103,14 @@ impl Pssh {
     ///
     /// # Errors
     /// When it is cut short.
-    pub fn read(b: &BoxRef<'_>) -> Result<Self, Broken> {
-        let mut f = Fields::of(b);
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, BoxError> {
+        let mut f = BoxReader::from_box(b);
         let (version, _) = f.version()?;
         let system = f.array()?;
         let mut kids = Vec::new();
         if version > 0 {
             for _ in 0..f.count(16)? {
-                kids.push(Kid(f.array()?));
+                kids.push(KeyId(f.array()?));
             }
         }
         let data = f.u32()? as usize;
@@ -118,30 +118,30 @@ impl Pssh {
     }
 }
 
-impl Protection {
+impl SampleProtection {
     /// Reads the first `sinf` of a supported scheme among those of a sample entry.
     ///
     /// # Errors
     /// When none is supported, or the one that is is broken.
-    pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>, Error> {
+    pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>, CencError> {
         let mut foreign = None;
         for sinf in sinfs {
-            let schm = child(&sinf, b"schm")?.ok_or_else(|| sinf.broken("it has no schm"))?;
-            let mut f = Fields::of(&schm);
+            let schm = child(&sinf, b"schm")?.ok_or_else(|| sinf.error_here("it has no schm"))?;
+            let mut f = BoxReader::from_box(&schm);
             f.version()?;
             let scheme = FourCc(f.array()?);
             let known = match &scheme.0 {
-                b"cenc" => Some(Scheme::Cenc),
-                b"cens" => Some(Scheme::Cens),
-                b"cbc1" => Some(Scheme::Cbc1),
-                b"cbcs" => Some(Scheme::Cbcs),
+                b"cenc" => Some(ProtectionScheme::Cenc),
+                b"cens" => Some(ProtectionScheme::Cens),
+                b"cbc1" => Some(ProtectionScheme::Cbc1),
+                b"cbcs" => Some(ProtectionScheme::Cbcs),
                 b"piff" => None,
                 _ => {
-                    foreign = Some(Error::Scheme { track, scheme });
+                    foreign = Some(CencError::Scheme { track, scheme });
                     continue;
                 }
             };
-            let schi = child(&sinf, b"schi")?.ok_or_else(|| sinf.broken("it has no schi"))?;
+            let schi = child(&sinf, b"schi")?.ok_or_else(|| sinf.error_here("it has no schi"))?;
             return track_encryption(&schi, known, track).map(Some);
         }
         foreign.map_or(Ok(None), Err)
@@ -151,34 +151,34 @@ impl Protection {
     ///
     /// # Errors
     /// When it is cut short or asks for several keys per sample.
-    pub fn read_group(scheme: Scheme, f: &mut Fields<'_>, offset: u64) -> Result<Self, Error> {
+    pub fn read_group(scheme: ProtectionScheme, f: &mut BoxReader<'_>, offset: u64) -> Result<Self, CencError> {
         let reserved = f.u8()?;
         if reserved & 0x80 != 0 {
             let what = "a sample with several keys";
-            return Err(Error::Unsupported { kind: FourCc(*b"sgpd"), offset, what });
+            return Err(CencError::Unsupported { kind: FourCc(*b"sgpd"), offset, what });
         }
         Self::fields(scheme, f)
     }
 
     /// The fields that `tenc` and `seig` share, from the pattern on.
-    fn fields(scheme: Scheme, f: &mut Fields<'_>) -> Result<Self, Error> {
+    fn fields(scheme: ProtectionScheme, f: &mut BoxReader<'_>) -> Result<Self, CencError> {
         let pattern = f.u8()?;
         let protected = f.u8()? != 0;
         let iv_size = f.u8()?;
-        let kid = Kid(f.array()?);
+        let kid = KeyId(f.array()?);
         let mut constant_iv = None;
         if protected && iv_size == 0 {
             let n = f.u8()?;
             if n != 8 && n != 16 {
-                return Err(f.broken(format!("a constant IV has 8 or 16 bytes, not {n}")).into());
+                return Err(f.error_here(format!("a constant IV has 8 or 16 bytes, not {n}")).into());
             }
             constant_iv = Some(padded(f.bytes(usize::from(n))?));
         }
         if !matches!(iv_size, 0 | 8 | 16) {
-            return Err(f.broken(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
+            return Err(f.error_here(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
         }
-        let pattern = Pattern { crypt: pattern >> 4, skip: pattern & 15 };
-        let has_pattern = matches!(scheme, Scheme::Cens | Scheme::Cbcs) && pattern.skip != 0;
+        let pattern = CryptPattern { crypt: pattern >> 4, skip: pattern & 15 };
+        let has_pattern = matches!(scheme, ProtectionScheme::Cens | ProtectionScheme::Cbcs) && pattern.skip != 0;
         Ok(Self { scheme, protected, iv_size, constant_iv, kid, pattern: has_pattern.then_some(pattern) })
     }
 
@@ -186,49 +186,53 @@ impl Protection {
     ///
     /// # Errors
     /// When they are cut short or name an unknown cipher.
-    pub fn read_piff(f: &mut Fields<'_>) -> Result<Self, Error> {
+    pub fn read_piff(f: &mut BoxReader<'_>) -> Result<Self, CencError> {
         let word = f.u32()?;
         let (algorithm, iv_size) = (word >> 8, word as u8);
         let scheme = match algorithm {
-            0 | 1 => Scheme::Cenc,
-            2 => Scheme::Cbc1,
-            n => return Err(f.broken(format!("cipher {n} is unknown")).into()),
+            0 | 1 => ProtectionScheme::Cenc,
+            2 => ProtectionScheme::Cbc1,
+            n => return Err(f.error_here(format!("cipher {n} is unknown")).into()),
         };
         if algorithm != 0 && !matches!(iv_size, 8 | 16) {
-            return Err(f.broken(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
+            return Err(f.error_here(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
         }
-        let kid = Kid(f.array()?);
+        let kid = KeyId(f.array()?);
         Ok(Self { scheme, protected: algorithm != 0, iv_size, constant_iv: None, kid, pattern: None })
     }
 }
 
-fn track_encryption(schi: &BoxRef<'_>, scheme: Option<Scheme>, track: u32) -> Result<Protection, Error> {
+fn track_encryption(
+    schi: &BoxRef<'_>,
+    scheme: Option<ProtectionScheme>,
+    track: u32,
+) -> Result<SampleProtection, CencError> {
     for b in schi.children() {
         let b = b?;
-        let mut f = Fields::of(&b);
+        let mut f = BoxReader::from_box(&b);
         if b.header.uuid == Some(PIFF_TENC) {
             f.version()?;
-            return Protection::read_piff(&mut f);
+            return SampleProtection::read_piff(&mut f);
         }
         if b.kind() == b"tenc" {
             f.version()?;
             f.skip(1)?;
             // PIFF 1.3 writers put the ISO box under their own scheme; it is counter mode then.
-            return Protection::fields(scheme.unwrap_or(Scheme::Cenc), &mut f);
+            return SampleProtection::fields(scheme.unwrap_or(ProtectionScheme::Cenc), &mut f);
         }
     }
-    Err(schi.broken(format!("it has no tenc (track {track})")).into())
+    Err(schi.error_here(format!("it has no tenc (track {track})")).into())
 }
 
 /// An IV of 8 bytes is followed by zeros: the block counter.
-pub fn padded(iv: &[u8]) -> Block {
+pub fn padded(iv: &[u8]) -> CipherBlock {
     let mut block = [0; 16];
     block.iter_mut().zip(iv).for_each(|(to, from)| *to = *from);
     block
 }
 
 /// The `sinf` boxes of an entry.
-pub fn sinfs(entry: &crate::bmff::Entry) -> impl Iterator<Item = BoxRef<'_>> {
+pub fn sinfs(entry: &crate::bmff::SampleEntry) -> impl Iterator<Item = BoxRef<'_>> {
     entry.children().flatten().filter(|b| b.kind() == b"sinf")
 }
 
@@ -252,8 +256,8 @@ mod tests {
         boxed(b"sinf", &[boxed(b"frma", b"avc1"), schm, boxed(b"schi", inner)].concat())
     }
 
-    fn read(data: &[u8]) -> Result<Option<Protection>, Error> {
-        Protection::read(7, boxes(data, 0).map(Result::unwrap))
+    fn read(data: &[u8]) -> Result<Option<SampleProtection>, CencError> {
+        SampleProtection::read(7, boxes(data, 0).map(Result::unwrap))
     }
 
     #[test]
@@ -265,14 +269,22 @@ mod tests {
         let clear = boxed(b"tenc", &[&[0, 0, 0, 0, 0, 0, 0, 0][..], &kid].concat());
         let piff = boxed(b"uuid", &[&PIFF_TENC[..], &[0, 0, 0, 0, 0, 0, 2, 16], &kid].concat());
         for (data, scheme, protected, iv_size, constant, pattern) in [
-            (sinf(b"cenc", &v0), Scheme::Cenc, true, 8, None, None),
-            (sinf(b"cbcs", &v1), Scheme::Cbcs, true, 0, Some(padded(&[5; 8])), Some(Pattern { crypt: 1, skip: 9 })),
-            (sinf(b"cbcs", &whole), Scheme::Cbcs, true, 0, Some([6; 16]), None),
-            (sinf(b"cens", &clear), Scheme::Cens, false, 0, None, None),
-            (sinf(b"piff", &piff), Scheme::Cbc1, true, 16, None, None),
-            ([sinf(b"abcd", &[]), sinf(b"cbc1", &v0)].concat(), Scheme::Cbc1, true, 8, None, None),
+            (sinf(b"cenc", &v0), ProtectionScheme::Cenc, true, 8, None, None),
+            (
+                sinf(b"cbcs", &v1),
+                ProtectionScheme::Cbcs,
+                true,
+                0,
+                Some(padded(&[5; 8])),
+                Some(CryptPattern { crypt: 1, skip: 9 }),
+            ),
+            (sinf(b"cbcs", &whole), ProtectionScheme::Cbcs, true, 0, Some([6; 16]), None),
+            (sinf(b"cens", &clear), ProtectionScheme::Cens, false, 0, None, None),
+            (sinf(b"piff", &piff), ProtectionScheme::Cbc1, true, 16, None, None),
+            ([sinf(b"abcd", &[]), sinf(b"cbc1", &v0)].concat(), ProtectionScheme::Cbc1, true, 8, None, None),
         ] {
-            let expected = Protection { scheme, protected, iv_size, constant_iv: constant, kid: Kid(kid), pattern };
+            let expected =
+                SampleProtection { scheme, protected, iv_size, constant_iv: constant, kid: KeyId(kid), pattern };
             assert_eq!(read(&data).unwrap(), Some(expected));
         }
     }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::cipher::{AesKey, BLOCK, Block, Cbc, Ctr};
-use super::plan::{Job, Plan};
-use super::protection::{Pattern, Scheme};
+use super::cipher::{AesKey, BLOCK, CbcCipher, CipherBlock, CtrCipher};
+use super::decrypt_queue::{DecryptJob, DecryptQueue};
+use super::protection::{CryptPattern, ProtectionScheme};
 
 /// What remains of a sample that is under way.
 pub struct SampleCursor {
     key: Arc<AesKey>,
-    scheme: Scheme,
-    pattern: Option<Pattern>,
-    iv: Block,
+    scheme: ProtectionScheme,
+    pattern: Option<CryptPattern>,
+    iv: CipherBlock,
     /// Subsamples in the plan's pool that are still to come.
     next: usize,
     end: usize,
@@ -21,13 +21,13 @@ pub struct SampleCursor {
     protected: u64,
     /// The current span of the protected part: encrypted bytes, then clear ones.
     span: (u64, u64),
-    ctr: Ctr,
-    cbc: Cbc,
+    ctr: CtrCipher,
+    cbc: CbcCipher,
 }
 
 impl SampleCursor {
     /// At the beginning of a sample.
-    pub fn new(plan: &Plan, job: &Job) -> Option<Self> {
+    pub fn new(plan: &DecryptQueue, job: &DecryptJob) -> Option<Self> {
         let setup = plan.setups.get(job.setup as usize)?;
         let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
         Some(Self {
@@ -40,14 +40,14 @@ impl SampleCursor {
             clear: 0,
             protected: if n == 0 { u64::from(job.size) } else { 0 },
             span: (0, 0),
-            ctr: Ctr::new(job.iv),
-            cbc: Cbc::new(job.iv),
+            ctr: CtrCipher::new(job.iv),
+            cbc: CbcCipher::new(job.iv),
         })
     }
 
     /// Decrypts what follows in the sample and says how much of `data` is done: all of it up to the sample's end, but
     /// for a rest shorter than a block where a block cannot be cut.
-    pub fn feed(&mut self, plan: &Plan, data: &mut [u8]) -> usize {
+    pub fn feed(&mut self, plan: &DecryptQueue, data: &mut [u8]) -> usize {
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
             let n = if self.clear > 0 {
@@ -73,13 +73,13 @@ impl SampleCursor {
         done
     }
 
-    fn next_subsample(&mut self, plan: &Plan) {
+    fn next_subsample(&mut self, plan: &DecryptQueue) {
         let (clear, protected) = plan.subsamples.get(self.next).copied().unwrap_or_default();
         (self.clear, self.protected) = (u64::from(clear), u64::from(protected));
         self.next += 1;
         // ISO 23001-7 10.4: in `cbcs` the IV holds for each subsample; elsewhere the stream or chain runs on.
-        if self.scheme == Scheme::Cbcs {
-            self.cbc = Cbc::new(self.iv);
+        if self.scheme == ProtectionScheme::Cbcs {
+            self.cbc = CbcCipher::new(self.iv);
         }
     }
 
@@ -87,10 +87,10 @@ impl SampleCursor {
     fn next_span(&mut self) {
         let whole = self.protected / BLOCK as u64 * BLOCK as u64;
         self.span = match (self.scheme, self.pattern) {
-            (Scheme::Cenc, _) => (self.protected, 0),
+            (ProtectionScheme::Cenc, _) => (self.protected, 0),
             // ISO 23001-7 9.7: without a pattern these encrypt whole blocks, and a partial one at the end stays clear.
             (_, None) => (whole, self.protected - whole),
-            (_, Some(Pattern { crypt, skip })) => {
+            (_, Some(CryptPattern { crypt, skip })) => {
                 let wanted = u64::from(crypt) * BLOCK as u64;
                 let encrypted = wanted.min(whole);
                 let left = self.protected - encrypted;
@@ -121,12 +121,12 @@ impl SampleCursor {
     }
 
     fn is_counter(&self) -> bool {
-        matches!(self.scheme, Scheme::Cenc | Scheme::Cens)
+        matches!(self.scheme, ProtectionScheme::Cenc | ProtectionScheme::Cens)
     }
 
     /// Takes the whole periods that lie in `data` at once.
     fn periods(&mut self, data: &mut [u8]) -> Option<usize> {
-        let Pattern { crypt, skip } = self.pattern?;
+        let CryptPattern { crypt, skip } = self.pattern?;
         let (crypt, skip) = (usize::from(crypt), usize::from(skip));
         let period = (crypt + skip) * BLOCK;
         if self.span != ((crypt * BLOCK) as u64, (skip * BLOCK) as u64) {

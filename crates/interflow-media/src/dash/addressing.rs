@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::xml::{Element, each_in};
+use super::xml::{XmlElement, for_each_element};
 
 /// One run of segments of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct TimelineRun {
     /// Its first segment's time, when it is given.
     pub t: Option<u64>,
     /// How long each one is.
@@ -19,19 +19,19 @@ pub struct Run {
 }
 
 /// The most runs of a timeline that are read.
-const MOST_RUNS: usize = 200_000;
+const MAX_RUNS: usize = 200_000;
 
 /// A timeline as the manifest has it: what of forty tracks a player does not want is not taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeline(Arc<str>);
+pub struct SegmentTimeline(Arc<str>);
 
-impl Timeline {
+impl SegmentTimeline {
     /// Its runs. What has no duration is none; numbers that are none count as not given.
     #[must_use]
-    pub fn runs(&self) -> Vec<Run> {
+    pub fn runs(&self) -> Vec<TimelineRun> {
         let mut found = Vec::with_capacity(self.0.len() / 24);
-        each_in(&self.0, "S", |attributes| {
-            let mut run = Run { t: None, d: 0, r: 0, k: 1 };
+        for_each_element(&self.0, "S", |attributes| {
+            let mut run = TimelineRun { t: None, d: 0, r: 0, k: 1 };
             let mut lasts = false;
             for (name, value) in attributes {
                 let value = value.trim();
@@ -43,7 +43,7 @@ impl Timeline {
                     _ => {}
                 }
             }
-            if lasts && found.len() < MOST_RUNS {
+            if lasts && found.len() < MAX_RUNS {
                 found.push(run);
             }
         });
@@ -52,20 +52,20 @@ impl Timeline {
 }
 
 /// A part of a file.
-pub type ByteRange = (u64, u64);
+pub type DashByteRange = (u64, u64);
 
 /// Where an initialization section is: an address and a range of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Initialization {
+pub struct InitializationSource {
     /// The address; the representation's own when there is none.
     pub address: Option<String>,
     /// The range.
-    pub range: Option<ByteRange>,
+    pub range: Option<DashByteRange>,
 }
 
 /// What template, list and base have in common, inherited from level to level.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Addressing {
+pub struct SegmentAddressing {
     /// Units per second.
     pub timescale: u64,
     /// Time in units that is 0 of the period.
@@ -81,18 +81,18 @@ pub struct Addressing {
     /// How much earlier than whole a segment may be fetched, in seconds.
     pub available_early: f64,
     /// What a player needs besides, as it is written.
-    pub kept: Kept,
+    pub kept: RetainedAttributes,
     /// The timeline.
-    pub timeline: Option<Timeline>,
+    pub timeline: Option<SegmentTimeline>,
     /// What kind it is.
-    pub form: Form,
+    pub form: AddressingMode,
     /// The initialization section.
-    pub init: Initialization,
+    pub init: InitializationSource,
 }
 
 /// What means nothing here, and stays in a manifest for the player.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedAttributes {
     /// `availabilityTimeComplete`: whether segments are there whole once they are available (low latency).
     pub complete: Option<String>,
     /// `pdDelta`.
@@ -100,7 +100,7 @@ pub struct Kept {
     /// `indexRangeExact`.
     pub index_exact: Option<String>,
     /// `RepresentationIndex`.
-    pub index: Option<Initialization>,
+    pub index: Option<InitializationSource>,
 }
 
 /// A whole number; one that is written with a fraction is rounded.
@@ -117,14 +117,14 @@ fn fraction(text: &str) -> Option<f64> {
 
 /// The kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Form {
+pub enum AddressingMode {
     /// One file without an index that is known.
     #[default]
     Whole,
     /// One file with an index.
     Base {
         /// Where the index is.
-        index: Option<ByteRange>,
+        index: Option<DashByteRange>,
     },
     /// By a pattern.
     Template {
@@ -134,14 +134,14 @@ pub enum Form {
     /// One by one: address and range of each.
     List {
         /// The segments.
-        media: Arc<[(Option<String>, Option<ByteRange>)]>,
+        media: Arc<[(Option<String>, Option<DashByteRange>)]>,
     },
 }
 
-impl Addressing {
+impl SegmentAddressing {
     /// What holds inside an element that has one of the elements of addressing, or none of them.
     #[must_use]
-    pub fn inherit(&self, element: &Element<'_>) -> Self {
+    pub fn inherit(&self, element: &XmlElement<'_>) -> Self {
         let mut own = self.clone();
         let Some(e) =
             element.children.iter().find(|c| matches!(c.name, "SegmentTemplate" | "SegmentList" | "SegmentBase"))
@@ -156,7 +156,7 @@ impl Addressing {
         own.start_number = e.number("startNumber").or(self.start_number);
         own.end_number = e.number("endNumber").or(self.end_number);
         if let Some(early) = e.get("availabilityTimeOffset") {
-            own.available_early += early_by(early);
+            own.available_early += availability_offset(early);
         }
         let kept =
             |name: &str, inherited: &Option<String>| e.get(name).map(str::to_owned).or_else(|| inherited.clone());
@@ -167,7 +167,7 @@ impl Addressing {
             own.kept.index = Some(section(index));
         }
         if let Some(timeline) = e.child("SegmentTimeline") {
-            own.timeline = Some(Timeline(timeline.raw.into()));
+            own.timeline = Some(SegmentTimeline(timeline.raw.into()));
         }
         if let Some(init) = e.child("Initialization") {
             own.init = section(init);
@@ -175,12 +175,12 @@ impl Addressing {
         match e.name {
             "SegmentTemplate" => {
                 let inherited = match &self.form {
-                    Form::Template { media } => media.clone(),
+                    AddressingMode::Template { media } => media.clone(),
                     _ => String::new(),
                 };
-                own.form = Form::Template { media: e.get("media").map_or(inherited, str::to_owned) };
+                own.form = AddressingMode::Template { media: e.get("media").map_or(inherited, str::to_owned) };
                 if let Some(init) = e.get("initialization") {
-                    own.init = Initialization { address: Some(init.to_owned()), range: None };
+                    own.init = InitializationSource { address: Some(init.to_owned()), range: None };
                 }
             }
             "SegmentList" => {
@@ -188,16 +188,16 @@ impl Addressing {
                     .all("SegmentURL")
                     .map(|u| (u.get("media").map(str::to_owned), u.get("mediaRange").and_then(byte_range)))
                     .collect();
-                if !media.is_empty() || !matches!(own.form, Form::List { .. }) {
-                    own.form = Form::List { media };
+                if !media.is_empty() || !matches!(own.form, AddressingMode::List { .. }) {
+                    own.form = AddressingMode::List { media };
                 }
             }
             _ => {
                 let inherited = match &self.form {
-                    Form::Base { index } => *index,
+                    AddressingMode::Base { index } => *index,
                     _ => None,
                 };
-                own.form = Form::Base { index: e.get("indexRange").and_then(byte_range).or(inherited) };
+                own.form = AddressingMode::Base { index: e.get("indexRange").and_then(byte_range).or(inherited) };
             }
         }
         own
@@ -205,15 +205,15 @@ impl Addressing {
 }
 
 /// Where an element says that something is.
-fn section(element: &Element<'_>) -> Initialization {
-    Initialization {
+fn section(element: &XmlElement<'_>) -> InitializationSource {
+    InitializationSource {
         address: element.get("sourceURL").map(str::to_owned),
         range: element.get("range").and_then(byte_range),
     }
 }
 
 /// `INF` stands for: as soon as anything of it is known.
-pub fn early_by(text: &str) -> f64 {
+pub fn availability_offset(text: &str) -> f64 {
     if text.trim() == "INF" {
         f64::INFINITY
     } else {
@@ -222,7 +222,7 @@ pub fn early_by(text: &str) -> f64 {
 }
 
 /// `0-99`, first and last byte.
-pub fn byte_range(text: &str) -> Option<ByteRange> {
+pub fn byte_range(text: &str) -> Option<DashByteRange> {
     let (first, last) = text.trim().split_once('-')?;
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     (first <= last).then_some((first, last))
@@ -230,7 +230,7 @@ pub fn byte_range(text: &str) -> Option<ByteRange> {
 
 /// What a pattern is filled with.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Filling<'a> {
+pub struct TemplateValues<'a> {
     /// `$RepresentationID$`.
     pub id: &'a str,
     /// `$Bandwidth$`.
@@ -244,14 +244,14 @@ pub struct Filling<'a> {
 }
 
 /// What a pattern is filled to, in bytes, before the rest of it is let go: no server takes a longer address.
-const LONGEST: usize = 64 << 10;
+const MAX_EXPANDED_LEN: usize = 64 << 10;
 
 /// Fills a pattern (ISO 23009-1 5.3.9.4.4): `$Number%05d$`, `$$` and the others. What is no identifier stays.
-pub fn fill(pattern: &str, with: Filling<'_>) -> String {
+pub fn fill(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     while let Some(at) = rest.find('$') {
-        if out.len() > LONGEST {
+        if out.len() > MAX_EXPANDED_LEN {
             return out;
         }
         out.push_str(&rest[..at]);
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn patterns_are_filled() {
-        let with = Filling { id: "v$1", bandwidth: 5000, number: 7, time: 0, part: 2 };
+        let with = TemplateValues { id: "v$1", bandwidth: 5000, number: 7, time: 0, part: 2 };
         for (pattern, filled) in [
             ("$RepresentationID$/$Number$.m4s", "v$1/7.m4s"),
             ("$Number%05d$", "00007"),
@@ -327,11 +327,11 @@ mod tests {
             "<A><SegmentTemplate initialization='i.mp4'><SegmentTimeline><S t='0' d='5' r='-1'/></SegmentTimeline></SegmentTemplate></A>",
         );
         let own = read("<R><SegmentTemplate presentationTimeOffset='40' availabilityTimeOffset='1.5'/></R>");
-        let a = Addressing::default().inherit(&period).inherit(&set).inherit(&own).inherit(&read("<R/>"));
+        let a = SegmentAddressing::default().inherit(&period).inherit(&set).inherit(&own).inherit(&read("<R/>"));
         assert_eq!((a.timescale, a.start_number, a.offset, a.available_early), (10, Some(3), 40, 1.5));
-        assert_eq!(a.form, Form::Template { media: "$Number$.m4s".into() });
+        assert_eq!(a.form, AddressingMode::Template { media: "$Number$.m4s".into() });
         assert_eq!(a.init.address.as_deref(), Some("i.mp4"));
-        assert_eq!(a.timeline.unwrap().runs(), [Run { t: Some(0), d: 5, r: -1, k: 1 }]);
+        assert_eq!(a.timeline.unwrap().runs(), [TimelineRun { t: Some(0), d: 5, r: -1, k: 1 }]);
     }
 
     #[test]
@@ -344,9 +344,9 @@ mod tests {
             ("<S d='7' e='a>b<S d=1'/><S d='8'", vec![(None, 7, 0, 1), (None, 8, 0, 1)]),
             ("<S d=7 /><S d='", vec![]),
         ] {
-            let found: Vec<_> = Timeline(raw.into()).runs().iter().map(|r| (r.t, r.d, r.r, r.k)).collect();
+            let found: Vec<_> = SegmentTimeline(raw.into()).runs().iter().map(|r| (r.t, r.d, r.r, r.k)).collect();
             assert_eq!(found, runs, "{raw}");
         }
-        assert_eq!(Timeline("<S d='1'/>".repeat(MOST_RUNS + 9).into()).runs().len(), MOST_RUNS);
+        assert_eq!(SegmentTimeline("<S d='1'/>".repeat(MAX_RUNS + 9).into()).runs().len(), MAX_RUNS);
     }
 }

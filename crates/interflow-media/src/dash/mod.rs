@@ -11,9 +11,9 @@ pub mod to_hls;
 pub mod to_mpd;
 pub mod xml;
 
-use interflow_flow::{Error, Kind};
+use interflow_flow::{Error, ErrorKind};
 
 /// What is wrong with a manifest.
-pub(crate) fn wrong(text: impl Into<String>) -> Error {
-    Error::new(Kind::BadResponse, format!("the manifest cannot be read: {}", text.into()))
+pub(crate) fn manifest_error(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::BadResponse, format!("the manifest cannot be read: {}", text.into()))
 }

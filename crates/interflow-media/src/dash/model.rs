@@ -2,24 +2,24 @@
 
 use interflow_flow::Result;
 
-use super::addressing::{Addressing, Form, early_by};
-use super::time::{duration, moment};
-use super::wrong;
-use super::xml::Element;
-use crate::relay::Base;
+use super::addressing::{AddressingMode, SegmentAddressing, availability_offset};
+use super::manifest_error;
+use super::time::{duration, parse_date_time};
+use super::xml::XmlElement;
+use crate::relay::BaseUrl;
 
 /// The most addresses that one thing is looked for at.
-const BASES: usize = 4;
+const MAX_BASE_URLS: usize = 4;
 /// The most representations of a manifest.
-const REPRESENTATIONS: usize = 20_000;
+const MAX_REPRESENTATIONS: usize = 20_000;
 /// The most periods of a manifest.
-const PERIODS: usize = 10_000;
+const MAX_PERIODS: usize = 10_000;
 /// The most bytes that what representations inherit may take, counted once for each of them.
-const INHERITED: usize = 64 << 20;
+const MAX_INHERITED_BYTES: usize = 64 << 20;
 
 /// A manifest.
 #[derive(Clone, Debug, Default)]
-pub struct Manifest {
+pub struct DashManifest {
     /// Whether it changes.
     pub is_live: bool,
     /// When it became available, in seconds since 1970.
@@ -37,12 +37,12 @@ pub struct Manifest {
     /// Where it wants to be fetched from next.
     pub location: Option<String>,
     /// Its periods in order.
-    pub periods: Vec<Period>,
+    pub periods: Vec<DashPeriod>,
 }
 
 /// A period.
 #[derive(Clone, Debug, Default)]
-pub struct Period {
+pub struct DashPeriod {
     /// Its name.
     pub id: String,
     /// When it begins, in seconds of the presentation.
@@ -55,7 +55,7 @@ pub struct Period {
 
 /// What a set is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Media {
+pub enum DashMediaKind {
     /// Pictures that move.
     Video,
     /// Sound.
@@ -66,7 +66,7 @@ pub enum Media {
     Image,
 }
 
-impl Media {
+impl DashMediaKind {
     /// `video`, `audio`, `text` or `image`.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ pub struct AdaptationSet {
     /// Its name; its place in the period when it has none.
     pub id: String,
     /// What it is.
-    pub media: Media,
+    pub media: DashMediaKind,
     /// The language.
     pub language: Option<String>,
     /// What people call it.
@@ -123,22 +123,22 @@ pub struct Representation {
     /// Where its addresses begin; the first one first.
     pub bases: Vec<String>,
     /// How its segments are addressed.
-    pub addressing: Addressing,
+    pub addressing: SegmentAddressing,
 }
 
 /// Reads a manifest that came from this address.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
+pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     if root.name != "MPD" {
-        return Err(wrong(format!("it begins with <{}>, not with <MPD>", root.name)));
+        return Err(manifest_error(format!("it begins with <{}>, not with <MPD>", root.name)));
     }
     refuse_remote(root)?;
     let seconds = |name: &str| root.get(name).and_then(duration);
-    let mut manifest = Manifest {
+    let mut manifest = DashManifest {
         is_live: root.get("type") == Some("dynamic"),
-        available: root.get("availabilityStartTime").and_then(moment).unwrap_or(0.0),
+        available: root.get("availabilityStartTime").and_then(parse_date_time).unwrap_or(0.0),
         duration: seconds("mediaPresentationDuration"),
         window: seconds("timeShiftBufferDepth"),
         delay: seconds("suggestedPresentationDelay"),
@@ -147,12 +147,12 @@ pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
         location: root.child("Location").map(|l| base.resolve(&l.text)),
         periods: Vec::new(),
     };
-    let level = Level { bases: vec![base.clone()], early: 0.0 }.inside(root);
-    let periods: Vec<&Element<'_>> = root.all("Period").filter(|p| !is_emptied(p)).collect();
-    if periods.len() > PERIODS {
-        return Err(wrong(format!("it has more than {PERIODS} periods")));
+    let level = BaseUrlLevel { bases: vec![base.clone()], early: 0.0 }.child_level(root);
+    let periods: Vec<&XmlElement<'_>> = root.all("Period").filter(|p| !is_emptied(p)).collect();
+    if periods.len() > MAX_PERIODS {
+        return Err(manifest_error(format!("it has more than {MAX_PERIODS} periods")));
     }
-    let mut room = Room { representations: REPRESENTATIONS, bytes: INHERITED };
+    let mut room = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
         let start = element.get("start").and_then(duration).unwrap_or(begins);
@@ -161,8 +161,8 @@ pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
         let length = element.get("duration").and_then(duration).or_else(|| next.or(end).map(|e| e - start));
         let length = length.filter(|l| *l > 0.0);
         begins = start + length.unwrap_or(0.0);
-        let inside = level.inside(element);
-        let addressing = Addressing { timescale: 1, ..Addressing::default() }.inherit(element);
+        let inside = level.child_level(element);
+        let addressing = SegmentAddressing { timescale: 1, ..SegmentAddressing::default() }.inherit(element);
         let sets = element
             .all("AdaptationSet")
             .filter(|s| !is_emptied(s))
@@ -170,29 +170,29 @@ pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
             .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut room).transpose())
             .collect::<Result<_>>()?;
         let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
-        manifest.periods.push(Period { id, start, duration: length, sets });
+        manifest.periods.push(DashPeriod { id, start, duration: length, sets });
     }
     if manifest.periods.is_empty() {
-        return Err(wrong("it has no period"));
+        return Err(manifest_error("it has no period"));
     }
     Ok(manifest)
 }
 
-fn clock(element: &Element<'_>) -> Option<(String, String)> {
+fn clock(element: &XmlElement<'_>) -> Option<(String, String)> {
     Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
 }
 
 /// An element that is to be fetched from elsewhere, to be taken for nothing.
-fn is_emptied(element: &Element<'_>) -> bool {
+fn is_emptied(element: &XmlElement<'_>) -> bool {
     element.get("xlink:href") == Some("urn:mpeg:dash:resolve-to-zero:2013")
 }
 
 /// Elements that are to be fetched from elsewhere are not: a manifest could lead anywhere by them.
-fn refuse_remote(root: &Element<'_>) -> Result<()> {
-    let remote = |e: &Element| e.get("xlink:href").is_some() && !is_emptied(e);
+fn refuse_remote(root: &XmlElement<'_>) -> Result<()> {
+    let remote = |e: &XmlElement| e.get("xlink:href").is_some() && !is_emptied(e);
     for period in root.all("Period") {
         if remote(period) || period.children.iter().any(remote) {
-            return Err(wrong("it has parts to be fetched from elsewhere (xlink), which is not done"));
+            return Err(manifest_error("it has parts to be fetched from elsewhere (xlink), which is not done"));
         }
     }
     Ok(())
@@ -200,48 +200,48 @@ fn refuse_remote(root: &Element<'_>) -> Result<()> {
 
 /// Address bases of one level.
 #[derive(Clone)]
-struct Level {
-    bases: Vec<Base>,
+struct BaseUrlLevel {
+    bases: Vec<BaseUrl>,
     early: f64,
 }
 
-impl Level {
+impl BaseUrlLevel {
     /// Those inside an element that may have bases of its own.
-    fn inside(&self, element: &Element<'_>) -> Self {
-        let own: Vec<&Element<'_>> = element.all("BaseURL").collect();
+    fn child_level(&self, element: &XmlElement<'_>) -> Self {
+        let own: Vec<&XmlElement<'_>> = element.all("BaseURL").collect();
         if own.is_empty() {
             return self.clone();
         }
         let mut bases = Vec::new();
         for base in &own {
             for parent in &self.bases {
-                bases.extend(Base::read(&parent.resolve(&base.text)));
+                bases.extend(BaseUrl::parse(&parent.resolve(&base.text)));
             }
         }
-        bases.truncate(BASES);
-        let early = own.first().and_then(|b| b.get("availabilityTimeOffset")).map_or(0.0, early_by);
+        bases.truncate(MAX_BASE_URLS);
+        let early = own.first().and_then(|b| b.get("availabilityTimeOffset")).map_or(0.0, availability_offset);
         Self { bases: if bases.is_empty() { self.bases.clone() } else { bases }, early: self.early + early }
     }
 }
 
-fn property<'a>(element: &'a Element<'_>, scheme: &str) -> Option<&'a str> {
-    let is_one = |e: &&Element<'_>| {
+fn property<'a>(element: &'a XmlElement<'_>, scheme: &str) -> Option<&'a str> {
+    let is_one = |e: &&XmlElement<'_>| {
         matches!(e.name, "EssentialProperty" | "SupplementalProperty") && e.get("schemeIdUri") == Some(scheme)
     };
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
 /// What representations may still take.
-struct Room {
+struct ManifestBudget {
     representations: usize,
     bytes: usize,
 }
 
-impl Room {
+impl ManifestBudget {
     fn take(&mut self, own: &Representation) -> Result<()> {
         let a = &own.addressing;
         let form = match &a.form {
-            Form::Template { media } => media.len(),
+            AddressingMode::Template { media } => media.len(),
             _ => 0,
         };
         let texts = [own.id.len(), own.mime.len(), own.codecs.as_ref().map_or(0, String::len), form];
@@ -250,9 +250,9 @@ impl Room {
             + a.init.address.as_ref().map_or(0, String::len);
         let left = (self.representations.checked_sub(1), self.bytes.checked_sub(bytes));
         let (Some(representations), Some(bytes)) = left else {
-            return Err(wrong(format!(
-                "it has more than {REPRESENTATIONS} representations, or their addresses and codecs take more than \
-                 {INHERITED} bytes"
+            return Err(manifest_error(format!(
+                "it has more than {MAX_REPRESENTATIONS} representations, or their addresses and codecs take more than \
+                 {MAX_INHERITED_BYTES} bytes"
             )));
         };
         *self = Self { representations, bytes };
@@ -261,11 +261,11 @@ impl Room {
 }
 
 /// What a set says of all its representations: looked up once, not once for each.
-struct Common<'a> {
-    set: &'a Element<'a>,
+struct AdaptationSetInfo<'a> {
+    set: &'a XmlElement<'a>,
     characteristics: Option<&'a str>,
     tiles: Option<&'a str>,
-    channels: Option<&'a Element<'a>>,
+    channels: Option<&'a XmlElement<'a>>,
     is_protected: bool,
 }
 
@@ -273,19 +273,19 @@ const CHARACTERISTICS: &str = "urn:mpeg:mpegB:cicp:TransferCharacteristics";
 const TILES: &str = "http://dashif.org/guidelines/thumbnail_tile";
 
 fn set(
-    element: &Element<'_>,
+    element: &XmlElement<'_>,
     place: usize,
-    level: &Level,
-    addressing: &Addressing,
-    room: &mut Room,
+    level: &BaseUrlLevel,
+    addressing: &SegmentAddressing,
+    room: &mut ManifestBudget,
 ) -> Result<Option<AdaptationSet>> {
-    let level = level.inside(element);
+    let level = level.child_level(element);
     let addressing = addressing.inherit(element);
     let Some(first) = element.child("Representation") else { return Ok(None) };
     let either = |name: &str| first.get(name).or_else(|| element.get(name));
     let media = media_of(either("mimeType"), element.get("contentType"), either("codecs"), element);
     let Some(media) = media else { return Ok(None) };
-    let common = Common {
+    let common = AdaptationSetInfo {
         set: element,
         characteristics: property(element, CHARACTERISTICS),
         tiles: property(element, TILES),
@@ -312,50 +312,55 @@ fn set(
     }))
 }
 
-fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, element: &Element<'_>) -> Option<Media> {
+fn media_of(
+    mime: Option<&str>,
+    content: Option<&str>,
+    codecs: Option<&str>,
+    element: &XmlElement<'_>,
+) -> Option<DashMediaKind> {
     let by_codec = |codecs: &str| {
         let codec = codecs.split(['.', ',']).next().unwrap_or_default().trim();
         match codec {
-            "stpp" | "wvtt" => Some(Media::Text),
+            "stpp" | "wvtt" => Some(DashMediaKind::Text),
             "avc1" | "avc3" | "hvc1" | "hev1" | "dvh1" | "dvhe" | "dva1" | "dvav" | "av01" | "vp08" | "vp09"
-            | "vp8" | "vp9" | "vvc1" | "vvi1" | "mp4v" => Some(Media::Video),
+            | "vp8" | "vp9" | "vvc1" | "vvi1" | "mp4v" => Some(DashMediaKind::Video),
             "mp4a" | "ac-3" | "ec-3" | "ac-4" | "opus" | "Opus" | "fLaC" | "flac" | "mp3" | "dtsc" | "dtse"
-            | "dtsx" | "mhm1" | "alac" => Some(Media::Audio),
+            | "dtsx" | "mhm1" | "alac" => Some(DashMediaKind::Audio),
             _ => None,
         }
     };
     let mime = mime.unwrap_or_default();
-    if let Some(media) = codecs.and_then(by_codec).filter(|m| *m == Media::Text) {
+    if let Some(media) = codecs.and_then(by_codec).filter(|m| *m == DashMediaKind::Text) {
         return Some(media);
     }
     let top = content.unwrap_or_else(|| mime.split('/').next().unwrap_or_default());
     match top {
-        "video" => Some(Media::Video),
-        "audio" => Some(Media::Audio),
-        "text" => Some(Media::Text),
-        "image" => Some(Media::Image),
-        _ if mime.contains("ttml") || mime.contains("vtt") => Some(Media::Text),
+        "video" => Some(DashMediaKind::Video),
+        "audio" => Some(DashMediaKind::Audio),
+        "text" => Some(DashMediaKind::Text),
+        "image" => Some(DashMediaKind::Image),
+        _ if mime.contains("ttml") || mime.contains("vtt") => Some(DashMediaKind::Text),
         _ => codecs.and_then(by_codec).or_else(|| {
             let has = |name: &str| {
                 element.get(name).is_some() || element.all("Representation").any(|r| r.get(name).is_some())
             };
             if has("width") || has("height") {
-                Some(Media::Video)
+                Some(DashMediaKind::Video)
             } else {
-                has("audioSamplingRate").then_some(Media::Audio)
+                has("audioSamplingRate").then_some(DashMediaKind::Audio)
             }
         }),
     }
 }
 
 fn representation(
-    element: &Element<'_>,
-    common: &Common<'_>,
-    level: &Level,
-    addressing: &Addressing,
+    element: &XmlElement<'_>,
+    common: &AdaptationSetInfo<'_>,
+    level: &BaseUrlLevel,
+    addressing: &SegmentAddressing,
 ) -> Representation {
     let either = |name: &str| element.get(name).or_else(|| common.set.get(name));
-    let level = level.inside(element);
+    let level = level.child_level(element);
     let mut addressing = addressing.inherit(element);
     addressing.available_early += level.early;
     let number = |name: &str| either(name).and_then(|v| v.trim().parse::<u32>().ok());
@@ -392,7 +397,7 @@ fn rate(text: &str) -> Option<f64> {
 }
 
 /// Channels by whichever scheme says it (ISO 23001-8, Dolby).
-fn channels(element: &Element<'_>) -> Option<String> {
+fn channels(element: &XmlElement<'_>) -> Option<String> {
     let value = element.get("value")?.trim();
     let scheme = element.get("schemeIdUri").unwrap_or_default();
     if scheme.contains("dolby") {

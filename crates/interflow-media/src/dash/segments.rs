@@ -1,21 +1,21 @@
 //! Which segments of a representation are there now.
 
-use super::addressing::{Addressing, ByteRange, Filling, Form, Run, fill};
+use super::addressing::{AddressingMode, DashByteRange, SegmentAddressing, TemplateValues, TimelineRun, fill};
 use interflow_flow::{Error, Result};
 
-use super::model::{Manifest, Period, Representation};
-use super::wrong;
+use super::manifest_error;
+use super::model::{DashManifest, DashPeriod, Representation};
 use crate::bmff::SegmentIndex;
 
 /// The most segments that one playlist lists; more are an error.
-pub const MOST: usize = 200_000;
+pub const MAX_SEGMENTS: usize = 200_000;
 
 /// The most bytes that their addresses take together: a pattern of a page, for each of them, would fill the memory.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_ADDRESS_BYTES: usize = 64 << 20;
 
 /// One segment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Segment {
+pub struct DashSegment {
     /// Its number.
     pub number: u64,
     /// Its time in units.
@@ -27,7 +27,7 @@ pub struct Segment {
     /// Its address, not resolved; the representation's own when there is none.
     pub address: Option<String>,
     /// Its bytes, when it is a part of what is there.
-    pub range: Option<ByteRange>,
+    pub range: Option<DashByteRange>,
 }
 
 /// The segments of a representation at a moment (seconds since 1970). Those of a file with an index are told by
@@ -35,22 +35,27 @@ pub struct Segment {
 ///
 /// # Errors
 /// More than [`MOST`] segments, or addresses that take more than 64 MiB.
-pub fn list(representation: &Representation, period: &Period, manifest: &Manifest, now: f64) -> Result<Vec<Segment>> {
+pub fn list(
+    representation: &Representation,
+    period: &DashPeriod,
+    manifest: &DashManifest,
+    now: f64,
+) -> Result<Vec<DashSegment>> {
     let a = &representation.addressing;
     let elapsed = manifest.is_live.then_some(now - manifest.available - period.start);
     let scale = a.timescale.max(1) as f64;
     let mut found = match &a.timeline {
-        Some(timeline) => of_timeline(a, &timeline.runs(), period, elapsed),
+        Some(timeline) => timeline_segments(a, &timeline.runs(), period, elapsed),
         None => match a.duration {
-            Some(duration) => evenly(a, duration, period, manifest, elapsed),
+            Some(duration) => fixed_duration_segments(a, duration, period, manifest, elapsed),
             None => Vec::new(),
         },
     };
     match &a.form {
-        Form::Template { media } => {
+        AddressingMode::Template { media } => {
             let mut bytes = 0;
             for (segment, part) in &mut found {
-                let filling = Filling {
+                let filling = TemplateValues {
                     id: &representation.id,
                     bandwidth: representation.bandwidth,
                     number: segment.number,
@@ -59,49 +64,51 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
                 };
                 let address = fill(media, filling);
                 bytes += address.len();
-                if bytes > MOST_BYTES {
-                    return Err(wrong(format!("the addresses of one track take more than {MOST_BYTES} bytes")));
+                if bytes > MAX_ADDRESS_BYTES {
+                    return Err(manifest_error(format!(
+                        "the addresses of one track take more than {MAX_ADDRESS_BYTES} bytes"
+                    )));
                 }
                 segment.address = Some(address);
             }
         }
-        Form::List { media } => {
+        AddressingMode::List { media } => {
             if found.is_empty() && media.len() == 1 {
-                found = vec![(whole(period), 0)];
+                found = vec![(single_segment(period), 0)];
             }
             found.truncate(media.len());
             for ((segment, _), (address, range)) in found.iter_mut().zip(media.iter()) {
                 (segment.address, segment.range) = (address.clone(), *range);
             }
         }
-        Form::Base { .. } | Form::Whole => found = vec![(whole(period), 0)],
+        AddressingMode::Base { .. } | AddressingMode::Whole => found = vec![(single_segment(period), 0)],
     }
-    if found.len() > MOST {
+    if found.len() > MAX_SEGMENTS {
         return Err(too_many());
     }
-    Ok(within(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
+    Ok(clip_to_period(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
 }
 
 /// What the longest playlist is, in words.
 pub fn too_many() -> Error {
-    wrong(format!("a track has more than {MOST} segments"))
+    manifest_error(format!("a track has more than {MAX_SEGMENTS} segments"))
 }
 
 /// The segments that a period shows some of; the last one ends with it.
-fn within(segments: impl Iterator<Item = Segment>, period: &Period, tick: f64) -> Vec<Segment> {
+fn clip_to_period(segments: impl Iterator<Item = DashSegment>, period: &DashPeriod, tick: f64) -> Vec<DashSegment> {
     let end = period.duration.unwrap_or(f64::INFINITY);
     let shown = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
-    shown.map(|s| Segment { duration: s.duration.min(end - s.start), ..s }).collect()
+    shown.map(|s| DashSegment { duration: s.duration.min(end - s.start), ..s }).collect()
 }
 
-fn whole(period: &Period) -> Segment {
+fn single_segment(period: &DashPeriod) -> DashSegment {
     let duration = period.duration.unwrap_or(0.0).max(1.0);
-    Segment { number: 1, time: 0, start: 0.0, duration, address: None, range: None }
+    DashSegment { number: 1, time: 0, start: 0.0, duration, address: None, range: None }
 }
 
-fn segment(a: &Addressing, number: u64, time: u64, duration: u64) -> Segment {
+fn segment(a: &SegmentAddressing, number: u64, time: u64, duration: u64) -> DashSegment {
     let scale = a.timescale.max(1) as f64;
-    Segment {
+    DashSegment {
         number,
         time,
         start: (time as f64 - a.offset as f64) / scale,
@@ -112,26 +119,26 @@ fn segment(a: &Addressing, number: u64, time: u64, duration: u64) -> Segment {
 }
 
 /// How many segments of a list there are, which bounds all else.
-fn listed(a: &Addressing) -> Option<u64> {
+fn list_length(a: &SegmentAddressing) -> Option<u64> {
     match &a.form {
-        Form::List { media } => Some(media.len() as u64),
+        AddressingMode::List { media } => Some(media.len() as u64),
         _ => None,
     }
 }
 
 /// Segments of the same length, by number. Of a live one those that are whole, within the window.
-fn evenly(
-    a: &Addressing,
+fn fixed_duration_segments(
+    a: &SegmentAddressing,
     duration: f64,
-    period: &Period,
-    manifest: &Manifest,
+    period: &DashPeriod,
+    manifest: &DashManifest,
     elapsed: Option<f64>,
-) -> Vec<(Segment, u64)> {
+) -> Vec<(DashSegment, u64)> {
     let scale = a.timescale.max(1) as f64;
     let (each, delta) = (duration / scale, a.delta as f64 / scale);
     let first_number = a.start_number.unwrap_or(1);
     let all = period.duration.map(|d| ((d - delta) / each - 1e-6).ceil().max(0.0) as u64);
-    let mut end = all.or(listed(a));
+    let mut end = all.or(list_length(a));
     let mut first = 0;
     if let Some(elapsed) = elapsed {
         let early = if a.available_early.is_finite() { a.available_early } else { each };
@@ -142,11 +149,14 @@ fn evenly(
         }
     }
     let numbered = a.end_number.map(|last| last.saturating_add(1).saturating_sub(first_number));
-    let end = end.into_iter().chain(numbered).chain(listed(a)).min().unwrap_or(0);
+    let end = end.into_iter().chain(numbered).chain(list_length(a)).min().unwrap_or(0);
     // Of a live stream without a window only the end is of use; of another one, all that is one too many is an error.
-    let from = end.saturating_sub(MOST as u64);
-    let (first, end) =
-        if manifest.is_live { (first.max(from), end) } else { (first, end.min(first.saturating_add(MOST as u64 + 1))) };
+    let from = end.saturating_sub(MAX_SEGMENTS as u64);
+    let (first, end) = if manifest.is_live {
+        (first.max(from), end)
+    } else {
+        (first, end.min(first.saturating_add(MAX_SEGMENTS as u64 + 1)))
+    };
     (first..end)
         .map(|i| {
             let begin = i as f64 * duration;
@@ -154,7 +164,7 @@ fn evenly(
                 0.0 => i.saturating_mul(duration as u64),
                 _ => begin.round() as u64,
             };
-            let one = Segment {
+            let one = DashSegment {
                 number: first_number.saturating_add(i),
                 time: time.saturating_add(a.offset),
                 start: begin / scale + delta,
@@ -168,7 +178,12 @@ fn evenly(
 }
 
 /// Segments of a timeline, with gaps where it has them.
-fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f64>) -> Vec<(Segment, u64)> {
+fn timeline_segments(
+    a: &SegmentAddressing,
+    runs: &[TimelineRun],
+    period: &DashPeriod,
+    elapsed: Option<f64>,
+) -> Vec<(DashSegment, u64)> {
     let scale = a.timescale.max(1) as f64;
     let units = |seconds: f64| (seconds * scale).max(0.0) as u64;
     // Where a run without an end stops: the period's end, or now.
@@ -178,7 +193,7 @@ fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f6
     let mut found = Vec::new();
     let mut time = runs.first().and_then(|r| r.t).unwrap_or(0);
     let mut number = a.start_number.unwrap_or(1);
-    let parts_named = matches!(&a.form, Form::Template { media } if media.contains("$SubNumber"));
+    let parts_named = matches!(&a.form, AddressingMode::Template { media } if media.contains("$SubNumber"));
     for (i, run) in runs.iter().enumerate() {
         time = run.t.unwrap_or(time);
         let count = match u64::try_from(run.r) {
@@ -195,8 +210,8 @@ fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f6
                 }
             }
         };
-        for _ in 0..count.min(MOST as u64 + 1) {
-            if found.len() > MOST || a.end_number.is_some_and(|last| number > last) {
+        for _ in 0..count.min(MAX_SEGMENTS as u64 + 1) {
+            if found.len() > MAX_SEGMENTS || a.end_number.is_some_and(|last| number > last) {
                 return found;
             }
             if run.k > 1 && parts_named {
@@ -215,7 +230,12 @@ fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f6
 }
 
 /// The segments that an index tells of. References to further indexes are left out: the caller reads those as well.
-pub fn of_index(index: &SegmentIndex, a: &Addressing, period: &Period, numbered_from: u64) -> Vec<Segment> {
+pub fn index_segments(
+    index: &SegmentIndex,
+    a: &SegmentAddressing,
+    period: &DashPeriod,
+    numbered_from: u64,
+) -> Vec<DashSegment> {
     let scale = f64::from(index.timescale.max(1));
     let offset = a.offset as f64 / a.timescale.max(1) as f64;
     let mut time = index.earliest;
@@ -223,7 +243,7 @@ pub fn of_index(index: &SegmentIndex, a: &Addressing, period: &Period, numbered_
     for reference in &index.references {
         let start = time as f64 / scale - offset;
         if !reference.index && reference.size > 0 {
-            found.push(Segment {
+            found.push(DashSegment {
                 number: numbered_from + found.len() as u64,
                 time,
                 start,
@@ -234,7 +254,7 @@ pub fn of_index(index: &SegmentIndex, a: &Addressing, period: &Period, numbered_
         }
         time = time.saturating_add(u64::from(reference.duration));
     }
-    let shown = within(found.iter().cloned(), period, 0.5 / scale);
+    let shown = clip_to_period(found.iter().cloned(), period, 0.5 / scale);
     // A file whose times begin elsewhere, without a word on it in the manifest, is shown whole.
     if shown.is_empty() { found } else { shown }
 }

@@ -36,7 +36,7 @@ pub fn duration(text: &str) -> Option<f64> {
 }
 
 /// Seconds since 1970 of an `xs:dateTime`; without a zone it is UTC.
-pub fn moment(text: &str) -> Option<f64> {
+pub fn parse_date_time(text: &str) -> Option<f64> {
     let text = text.trim();
     let at = text.parse::<Timestamp>().ok().or_else(|| {
         let civil = text.parse::<DateTime>().ok()?;
@@ -46,7 +46,7 @@ pub fn moment(text: &str) -> Option<f64> {
 }
 
 /// A moment as `EXT-X-PROGRAM-DATE-TIME` wants it, with milliseconds.
-pub fn show(seconds: f64) -> String {
+pub fn format_date_time(seconds: f64) -> String {
     let at = Timestamp::from_millisecond((seconds * 1000.0).round() as i64).unwrap_or(Timestamp::UNIX_EPOCH);
     format!("{at:.3}")
 }
@@ -76,9 +76,9 @@ mod tests {
     #[test]
     fn moments_are_read_and_shown() {
         for text in ["2024-01-02T03:04:05.5Z", "2024-01-02T03:04:05.500", "2024-01-02T04:04:05.5+01:00"] {
-            assert_eq!(moment(text), Some(1_704_164_645.5), "{text}");
+            assert_eq!(parse_date_time(text), Some(1_704_164_645.5), "{text}");
         }
-        assert_eq!(moment("soon"), None);
-        assert_eq!(show(1_704_164_645.5), "2024-01-02T03:04:05.500Z");
+        assert_eq!(parse_date_time("soon"), None);
+        assert_eq!(format_date_time(1_704_164_645.5), "2024-01-02T03:04:05.500Z");
     }
 }

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 use interflow_flow::{Error, Result};
 
-use super::model::{AdaptationSet, Manifest, Media, Period, Representation};
-use super::segments::Segment;
-use super::{time, wrong};
-use crate::hls::variants::Wish;
+use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation};
+use super::segments::DashSegment;
+use super::{manifest_error, time};
+use crate::hls::variant_filter::VariantChoice;
 
 /// What is wished for.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct HlsOptions {
     /// Which heights.
-    pub height: Option<Wish>,
+    pub height: Option<VariantChoice>,
     /// Which language of sound.
     pub language: Option<String>,
     /// MPEG-TS segments, each whole in itself.
@@ -24,11 +24,11 @@ pub struct Wishes {
 }
 
 /// The most variants and renditions of a multivariant playlist.
-const VARIANTS: usize = 10_000;
+const MAX_VARIANTS: usize = 10_000;
 
 /// What is said when a playlist would be too long.
 fn too_long(most: u64) -> Error {
-    wrong(format!("a playlist of it would be longer than {most} bytes (media.rewritten_bytes)"))
+    manifest_error(format!("a playlist of it would be longer than {most} bytes (media.rewritten_bytes)"))
 }
 
 fn check(out: &str, most: Option<u64>) -> Result<()> {
@@ -37,14 +37,14 @@ fn check(out: &str, most: Option<u64>) -> Result<()> {
 
 /// A representation with its set.
 #[derive(Clone, Copy, Debug)]
-pub struct Track<'a> {
+pub struct DashTrack<'a> {
     /// The set.
     pub set: &'a AdaptationSet,
     /// The representation.
     pub own: &'a Representation,
 }
 
-impl Track<'_> {
+impl DashTrack<'_> {
     /// The name of the track's playlist.
     pub fn profile(&self) -> String {
         format!("{}_{}_{}", self.set.id, self.own.id, self.own.bandwidth)
@@ -52,44 +52,49 @@ impl Track<'_> {
 }
 
 /// The period that variants are drawn from: the last of a live manifest, the longest of another.
-pub fn main_period(manifest: &Manifest) -> Option<&Period> {
+pub fn main_period(manifest: &DashManifest) -> Option<&DashPeriod> {
     let full = || manifest.periods.iter().filter(|p| !p.sets.is_empty());
     if manifest.is_live {
         return full().next_back();
     }
-    let length = |p: &&Period| (p.duration.unwrap_or(0.0) * 1000.0) as u64;
+    let length = |p: &&DashPeriod| (p.duration.unwrap_or(0.0) * 1000.0) as u64;
     full().fold(
         None,
-        |best: Option<&Period>, p| if best.is_none_or(|b| length(&p) > length(&b)) { Some(p) } else { best },
+        |best: Option<&DashPeriod>, p| if best.is_none_or(|b| length(&p) > length(&b)) { Some(p) } else { best },
     )
 }
 
 /// All tracks of a period.
-pub fn tracks(period: &Period) -> impl Iterator<Item = Track<'_>> {
-    period.sets.iter().flat_map(|set| set.representations.iter().map(move |own| Track { set, own }))
+pub fn tracks(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
+    period.sets.iter().flat_map(|set| set.representations.iter().map(move |own| DashTrack { set, own }))
 }
 
 /// The tracks that HLS can carry: it knows no WebM.
-fn playable(period: &Period) -> impl Iterator<Item = Track<'_>> {
+fn playable(period: &DashPeriod) -> impl Iterator<Item = DashTrack<'_>> {
     tracks(period).filter(|t| !t.own.mime.ends_with("/webm"))
 }
 
 /// The track of a period that goes on with a playlist: the one of this name, else the nearest of its kind and language.
-pub fn find<'a>(period: &'a Period, profile: &str, media: Option<Media>, language: &str) -> Option<Track<'a>> {
+pub fn find<'a>(
+    period: &'a DashPeriod,
+    profile: &str,
+    media: Option<DashMediaKind>,
+    language: &str,
+) -> Option<DashTrack<'a>> {
     if let Some(track) = playable(period).find(|t| t.profile() == profile) {
         return Some(track);
     }
     // Python's names: `0` stands for a set without a name.
     let (_, rest) = profile.split_once('_')?;
-    let same_rest = |t: &Track<'_>| t.profile().split_once('_').is_some_and(|(_, r)| r == rest);
+    let same_rest = |t: &DashTrack<'_>| t.profile().split_once('_').is_some_and(|(_, r)| r == rest);
     if let Some(track) = playable(period).find(same_rest).filter(|t| media.is_none_or(|m| m == t.set.media)) {
         return Some(track);
     }
     let bandwidth: u64 = profile.rsplit('_').next()?.parse().ok()?;
     let media = media?;
-    let spoken = |t: &Track<'_>| t.set.language.as_deref().unwrap_or_default() == language;
+    let spoken = |t: &DashTrack<'_>| t.set.language.as_deref().unwrap_or_default() == language;
     let kind = || playable(period).filter(move |t| t.set.media == media && !t.set.is_trick);
-    let near = |t: &Track<'_>| t.own.bandwidth.abs_diff(bandwidth);
+    let near = |t: &DashTrack<'_>| t.own.bandwidth.abs_diff(bandwidth);
     kind().filter(spoken).min_by_key(near).or_else(|| kind().min_by_key(near))
 }
 
@@ -97,14 +102,18 @@ pub fn find<'a>(period: &'a Period, profile: &str, media: Option<Media>, languag
 ///
 /// # Errors
 /// No media that HLS can carry; more than 10,000 variants, or a playlist longer than is wished.
-pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) -> String) -> Result<String> {
+pub fn master(
+    period: &DashPeriod,
+    wishes: &HlsOptions,
+    mut link: impl FnMut(DashTrack<'_>) -> String,
+) -> Result<String> {
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}\n#EXT-X-INDEPENDENT-SEGMENTS", if wishes.ts { 4 } else { 7 });
     let groups = audio_groups(period, wishes);
     let (texts, videos) = (subtitles(period), videos(period, wishes));
     let renditions = groups.iter().map(|(_, sounds)| sounds.len()).sum::<usize>() + texts.len();
-    if videos.len().saturating_mul(groups.len().max(1)).saturating_add(renditions) > VARIANTS {
-        return Err(wrong(format!("it has more than {VARIANTS} combinations of picture and sound")));
+    if videos.len().saturating_mul(groups.len().max(1)).saturating_add(renditions) > MAX_VARIANTS {
+        return Err(manifest_error(format!("it has more than {MAX_VARIANTS} combinations of picture and sound")));
     }
     let empty = out.len();
     let mut named: BTreeMap<String, u32> = BTreeMap::new();
@@ -119,10 +128,10 @@ pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) 
         text_rendition(&mut out, *track, &mut named, &link(*track));
         check(&out, wishes.most)?;
     }
-    let loudest = |sounds: &[Track<'_>]| sounds.iter().map(|s| s.own.bandwidth).max().unwrap_or(0);
-    let sounds: Vec<Sound<'_>> = groups
+    let loudest = |sounds: &[DashTrack<'_>]| sounds.iter().map(|s| s.own.bandwidth).max().unwrap_or(0);
+    let sounds: Vec<AudioGroup<'_>> = groups
         .iter()
-        .map(|(group, sounds)| Sound {
+        .map(|(group, sounds)| AudioGroup {
             group,
             bandwidth: loudest(sounds),
             codecs: sounds.iter().find_map(|s| s.own.codecs.as_deref()),
@@ -141,24 +150,24 @@ pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) 
         // Sound alone: each group's sound is a variant, with the group's renditions to choose from.
         for (group, sounds) in &groups {
             for track in sounds.iter().take(1) {
-                sound_variant(&mut out, group, *track, &link(*track));
+                audio_only_variant(&mut out, group, *track, &link(*track));
             }
         }
     }
     let besides = playable(period).filter(|t| match t.set.media {
-        Media::Video => t.set.is_trick,
-        media => media == Media::Image,
+        DashMediaKind::Video => t.set.is_trick,
+        media => media == DashMediaKind::Image,
     });
-    let mut besides: Vec<_> = besides.take(VARIANTS).collect();
-    besides.sort_by_key(|t| t.set.media == Media::Image);
+    let mut besides: Vec<_> = besides.take(MAX_VARIANTS).collect();
+    besides.sort_by_key(|t| t.set.media == DashMediaKind::Image);
     for track in besides {
-        let name = if track.set.media == Media::Image { "IMAGE" } else { "I-FRAME" };
-        let about = picture(track, track.own.bandwidth, &[]);
+        let name = if track.set.media == DashMediaKind::Image { "IMAGE" } else { "I-FRAME" };
+        let about = stream_inf_attributes(track, track.own.bandwidth, &[]);
         let _ = writeln!(out, "#EXT-X-{name}-STREAM-INF:{about},URI=\"{}\"", link(track));
         check(&out, wishes.most)?;
     }
     if out.len() == empty {
-        return Err(wrong(
+        return Err(manifest_error(
             "it lists no media that HLS can carry (WebM is none): players of DASH get it at /proxy/mpd/manifest.mpd",
         ));
     }
@@ -166,7 +175,7 @@ pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) 
 }
 
 /// A group of sound, as a variant names it.
-struct Sound<'a> {
+struct AudioGroup<'a> {
     group: &'a str,
     bandwidth: u64,
     codecs: Option<&'a str>,
@@ -177,10 +186,10 @@ fn family(codecs: Option<&str>) -> &str {
 }
 
 /// Sound by codec and channels, the best representation of each set; a player takes one group and chooses within it.
-fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Track<'a>>)> {
-    let mut groups: Vec<(String, Vec<Track<'a>>)> = Vec::new();
+fn audio_groups<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<(String, Vec<DashTrack<'a>>)> {
+    let mut groups: Vec<(String, Vec<DashTrack<'a>>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    let sets: Vec<_> = period.sets.iter().filter(|s| s.media == Media::Audio && !s.is_trick).collect();
+    let sets: Vec<_> = period.sets.iter().filter(|s| s.media == DashMediaKind::Audio && !s.is_trick).collect();
     let speaks = |set: &AdaptationSet, wanted: &str| {
         let own = set.language.as_deref().unwrap_or_default();
         own.eq_ignore_ascii_case(wanted) || own.split('-').next().is_some_and(|l| l.eq_ignore_ascii_case(wanted))
@@ -198,16 +207,16 @@ fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Tra
         for (name, own) in best {
             let place = *places.entry(name.clone()).or_insert(groups.len());
             match groups.get_mut(place) {
-                Some((_, tracks)) => tracks.push(Track { set, own }),
-                None => groups.push((name, vec![Track { set, own }])),
+                Some((_, tracks)) => tracks.push(DashTrack { set, own }),
+                None => groups.push((name, vec![DashTrack { set, own }])),
             }
         }
     }
     groups
 }
 
-fn videos<'a>(period: &'a Period, wishes: &Wishes) -> Vec<Track<'a>> {
-    let mut all: Vec<_> = playable(period).filter(|t| t.set.media == Media::Video && !t.set.is_trick).collect();
+fn videos<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<DashTrack<'a>> {
+    let mut all: Vec<_> = playable(period).filter(|t| t.set.media == DashMediaKind::Video && !t.set.is_trick).collect();
     let heights = all.iter().filter_map(|t| t.own.size.map(|(_, h)| h)).collect::<Vec<_>>();
     if let Some(chosen) = wishes.height.and_then(|w| w.choose(heights.iter().copied())) {
         all.retain(|t| t.own.size.is_none_or(|(_, h)| h == chosen));
@@ -216,8 +225,8 @@ fn videos<'a>(period: &'a Period, wishes: &Wishes) -> Vec<Track<'a>> {
 }
 
 /// Text that an HLS player can be given: WebVTT as it is, and both in fragments.
-fn subtitles(period: &Period) -> Vec<Track<'_>> {
-    playable(period).filter(|t| t.set.media == Media::Text && !t.own.mime.contains("ttml")).collect()
+fn subtitles(period: &DashPeriod) -> Vec<DashTrack<'_>> {
+    playable(period).filter(|t| t.set.media == DashMediaKind::Text && !t.own.mime.contains("ttml")).collect()
 }
 
 fn quoted(text: &str) -> String {
@@ -225,7 +234,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A name that no other rendition has.
-fn name(track: Track<'_>, named: &mut BTreeMap<String, u32>) -> String {
+fn name(track: DashTrack<'_>, named: &mut BTreeMap<String, u32>) -> String {
     let set = track.set;
     let mut name = set.label.as_deref().or(set.language.as_deref()).unwrap_or(set.media.as_str()).to_owned();
     if set.label.is_none()
@@ -250,7 +259,7 @@ fn language(set: &AdaptationSet) -> String {
 fn audio_rendition(
     out: &mut String,
     group: &str,
-    track: Track<'_>,
+    track: DashTrack<'_>,
     main: bool,
     named: &mut BTreeMap<String, u32>,
     url: &str,
@@ -267,7 +276,7 @@ fn audio_rendition(
     );
 }
 
-fn text_rendition(out: &mut String, track: Track<'_>, named: &mut BTreeMap<String, u32>, url: &str) {
+fn text_rendition(out: &mut String, track: DashTrack<'_>, named: &mut BTreeMap<String, u32>, url: &str) {
     let forced = track.set.roles.iter().any(|r| r == "forced-subtitle" || r == "forced_subtitle");
     let forced = if forced { ",FORCED=YES" } else { "" };
     let _ = writeln!(
@@ -279,7 +288,7 @@ fn text_rendition(out: &mut String, track: Track<'_>, named: &mut BTreeMap<Strin
 }
 
 /// What every kind of variant says of itself.
-fn picture(track: Track<'_>, bandwidth: u64, codecs: &[&str]) -> String {
+fn stream_inf_attributes(track: DashTrack<'_>, bandwidth: u64, codecs: &[&str]) -> String {
     let own = track.own;
     let mut out = format!("BANDWIDTH={}", bandwidth.max(1));
     let mut all: Vec<&str> = own.codecs.iter().flat_map(|c| c.split(',')).map(str::trim).collect();
@@ -288,7 +297,7 @@ fn picture(track: Track<'_>, bandwidth: u64, codecs: &[&str]) -> String {
     // Half of a list would be worse than none.
     if own.codecs.is_some() {
         let _ = write!(out, ",CODECS=\"{}\"", quoted(&all.join(",")));
-    } else if track.set.media == Media::Image {
+    } else if track.set.media == DashMediaKind::Image {
         out.push_str(",CODECS=\"jpeg\"");
     }
     if let Some((width, height)) = own.size {
@@ -303,7 +312,7 @@ fn picture(track: Track<'_>, bandwidth: u64, codecs: &[&str]) -> String {
     out
 }
 
-fn variant(out: &mut String, track: Track<'_>, sound: Option<&Sound<'_>>, subs: bool, url: &str) {
+fn variant(out: &mut String, track: DashTrack<'_>, sound: Option<&AudioGroup<'_>>, subs: bool, url: &str) {
     let (mut bandwidth, mut codecs, mut audio) = (track.own.bandwidth, Vec::new(), String::new());
     if let Some(sound) = sound {
         bandwidth = bandwidth.saturating_add(sound.bandwidth);
@@ -311,26 +320,30 @@ fn variant(out: &mut String, track: Track<'_>, sound: Option<&Sound<'_>>, subs: 
         audio = format!(",AUDIO=\"{}\"", sound.group);
     }
     let subs = if subs { ",SUBTITLES=\"subs\"" } else { "" };
-    let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", picture(track, bandwidth, &codecs));
+    let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", stream_inf_attributes(track, bandwidth, &codecs));
 }
 
-fn sound_variant(out: &mut String, group: &str, track: Track<'_>, url: &str) {
-    let _ = writeln!(out, "#EXT-X-STREAM-INF:{},AUDIO=\"{group}\"\n{url}", picture(track, track.own.bandwidth, &[]));
+fn audio_only_variant(out: &mut String, group: &str, track: DashTrack<'_>, url: &str) {
+    let _ = writeln!(
+        out,
+        "#EXT-X-STREAM-INF:{},AUDIO=\"{group}\"\n{url}",
+        stream_inf_attributes(track, track.own.bandwidth, &[])
+    );
 }
 
 /// What a playlist shows of one period.
-pub struct Part<'a> {
+pub struct PlaylistPeriod<'a> {
     /// The period.
-    pub period: &'a Period,
+    pub period: &'a DashPeriod,
     /// The track.
-    pub track: Track<'a>,
+    pub track: DashTrack<'a>,
     /// Its segments.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<DashSegment>,
 }
 
 /// What a media playlist is made of besides its parts.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Frame {
+pub struct PlaylistHeader {
     /// Number of the first segment.
     pub sequence: u64,
     /// Discontinuities before the first segment.
@@ -344,11 +357,11 @@ pub struct Frame {
 }
 
 /// A URL in a media playlist.
-pub enum Wanted<'a> {
+pub enum UrlKind<'a> {
     /// The initialization section of a part.
-    Init(&'a Part<'a>),
+    Init(&'a PlaylistPeriod<'a>),
     /// A segment.
-    Segment(&'a Part<'a>, &'a Segment),
+    Segment(&'a PlaylistPeriod<'a>, &'a DashSegment),
 }
 
 /// A media playlist. `link` gives URLs.
@@ -356,10 +369,10 @@ pub enum Wanted<'a> {
 /// # Errors
 /// A playlist longer than the frame allows.
 pub fn media(
-    manifest: &Manifest,
-    parts: &[Part<'_>],
-    frame: Frame,
-    mut link: impl FnMut(Wanted<'_>) -> Option<String>,
+    manifest: &DashManifest,
+    parts: &[PlaylistPeriod<'_>],
+    frame: PlaylistHeader,
+    mut link: impl FnMut(UrlKind<'_>) -> Option<String>,
 ) -> Result<String> {
     let longest = parts.iter().flat_map(|p| &p.segments).map(|s| s.duration).fold(1.0, f64::max);
     let mut out = String::from("#EXTM3U\n");
@@ -379,7 +392,7 @@ pub fn media(
     if first.is_some_and(|t| t.set.is_trick) {
         out.push_str("#EXT-X-I-FRAMES-ONLY\n");
     }
-    if first.is_some_and(|t| t.set.media == Media::Image) {
+    if first.is_some_and(|t| t.set.media == DashMediaKind::Image) {
         out.push_str("#EXT-X-IMAGES-ONLY\n");
     }
     let mut any = false;
@@ -389,7 +402,7 @@ pub fn media(
         }
         any = true;
         if !frame.ts
-            && let Some(url) = link(Wanted::Init(part))
+            && let Some(url) = link(UrlKind::Init(part))
         {
             let _ = writeln!(out, "#EXT-X-MAP:URI=\"{url}\"");
         }
@@ -398,7 +411,7 @@ pub fn media(
             let gap = expected.is_some_and(|e| segment.start - e > 0.1);
             if (manifest.is_live || manifest.available > 0.0) && (expected.is_none() || gap) {
                 let at = manifest.available + part.period.start + segment.start;
-                let _ = writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", time::show(at));
+                let _ = writeln!(out, "#EXT-X-PROGRAM-DATE-TIME:{}", time::format_date_time(at));
             }
             if let Some((columns, rows)) = part.track.own.tiles {
                 let (width, height) = part.track.own.size.unwrap_or((0, 0));
@@ -406,7 +419,7 @@ pub fn media(
                 let size = format!("{}x{}", width / columns.max(1), height / rows.max(1));
                 let _ = writeln!(out, "#EXT-X-TILES:RESOLUTION={size},LAYOUT={columns}x{rows},DURATION={each:.3}");
             }
-            if let Some(url) = link(Wanted::Segment(part, segment)) {
+            if let Some(url) = link(UrlKind::Segment(part, segment)) {
                 let _ = writeln!(out, "#EXTINF:{:.6},\n{url}", segment.duration);
             }
             expected = Some(segment.start + segment.duration);

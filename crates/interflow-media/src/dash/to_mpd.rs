@@ -2,18 +2,18 @@
 
 use interflow_flow::{Error, Result};
 
-use super::addressing::{Addressing, Filling, Form, fill};
-use super::model::{Manifest, Representation};
-use super::wrong;
-use super::xml::Element;
-use crate::relay::Base;
+use super::addressing::{AddressingMode, SegmentAddressing, TemplateValues, fill};
+use super::manifest_error;
+use super::model::{DashManifest, Representation};
+use super::xml::XmlElement;
+use crate::relay::BaseUrl;
 
 /// Where a section is: absolute addresses to try in turn, and a range.
-pub type Section = (Vec<String>, Option<(u64, u64)>);
+pub type SectionSource = (Vec<String>, Option<(u64, u64)>);
 
 /// A URL in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted<'a> {
+pub enum ManifestUrlKind<'a> {
     /// An initialization section: absolute addresses to try in turn, range.
     Init(&'a [String], Option<(u64, u64)>),
     /// A segment: absolute addresses to try in turn, range, and what is needed to decrypt it.
@@ -23,20 +23,20 @@ pub enum Wanted<'a> {
         /// Its bytes.
         range: Option<(u64, u64)>,
         /// The initialization section that it belongs to.
-        init: Option<Section>,
+        init: Option<SectionSource>,
         /// Whether number, time and part are filled in by the player.
         pattern: bool,
     },
 }
 
 /// URLs, of so many bytes at the most.
-struct Links<'l> {
-    link: &'l mut dyn FnMut(Wanted<'_>) -> String,
+struct LinkBuilder<'l> {
+    link: &'l mut dyn FnMut(ManifestUrlKind<'_>) -> String,
     left: u64,
 }
 
-impl Links<'_> {
-    fn get(&mut self, wanted: Wanted<'_>) -> String {
+impl LinkBuilder<'_> {
+    fn get(&mut self, wanted: ManifestUrlKind<'_>) -> String {
         let url = (self.link)(wanted);
         self.left = self.left.saturating_sub(url.len() as u64);
         url
@@ -45,7 +45,7 @@ impl Links<'_> {
 
 /// What is said of a manifest that would be too long.
 pub fn too_long(most: u64) -> Error {
-    wrong(format!("it would be longer than {most} bytes when rewritten (media.rewritten_bytes)"))
+    manifest_error(format!("it would be longer than {most} bytes when rewritten (media.rewritten_bytes)"))
 }
 
 /// Rewrites a manifest in place. `manifest` is the same one, read; `own` our address of it. `decrypted`: the marks of
@@ -54,14 +54,14 @@ pub fn too_long(most: u64) -> Error {
 /// # Errors
 /// More than that.
 pub fn rewrite(
-    root: &mut Element<'_>,
-    manifest: &Manifest,
+    root: &mut XmlElement<'_>,
+    manifest: &DashManifest,
     own: &str,
     decrypted: bool,
     most: u64,
-    link: &mut dyn FnMut(Wanted<'_>) -> String,
+    link: &mut dyn FnMut(ManifestUrlKind<'_>) -> String,
 ) -> Result<()> {
-    let mut links = Links { link, left: most };
+    let mut links = LinkBuilder { link, left: most };
     root.children.retain(|c| !matches!(c.name, "BaseURL" | "PatchLocation" | "ContentSteering"));
     for location in root.children.iter_mut().filter(|c| c.name == "Location") {
         location.text = own.to_owned().into();
@@ -96,47 +96,48 @@ pub fn rewrite(
     Ok(())
 }
 
-fn strip(element: &mut Element<'_>, decrypted: bool) {
+fn strip(element: &mut XmlElement<'_>, decrypted: bool) {
     const ADDRESSES: [&str; 4] = ["BaseURL", "SegmentTemplate", "SegmentList", "SegmentBase"];
     element.children.retain(|c| !(ADDRESSES.contains(&c.name) || decrypted && c.name == "ContentProtection"));
 }
 
-fn timeline_of<'a>(element: &Element<'a>) -> Option<Element<'a>> {
+fn timeline_of<'a>(element: &XmlElement<'a>) -> Option<XmlElement<'a>> {
     element.children.iter().find_map(|c| c.child("SegmentTimeline")).cloned()
 }
 
 fn resolved(representation: &Representation, reference: &str) -> Vec<String> {
-    let bases = representation.bases.iter().filter_map(|b| Base::read(b));
+    let bases = representation.bases.iter().filter_map(|b| BaseUrl::parse(b));
     bases.map(|b| b.resolve(reference)).collect()
 }
 
 fn place_segments<'a>(
-    element: &mut Element<'a>,
+    element: &mut XmlElement<'a>,
     representation: &Representation,
-    timeline: Option<Element<'a>>,
-    links: &mut Links<'_>,
+    timeline: Option<XmlElement<'a>>,
+    links: &mut LinkBuilder<'_>,
 ) {
     let a = &representation.addressing;
-    let filling = Filling { id: &representation.id, bandwidth: representation.bandwidth, ..Filling::default() };
+    let filling =
+        TemplateValues { id: &representation.id, bandwidth: representation.bandwidth, ..TemplateValues::default() };
     let init = a.init.address.as_deref().map(|i| fill(i, filling));
     let init = init.or_else(|| a.init.range.map(|_| String::new()));
     let init = init.map(|i| (resolved(representation, &i), a.init.range));
     let mut made = match &a.form {
-        Form::Template { media } => {
-            let addresses = resolved(representation, &half_filled(media, filling));
-            let url = links.get(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: true });
-            let mut made = Element::new("SegmentTemplate");
+        AddressingMode::Template { media } => {
+            let addresses = resolved(representation, &fill_partially(media, filling));
+            let url = links.get(ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: true });
+            let mut made = XmlElement::new("SegmentTemplate");
             made.set("media", format!("{url}{}", identifiers(media)));
             if let Some((address, range)) = &init {
-                made.set("initialization", links.get(Wanted::Init(address, *range)));
+                made.set("initialization", links.get(ManifestUrlKind::Init(address, *range)));
             }
             made
         }
-        Form::List { media } => {
-            let mut made = Element::new("SegmentList");
+        AddressingMode::List { media } => {
+            let mut made = XmlElement::new("SegmentList");
             if let Some((address, range)) = &init {
-                let mut section = Element::new("Initialization");
-                section.set("sourceURL", links.get(Wanted::Init(address, *range)));
+                let mut section = XmlElement::new("Initialization");
+                section.set("sourceURL", links.get(ManifestUrlKind::Init(address, *range)));
                 made.children.push(section);
             }
             for (address, range) in media.iter() {
@@ -144,28 +145,34 @@ fn place_segments<'a>(
                     return;
                 }
                 let addresses = resolved(representation, address.as_deref().unwrap_or_default());
-                let mut one = Element::new("SegmentURL");
+                let mut one = XmlElement::new("SegmentURL");
                 one.set(
                     "media",
-                    links.get(Wanted::Segment { addresses, range: *range, init: init.clone(), pattern: false }),
+                    links.get(ManifestUrlKind::Segment {
+                        addresses,
+                        range: *range,
+                        init: init.clone(),
+                        pattern: false,
+                    }),
                 );
                 made.children.push(one);
             }
             made
         }
-        Form::Base { .. } | Form::Whole => {
+        AddressingMode::Base { .. } | AddressingMode::Whole => {
             let addresses = resolved(representation, "");
-            let mut base = Element::new("BaseURL");
-            base.text =
-                links.get(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: false }).into();
+            let mut base = XmlElement::new("BaseURL");
+            base.text = links
+                .get(ManifestUrlKind::Segment { addresses, range: None, init: init.clone(), pattern: false })
+                .into();
             element.children.insert(0, base);
-            let Form::Base { index } = &a.form else { return };
-            let mut made = Element::new("SegmentBase");
+            let AddressingMode::Base { index } = &a.form else { return };
+            let mut made = XmlElement::new("SegmentBase");
             if let Some((first, last)) = index {
                 made.set("indexRange", format!("{first}-{last}"));
             }
             if let Some((first, last)) = a.init.range {
-                let mut section = Element::new("Initialization");
+                let mut section = XmlElement::new("Initialization");
                 section.set("range", format!("{first}-{last}"));
                 made.children.push(section);
             }
@@ -173,19 +180,19 @@ fn place_segments<'a>(
         }
     };
     if let Some(index) = &a.kept.index {
-        let mut section = Element::new("RepresentationIndex");
+        let mut section = XmlElement::new("RepresentationIndex");
         if let Some((first, last)) = index.range {
             section.set("range", format!("{first}-{last}"));
         }
         if let Some(address) = &index.address {
             let addresses = resolved(representation, &fill(address, filling));
-            section.set("sourceURL", links.get(Wanted::Init(&addresses, None)));
+            section.set("sourceURL", links.get(ManifestUrlKind::Init(&addresses, None)));
         }
         let place = made.children.iter().take_while(|c| c.name == "Initialization").count();
         made.children.insert(place, section);
     }
-    common(&mut made, a);
-    if !matches!(a.form, Form::Base { .. }) {
+    set_common_attributes(&mut made, a);
+    if !matches!(a.form, AddressingMode::Base { .. }) {
         // The schema wants the timeline behind the initialization section.
         let place =
             made.children.iter().take_while(|c| matches!(c.name, "Initialization" | "RepresentationIndex")).count();
@@ -194,7 +201,7 @@ fn place_segments<'a>(
     element.children.push(made);
 }
 
-fn common(element: &mut Element<'_>, a: &Addressing) {
+fn set_common_attributes(element: &mut XmlElement<'_>, a: &SegmentAddressing) {
     element.set("timescale", a.timescale.max(1).to_string());
     let duration = a.duration.map(|d| d.to_string());
     let texts = [
@@ -203,11 +210,11 @@ fn common(element: &mut Element<'_>, a: &Addressing) {
         ("endNumber", a.end_number.map(|n| n.to_string())),
     ];
     for (name, value) in texts {
-        if let Some(value) = value.filter(|_| !matches!(a.form, Form::Base { .. })) {
+        if let Some(value) = value.filter(|_| !matches!(a.form, AddressingMode::Base { .. })) {
             element.set(name, value);
         }
     }
-    let exact = a.kept.index_exact.as_ref().filter(|_| matches!(a.form, Form::Base { .. }));
+    let exact = a.kept.index_exact.as_ref().filter(|_| matches!(a.form, AddressingMode::Base { .. }));
     let kept = [
         ("availabilityTimeComplete", a.kept.complete.as_ref()),
         ("pdDelta", a.kept.pd_delta.as_ref()),
@@ -231,7 +238,7 @@ fn common(element: &mut Element<'_>, a: &Addressing) {
 }
 
 /// The pattern with what is the same for all segments filled in; `$` of what was filled is doubled.
-fn half_filled(pattern: &str, with: Filling<'_>) -> String {
+fn fill_partially(pattern: &str, with: TemplateValues<'_>) -> String {
     let mut out = String::new();
     let mut parts = pattern.split('$');
     out.push_str(parts.next().unwrap_or_default());

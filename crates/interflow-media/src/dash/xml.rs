@@ -10,16 +10,16 @@ use quick_xml::escape::{escape, unescape};
 use quick_xml::events::attributes::Attributes;
 use quick_xml::events::{BytesStart, Event};
 
-use super::wrong;
+use super::manifest_error;
 
 /// The most elements of a document, timelines apart.
-const MOST: usize = 200_000;
+const MAX_ELEMENTS: usize = 200_000;
 /// The deepest nesting.
-const DEEPEST: usize = 48;
+const MAX_DEPTH: usize = 48;
 
 /// An element. Names are without their prefix, but for those of attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Element<'a> {
+pub struct XmlElement<'a> {
     /// Its local name.
     pub name: &'a str,
     /// Its name as written, prefix included.
@@ -27,7 +27,7 @@ pub struct Element<'a> {
     /// Its attributes in order.
     pub attributes: Vec<(&'a str, Cow<'a, str>)>,
     /// The elements inside.
-    pub children: Vec<Element<'a>>,
+    pub children: Vec<XmlElement<'a>>,
     /// The text inside, trimmed.
     pub text: Cow<'a, str>,
     /// What is inside, as written, of an element that is not taken apart: timelines have thousands of small elements, of
@@ -36,9 +36,9 @@ pub struct Element<'a> {
 }
 
 /// Elements that are kept as written.
-const KEPT: &str = "SegmentTimeline";
+const RAW_ELEMENT: &str = "SegmentTimeline";
 
-impl<'a> Element<'a> {
+impl<'a> XmlElement<'a> {
     /// An attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
@@ -113,23 +113,23 @@ impl<'a> Element<'a> {
 ///
 /// # Errors
 /// What is wrong with it: not well formed, a document type, too many elements or too deep.
-pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
-    let text = std::str::from_utf8(bytes).map_err(|e| wrong(format!("it is no UTF-8: {e}")))?;
+pub fn read(bytes: &[u8]) -> Result<XmlElement<'_>> {
+    let text = std::str::from_utf8(bytes).map_err(|e| manifest_error(format!("it is no UTF-8: {e}")))?;
     let text = text.trim_start_matches('\u{feff}');
     let mut reader = Reader::from_str(text);
-    let mut open: Vec<Element<'_>> = Vec::new();
+    let mut open: Vec<XmlElement<'_>> = Vec::new();
     let mut count = 0;
     loop {
-        let event = reader.read_event().map_err(|e| wrong(e.to_string()))?;
+        let event = reader.read_event().map_err(|e| manifest_error(e.to_string()))?;
         match event {
             Event::Start(start) => {
                 count += 1;
-                if count > MOST || open.len() >= DEEPEST {
+                if count > MAX_ELEMENTS || open.len() >= MAX_DEPTH {
                     return Err(too_many());
                 }
                 let mut begun = element(text, &start)?;
-                if begun.name == KEPT && !open.is_empty() {
-                    begun.raw = inside(text, &mut reader, &start)?;
+                if begun.name == RAW_ELEMENT && !open.is_empty() {
+                    begun.raw = inner_text(text, &mut reader, &start)?;
                 }
                 open.push(begun);
             }
@@ -137,13 +137,13 @@ pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
                 count += 1;
                 let done = element(text, &start)?;
                 match open.last_mut() {
-                    Some(_) if count > MOST => return Err(too_many()),
+                    Some(_) if count > MAX_ELEMENTS => return Err(too_many()),
                     Some(parent) => parent.children.push(done),
                     None => return Ok(done),
                 }
             }
             Event::End(_) => {
-                let Some(mut done) = open.pop() else { return Err(wrong("an element ends that never began")) };
+                let Some(mut done) = open.pop() else { return Err(manifest_error("an element ends that never began")) };
                 trim(&mut done.text);
                 match open.last_mut() {
                     Some(parent) => parent.children.push(done),
@@ -154,31 +154,31 @@ pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
             Event::CData(t) => add(&mut open, t.into_inner()),
             Event::GeneralRef(r) => {
                 let written = format!("&{};", r.into_inner());
-                let text = unescape(&written).map_err(|_| wrong(format!("it uses the entity {written}")))?;
+                let text = unescape(&written).map_err(|_| manifest_error(format!("it uses the entity {written}")))?;
                 add(&mut open, Cow::Owned(text.into_owned()));
             }
-            Event::DocType(_) => return Err(wrong("it has a document type, which is not allowed here")),
+            Event::DocType(_) => return Err(manifest_error("it has a document type, which is not allowed here")),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
-            Event::Eof => return Err(wrong("it ends in the middle of an element")),
+            Event::Eof => return Err(manifest_error("it ends in the middle of an element")),
         }
     }
 }
 
 fn too_many() -> Error {
-    wrong(format!("it has more than {MOST} elements, or they are nested more than {DEEPEST} deep"))
+    manifest_error(format!("it has more than {MAX_ELEMENTS} elements, or they are nested more than {MAX_DEPTH} deep"))
 }
 
 /// What stands between the tags of an element that was just begun; the reader goes on before its end tag.
-fn inside<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesStart<'_>) -> Result<&'a str> {
+fn inner_text<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesStart<'_>) -> Result<&'a str> {
     let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
     let rest = text.get(from..).unwrap_or_default();
     let end = format!("</{}", start.name().into_inner());
     let length = memchr::memmem::find(rest.as_bytes(), end.as_bytes());
-    let length = length.ok_or_else(|| wrong("it ends in the middle of an element"))?;
+    let length = length.ok_or_else(|| manifest_error("it ends in the middle of an element"))?;
     reader.stream().consume(length);
     let inside = rest.get(..length).unwrap_or_default();
     if !holds_only_comments(inside) {
-        return Err(wrong("a timeline of it holds what is neither element nor comment"));
+        return Err(manifest_error("a timeline of it holds what is neither element nor comment"));
     }
     Ok(inside.trim())
 }
@@ -196,7 +196,7 @@ fn holds_only_comments(inside: &str) -> bool {
 }
 
 /// Calls for each element of this name in what an element keeps as written, with its attributes as they stand there.
-pub fn each_in<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a str, &'a str)])) {
+pub fn for_each_element<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a str, &'a str)])) {
     let mut attributes = Vec::with_capacity(8);
     let mut rest = raw;
     while let Some(at) = memchr::memchr(b'<', rest.as_bytes()) {
@@ -231,7 +231,7 @@ fn next_attribute(text: &str) -> Option<((&str, &str), &str)> {
     Some(((name, value), behind))
 }
 
-fn add<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
+fn add<'a>(open: &mut [XmlElement<'a>], text: Cow<'a, str>) {
     let Some(element) = open.last_mut() else { return };
     if element.text.is_empty() {
         if !text.trim_ascii_start().is_empty() {
@@ -250,7 +250,7 @@ fn trim(text: &mut Cow<'_, str>) {
 }
 
 /// An element with its attributes. `text` is the document, of which the tag is a part.
-fn element<'a>(text: &'a str, start: &BytesStart<'_>) -> Result<Element<'a>> {
+fn element<'a>(text: &'a str, start: &BytesStart<'_>) -> Result<XmlElement<'a>> {
     let (tag, length): (&str, _) = (start, start.name().into_inner().len());
     let at = (tag.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
     let tag = at.checked_add(tag.len()).and_then(|end| text.get(at..end)).unwrap_or_default();
@@ -258,16 +258,16 @@ fn element<'a>(text: &'a str, start: &BytesStart<'_>) -> Result<Element<'a>> {
     let name = written.rsplit_once(':').map_or(written, |(_, name)| name);
     let mut attributes = Vec::new();
     for attribute in Attributes::new(tag, length).with_checks(false) {
-        let attribute = attribute.map_err(|e| wrong(format!("<{name}>: {e}")))?;
+        let attribute = attribute.map_err(|e| manifest_error(format!("<{name}>: {e}")))?;
         let value = match attribute.value {
-            Cow::Borrowed(value) => unescape(value).map_err(|e| wrong(format!("<{name}>: {e}")))?,
+            Cow::Borrowed(value) => unescape(value).map_err(|e| manifest_error(format!("<{name}>: {e}")))?,
             Cow::Owned(value) => {
-                Cow::Owned(unescape(&value).map_err(|e| wrong(format!("<{name}>: {e}")))?.into_owned())
+                Cow::Owned(unescape(&value).map_err(|e| manifest_error(format!("<{name}>: {e}")))?.into_owned())
             }
         };
         attributes.push((attribute.key.into_inner(), value));
     }
-    Ok(Element { name, written, attributes, ..Element::default() })
+    Ok(XmlElement { name, written, attributes, ..XmlElement::default() })
 }
 
 #[cfg(test)]

@@ -3,50 +3,51 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, Error, Kind, Response, ResponseHead, StatusCode};
+use interflow_flow::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::children::Children;
+use super::child_urls::ChildUrls;
 use super::decrypt;
-use super::mount::Job;
-use super::reply::{Answer, Stop, playlist};
-use super::timeline::Line;
+use super::error::{EndpointResult, MediaError, playlist_response};
+use super::live_timeline::PlaylistPosition;
+use super::router::MediaRequest;
 use crate::bmff::SegmentIndex;
 use crate::bmff::boxes;
-use crate::cenc::{Init, KeyRing};
-use crate::dash::addressing::{ByteRange, Filling, Form, fill};
-use crate::dash::model::{self, Manifest, Media, Period, Representation};
-use crate::dash::segments::{self, Segment};
-use crate::dash::to_hls::{self, Frame, Part, Track, Wishes};
+use crate::cenc::{ContentKeyRing, InitSegment};
+use crate::dash::addressing::{AddressingMode, DashByteRange, TemplateValues, fill};
+use crate::dash::model::{self, DashManifest, DashMediaKind, DashPeriod, Representation};
+use crate::dash::segments::{self, DashSegment};
+use crate::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
 use crate::dash::xml;
-use crate::dash::{to_mpd, to_mpd::Wanted};
-use crate::hls::variants::Wish;
+use crate::dash::{to_mpd, to_mpd::ManifestUrlKind};
+use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
-use crate::relay::{Ask, Base, Keep, Work, fields};
+use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
 use crate::remux::{self, TsMuxer};
 
 /// How much of a file is looked at for its index, in bytes.
-const HEAD: u64 = 64 << 10;
+const INDEX_READ_BYTES: u64 = 64 << 10;
 /// The most indexes of one file that are read.
-const INDEXES: usize = 64;
+const MAX_INDEXES: usize = 64;
 
 /// How large a manifest is that is read off the workers, in bytes.
-const LARGE: usize = 256 << 10;
+const BLOCKING_MANIFEST_BYTES: usize = 256 << 10;
 /// How many segments of a playlist are written off the workers.
-const MANY: usize = 5000;
+const BLOCKING_SEGMENTS: usize = 5000;
 /// How many manifests are read off the workers at once; others wait.
-static PLACES: Semaphore = Semaphore::const_new(4);
+static BLOCKING_SLOTS: Semaphore = Semaphore::const_new(4);
 
 /// Does what may take long on a thread of its own, when it is `long`.
-async fn off_workers<T: Send + 'static>(
+async fn run_off_workers<T: Send + 'static>(
     long: bool,
     run: impl FnOnce() -> interflow_flow::Result<T> + Send + 'static,
-) -> Result<T, Stop> {
+) -> Result<T, MediaError> {
     if !long {
         return Ok(run()?);
     }
-    let failed = |e: &dyn std::fmt::Display| Stop::Failed(Error::new(Kind::Internal, format!("a manifest: {e}")));
-    let place = PLACES.acquire().await.map_err(|e| failed(&e))?;
+    let failed =
+        |e: &dyn std::fmt::Display| MediaError::Failed(Error::new(ErrorKind::Internal, format!("a manifest: {e}")));
+    let place = BLOCKING_SLOTS.acquire().await.map_err(|e| failed(&e))?;
     let done = tokio::task::spawn_blocking(move || {
         let _place = place;
         run()
@@ -55,53 +56,60 @@ async fn off_workers<T: Send + 'static>(
 }
 
 /// A manifest as it was fetched.
-struct Fetched {
+struct FetchedManifest {
     /// As it came.
     text: Bytes,
-    manifest: Arc<Manifest>,
+    manifest: Arc<DashManifest>,
     /// Where to get it the next time.
     address: String,
 }
 
-impl Job<'_> {
-    async fn mpd(self) -> Result<Fetched, Stop> {
+impl MediaRequest<'_> {
+    async fn mpd(self) -> Result<FetchedManifest, MediaError> {
         let asked = self.asked.params.destination("d")?;
         let address = asked.url.to_string();
         let limit = self.state.config.playlist_limit();
-        let document = self.state.shared.document_within(self.ask_whole(asked)?, Keep::Playlist, limit).await?;
+        let document =
+            self.state.shared.document_within(self.whole_request(asked)?, CachePolicy::Playlist, limit).await?;
         if !document.status.is_success() {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
-            return Err(Stop::Status(document.status, text));
+            return Err(MediaError::Status(document.status, text));
         }
-        let (text, base) = (document.body.clone(), Base::of(&document.url));
+        let (text, base) = (document.body.clone(), BaseUrl::from_url(&document.url));
         let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
-        let manifest = off_workers(document.body.len() > LARGE, read).await?;
+        let manifest = run_off_workers(document.body.len() > BLOCKING_MANIFEST_BYTES, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
-        Ok(Fetched { text: document.body, manifest, address })
+        Ok(FetchedManifest { text: document.body, manifest, address })
     }
 
-    fn wishes(self) -> Wishes {
+    fn hls_options(self) -> HlsOptions {
         let params = &self.asked.params;
-        let height = params.get("resolution").and_then(Wish::read).or(params.is("max_res").then_some(Wish::Highest));
-        let ts = params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is("remux_to_ts"));
+        let height = params
+            .get("resolution")
+            .and_then(VariantChoice::read)
+            .or(params.is_true("max_res").then_some(VariantChoice::Highest));
+        let ts =
+            params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is_true("remux_to_ts"));
         let most = Some(self.state.config.rewritten_bytes.0);
-        Wishes { height, language: params.get("language").map(str::to_owned), ts, most }
+        HlsOptions { height, language: params.get("language").map(str::to_owned), ts, most }
     }
 
     /// The keys of the link.
-    pub fn keys(self) -> Result<Option<KeyRing>, Stop> {
+    pub fn keys(self) -> Result<Option<ContentKeyRing>, MediaError> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };
-        let ring = KeyRing::parse(params.get("key_id"), key).map_err(|e| Stop::bad(format!("`key`: {e}")))?;
+        let ring = ContentKeyRing::parse(params.get("key_id"), key)
+            .map_err(|e| MediaError::bad_request(format!("`key`: {e}")))?;
         Ok(Some(ring))
     }
 
     /// The multivariant playlist of a manifest.
-    pub async fn mpd_master(self) -> Answer {
-        let Fetched { manifest, address, .. } = self.mpd().await?;
+    pub async fn mpd_master(self) -> EndpointResult {
+        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         self.keys()?;
-        let wishes = self.wishes();
-        let period = to_hls::main_period(&manifest).ok_or_else(|| Stop::upstream("the manifest lists no media"))?;
+        let wishes = self.hls_options();
+        let period =
+            to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
         let children = self.asked.children(self.state);
         let text = to_hls::master(period, &wishes, |track| {
             let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
@@ -113,70 +121,72 @@ impl Job<'_> {
             ];
             children.url("/proxy/mpd/playlist.m3u8", &parameters)
         })?;
-        let mut response = playlist(text);
-        self.asked.params.shape(&mut response.head.headers, false);
+        let mut response = playlist_response(text);
+        self.asked.params.apply_header_overrides(&mut response.head.headers, false);
         Ok(response)
     }
 
     /// A track's playlist.
-    pub async fn mpd_playlist(self) -> Answer {
+    pub async fn mpd_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
-        let profile = params.get("profile_id").ok_or_else(|| Stop::bad("the parameter `profile_id` is missing"))?;
+        let profile =
+            params.get("profile_id").ok_or_else(|| MediaError::bad_request("the parameter `profile_id` is missing"))?;
         let media = match params.get("kind") {
-            Some("video") => Some(Media::Video),
-            Some("audio") => Some(Media::Audio),
-            Some("text") => Some(Media::Text),
-            Some("image") => Some(Media::Image),
+            Some("video") => Some(DashMediaKind::Video),
+            Some("audio") => Some(DashMediaKind::Audio),
+            Some("text") => Some(DashMediaKind::Text),
+            Some("image") => Some(DashMediaKind::Image),
             _ => None,
         };
         let language = params.get("lang").unwrap_or_default();
-        let Fetched { manifest, address, .. } = self.mpd().await?;
+        let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         let now = self.state.clocks.now(self, &manifest.clocks).await;
         let (mut parts, mut count) = (Vec::new(), 0);
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
             let Some(track) = to_hls::find(period, profile, media, language) else { continue };
-            let listed = match self.indexed(track.own, period).await? {
+            let listed = match self.load_index(track.own, period).await? {
                 Some(indexed) => indexed,
                 None => segments::list(track.own, period, &manifest, now)?,
             };
             count += listed.len();
-            if count > segments::MOST {
+            if count > segments::MAX_SEGMENTS {
                 return Err(segments::too_many().into());
             }
-            parts.push(Part { period, track, segments: listed });
+            parts.push(PlaylistPeriod { period, track, segments: listed });
             tokio::task::yield_now().await;
         }
-        let is_text = parts.first().is_some_and(|p| matches!(p.track.set.media, Media::Text | Media::Image));
+        let is_text =
+            parts.first().is_some_and(|p| matches!(p.track.set.media, DashMediaKind::Text | DashMediaKind::Image));
         if parts.is_empty() {
-            return Err(Stop::not_found(format!("the manifest has no track `{profile}`")));
+            return Err(MediaError::not_found(format!("the manifest has no track `{profile}`")));
         }
         if count == 0 && !manifest.is_live {
             let text = format!(
                 "the manifest lists no segments of the track `{profile}`: its periods are empty, or past its end"
             );
-            return Err(Stop::upstream(text));
+            return Err(MediaError::upstream(text));
         }
-        self.shorten(&manifest, &mut parts);
+        self.trim_live_window(&manifest, &mut parts);
         let line = if manifest.is_live {
-            self.state.lines.place(&format!("{address} {profile} {language}"), &parts)
+            self.state.lines.position(&format!("{address} {profile} {language}"), &parts)
         } else {
-            Line::default()
+            PlaylistPosition::default()
         };
-        let ts = self.wishes().ts && !is_text;
+        let ts = self.hls_options().ts && !is_text;
         let start = match params.number("start_offset")? {
             Some(start) => Some(start),
             None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
         };
         let most = Some(self.state.config.rewritten_bytes.0);
-        let frame = Frame { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
+        let frame = PlaylistHeader { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
         let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
-        let write = move |manifest: &Manifest, parts: &[Part<'_>]| {
+        let write = move |manifest: &DashManifest, parts: &[PlaylistPeriod<'_>]| {
             to_hls::media(manifest, parts, frame, |wanted| match wanted {
-                to_hls::Wanted::Init(part) => init_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
-                to_hls::Wanted::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
+                to_hls::UrlKind::Init(part) => init_section_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
+                to_hls::UrlKind::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
             })
         };
-        let text = if count <= MANY {
+        let text = if count <= BLOCKING_SEGMENTS {
             write(&manifest, &parts)?
         } else {
             // The track is found again there, since what was found is borrowed.
@@ -187,25 +197,25 @@ impl Job<'_> {
                 let part = |period| {
                     let track = to_hls::find(period, &profile, media, &language)?;
                     let (_, segments) = listed.next_if(|(start, _)| *start == period.start)?;
-                    Some(Part { period, track, segments })
+                    Some(PlaylistPeriod { period, track, segments })
                 };
                 let parts: Vec<_> = manifest.periods.iter().filter_map(part).collect();
                 write(&manifest, &parts)
             };
-            off_workers(true, write).await?
+            run_off_workers(true, write).await?
         };
-        let mut response = playlist(text);
-        params.shape(&mut response.head.headers, false);
+        let mut response = playlist_response(text);
+        params.apply_header_overrides(&mut response.head.headers, false);
         Ok(response)
     }
 
     /// Leaves out what the link skips, and of a live track all but its end.
-    fn shorten(self, manifest: &Manifest, parts: &mut [Part<'_>]) {
+    fn trim_live_window(self, manifest: &DashManifest, parts: &mut [PlaylistPeriod<'_>]) {
         if let Some(skip) = self.asked.params.get("skip").filter(|_| !manifest.is_live) {
-            let stretches = crate::hls::skip::Stretches::read(skip);
+            let stretches = crate::hls::segment_skip::SkipRanges::read(skip);
             for part in parts.iter_mut() {
                 let begins = part.period.start;
-                part.segments.retain(|s| !stretches.touch(begins + s.start, begins + s.start + s.duration));
+                part.segments.retain(|s| !stretches.overlaps(begins + s.start, begins + s.start + s.duration));
             }
         }
         let most = self.state.config.dash.live_segments as usize;
@@ -222,24 +232,30 @@ impl Job<'_> {
     }
 
     /// The segments of a file with an index; `None` when the representation is addressed otherwise.
-    async fn indexed(self, own: &Representation, period: &Period) -> Result<Option<Vec<Segment>>, Stop> {
+    async fn load_index(
+        self,
+        own: &Representation,
+        period: &DashPeriod,
+    ) -> Result<Option<Vec<DashSegment>>, MediaError> {
         let range = match &own.addressing.form {
-            Form::Base { index: Some(range) } => *range,
-            Form::Base { index: None } => (0, HEAD - 1),
-            Form::Whole if own.mime.ends_with("/mp4") || own.mime.ends_with("/webm") => (0, HEAD - 1),
+            AddressingMode::Base { index: Some(range) } => *range,
+            AddressingMode::Base { index: None } => (0, INDEX_READ_BYTES - 1),
+            AddressingMode::Whole if own.mime.ends_with("/mp4") || own.mime.ends_with("/webm") => {
+                (0, INDEX_READ_BYTES - 1)
+            }
             _ => return Ok(None),
         };
-        let mut found: Vec<Segment> = Vec::new();
+        let mut found: Vec<DashSegment> = Vec::new();
         let mut todo = vec![range];
         let mut read = 0;
         while let Some(range) = todo.pop() {
             read += 1;
-            if read > INDEXES {
-                return Err(Stop::upstream("the file's index leads to too many others"));
+            if read > MAX_INDEXES {
+                return Err(MediaError::upstream("the file's index leads to too many others"));
             }
             let bytes = self.bytes_from(&own.bases, Some(range)).await?;
             let Some(index) = index_in(&bytes, range.0)? else { continue };
-            found.extend(segments::of_index(&index, &own.addressing, period, found.len() as u64 + 1));
+            found.extend(segments::index_segments(&index, &own.addressing, period, found.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
             let further: Vec<_> = further.map(|r| (r.offset, r.offset + u64::from(r.size) - 1)).collect();
             todo.extend(further.into_iter().rev());
@@ -248,8 +264,8 @@ impl Job<'_> {
         Ok((!found.is_empty()).then_some(found))
     }
 
-    fn ask_for(self, address: &str, range: Option<ByteRange>) -> Result<Ask, Stop> {
-        let mut ask = self.ask_whole(parse(address)?)?;
+    fn range_fetch_request(self, address: &str, range: Option<DashByteRange>) -> Result<FetchRequest, MediaError> {
+        let mut ask = self.whole_request(parse(address)?)?;
         if let Some((first, last)) = range {
             let _ = ask.headers.set("Range", format!("bytes={first}-{last}"));
         }
@@ -257,10 +273,10 @@ impl Job<'_> {
     }
 
     /// The bytes at an address, or a range of them.
-    async fn bytes(self, address: &str, range: Option<ByteRange>) -> Result<Bytes, Stop> {
-        let ask = self.ask_for(address, range)?;
+    async fn bytes(self, address: &str, range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
+        let ask = self.range_fetch_request(address, range)?;
         let cap = self.state.config.document_bytes.0;
-        let document = self.state.shared.document(ask, Keep::Segment, cap).await?;
+        let document = self.state.shared.document(ask, CachePolicy::Segment, cap).await?;
         match (document.status, range) {
             (StatusCode::PARTIAL_CONTENT, _) | (StatusCode::OK, None) => Ok(document.body),
             // The origin knows no ranges.
@@ -268,12 +284,12 @@ impl Job<'_> {
                 let end = document.body.len().min(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
                 Ok(document.body.slice(usize::try_from(first).unwrap_or(usize::MAX).min(end)..end))
             }
-            (status, _) => Err(Stop::Status(status, format!("{} answered {status}", document.url.authority))),
+            (status, _) => Err(MediaError::Status(status, format!("{} answered {status}", document.url.authority))),
         }
     }
 
     /// The same from the first of several addresses that has them.
-    async fn bytes_from(self, addresses: &[String], range: Option<ByteRange>) -> Result<Bytes, Stop> {
+    async fn bytes_from(self, addresses: &[String], range: Option<DashByteRange>) -> Result<Bytes, MediaError> {
         let mut last = None;
         for address in addresses {
             match self.bytes(address, range).await {
@@ -281,24 +297,25 @@ impl Job<'_> {
                 Err(e) => last = Some(e),
             }
         }
-        Err(last.unwrap_or_else(|| Stop::bad("no address is given")))
+        Err(last.unwrap_or_else(|| MediaError::bad_request("no address is given")))
     }
 
     /// The initialization section that the link names.
-    async fn init_bytes(self) -> Result<Option<Bytes>, Stop> {
+    async fn init_bytes(self) -> Result<Option<Bytes>, MediaError> {
         let params = &self.asked.params;
         let named = params.pairs().iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
-        let addresses: Vec<String> = named.map(|(_, address)| super::params::plain(address)).collect();
+        let addresses: Vec<String> = named.map(|(_, address)| super::params::decode_if_base64(address)).collect();
         if addresses.is_empty() {
             return Ok(None);
         }
-        self.bytes_from(&addresses, range_of(params.get("init_range"))?).await.map(Some)
+        self.bytes_from(&addresses, parse_range(params.get("init_range"))?).await.map(Some)
     }
 
     /// An initialization section, in clear when the link has keys.
-    pub async fn mpd_init(self) -> Answer {
+    pub async fn mpd_init(self) -> EndpointResult {
         let params = &self.asked.params;
-        let bytes = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
+        let bytes =
+            self.init_bytes().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
         let bytes = match self.keys()? {
             Some(keys) => {
                 self.note_decryption();
@@ -308,31 +325,31 @@ impl Job<'_> {
         };
         let kind = params.get("mime_type").filter(|k| k.contains('/')).unwrap_or("video/mp4");
         let mut response = Response::full(StatusCode::OK, kind, bytes);
-        fields::secure(&mut response.head);
-        params.shape(&mut response.head.headers, true);
+        header_filter::set_security_headers(&mut response.head);
+        params.apply_header_overrides(&mut response.head.headers, true);
         Ok(response)
     }
 
     /// A segment, decrypted when the link has keys.
-    pub async fn mpd_segment(self, extension: &str) -> Answer {
+    pub async fn mpd_segment(self, extension: &str) -> EndpointResult {
         if extension == "ts" { self.mpd_ts().await } else { self.clear_segment().await }
     }
 
-    async fn clear_segment(self) -> Answer {
+    async fn clear_segment(self) -> EndpointResult {
         let params = &self.asked.params;
-        let range = range_of(params.get("segment_range"))?;
+        let range = parse_range(params.get("segment_range"))?;
         let mut response = match self.keys()? {
-            None => self.first_that_answers(range, None, |_| None).await?,
+            None => self.try_addresses(range, None, |_| None).await?,
             Some(keys) => {
                 self.note_decryption();
                 let init = self.init_section().await?;
                 if let Some(init) = &init {
-                    init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
+                    init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
                 }
                 let file =
                     (range.is_none() && self.head.headers.contains("range")).then(|| (keys.clone(), init.clone()));
                 let at = range.map_or(0, |(first, _)| first);
-                self.first_that_answers(range, file, |job| Some(decryption(job, keys.clone(), init.clone(), at)))
+                self.try_addresses(range, file, |job| Some(decrypt_transform(job, keys.clone(), init.clone(), at)))
                     .await?
             }
         };
@@ -346,24 +363,24 @@ impl Job<'_> {
         if let Some(kind) = params.get("mime_type").filter(|k| k.contains('/')) {
             let _ = response.head.headers.set("Content-Type", kind);
         }
-        params.shape(&mut response.head.headers, true);
+        params.apply_header_overrides(&mut response.head.headers, true);
         Ok(response)
     }
 
     /// The initialization section that the link names, read.
-    pub async fn init_section(self) -> Result<Option<Arc<Init>>, Stop> {
+    pub async fn init_section(self) -> Result<Option<Arc<InitSegment>>, MediaError> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
-        Init::parse(&bytes).map(Some).map_err(|e| decrypt::stop(&e))
+        InitSegment::parse(&bytes).map(Some).map_err(|e| decrypt::decrypt_error(&e))
     }
 
     /// The segment from the first address that has it, worked on. `file`: a client asks for a range of something that is
     /// decrypted.
-    async fn first_that_answers(
+    async fn try_addresses(
         self,
-        range: Option<ByteRange>,
-        file: Option<(KeyRing, Option<Arc<Init>>)>,
-        work: impl Fn(Self) -> Option<Work>,
-    ) -> Answer {
+        range: Option<DashByteRange>,
+        file: Option<(ContentKeyRing, Option<Arc<InitSegment>>)>,
+        work: impl Fn(Self) -> Option<ResponseTransform>,
+    ) -> EndpointResult {
         let addresses = self.segment_addresses()?;
         let mut last = None;
         for address in addresses {
@@ -378,36 +395,41 @@ impl Job<'_> {
                 _ => last = Some(answer),
             }
         }
-        last.unwrap_or_else(|| Err(Stop::bad("the parameter `segment_url` is missing")))
+        last.unwrap_or_else(|| Err(MediaError::bad_request("the parameter `segment_url` is missing")))
     }
 
     /// Where the segment may be: one address and its alternatives, patterns filled in.
-    fn segment_addresses(self) -> Result<Vec<String>, Stop> {
+    fn segment_addresses(self) -> Result<Vec<String>, MediaError> {
         let params = &self.asked.params;
         let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
-        if !params.is("pattern") {
-            return Ok(all.map(|a| super::params::plain(a)).collect());
+        if !params.is_true("pattern") {
+            return Ok(all.map(|a| super::params::decode_if_base64(a)).collect());
         }
         let number = |name: &str| match self.asked.directives.iter().find(|(n, _)| n == name) {
-            Some((_, v)) => v.parse::<u64>().map_err(|_| Stop::bad(format!("`{name}` is no number"))),
+            Some((_, v)) => v.parse::<u64>().map_err(|_| MediaError::bad_request(format!("`{name}` is no number"))),
             None => Ok(0),
         };
-        let filling = Filling { number: number("_n")?, time: number("_t")?, part: number("_p")?, ..Filling::default() };
+        let filling = TemplateValues {
+            number: number("_n")?,
+            time: number("_t")?,
+            part: number("_p")?,
+            ..TemplateValues::default()
+        };
         Ok(all.map(|a| fill(a, filling)).collect())
     }
 
     /// A manifest whose media passes through us.
-    pub async fn mpd_manifest(self) -> Answer {
-        let Fetched { text, manifest, address } = self.mpd().await?;
+    pub async fn mpd_manifest(self) -> EndpointResult {
+        let FetchedManifest { text, manifest, address } = self.mpd().await?;
         let keyed = self.keys()?.is_some();
         let children = self.asked.children(self.state);
-        let (most, is_large) = (self.state.config.rewritten_bytes.0, text.len() > LARGE);
+        let (most, is_large) = (self.state.config.rewritten_bytes.0, text.len() > BLOCKING_MANIFEST_BYTES);
         let write = move || {
             let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
             let mut root = xml::read(&text)?;
             to_mpd::rewrite(&mut root, &manifest, &own, keyed, most, &mut |wanted| match wanted {
-                Wanted::Init(address, range) => init_url(&children, address, range),
-                Wanted::Segment { addresses, range, init, pattern } => {
+                ManifestUrlKind::Init(address, range) => init_url(&children, address, range),
+                ManifestUrlKind::Segment { addresses, range, init, pattern } => {
                     let init = init.filter(|_| keyed);
                     segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
                 }
@@ -418,41 +440,47 @@ impl Job<'_> {
             }
             Ok(written)
         };
-        let written = off_workers(is_large, write).await?;
+        let written = run_off_workers(is_large, write).await?;
         let mut response = Response::full(StatusCode::OK, "application/dash+xml", written);
-        response.head.headers.append_parsed(b"Cache-Control", b"no-cache");
-        self.asked.params.shape(&mut response.head.headers, false);
+        response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
+        self.asked.params.apply_header_overrides(&mut response.head.headers, false);
         Ok(response)
     }
 
-    async fn relay_part(self, address: crate::relay::Address, range: Option<ByteRange>, work: Option<Work>) -> Answer {
-        let ask = self.ask_for(&address.url.to_string(), range)?;
+    async fn relay_part(
+        self,
+        address: crate::relay::MediaAddress,
+        range: Option<DashByteRange>,
+        work: Option<ResponseTransform>,
+    ) -> EndpointResult {
+        let ask = self.range_fetch_request(&address.url.to_string(), range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
         let is_worked = work.is_some() && self.head.method != interflow_flow::Method::HEAD;
-        let mut response = self.state.shared.get_worked(ask, Keep::Segment, work).await?.response;
+        let mut response = self.state.shared.get_transformed(ask, CachePolicy::Segment, work).await?.response;
         if is_worked && matches!(response.head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            response.body = decrypt::begun(response.body).await?;
+            response.body = decrypt::wait_for_first_bytes(response.body).await?;
         }
-        let head = fields::back(&response.head);
+        let head = header_filter::response_head(&response.head);
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
-        let body = self.state.streams.follow(response.body, "segment", origin, peer, user);
+        let body = self.state.streams.track(response.body, "segment", origin, peer, user);
         if head.status == StatusCode::OK {
-            return Err(Stop::upstream("the origin knows no ranges, which this manifest needs"));
+            return Err(MediaError::upstream("the origin knows no ranges, which this manifest needs"));
         }
         Ok(Response { head, body: if self.head.method == interflow_flow::Method::HEAD { Body::Empty } else { body } })
     }
 
     /// A segment as MPEG-TS.
-    async fn mpd_ts(self) -> Answer {
+    async fn mpd_ts(self) -> EndpointResult {
         let params = &self.asked.params;
-        let init = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
+        let init =
+            self.init_bytes().await?.ok_or_else(|| MediaError::bad_request("the parameter `init_url` is missing"))?;
         let init = match self.keys()? {
             Some(keys) => decrypt::init(keys, init)?,
             None => init,
         };
-        let unfit = |e: remux::Error| Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
-        let muxer = TsMuxer::new(&init, remux::Options::default()).map_err(unfit)?;
-        let range = range_of(params.get("segment_range"))?;
+        let unfit = |e: remux::RemuxError| MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
+        let muxer = TsMuxer::new(&init, remux::RemuxOptions::default()).map_err(unfit)?;
+        let range = parse_range(params.get("segment_range"))?;
         let (keys, at) = (self.keys()?, range.map_or(0, |(first, _)| first));
         if keys.is_some() {
             self.note_decryption();
@@ -462,7 +490,7 @@ impl Job<'_> {
             let (keys, section, muxer) = (keys.clone(), section.clone(), Arc::clone(&muxer));
             let run = move |head: &mut ResponseHead, mut body: Body| {
                 if let Some(keys) = keys {
-                    body = decrypt::segment(keys, section, at, body).map_err(Stop::into_error)?;
+                    body = decrypt::segment(keys, section, at, body).map_err(MediaError::into_error)?;
                 }
                 // Another form, so another length, other bytes, no ranges.
                 for name in ["content-length", "accept-ranges", "etag", "content-range"] {
@@ -471,62 +499,68 @@ impl Job<'_> {
                 let _ = head.headers.set("Content-Type", "video/mp2t");
                 Ok(decrypt::transport(&muxer, body))
             };
-            Some(Work { id: job.work_id("ts"), takes_ranges: false, run: Box::new(run) })
+            Some(ResponseTransform { id: job.work_id("ts"), takes_ranges: false, run: Box::new(run) })
         };
-        let mut response = self.first_that_answers(range, None, make).await?;
+        let mut response = self.try_addresses(range, None, make).await?;
         if response.head.status == StatusCode::PARTIAL_CONTENT {
             (response.head.status, response.head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
         }
-        params.shape(&mut response.head.headers, true);
+        params.apply_header_overrides(&mut response.head.headers, true);
         Ok(response)
     }
 }
 
 /// A segment's decryption, with the link's keys.
-fn decryption(job: Job<'_>, keys: KeyRing, init: Option<Arc<Init>>, at: u64) -> Work {
-    let run = move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, at, body).map_err(Stop::into_error);
-    Work { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
+fn decrypt_transform(
+    job: MediaRequest<'_>,
+    keys: ContentKeyRing,
+    init: Option<Arc<InitSegment>>,
+    at: u64,
+) -> ResponseTransform {
+    let run =
+        move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, at, body).map_err(MediaError::into_error);
+    ResponseTransform { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
 }
 
 /// The index among some bytes of a file.
-fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, Stop> {
+fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, MediaError> {
     for b in boxes(bytes, offset) {
         // What is cut off behind the index is media.
         let Ok(b) = b else { return Ok(None) };
         if b.kind() == b"sidx" {
-            let index = SegmentIndex::read(&b).map_err(|e| Stop::upstream(format!("the file's index: {e}")))?;
+            let index = SegmentIndex::read(&b).map_err(|e| MediaError::upstream(format!("the file's index: {e}")))?;
             return Ok(Some(index));
         }
     }
     Ok(None)
 }
 
-fn range_of(text: Option<&str>) -> Result<Option<ByteRange>, Stop> {
+fn parse_range(text: Option<&str>) -> Result<Option<DashByteRange>, MediaError> {
     let Some(text) = text else { return Ok(None) };
     let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
     let range = crate::dash::addressing::byte_range(text).or(open);
-    range.map(Some).ok_or_else(|| Stop::bad(format!("`{text}` is no range: write it as 0-99")))
+    range.map(Some).ok_or_else(|| MediaError::bad_request(format!("`{text}` is no range: write it as 0-99")))
 }
 
 /// Where a representation's initialization section is: addresses to try in turn, and a range.
-fn init_of(own: &Representation) -> Option<(Vec<String>, Option<ByteRange>)> {
+fn init_section_of(own: &Representation) -> Option<(Vec<String>, Option<DashByteRange>)> {
     let init = &own.addressing.init;
-    let filling = Filling { id: &own.id, bandwidth: own.bandwidth, ..Filling::default() };
+    let filling = TemplateValues { id: &own.id, bandwidth: own.bandwidth, ..TemplateValues::default() };
     let (reference, range) = match (&init.address, init.range) {
         (Some(address), range) => (fill(address, filling), range),
         (None, Some(range)) => (String::new(), Some(range)),
         // A file with an index begins with its initialization section.
         (None, None) => match &own.addressing.form {
-            Form::Base { index: Some((first, _)) } if *first > 0 => (String::new(), Some((0, first - 1))),
+            AddressingMode::Base { index: Some((first, _)) } if *first > 0 => (String::new(), Some((0, first - 1))),
             _ => return None,
         },
     };
-    let bases = own.bases.iter().filter_map(|b| Base::read(b));
+    let bases = own.bases.iter().filter_map(|b| BaseUrl::parse(b));
     let addresses: Vec<String> = bases.map(|b| b.resolve(&reference)).collect();
     (!addresses.is_empty()).then_some((addresses, range))
 }
 
-fn init_url(children: &Children, addresses: &[String], range: Option<ByteRange>) -> String {
+fn init_url(children: &ChildUrls, addresses: &[String], range: Option<DashByteRange>) -> String {
     let range = range.map(|(first, last)| format!("{first}-{last}"));
     let mut parameters = init_parameters(addresses);
     parameters.extend(range.as_deref().map(|r| ("init_range", r)));
@@ -538,14 +572,20 @@ fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
     addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()
 }
 
-fn segment_url(children: &Children, track: Track<'_>, segment: &Segment, ts: bool, keyed: bool) -> Option<String> {
+fn segment_url(
+    children: &ChildUrls,
+    track: DashTrack<'_>,
+    segment: &DashSegment,
+    ts: bool,
+    keyed: bool,
+) -> Option<String> {
     let reference = segment.address.as_deref().unwrap_or_default();
-    let bases = track.own.bases.iter().filter_map(|b| Base::read(b));
+    let bases = track.own.bases.iter().filter_map(|b| BaseUrl::parse(b));
     let addresses: Vec<String> = bases.map(|b| b.resolve(reference)).collect();
-    let init = if keyed || ts { init_of(track.own) } else { None };
+    let init = if keyed || ts { init_section_of(track.own) } else { None };
     let extension = match track.set.media {
-        Media::Image => "jpg",
-        Media::Text if track.own.mime.contains("vtt") => "vtt",
+        DashMediaKind::Image => "jpg",
+        DashMediaKind::Text if track.own.mime.contains("vtt") => "vtt",
         _ if ts => "ts",
         _ => "mp4",
     };
@@ -553,14 +593,14 @@ fn segment_url(children: &Children, track: Track<'_>, segment: &Segment, ts: boo
 }
 
 fn segment_child(
-    children: &Children,
+    children: &ChildUrls,
     extension: &str,
     addresses: &[String],
-    range: Option<ByteRange>,
-    init: Option<&(Vec<String>, Option<ByteRange>)>,
+    range: Option<DashByteRange>,
+    init: Option<&(Vec<String>, Option<DashByteRange>)>,
     pattern: bool,
 ) -> String {
-    let text = |(first, last): ByteRange| format!("{first}-{last}");
+    let text = |(first, last): DashByteRange| format!("{first}-{last}");
     let (range, init_range) = (range.map(text), init.and_then(|(_, r)| *r).map(text));
     let mut parameters: Vec<(&str, &str)> = Vec::new();
     for (i, address) in addresses.iter().enumerate() {

@@ -6,106 +6,121 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result, StatusCode};
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result, StatusCode};
 
-use super::reply::Stop;
-use crate::cenc::{self, Decrypter, Init, Key, KeyRing, Progressive, RangeDecrypter};
-use crate::relay::pieces::followed;
+use super::error::MediaError;
+use crate::cenc::{self, CencDecrypter, ContentKey, ContentKeyRing, InitSegment, ProgressiveFile, RangeDecrypter};
+use crate::relay::body_parts::chain_body;
 use crate::remux::{TsMuxer, TsSegment};
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
 /// What a failed decryption is to a client: a key that is missing is the link's fault, all else the origin's.
-pub fn stop(error: &cenc::Error) -> Stop {
+pub fn decrypt_error(error: &cenc::CencError) -> MediaError {
     match error {
-        cenc::Error::NoKey { .. } => Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-        _ => Stop::upstream(format!("the segment cannot be decrypted: {error}")),
+        cenc::CencError::NoKey { .. } => MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
+        _ => MediaError::upstream(format!("the segment cannot be decrypted: {error}")),
     }
 }
 
 /// An initialization section in clear.
-pub fn init(keys: KeyRing, bytes: Bytes) -> std::result::Result<Bytes, Stop> {
-    let parsed = Init::parse(&bytes).map_err(|e| stop(&e))?;
-    parsed.check_keys(&keys).map_err(|e| stop(&e))?;
-    let mut decrypter = Decrypter::new(keys);
+pub fn init(keys: ContentKeyRing, bytes: Bytes) -> std::result::Result<Bytes, MediaError> {
+    let parsed = InitSegment::parse(&bytes).map_err(|e| decrypt_error(&e))?;
+    parsed.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
+    let mut decrypter = CencDecrypter::new(keys);
     let mut out = Vec::new();
-    decrypter.push(bytes, &mut out).and_then(|()| decrypter.finish()).map_err(|e| stop(&e))?;
+    decrypter.push(bytes, &mut out).and_then(|()| decrypter.finish()).map_err(|e| decrypt_error(&e))?;
     Ok(out.concat().into())
 }
 
 /// A segment in clear, as it comes. Its length stays what it was. Without an initialization section the body must
 /// begin with its own. `at`: where in the origin's resource it begins. Nothing comes out before media data is reached, so
 /// that a key that is missing shows before the first byte.
-pub fn segment(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Body, Stop> {
+pub fn segment(
+    keys: ContentKeyRing,
+    init: Option<Arc<InitSegment>>,
+    at: u64,
+    body: Body,
+) -> std::result::Result<Body, MediaError> {
     let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
-    Ok(Changed::held(body, decrypter, remaining))
+    Ok(TransformedBody::transform_held_body(body, decrypter, remaining))
 }
 
 /// The same for bytes of which a part is wanted, and no more is to be read than that takes.
-pub fn piece(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Body, Stop> {
+pub fn piece(
+    keys: ContentKeyRing,
+    init: Option<Arc<InitSegment>>,
+    at: u64,
+    body: Body,
+) -> std::result::Result<Body, MediaError> {
     let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
-    Ok(Changed::body(body, decrypter, remaining))
+    Ok(TransformedBody::transform_body(body, decrypter, remaining))
 }
 
-type Decrypted = (Body, Decrypter, Option<u64>);
+type DecryptedBody = (Body, CencDecrypter, Option<u64>);
 
-fn decrypted(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Decrypted, Stop> {
+fn decrypted(
+    keys: ContentKeyRing,
+    init: Option<Arc<InitSegment>>,
+    at: u64,
+    body: Body,
+) -> std::result::Result<DecryptedBody, MediaError> {
     let decrypter = match init {
         Some(init) => {
-            init.check_keys(&keys).map_err(|e| stop(&e))?;
-            Decrypter::for_segment(keys, init).at(at)
+            init.check_keys(&keys).map_err(|e| decrypt_error(&e))?;
+            CencDecrypter::for_segment(keys, init).at_offset(at)
         }
-        None => Decrypter::new(keys).at(at),
+        None => CencDecrypter::new(keys).at_offset(at),
     };
     let remaining = body.remaining();
     Ok((body, decrypter.with_length(remaining), remaining))
 }
 
 /// A body of which the first bytes are known to be good: an error before them becomes the answer.
-pub async fn begun(mut body: Body) -> std::result::Result<Body, Stop> {
+pub async fn wait_for_first_bytes(mut body: Body) -> std::result::Result<Body, MediaError> {
     loop {
         return match body.frame().await {
-            Some(Ok(Frame::Data(first))) if first.is_empty() => continue,
-            Some(Ok(Frame::Data(first))) => Ok(followed(first, body, None)),
-            Some(Ok(Frame::Trailers(_))) => continue,
+            Some(Ok(BodyFrame::Data(first))) if first.is_empty() => continue,
+            Some(Ok(BodyFrame::Data(first))) => Ok(chain_body(first, body, None)),
+            Some(Ok(BodyFrame::Trailers(_))) => continue,
             // What a client can put right: a key that is missing.
-            Some(Err(e)) if e.kind() == Kind::Denied => {
-                Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()))
+            Some(Err(e)) if e.kind() == ErrorKind::Denied => {
+                Err(MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()))
             }
-            Some(Err(e)) => Err(Stop::upstream(e.message().to_owned())),
-            None => Err(Stop::upstream("the origin's segment is empty")),
+            Some(Err(e)) => Err(MediaError::upstream(e.message().to_owned())),
+            None => Err(MediaError::upstream("the origin's segment is empty")),
         };
     }
 }
 
 /// A clear segment as MPEG-TS, fragment by fragment.
 pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
-    Changed::body(body, Some(muxer.segment()), None)
+    TransformedBody::transform_body(body, Some(muxer.segment()), None)
 }
 
 /// An HLS segment under `METHOD=AES-128`, its padding off.
 pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
-    Changed::body(body, Aes128Cbc::new(&Key(key), iv), None)
+    TransformedBody::transform_body(body, Aes128Cbc::new(&ContentKey(key), iv), None)
 }
 
 /// An HLS segment under `METHOD=AES-256`, its padding off.
 pub fn aes_256(key: [u8; 32], iv: [u8; 16], body: Body) -> Body {
-    Changed::body(body, Aes128Cbc::new_256(&key, iv), None)
+    TransformedBody::transform_body(body, Aes128Cbc::new_256(&key, iv), None)
 }
 
 /// An HLS segment of MPEG-TS under `METHOD=SAMPLE-AES`; its length stays what it was.
 pub fn sample_aes(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     let remaining = body.remaining();
-    Changed::body(body, SampleAesTs::new(&Key(key), iv), remaining)
+    TransformedBody::transform_body(body, SampleAesTs::new(&ContentKey(key), iv), remaining)
 }
 
-/// A range of a progressive file; the body holds what [`Progressive::cover`] says.
-pub fn range(file: &Arc<Progressive>, range: Range<u64>, body: Body) -> Body {
+/// A range of a progressive file; the body holds what [`ProgressiveFile::cover`] says.
+pub fn range(file: &Arc<ProgressiveFile>, range: Range<u64>, body: Body) -> Body {
     let length = range.end - range.start;
-    Changed::body(body, file.range(range), Some(length))
+    TransformedBody::transform_body(body, file.range(range), Some(length))
 }
 
 /// What changes bytes as they come.
-trait Change: Send + 'static {
+trait BodyTransform: Send + 'static {
     /// Whether what came out so far may be given out.
     fn has_begun(&self) -> bool {
         true
@@ -115,7 +130,7 @@ trait Change: Send + 'static {
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()>;
 }
 
-impl Change for Decrypter {
+impl BodyTransform for CencDecrypter {
     fn has_begun(&self) -> bool {
         self.has_media()
     }
@@ -129,17 +144,17 @@ impl Change for Decrypter {
     }
 }
 
-impl Change for Option<TsSegment> {
+impl BodyTransform for Option<TsSegment> {
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
-        self.as_mut().map_or(Ok(()), |s| s.push(chunk, out).map_err(broken))
+        self.as_mut().map_or(Ok(()), |s| s.push(chunk, out).map_err(body_error))
     }
 
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()> {
-        self.take().map_or(Ok(()), |s| s.finish(out).map_err(broken))
+        self.take().map_or(Ok(()), |s| s.finish(out).map_err(body_error))
     }
 }
 
-impl Change for Aes128Cbc {
+impl BodyTransform for Aes128Cbc {
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
         Self::push(self, chunk, out);
         Ok(())
@@ -150,7 +165,7 @@ impl Change for Aes128Cbc {
     }
 }
 
-impl Change for SampleAesTs {
+impl BodyTransform for SampleAesTs {
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
         Ok(Self::push(self, &chunk, out)?)
     }
@@ -160,22 +175,22 @@ impl Change for SampleAesTs {
     }
 }
 
-impl Change for RangeDecrypter {
+impl BodyTransform for RangeDecrypter {
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
-        Self::push(self, chunk, out).map_err(broken)
+        Self::push(self, chunk, out).map_err(body_error)
     }
 
     fn finish(&mut self, _: &mut Vec<Bytes>) -> Result<()> {
-        Self::finish(self).map_err(broken)
+        Self::finish(self).map_err(body_error)
     }
 }
 
-fn broken(e: impl std::fmt::Display) -> Error {
-    Error::new(Kind::BadResponse, format!("the segment cannot be read: {e}"))
+fn body_error(e: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::BadResponse, format!("the segment cannot be read: {e}"))
 }
 
 /// A body that is changed on its way.
-struct Changed<C> {
+struct TransformedBody<C> {
     body: Body,
     change: C,
     ready: VecDeque<Bytes>,
@@ -186,15 +201,15 @@ struct Changed<C> {
 }
 
 /// The most bytes before the media data that are held back.
-const HOLD: usize = 8 << 20;
+const MAX_HELD_BYTES: usize = 8 << 20;
 
-impl<C: Change> Changed<C> {
-    fn body(body: Body, change: C, remaining: Option<u64>) -> Body {
+impl<C: BodyTransform> TransformedBody<C> {
+    fn transform_body(body: Body, change: C, remaining: Option<u64>) -> Body {
         Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: 0 })
     }
 
-    fn held(body: Body, change: C, remaining: Option<u64>) -> Body {
-        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: HOLD })
+    fn transform_held_body(body: Body, change: C, remaining: Option<u64>) -> Body {
+        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: MAX_HELD_BYTES })
     }
 
     fn holds_back(&self) -> bool {
@@ -202,23 +217,23 @@ impl<C: Change> Changed<C> {
     }
 }
 
-impl<C: Change> BodyStream for Changed<C> {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl<C: BodyTransform> BodyStream for TransformedBody<C> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             let next = if self.holds_back() { None } else { self.ready.pop_front() };
             match next {
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => {
                     self.remaining = self.remaining.map(|r| r.saturating_sub(bytes.len() as u64));
-                    return Poll::Ready(Some(Ok(Frame::Data(bytes))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(bytes))));
                 }
                 None if self.over => return Poll::Ready(None),
                 None => {}
             }
             let mut out = Vec::new();
             let changed = match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => self.change.push(data, &mut out),
-                Some(Ok(Frame::Trailers(_))) => continue,
+                Some(Ok(BodyFrame::Data(data))) => self.change.push(data, &mut out),
+                Some(Ok(BodyFrame::Trailers(_))) => continue,
                 Some(Err(e)) => Err(e),
                 None => {
                     self.over = true;
@@ -254,7 +269,7 @@ mod tests {
         let mut out = Vec::new();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         while let Poll::Ready(Some(frame)) = body.poll_frame(&mut cx) {
-            if let Frame::Data(data) = frame? {
+            if let BodyFrame::Data(data) = frame? {
                 out.extend_from_slice(&data);
             }
         }

@@ -7,73 +7,73 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, Frame, Method, Response, ResponseHead, StatusCode};
+use interflow_flow::{Body, BodyFrame, Method, Response, ResponseHead, StatusCode};
 use parking_lot::Mutex;
 
 use super::decrypt;
-use super::mount::Job;
-use super::reply::{Answer, Stop};
-use crate::bmff::{Header, SegmentIndex, boxes};
-use crate::cenc::{Init, KeyRing, Probe, Progressive};
-use crate::relay::pieces::{Asked, cut, followed};
-use crate::relay::resume::{content_range, resuming};
-use crate::relay::{Address, Ask, fields};
+use super::error::{EndpointResult, MediaError};
+use super::router::MediaRequest;
+use crate::bmff::{BoxHeader, SegmentIndex, boxes};
+use crate::cenc::{ContentKeyRing, IndexProbe, InitSegment, ProgressiveFile};
+use crate::relay::body_parts::{RequestedRange, chain_body, slice_body};
+use crate::relay::resume::{content_range, resumable_body};
+use crate::relay::{FetchRequest, MediaAddress, header_filter};
 
 /// The most files that are remembered.
-const MOST: usize = 16;
+const MAX_FILES: usize = 16;
 /// For how long.
-const KEPT: Duration = Duration::from_secs(600);
+const FILE_TTL: Duration = Duration::from_secs(600);
 /// The most requests that finding a file's index may take.
-const STEPS: usize = 256;
+const MAX_STEPS: usize = 256;
 /// How much of a file is looked at first, in bytes.
-const GLANCE: u64 = 4096;
+const HEADER_READ_BYTES: u64 = 4096;
 
 /// Files that were looked into.
 #[derive(Default)]
-pub struct Files {
-    known: Mutex<VecDeque<Known>>,
+pub struct FileIndexCache {
+    known: Mutex<VecDeque<FileIndexEntry>>,
 }
 
 /// What tells a file apart, when it was looked into, what came of it.
-type Known = ([u8; 32], Instant, Arc<File>);
+type FileIndexEntry = ([u8; 32], Instant, Arc<IndexedFile>);
 
-impl Files {
-    fn get(&self, key: &[u8; 32]) -> Option<Arc<File>> {
+impl FileIndexCache {
+    fn get(&self, key: &[u8; 32]) -> Option<Arc<IndexedFile>> {
         let known = self.known.lock();
-        known.iter().find(|(k, at, _)| k == key && at.elapsed() < KEPT).map(|(.., file)| Arc::clone(file))
+        known.iter().find(|(k, at, _)| k == key && at.elapsed() < FILE_TTL).map(|(.., file)| Arc::clone(file))
     }
 
-    fn put(&self, key: [u8; 32], file: &Arc<File>) {
+    fn insert(&self, key: [u8; 32], file: &Arc<IndexedFile>) {
         let mut known = self.known.lock();
-        known.retain(|(k, at, _)| *k != key && at.elapsed() < KEPT);
+        known.retain(|(k, at, _)| *k != key && at.elapsed() < FILE_TTL);
         known.push_back((key, Instant::now(), Arc::clone(file)));
-        let over = known.len().saturating_sub(MOST);
+        let over = known.len().saturating_sub(MAX_FILES);
         known.drain(..over);
     }
 }
 
 /// What is known of a file.
-struct File {
-    layout: Layout,
+struct IndexedFile {
+    layout: FileLayout,
     length: u64,
     /// Its head as it goes back, without length and range.
     head: ResponseHead,
 }
 
-enum Layout {
-    Progressive(Arc<Progressive>),
+enum FileLayout {
+    Progressive(Arc<ProgressiveFile>),
     /// Fragments, and where some of them begin.
-    Fragments(Option<Arc<Init>>, Vec<u64>),
+    Fragments(Option<Arc<InitSegment>>, Vec<u64>),
 }
 
 /// What came of looking into a file.
-enum Opened {
-    File(Arc<File>),
+enum FileProbe {
+    File(Arc<IndexedFile>),
     /// The origin knows no ranges, or has no file: its answer.
     Other(Response),
 }
 
-impl File {
+impl IndexedFile {
     fn validator(&self) -> Option<&str> {
         let headers = &self.head.headers;
         headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
@@ -101,121 +101,131 @@ impl File {
     }
 }
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// A file in clear, or the range of it that the client asks for. `init`: the initialization section of a file that
     /// has none of its own.
-    pub async fn decrypted_file(self, address: Address, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
+    pub async fn decrypted_file(
+        self,
+        address: MediaAddress,
+        keys: ContentKeyRing,
+        init: Option<Arc<InitSegment>>,
+    ) -> EndpointResult {
         self.note_decryption();
         if let Some(init) = &init {
-            init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
+            init.check_keys(&keys).map_err(|e| decrypt::decrypt_error(&e))?;
         }
-        let ask = self.ask_whole(address)?;
-        let place = self.state.hosts.enter(&ask.url.authority).await?;
+        let ask = self.whole_request(address)?;
+        let place = self.state.hosts.acquire(&ask.url.authority).await?;
         let id = self.file_id(&ask);
         for again in [true, false] {
             let opened = match self.state.files.get(&id) {
-                Some(file) => Opened::File(file),
-                None => self.open(&ask, &keys).await?,
+                Some(file) => FileProbe::File(file),
+                None => self.probe_file(&ask, &keys).await?,
             };
             let file = match opened {
-                Opened::File(file) => file,
-                Opened::Other(response) => return self.unranged(response, keys, init).await,
+                FileProbe::File(file) => file,
+                FileProbe::Other(response) => return self.unranged(response, keys, init).await,
             };
-            self.state.files.put(id, &file);
+            self.state.files.insert(id, &file);
             if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
                 let Response { head, body } = response;
-                return Ok(self.followed(Response { head, body: place.hold(body) }, &ask));
+                return Ok(self.track_stream(Response { head, body: place.attach_to(body) }, &ask));
             }
             self.state.files.known.lock().retain(|(k, ..)| *k != id);
             if !again {
                 break;
             }
         }
-        Err(Stop::upstream("the origin's file changes while it is read"))
+        Err(MediaError::upstream("the origin's file changes while it is read"))
     }
 
-    fn file_id(self, ask: &Ask) -> [u8; 32] {
+    fn file_id(self, ask: &FetchRequest) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&crate::relay::shared::key_of(ask));
+        hasher.update(&crate::relay::segment_cache::key_of(ask));
         for name in ["key_id", "key", "k"] {
             hasher.update(b"\n").update(self.asked.params.get(name).unwrap_or_default().as_bytes());
         }
         *hasher.finalize().as_bytes()
     }
 
-    fn followed(self, response: Response, ask: &Ask) -> Response {
+    fn track_stream(self, response: Response, ask: &FetchRequest) -> Response {
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
         let Response { mut head, body } = response;
-        self.asked.params.shape(&mut head.headers, true);
+        self.asked.params.apply_header_overrides(&mut head.headers, true);
         let body = if self.head.method == Method::HEAD { Body::Empty } else { body };
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
-        let body = self.state.streams.follow(body, "stream", origin, peer, user);
+        let body = self.state.streams.track(body, "stream", origin, peer, user);
         Response { head, body }
     }
 
     /// An answer without ranges: a file is decrypted as it comes, anything else passes.
-    async fn unranged(self, response: Response, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
-        let mut head = fields::back(&response.head);
+    async fn unranged(
+        self,
+        response: Response,
+        keys: ContentKeyRing,
+        init: Option<Arc<InitSegment>>,
+    ) -> EndpointResult {
+        let mut head = header_filter::response_head(&response.head);
         let mut body = response.body;
         if head.status == StatusCode::OK {
             let _ = head.headers.set("Accept-Ranges", "none");
             // A key that is missing shows before the first byte in clear, and is told before our head is sent.
-            body = decrypt::begun(decrypt::segment(keys, init, 0, body)?).await?;
+            body = decrypt::wait_for_first_bytes(decrypt::segment(keys, init, 0, body)?).await?;
         }
-        self.asked.params.shape(&mut head.headers, true);
+        self.asked.params.apply_header_overrides(&mut head.headers, true);
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
     }
 
     /// Looks into a file.
-    async fn open(self, ask: &Ask, keys: &KeyRing) -> Result<Opened, Stop> {
-        let response = self.part(ask, 0..GLANCE).await?;
+    async fn probe_file(self, ask: &FetchRequest, keys: &ContentKeyRing) -> Result<FileProbe, MediaError> {
+        let response = self.part(ask, 0..HEADER_READ_BYTES).await?;
         let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
         let Some(length) = whole.filter(|_| response.head.status == StatusCode::PARTIAL_CONTENT) else {
-            return Ok(Opened::Other(response));
+            return Ok(FileProbe::Other(response));
         };
-        let mut head = fields::back(&response.head);
+        let mut head = header_filter::response_head(&response.head);
         for name in ["content-length", "content-range", "accept-ranges"] {
             head.headers.remove(name);
         }
-        let first = read(response, GLANCE).await?;
+        let first = read(response, HEADER_READ_BYTES).await?;
         if !is_mp4(&first) {
             let text = format!("keys are for MP4, and {} sent something else", ask.url.authority);
-            return Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, text));
+            return Err(MediaError::Status(StatusCode::UNPROCESSABLE_ENTITY, text));
         }
-        let mut file = File { layout: Layout::Fragments(None, Vec::new()), length, head };
-        let mut probe = Probe::new(keys.clone(), length);
-        for _ in 0..STEPS {
-            let Some(wanted) = probe.wants() else { break };
+        let mut file = IndexedFile { layout: FileLayout::Fragments(None, Vec::new()), length, head };
+        let mut probe = IndexProbe::new(keys.clone(), length);
+        for _ in 0..MAX_STEPS {
+            let Some(wanted) = probe.next_range() else { break };
             let known = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
             let data = match known {
                 Some(data) => Bytes::copy_from_slice(data),
                 None => self.bytes_of(ask, &file, wanted.clone()).await?,
             };
-            probe.give(wanted.start, &data).map_err(|e| decrypt::stop(&e))?;
+            probe.push(wanted.start, &data).map_err(|e| decrypt::decrypt_error(&e))?;
         }
-        if probe.wants().is_some() {
-            return Err(Stop::upstream("the file's index cannot be found: it has too many boxes before it"));
+        if probe.next_range().is_some() {
+            return Err(MediaError::upstream("the file's index cannot be found: it has too many boxes before it"));
         }
-        file.layout = match probe.finish().map_err(|e| decrypt::stop(&e))? {
-            Some(progressive) => Layout::Progressive(progressive),
+        file.layout = match probe.finish().map_err(|e| decrypt::decrypt_error(&e))? {
+            Some(progressive) => FileLayout::Progressive(progressive),
             None => self.fragments(ask, &file, first).await?,
         };
-        if let Layout::Fragments(Some(init), _) = &file.layout {
-            init.check_keys(keys).map_err(|e| decrypt::stop(&e))?;
+        if let FileLayout::Fragments(Some(init), _) = &file.layout {
+            init.check_keys(keys).map_err(|e| decrypt::decrypt_error(&e))?;
         }
-        Ok(Opened::File(Arc::new(file)))
+        Ok(FileProbe::File(Arc::new(file)))
     }
 
     /// What stands before the fragments of a file: its initialization section, and an index of them.
-    async fn fragments(self, ask: &Ask, file: &File, first: Bytes) -> Result<Layout, Stop> {
+    async fn fragments(self, ask: &FetchRequest, file: &IndexedFile, first: Bytes) -> Result<FileLayout, MediaError> {
         let (mut init, mut borders, mut at) = (None, Vec::new(), 0_u64);
-        for _ in 0..STEPS {
+        for _ in 0..MAX_STEPS {
             let have = usize::try_from(at).ok().and_then(|n| first.get(n..)).unwrap_or_default();
-            let glance = match have.len() >= Header::LONGEST || at + have.len() as u64 >= file.length {
+            let glance = match have.len() >= BoxHeader::MAX_HEADER_LEN || at + have.len() as u64 >= file.length {
                 true => Bytes::copy_from_slice(have),
-                false => self.bytes_of(ask, file, at..(at + GLANCE).min(file.length)).await?,
+                false => self.bytes_of(ask, file, at..(at + HEADER_READ_BYTES).min(file.length)).await?,
             };
-            let Ok(Some(header)) = Header::read(&glance, at) else { break };
+            let Ok(Some(header)) = BoxHeader::read(&glance, at) else { break };
             let end = header.size.map_or(file.length, |s| at.saturating_add(s)).min(file.length);
             if !matches!(&header.kind.0, b"moov" | b"sidx") {
                 if matches!(&header.kind.0, b"moof" | b"mdat") || end <= at {
@@ -225,7 +235,7 @@ impl Job<'_> {
                 continue;
             }
             if end - at > self.state.config.document_bytes.0 {
-                return Err(Stop::upstream("the file's index is larger than media.document_bytes"));
+                return Err(MediaError::upstream("the file's index is larger than media.document_bytes"));
             }
             let whole = match glance.len() as u64 >= end - at {
                 true => glance.slice(..(end - at) as usize),
@@ -233,27 +243,28 @@ impl Job<'_> {
             };
             match boxes(&whole, at).next() {
                 Some(Ok(b)) if b.kind() == b"sidx" => {
-                    let index = SegmentIndex::read(&b).map_err(|e| Stop::upstream(format!("the file's index: {e}")))?;
+                    let index =
+                        SegmentIndex::read(&b).map_err(|e| MediaError::upstream(format!("the file's index: {e}")))?;
                     borders.extend(index.references.iter().map(|r| r.offset));
                 }
-                Some(Ok(b)) => init = Some(Arc::new(Init::read(&b).map_err(|e| decrypt::stop(&e))?)),
+                Some(Ok(b)) => init = Some(Arc::new(InitSegment::read(&b).map_err(|e| decrypt::decrypt_error(&e))?)),
                 _ => break,
             }
             at = end;
         }
         borders.sort_unstable();
         borders.dedup();
-        Ok(Layout::Fragments(init, borders))
+        Ok(FileLayout::Fragments(init, borders))
     }
 
     /// What the client asks of a file; `None` when the origin has another one by now.
     async fn ranged(
         self,
-        ask: &Ask,
-        file: &Arc<File>,
-        keys: &KeyRing,
-        init: Option<Arc<Init>>,
-    ) -> Result<Option<Response>, Stop> {
+        ask: &FetchRequest,
+        file: &Arc<IndexedFile>,
+        keys: &ContentKeyRing,
+        init: Option<Arc<InitSegment>>,
+    ) -> Result<Option<Response>, MediaError> {
         let client = &self.head.headers;
         let mut head = file.head.clone();
         let _ = head.headers.set("Accept-Ranges", "bytes");
@@ -263,18 +274,18 @@ impl Job<'_> {
         }
         let holds = client.get_str("if-range").is_none_or(|v| file.validator() == Some(v));
         let range = client.get_str("range").filter(|_| holds);
-        let wanted = match Asked::read(range, file.length) {
-            Asked::Nothing => {
+        let wanted = match RequestedRange::read(range, file.length) {
+            RequestedRange::Nothing => {
                 (head.status, head.reason) =
                     (StatusCode::RANGE_NOT_SATISFIABLE, Bytes::from_static(b"Range Not Satisfiable"));
                 let _ = head.headers.set("Content-Range", format!("bytes */{}", file.length));
                 return Ok(Some(Response { head, body: Body::Empty }));
             }
-            Asked::Whole => {
+            RequestedRange::Whole => {
                 (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
                 0..file.length
             }
-            Asked::Part(part) => {
+            RequestedRange::Part(part) => {
                 (head.status, head.reason) = (StatusCode::PARTIAL_CONTENT, Bytes::from_static(b"Partial Content"));
                 let text = format!("bytes {}-{}/{}", part.start, part.end - 1, file.length);
                 let _ = head.headers.set("Content-Range", text);
@@ -286,21 +297,21 @@ impl Job<'_> {
             return Ok(Some(Response { head, body: Body::Empty }));
         }
         let body = match &file.layout {
-            Layout::Progressive(progressive) => {
+            FileLayout::Progressive(progressive) => {
                 let Some(body) = self.same_part(ask, file, progressive.cover(wanted.clone())).await? else {
                     return Ok(None);
                 };
                 decrypt::range(progressive, wanted, body)
             }
-            Layout::Fragments(own, borders) => {
+            FileLayout::Fragments(own, borders) => {
                 let Some((at, body)) = self.fragment_at(ask, file, borders, &wanted).await? else { return Ok(None) };
                 // From its beginning on, the file says itself how it is encrypted.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
                 let length = wanted.end - wanted.start;
-                cut(decrypt::piece(keys.clone(), init, at, body)?, wanted.start - at, length)
+                slice_body(decrypt::piece(keys.clone(), init, at, body)?, wanted.start - at, length)
             }
         };
-        let body = decrypt::begun(body).await?;
+        let body = decrypt::wait_for_first_bytes(body).await?;
         Ok(Some(Response { head, body }))
     }
 
@@ -308,11 +319,11 @@ impl Job<'_> {
     /// only when the range ends in the middle of something.
     async fn fragment_at(
         self,
-        ask: &Ask,
-        file: &Arc<File>,
+        ask: &FetchRequest,
+        file: &Arc<IndexedFile>,
         borders: &[u64],
         wanted: &Range<u64>,
-    ) -> Result<Option<(u64, Body)>, Stop> {
+    ) -> Result<Option<(u64, Body)>, MediaError> {
         let before = borders.partition_point(|b| *b <= wanted.start).checked_sub(1).and_then(|i| borders.get(i));
         let mut start = before.copied().unwrap_or(0);
         let end = borders.get(borders.partition_point(|b| *b < wanted.end)).copied().unwrap_or(wanted.end);
@@ -320,10 +331,10 @@ impl Job<'_> {
         let mut first = BytesMut::new();
         if start != wanted.start {
             // Players mostly ask from a border on; whether this is one shows in what stands there.
-            while first.len() < Header::LONGEST {
+            while first.len() < BoxHeader::MAX_HEADER_LEN {
                 match body.frame().await {
-                    Some(Ok(Frame::Data(data))) => first.extend_from_slice(&data),
-                    Some(Ok(Frame::Trailers(_))) => {}
+                    Some(Ok(BodyFrame::Data(data))) => first.extend_from_slice(&data),
+                    Some(Ok(BodyFrame::Trailers(_))) => {}
                     Some(Err(e)) => return Err(e.into()),
                     None => break,
                 }
@@ -338,20 +349,31 @@ impl Job<'_> {
         }
         let rest = (end < file.length).then(|| {
             let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
-            let next: crate::relay::pieces::Next = Box::new(move || {
+            let next: crate::relay::body_parts::NextBodyFn = Box::new(move || {
                 Box::pin(async move {
                     let fetched = state.fetch.send(ask.clone()).await?;
                     let Response { head, body } = fetched.response;
-                    Ok(resuming(body, &head, Ask { url: fetched.url, ..ask }, &state.fetch, state.patience()))
+                    Ok(resumable_body(
+                        body,
+                        &head,
+                        FetchRequest { url: fetched.url, ..ask },
+                        &state.fetch,
+                        state.retry_policy(),
+                    ))
                 })
             });
             next
         });
-        Ok(Some((start, followed(first.freeze(), body, rest))))
+        Ok(Some((start, chain_body(first.freeze(), body, rest))))
     }
 
     /// A part of a file; `None` when it is no longer the same file.
-    async fn same_part(self, ask: &Ask, file: &File, range: Range<u64>) -> Result<Option<Body>, Stop> {
+    async fn same_part(
+        self,
+        ask: &FetchRequest,
+        file: &IndexedFile,
+        range: Range<u64>,
+    ) -> Result<Option<Body>, MediaError> {
         let first = range.start;
         let response = self.part(ask, range).await?;
         let fits = response.head.status == StatusCode::PARTIAL_CONTENT
@@ -359,31 +381,37 @@ impl Job<'_> {
         Ok((fits && file.is_same(&response.head)).then_some(response.body))
     }
 
-    async fn part(self, ask: &Ask, range: Range<u64>) -> Result<Response, Stop> {
+    async fn part(self, ask: &FetchRequest, range: Range<u64>) -> Result<Response, MediaError> {
         let ask = with_range(ask, range);
         let fetched = self.state.fetch.send(ask.clone()).await?;
         let Response { head, body } = fetched.response;
-        let body = resuming(body, &head, Ask { url: fetched.url, ..ask }, &self.state.fetch, self.state.patience());
+        let body = resumable_body(
+            body,
+            &head,
+            FetchRequest { url: fetched.url, ..ask },
+            &self.state.fetch,
+            self.state.retry_policy(),
+        );
         Ok(Response { head, body })
     }
 
-    async fn bytes_of(self, ask: &Ask, file: &File, range: Range<u64>) -> Result<Bytes, Stop> {
+    async fn bytes_of(self, ask: &FetchRequest, file: &IndexedFile, range: Range<u64>) -> Result<Bytes, MediaError> {
         let (first, cap) = (range.start, range.end - range.start);
         let response = self.part(ask, range).await?;
         let fits = content_range(&response.head).is_some_and(|(at, _)| at == first) && file.is_same(&response.head);
         if !fits {
-            return Err(Stop::upstream("the origin's file changes while it is read"));
+            return Err(MediaError::upstream("the origin's file changes while it is read"));
         }
         read(response, cap).await
     }
 }
 
-async fn read(response: Response, cap: u64) -> Result<Bytes, Stop> {
+async fn read(response: Response, cap: u64) -> Result<Bytes, MediaError> {
     let whole = response.body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await;
-    whole.map(|(bytes, _)| bytes).map_err(|e| Stop::upstream(format!("the file's index cannot be read: {e}")))
+    whole.map(|(bytes, _)| bytes).map_err(|e| MediaError::upstream(format!("the file's index cannot be read: {e}")))
 }
 
-fn with_range(ask: &Ask, range: Range<u64>) -> Ask {
+fn with_range(ask: &FetchRequest, range: Range<u64>) -> FetchRequest {
     let mut ask = ask.clone();
     let _ = ask.headers.set("Range", format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
     ask
@@ -398,7 +426,7 @@ fn is_mp4(data: &[u8]) -> bool {
 
 /// Whether a box that may stand between fragments begins here.
 fn is_border(data: &[u8], at: u64, length: u64) -> bool {
-    let Ok(Some(header)) = Header::read(data, at) else { return false };
+    let Ok(Some(header)) = BoxHeader::read(data, at) else { return false };
     let known = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
     let fits = header.size.is_none_or(|s| s <= length.saturating_sub(at));
     fits && known.iter().any(|k| header.kind.0 == **k)

@@ -6,54 +6,57 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, ResponseHead, Result, StatusCode};
+use interflow_flow::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 use interflow_wire::content_coding;
 use std::task::{Context, Poll};
 
-use super::children::Children;
+use super::child_urls::ChildUrls;
 use super::decrypt;
-use super::mount::Job;
-use super::reply::{Answer, Stop, playlist};
-use crate::cenc::{Key, KeyRing};
-use crate::config::{KeyUse, SegmentRoute};
+use super::error::{EndpointResult, MediaError, playlist_response};
+use super::router::MediaRequest;
+use crate::cenc::{ContentKey, ContentKeyRing};
+use crate::config::{HlsKeyMode, SegmentRoute};
 use crate::hls::channel::ChannelOptions;
-use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
-use crate::hls::skip::Stretches;
+use crate::hls::rewrite::{SegmentEncryption, extension, is_playlist_address};
+use crate::hls::segment_skip::SkipRanges;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
-use crate::hls::variants::Wish;
-use crate::hls::{Kind, Options, Place, define::Variables, pathways, rewrite_within, skip, variants};
-use crate::relay::address::{self, Address, push_value};
-use crate::relay::fetch::Document;
-use crate::relay::shared::unconditional;
-use crate::relay::{Ask, Base, Fetched, Keep, Work, ahead, fields};
+use crate::hls::variant_filter::VariantChoice;
+use crate::hls::{
+    HlsRewriteOptions, UriReplacer, UriRole, define::PlaylistVariables, rewrite_within, segment_skip, steering,
+    variant_filter,
+};
+use crate::relay::address::{self, MediaAddress, push_value};
+use crate::relay::fetch::FetchedDocument;
+use crate::relay::segment_cache::remove_conditions;
+use crate::relay::{BaseUrl, CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter, prefetch};
 use crate::sample_aes::parse_iv;
 
 /// The most keys that are fetched to be put into one playlist.
-const KEYS: usize = 64;
+const MAX_INLINE_KEYS: usize = 64;
 
 /// How much of a coded body is decoded to see what it is, in bytes.
-const SEEN: u64 = 1 << 20;
+const MAX_PEEKED_BYTES: u64 = 1 << 20;
 
 /// What an address turned out to be.
-pub enum Found {
+pub enum PlaylistProbe {
     /// A playlist, read whole.
-    Playlist(Document),
+    Playlist(FetchedDocument),
     /// Anything else, ready to be passed on.
     Other(Response),
 }
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// A playlist.
-    pub async fn hls_manifest(self) -> Answer {
+    pub async fn hls_manifest(self) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         match self.find_playlist(address).await? {
-            Found::Playlist(document) => self.rewritten(&document).await,
-            Found::Other(response) => Ok(response),
+            PlaylistProbe::Playlist(document) => self.rewrite_playlist(&document).await,
+            PlaylistProbe::Other(response) => Ok(response),
         }
     }
 
     /// LL-HLS directives of the player go upstream (RFC 8216bis 6.2.5).
-    fn with_directives(self, mut address: Address) -> Address {
+    fn with_directives(self, mut address: MediaAddress) -> MediaAddress {
         let mut path = address.url.path.as_str().as_bytes().to_vec();
         for (name, value) in self.asked.directives.iter().filter(|(n, _)| n.starts_with("_HLS_")) {
             path.push(if path.contains(&b'?') { b'&' } else { b'?' });
@@ -66,10 +69,10 @@ impl Job<'_> {
     }
 
     /// What to ask for a document of ours: whole, whatever the client's own conditions are.
-    pub fn ask_whole(self, address: Address) -> Result<Ask, Stop> {
-        let mut ask = self.ask(address)?;
+    pub fn whole_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
+        let mut ask = self.fetch_request(address)?;
         ask.method = Method::GET;
-        unconditional(&mut ask.headers);
+        remove_conditions(&mut ask.headers);
         for name in ["range", "if-range"] {
             ask.headers.remove(name);
         }
@@ -78,21 +81,25 @@ impl Job<'_> {
 
     /// Fetches an address that may be a playlist. Something else is passed on as it is; a web page, as walls and
     /// parking pages send them, is refused.
-    pub async fn find_playlist(self, address: Address) -> Result<Found, Stop> {
+    pub async fn find_playlist(self, address: MediaAddress) -> Result<PlaylistProbe, MediaError> {
         let named = is_playlist_address(address.url.path.as_str().as_bytes());
-        let Fetched { url, response } = self.state.shared.get(self.ask_whole(address)?, Keep::Playlist).await?;
+        let FetchedResponse { url, response } =
+            self.state.shared.get(self.whole_request(address)?, CachePolicy::Playlist).await?;
         let Response { head, mut body } = response;
         if !head.status.is_success() {
-            return Ok(Found::Other(self.passed_on(head, body)));
+            return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
         let (mut first, mut seen) = (BytesMut::new(), Vec::new());
         let unreadable = |e: std::io::Error| {
-            Stop::upstream(format!("{} sent a body with a content coding that cannot be undone: {e}", url.authority))
+            MediaError::upstream(format!(
+                "{} sent a body with a content coding that cannot be undone: {e}",
+                url.authority
+            ))
         };
-        let mut decoder = content_coding::Decoder::new(&head.headers, SEEN).map_err(unreadable)?;
+        let mut decoder = content_coding::ContentDecoder::new(&head.headers, MAX_PEEKED_BYTES).map_err(unreadable)?;
         while seen.trim_ascii_start().len() < 7 {
             match body.frame().await {
-                Some(Ok(Frame::Data(data))) => {
+                Some(Ok(BodyFrame::Data(data))) => {
                     first.extend_from_slice(&data);
                     let out = seen.len();
                     match &mut decoder {
@@ -104,7 +111,7 @@ impl Job<'_> {
                         None => seen.extend_from_slice(&data),
                     }
                 }
-                Some(Ok(Frame::Trailers(_))) => {}
+                Some(Ok(BodyFrame::Trailers(_))) => {}
                 Some(Err(e)) => return Err(e.into()),
                 None => break,
             }
@@ -119,22 +126,22 @@ impl Job<'_> {
         let is_one = is_playlist(&seen);
         let page = seen.trim_ascii_start().starts_with(b"<");
         if !is_one && (claims && page || kind.starts_with("text/html")) {
-            return Err(Stop::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
+            return Err(MediaError::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
-        let body = Body::stream(Ahead { first: first.freeze(), body });
+        let body = Body::stream(PeekedBody { first: first.freeze(), body });
         if !is_one && !claims {
-            return Ok(Found::Other(self.passed_on(head, body)));
+            return Ok(PlaylistProbe::Other(self.forward_response(head, body)));
         }
         let limit = self.state.config.playlist_limit();
         let document = crate::relay::fetch::collect_within(url, Response { head, body }, limit).await?;
-        Ok(Found::Playlist(document))
+        Ok(PlaylistProbe::Playlist(document))
     }
 
     /// An answer of the origin passed on as it is.
-    fn passed_on(self, head: ResponseHead, body: Body) -> Response {
-        let mut head = fields::back(&head);
-        self.asked.params.shape(&mut head.headers, false);
-        let body = self.state.streams.follow(
+    fn forward_response(self, head: ResponseHead, body: Body) -> Response {
+        let mut head = header_filter::response_head(&head);
+        self.asked.params.apply_header_overrides(&mut head.headers, false);
+        let body = self.state.streams.track(
             body,
             "stream",
             self.asked.params.get("d").unwrap_or_default().split('/').take(3).collect::<Vec<_>>().join("/"),
@@ -145,9 +152,9 @@ impl Job<'_> {
     }
 
     /// A playlist rewritten, as an answer.
-    pub async fn rewritten(self, document: &Document) -> Answer {
+    pub async fn rewrite_playlist(self, document: &FetchedDocument) -> EndpointResult {
         let params = &self.asked.params;
-        let mut response = playlist(self.rewritten_list(document, false).await?);
+        let mut response = playlist_response(self.rewrite_playlist_text(document, false).await?);
         let kind = document.headers.get_str("content-type");
         if let Some(kind) = kind.filter(|k| k.to_ascii_lowercase().contains("mpegurl")) {
             let _ = response.head.headers.set("Content-Type", kind);
@@ -155,42 +162,45 @@ impl Job<'_> {
         if let Some(control) = document.headers.get("cache-control") {
             let _ = response.head.headers.set("Cache-Control", control);
         }
-        params.shape(&mut response.head.headers, false);
+        params.apply_header_overrides(&mut response.head.headers, false);
         Ok(response)
     }
 
     /// The text of a playlist with everything that the link wishes done to it. `direct`: addresses are made absolute,
     /// and lead past us.
-    pub async fn rewritten_list(self, document: &Document, direct: bool) -> Result<Vec<u8>, Stop> {
+    pub async fn rewrite_playlist_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
         let params = &self.asked.params;
         let mut text = Cow::Borrowed(&document.body[..]);
-        let wish = params.get("resolution").and_then(Wish::read).or(params.is("max_res").then_some(Wish::Highest));
+        let wish = params
+            .get("resolution")
+            .and_then(VariantChoice::read)
+            .or(params.is_true("max_res").then_some(VariantChoice::Highest));
         if let Some(wish) = wish {
-            text = variants::keep(&text, wish).into_owned().into();
+            text = variant_filter::filter_variants(&text, wish).into_owned().into();
         }
-        if let Some(stretches) = params.get("skip").map(Stretches::read) {
-            text = skip::cut(&text, &stretches).into_owned().into();
+        if let Some(stretches) = params.get("skip").map(SkipRanges::read) {
+            text = segment_skip::skip_segments(&text, &stretches).into_owned().into();
         }
         let imported = |(n, v): &(String, String)| Some((n.strip_prefix("v_")?.to_owned(), v.clone()));
         let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
-        let variables = Variables::collect(&text, document.url.query(), &imported)?;
+        let variables = PlaylistVariables::collect(&text, document.url.query(), &imported)?;
         let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
         let handed_down = if is_multivariant { variables.pairs() } else { &[] };
         let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
-        let base = Base::of(&document.url);
-        let mut routing = Routing::of(self)?;
+        let base = BaseUrl::from_url(&document.url);
+        let mut routing = SegmentRouting::for_request(self)?;
         routing.nothing |= direct;
         let keys = self.key_use(&routing)?;
         let inline = match keys {
-            KeyUse::Inline => self.keys_of(&text, &base, &variables).await,
-            KeyUse::Relay | KeyUse::Apply => HashMap::new(),
+            HlsKeyMode::Inline => self.keys_of(&text, &base, &variables).await,
+            HlsKeyMode::Relay | HlsKeyMode::Apply => HashMap::new(),
         };
-        let options = Options { apply_keys: keys == KeyUse::Apply, start: self.start(&text)?, variables };
-        if self.state.config.cache.prefetch > 0 && matches!(routing.segments, Segments::Ours) {
-            self.state.ahead.learn(&document.url.to_string(), ahead::pieces(&text, &base));
+        let options = HlsRewriteOptions { apply_keys: keys == HlsKeyMode::Apply, start: self.start(&text)?, variables };
+        if self.state.config.cache.prefetch > 0 && matches!(routing.segments, SegmentSource::Ours) {
+            self.state.ahead.record_playlist(&document.url.to_string(), prefetch::segment_refs(&text, &base));
         }
         let children = self.asked.children_with(self.state, handed_down);
-        let mut place = Ours {
+        let mut place = UrlRewriter {
             children: &children,
             routing,
             inline,
@@ -201,21 +211,23 @@ impl Job<'_> {
         Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
     }
 
-    fn key_use(self, routing: &Routing<'_>) -> Result<KeyUse, Stop> {
+    fn key_use(self, routing: &SegmentRouting<'_>) -> Result<HlsKeyMode, MediaError> {
         let wanted = match self.asked.params.get("keys") {
             None => self.state.config.hls.keys,
-            Some("relay") => KeyUse::Relay,
-            Some("inline") => KeyUse::Inline,
-            Some("apply") => KeyUse::Apply,
-            Some(other) => return Err(Stop::bad(format!("`keys={other}`: it is relay, inline or apply"))),
+            Some("relay") => HlsKeyMode::Relay,
+            Some("inline") => HlsKeyMode::Inline,
+            Some("apply") => HlsKeyMode::Apply,
+            Some(other) => {
+                return Err(MediaError::bad_request(format!("`keys={other}`: it is relay, inline or apply")));
+            }
         };
         // What does not pass here cannot be decrypted here.
-        let through = matches!(routing.segments, Segments::Ours) && !routing.nothing;
-        Ok(if wanted == KeyUse::Apply && !through { KeyUse::Relay } else { wanted })
+        let through = matches!(routing.segments, SegmentSource::Ours) && !routing.nothing;
+        Ok(if wanted == HlsKeyMode::Apply && !through { HlsKeyMode::Relay } else { wanted })
     }
 
     /// Where a live playlist begins to play, when the link or the owner says so and the playlist does not.
-    fn start(self, text: &[u8]) -> Result<Option<f64>, Stop> {
+    fn start(self, text: &[u8]) -> Result<Option<f64>, MediaError> {
         let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
         if has(b"#EXT-X-START:") {
             return Ok(None);
@@ -229,14 +241,14 @@ impl Job<'_> {
     }
 
     /// The keys of a playlist as `data:` addresses; those that cannot be had stay to be fetched by the player.
-    async fn keys_of(self, text: &[u8], base: &Base, variables: &Variables) -> HashMap<String, String> {
+    async fn keys_of(self, text: &[u8], base: &BaseUrl, variables: &PlaylistVariables) -> HashMap<String, String> {
         let mut found = HashMap::new();
         for line in lines(text) {
-            let Some((b"EXT-X-KEY" | b"EXT-X-SESSION-KEY", list)) = tag(line.of(text)) else { continue };
+            let Some((b"EXT-X-KEY" | b"EXT-X-SESSION-KEY", list)) = tag(line.content(text)) else { continue };
             let Some(uri) = attribute_text(list, b"URI") else { continue };
             let Some(uri) = variables.fill(uri) else { continue };
             let address = base.resolve(&uri);
-            if found.len() >= KEYS || found.contains_key(&address) || !address::is_http(address.as_bytes()) {
+            if found.len() >= MAX_INLINE_KEYS || found.contains_key(&address) || !address::is_http(address.as_bytes()) {
                 continue;
             }
             if let Ok(key) = self.key::<16>(&address).await {
@@ -247,28 +259,29 @@ impl Job<'_> {
     }
 
     /// A key of so many bytes, from its address or from the address itself (`data:`).
-    async fn key<const N: usize>(self, address: &str) -> Result<[u8; N], Stop> {
+    async fn key<const N: usize>(self, address: &str) -> Result<[u8; N], MediaError> {
         if let Some(data) = address.get(..5).filter(|s| s.eq_ignore_ascii_case("data:")).and_then(|_| address.get(5..))
         {
-            let key = data_of(data).and_then(|bytes| <[u8; N]>::try_from(bytes).ok());
-            return key
-                .ok_or_else(|| Stop::upstream(format!("the playlist's data: address holds no key of {N} bytes")));
+            let key = decode_data_url(data).and_then(|bytes| <[u8; N]>::try_from(bytes).ok());
+            return key.ok_or_else(|| {
+                MediaError::upstream(format!("the playlist's data: address holds no key of {N} bytes"))
+            });
         }
-        let ask = self.ask_whole(address::parse(address)?)?;
-        let document = self.state.shared.document(ask, Keep::Segment, 4096).await?;
+        let ask = self.whole_request(address::parse(address)?)?;
+        let document = self.state.shared.document(ask, CachePolicy::Segment, 4096).await?;
         let key = <[u8; N]>::try_from(&document.body[..]).ok().filter(|_| document.status.is_success());
         key.ok_or_else(|| {
-            Stop::upstream(format!("no key of {N} bytes is at {} ({})", document.url.authority, document.status))
+            MediaError::upstream(format!("no key of {N} bytes is at {} ({})", document.url.authority, document.status))
         })
     }
 
     /// A segment, part, initialization section, key or data.
-    pub async fn hls_segment(self, extension: &str) -> Answer {
+    pub async fn hls_segment(self, extension: &str) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.destination("d")?;
         let mut response = match params.get("k") {
-            Some(key) if params.get("init_url").is_some() => self.samples(address, key).await?,
-            Some(key) => self.decrypted(address, key).await?,
+            Some(key) if params.get("init_url").is_some() => self.decrypt_sample_aes(address, key).await?,
+            Some(key) => self.decrypt_segment(address, key).await?,
             None if params.get("method") == Some("init") => self.clear_init(address).await?,
             None => self.relay(address, "segment", Some(None)).await?,
         };
@@ -284,22 +297,22 @@ impl Job<'_> {
         Ok(response)
     }
 
-    async fn decrypted(self, address: Address, key: &str) -> Answer {
+    async fn decrypt_segment(self, address: MediaAddress, key: &str) -> EndpointResult {
         self.note_decryption();
         let params = &self.asked.params;
         let iv = params
             .get("iv")
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
-            .ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
+            .ok_or_else(|| MediaError::bad_request("`iv` is no vector of 16 bytes"))?;
         if params.get("method") == Some("AES-256") {
             let key: [u8; 32] = self.key(key).await?;
             let mut hasher = blake3::Hasher::new();
             hasher.update(b"aes-256").update(&key).update(&iv);
             let run = move |head: &mut ResponseHead, body: Body| {
-                whole_in_clear(head);
+                decrypted_head(head);
                 Ok(decrypt::aes_256(key, iv, body))
             };
-            let work = Work { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
+            let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
             return self.relay(address, "segment", Some(Some(work))).await;
         }
         let key: [u8; 16] = self.key(key).await?;
@@ -313,34 +326,36 @@ impl Job<'_> {
                 head.headers.remove("accept-ranges");
                 return Ok(decrypt::sample_aes(key, iv, body));
             }
-            whole_in_clear(head);
+            decrypted_head(head);
             Ok(decrypt::aes_128(key, iv, body))
         };
-        let work = Work { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
+        let work = ResponseTransform { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
         self.relay(address, "segment", Some(Some(work))).await
     }
 
     /// A segment of MP4 whose samples are decrypted here (SAMPLE-AES). Its length stays, so ranges hold.
-    async fn samples(self, address: Address, key: &str) -> Answer {
+    async fn decrypt_sample_aes(self, address: MediaAddress, key: &str) -> EndpointResult {
         self.note_decryption();
-        let keys = KeyRing::any(Key(self.key(key).await?));
+        let keys = ContentKeyRing::any(ContentKey(self.key(key).await?));
         let init = self.init_section().await?;
         if self.head.headers.contains("range") {
             return self.decrypted_file(address, keys, init).await;
         }
         let id = self.work_id("samples");
-        let run =
-            move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, 0, body).map_err(Stop::into_error);
-        self.relay(address, "segment", Some(Some(Work { id, takes_ranges: false, run: Box::new(run) }))).await
+        let run = move |_: &mut ResponseHead, body: Body| {
+            decrypt::segment(keys, init, 0, body).map_err(MediaError::into_error)
+        };
+        self.relay(address, "segment", Some(Some(ResponseTransform { id, takes_ranges: false, run: Box::new(run) })))
+            .await
     }
 
     /// The initialization section of such segments: what speaks of encryption comes out of it.
-    async fn clear_init(self, address: Address) -> Answer {
+    async fn clear_init(self, address: MediaAddress) -> EndpointResult {
         let run = |_: &mut ResponseHead, body: Body| {
-            let all = KeyRing::default();
-            decrypt::segment(all, None, 0, body).map_err(Stop::into_error)
+            let all = ContentKeyRing::default();
+            decrypt::segment(all, None, 0, body).map_err(MediaError::into_error)
         };
-        let work = Work { id: self.work_id("init"), takes_ranges: true, run: Box::new(run) };
+        let work = ResponseTransform { id: self.work_id("init"), takes_ranges: true, run: Box::new(run) };
         self.relay(address, "segment", Some(Some(work))).await
     }
 
@@ -356,34 +371,37 @@ impl Job<'_> {
     }
 
     /// A steering manifest, or a list of assets.
-    pub async fn hls_json(self, is_steering: bool) -> Answer {
+    pub async fn hls_json(self, is_steering: bool) -> EndpointResult {
         let address = self.with_directives(self.asked.params.destination("d")?);
         let cap = self.state.config.document_bytes.0;
-        let document = self.state.shared.document(self.ask_whole(address)?, Keep::Playlist, cap).await?;
+        let document = self.state.shared.document(self.whole_request(address)?, CachePolicy::Playlist, cap).await?;
         if !document.status.is_success() {
-            return Err(Stop::Status(document.status, format!("{} has no such document", document.url.authority)));
+            return Err(MediaError::Status(
+                document.status,
+                format!("{} has no such document", document.url.authority),
+            ));
         }
         let children = self.asked.children(self.state);
-        let mut place = Ours {
+        let mut place = UrlRewriter {
             children: &children,
-            routing: Routing::of(self)?,
+            routing: SegmentRouting::for_request(self)?,
             inline: HashMap::new(),
             key_url: None,
             channel: ChannelOptions::default(),
         };
-        let base = Base::of(&document.url);
+        let base = BaseUrl::from_url(&document.url);
         let body = if is_steering {
-            pathways::steering(&document.body, &base, &mut place)
+            steering::rewrite_steering(&document.body, &base, &mut place)
         } else {
-            pathways::assets(&document.body, &base, &mut place)
+            steering::rewrite_asset_list(&document.body, &base, &mut place)
         };
-        let body = body.ok_or_else(|| Stop::upstream("the origin sent no JSON in the place of a document"))?;
+        let body = body.ok_or_else(|| MediaError::upstream("the origin sent no JSON in the place of a document"))?;
         Ok(Response::full(StatusCode::OK, "application/json", body))
     }
 }
 
 /// The bytes of a `data:` address behind its scheme (RFC 2397).
-fn data_of(text: &str) -> Option<Vec<u8>> {
+fn decode_data_url(text: &str) -> Option<Vec<u8>> {
     let (kind, data) = text.split_once(',')?;
     let data = address::decode_percent(data);
     if !kind.to_ascii_lowercase().ends_with(";base64") {
@@ -394,7 +412,7 @@ fn data_of(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The head of a segment that is decrypted whole: its padding comes off, so the length is another.
-fn whole_in_clear(head: &mut ResponseHead) {
+fn decrypted_head(head: &mut ResponseHead) {
     (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
     for name in ["content-range", "accept-ranges", "content-length", "etag"] {
         head.headers.remove(name);
@@ -420,35 +438,37 @@ fn media_type(extension: &str) -> Option<&'static str> {
 }
 
 /// Where segments come from.
-enum Segments<'a> {
+enum SegmentSource<'a> {
     Ours,
     Direct,
     Stremio(&'a str, String),
 }
 
 /// What passes through us.
-struct Routing<'a> {
-    segments: Segments<'a>,
+struct SegmentRouting<'a> {
+    segments: SegmentSource<'a>,
     /// Nothing does: addresses are made absolute, that is all.
     nothing: bool,
 }
 
-impl<'a> Routing<'a> {
-    fn of(job: Job<'a>) -> Result<Self, Stop> {
+impl<'a> SegmentRouting<'a> {
+    fn for_request(job: MediaRequest<'a>) -> Result<Self, MediaError> {
         let (params, hls) = (&job.asked.params, &job.state.config.hls);
-        let keys_alone = params.is("key_only_proxy") || job.asked.path.starts_with("/proxy/hls/key_proxy");
-        let forced = params.is("force_playlist_proxy");
+        let keys_alone = params.is_true("key_only_proxy") || job.asked.path.starts_with("/proxy/hls/key_proxy");
+        let forced = params.is_true("force_playlist_proxy");
         let segments = match (params.get("segments"), hls.segments, &hls.stremio_url) {
-            _ if keys_alone => Segments::Direct,
-            _ if forced => Segments::Ours,
-            (Some("direct"), ..) => Segments::Direct,
-            (Some("proxy"), ..) | (None, SegmentRoute::Proxy, _) => Segments::Ours,
-            (None, SegmentRoute::Direct, _) => Segments::Direct,
-            (None, SegmentRoute::Stremio, Some(url)) => Segments::Stremio(url, stremio_fields(params.pairs())),
-            (Some(other), ..) => return Err(Stop::bad(format!("`segments={other}`: it is proxy or direct"))),
-            (None, SegmentRoute::Stremio, None) => Segments::Ours,
+            _ if keys_alone => SegmentSource::Direct,
+            _ if forced => SegmentSource::Ours,
+            (Some("direct"), ..) => SegmentSource::Direct,
+            (Some("proxy"), ..) | (None, SegmentRoute::Proxy, _) => SegmentSource::Ours,
+            (None, SegmentRoute::Direct, _) => SegmentSource::Direct,
+            (None, SegmentRoute::Stremio, Some(url)) => SegmentSource::Stremio(url, stremio_fields(params.pairs())),
+            (Some(other), ..) => {
+                return Err(MediaError::bad_request(format!("`segments={other}`: it is proxy or direct")));
+            }
+            (None, SegmentRoute::Stremio, None) => SegmentSource::Ours,
         };
-        Ok(Self { segments, nothing: params.is("no_proxy") })
+        Ok(Self { segments, nothing: params.is_true("no_proxy") })
     }
 }
 
@@ -467,22 +487,22 @@ fn stremio_fields(pairs: &[(String, String)]) -> String {
 }
 
 /// Puts URLs of ours in the place of those of the origin.
-struct Ours<'a> {
-    children: &'a Children,
-    routing: Routing<'a>,
+struct UrlRewriter<'a> {
+    children: &'a ChildUrls,
+    routing: SegmentRouting<'a>,
     inline: HashMap<String, String>,
     key_url: Option<&'a str>,
     /// What the list says of the channel that comes next.
     channel: ChannelOptions,
 }
 
-impl Ours<'_> {
+impl UrlRewriter<'_> {
     fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
         self.child_with(path, address, &[], out);
     }
 
     fn child_with(&self, path: &str, address: &str, more: &[(String, String)], out: &mut Vec<u8>) {
-        let from = self.children.begin(path, out);
+        let from = self.children.write_prefix(path, out);
         out.extend_from_slice(b"d=");
         push_value(address.as_bytes(), out);
         for (name, value) in more {
@@ -491,16 +511,16 @@ impl Ours<'_> {
             out.push(b'=');
             push_value(value.as_bytes(), out);
         }
-        self.children.end(out, from);
+        self.children.write_signature(out, from);
     }
 
-    fn segment(&self, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+    fn segment(&self, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         match &self.routing.segments {
-            Segments::Direct => out.extend_from_slice(address.as_bytes()),
-            Segments::Stremio(url, fields) => out.extend_from_slice(stremio(url, fields, address).as_bytes()),
-            Segments::Ours => {
+            SegmentSource::Direct => out.extend_from_slice(address.as_bytes()),
+            SegmentSource::Stremio(url, fields) => out.extend_from_slice(stremio(url, fields, address).as_bytes()),
+            SegmentSource::Ours => {
                 let path = segment_path(extension(address));
-                let from = self.children.begin(path, out);
+                let from = self.children.write_prefix(path, out);
                 out.extend_from_slice(b"d=");
                 push_value(address.as_bytes(), out);
                 if let Some(crypt) = crypt {
@@ -520,43 +540,43 @@ impl Ours<'_> {
                         }
                     }
                 }
-                self.children.end(out, from);
+                self.children.write_signature(out, from);
             }
         }
     }
 }
 
-impl Place for Ours<'_> {
-    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+impl UriReplacer for UrlRewriter<'_> {
+    fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>) {
         if self.routing.nothing {
             return out.extend_from_slice(address.as_bytes());
         }
         match kind {
-            Kind::Playlist => {
+            UriRole::Playlist => {
                 let more = self.channel.finish();
                 self.child_with("/proxy/hls/manifest.m3u8", address, &more, out);
             }
-            Kind::Segment => self.segment(address, crypt, out),
-            Kind::Init => {
-                let from = self.children.begin(segment_path(extension(address)), out);
+            UriRole::Segment => self.segment(address, crypt, out),
+            UriRole::Init => {
+                let from = self.children.write_prefix(segment_path(extension(address)), out);
                 out.extend_from_slice(b"d=");
                 push_value(address.as_bytes(), out);
                 out.extend_from_slice(b"&method=init");
-                self.children.end(out, from);
+                self.children.write_signature(out, from);
             }
-            Kind::Key => match self.key_url.map(|url| moved(address, url)) {
+            UriRole::Key => match self.key_url.map(|url| with_origin_of(address, url)) {
                 Some(address) => self.child("/proxy/hls/key.bin", &address, out),
                 None => self.child("/proxy/hls/key.bin", address, out),
             },
-            Kind::Data => self.child("/proxy/hls/data", address, out),
-            Kind::Steering => self.child("/proxy/hls/steering.json", address, out),
-            Kind::Assets => self.child("/proxy/hls/assets.json", address, out),
-            Kind::Channel => {
+            UriRole::Data => self.child("/proxy/hls/data", address, out),
+            UriRole::Steering => self.child("/proxy/hls/steering.json", address, out),
+            UriRole::Assets => self.child("/proxy/hls/assets.json", address, out),
+            UriRole::Channel => {
                 let more = self.channel.finish();
                 let path = if is_mpd(address) { "/proxy/mpd/manifest.m3u8" } else { "/proxy/stream" };
                 self.child_with(path, address, &more, out);
             }
-            Kind::Guide => self.child("/proxy/epg", address, out),
+            UriRole::Guide => self.child("/proxy/epg", address, out),
         }
     }
 
@@ -606,7 +626,7 @@ fn is_mpd(address: &str) -> bool {
 }
 
 /// The address with scheme and host of another one.
-fn moved(address: &str, to: &str) -> String {
+fn with_origin_of(address: &str, to: &str) -> String {
     let path = address.split_once("://").map_or("", |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
     let origin: Vec<&str> = to.splitn(4, '/').take(3).collect();
     format!("{}{path}", origin.join("/"))
@@ -622,15 +642,15 @@ fn stremio(server: &str, fields: &str, address: &str) -> String {
 }
 
 /// A body whose first bytes were looked at.
-struct Ahead {
+struct PeekedBody {
     first: Bytes,
     body: Body,
 }
 
-impl BodyStream for Ahead {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for PeekedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         if !self.first.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::Data(std::mem::take(&mut self.first)))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(std::mem::take(&mut self.first)))));
         }
         self.body.poll_frame(cx)
     }

@@ -8,20 +8,20 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::mount::{Job, State};
-use super::params::plain;
-use super::reply::{Answer, Stop, json};
-use crate::cenc::KeyRing;
+use super::error::{EndpointResult, MediaError, json_response};
+use super::params::decode_if_base64;
+use super::router::{MediaRequest, MediaState};
+use crate::cenc::ContentKeyRing;
 use crate::relay::address::{self, push_value};
-use crate::token::{Grant, Pairs, endpoint_of};
+use crate::token::{LinkGrant, QueryPairs, endpoint_of};
 
 /// The largest body of a wish, in bytes.
-const LARGEST: usize = 8 << 20;
+const MAX_BODY: usize = 8 << 20;
 
 /// What a link shall be.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct LinkWish {
+pub struct LinkRequest {
     /// Our address as players reach it; the request's own when it is missing.
     pub mediaflow_proxy_url: Option<String>,
     /// `/proxy/stream`, `/proxy/hls/manifest.m3u8`, …
@@ -64,14 +64,14 @@ pub struct LinkWish {
 
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Linked {
+pub struct IssuedLink {
     /// The link.
     pub url: String,
     /// Until when, in seconds since 1970.
     pub expires: Option<u64>,
 }
 
-fn pairs(prefix: &str, map: &Map<String, Value>) -> Pairs {
+fn pairs(prefix: &str, map: &Map<String, Value>) -> QueryPairs {
     let text = |v: &Value| match v {
         Value::String(s) => Some(s.clone()),
         Value::Number(_) | Value::Bool(_) => Some(v.to_string()),
@@ -80,11 +80,11 @@ fn pairs(prefix: &str, map: &Map<String, Value>) -> Pairs {
     map.iter().filter_map(|(n, v)| Some((format!("{prefix}{n}"), text(v)?))).collect()
 }
 
-impl LinkWish {
-    fn parameters(&self) -> Pairs {
+impl LinkRequest {
+    fn parameters(&self) -> QueryPairs {
         let mut q = Vec::new();
         if let Some(d) = &self.destination_url {
-            q.push(("d".into(), plain(d)));
+            q.push(("d".into(), decode_if_base64(d)));
         }
         q.extend(pairs("", &self.query_params));
         q.extend(pairs("h_", &self.request_headers));
@@ -104,7 +104,7 @@ impl LinkWish {
     ///
     /// # Errors
     /// What is wrong with the wish.
-    pub fn make(&self, state: &State, base: &str) -> Result<Linked, String> {
+    pub fn issue(&self, state: &MediaState, base: &str) -> Result<IssuedLink, String> {
         let base = self.mediaflow_proxy_url.as_deref().filter(|u| !u.is_empty()).unwrap_or(base).trim_end_matches('/');
         let endpoint = self.endpoint.as_deref().unwrap_or("/proxy/stream");
         let mut path = format!("/{}", endpoint.trim_matches('/'));
@@ -114,7 +114,7 @@ impl LinkWish {
             path = format!("{path}/{}", String::from_utf8_lossy(&coded));
         }
         if let Some(d) = &self.destination_url {
-            address::parse(&plain(d)).map_err(|e| e.message().to_owned())?;
+            address::parse(&decode_if_base64(d)).map_err(|e| e.message().to_owned())?;
         }
         if let Some(ip) = self.ip.as_deref().map(str::trim).filter(|ip| !ip.is_empty())
             && ip.parse::<IpAddr>().is_err()
@@ -124,17 +124,17 @@ impl LinkWish {
         }
         let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
         if let Some(key) = text("key") {
-            KeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
+            ContentKeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
         }
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
         let shown = self.api_password.is_some() || self.query_params.contains_key("api_password");
         let seal = self.sealed.unwrap_or(shown || secret || bound || state.password.is_some());
         if !seal {
-            return Ok(Linked { url: self.in_clear(base, &path), expires: None });
+            return Ok(IssuedLink { url: self.unsealed_url(base, &path), expires: None });
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let grant = Grant {
+        let grant = LinkGrant {
             q: self.parameters(),
             exp: self.expiration.map(|s| now.saturating_add(s)),
             ip: self.ip.clone().filter(|ip| !ip.is_empty()),
@@ -147,10 +147,10 @@ impl LinkWish {
             hide: true,
         };
         let url = format!("{base}/_token_{}{path}", state.keys.seal(&grant));
-        Ok(Linked { url, expires: grant.exp })
+        Ok(IssuedLink { url, expires: grant.exp })
     }
 
-    fn in_clear(&self, base: &str, path: &str) -> String {
+    fn unsealed_url(&self, base: &str, path: &str) -> String {
         use base64::Engine as _;
         let mut out = format!("{base}{path}").into_bytes();
         for (i, (name, value)) in self.parameters().iter().enumerate() {
@@ -229,13 +229,14 @@ pub const PARAMETERS: [&str; 36] = [
     "ratelimit",
 ];
 
-impl LinkWish {
+impl LinkRequest {
     /// The first name of an endpoint or parameter that nothing here knows, with what is known instead.
     ///
     /// # Errors
     /// What is not known: an endpoint or a parameter, its name, and the names that are known.
-    pub fn check_names(&self) -> Result<(), Unknown> {
-        let unknown = |what, name: &str, known: &'static [&'static str]| Unknown { what, name: name.to_owned(), known };
+    pub fn check_names(&self) -> Result<(), UnknownName> {
+        let unknown =
+            |what, name: &str, known: &'static [&'static str]| UnknownName { what, name: name.to_owned(), known };
         if let Some(endpoint) = &self.endpoint {
             let path = format!("/{}", endpoint.trim_matches('/'));
             if !ENDPOINTS.contains(&path.as_str()) && endpoint_of(&path) != "/proxy/stream" {
@@ -253,7 +254,7 @@ impl LinkWish {
 
 /// A name that nothing here knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownName {
     /// `endpoint` or `parameter`.
     pub what: &'static str,
     /// The name.
@@ -262,45 +263,50 @@ pub struct Unknown {
     pub known: &'static [&'static str],
 }
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// One link.
-    pub async fn make_link(self, body: Body) -> Answer {
-        let wish: LinkWish = read(body).await?;
+    pub async fn make_link(self, body: Body) -> EndpointResult {
+        let wish: LinkRequest = read(body).await?;
         let linked = self.link(&wish)?;
-        Ok(json(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
+        Ok(json_response(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
     }
 
     /// Many links that share what stands outside of the list.
-    pub async fn make_links(self, body: Body) -> Answer {
+    pub async fn make_links(self, body: Body) -> EndpointResult {
         let mut all: Map<String, Value> = read(body).await?;
-        let Some(Value::Array(list)) = all.remove("urls") else { return Err(Stop::bad("`urls` must be a list")) };
+        let Some(Value::Array(list)) = all.remove("urls") else {
+            return Err(MediaError::bad_request("`urls` must be a list"));
+        };
         let mut urls = Vec::with_capacity(list.len());
         for wish in list {
-            let Value::Object(own) = wish else { return Err(Stop::bad("each of `urls` must be an object")) };
+            let Value::Object(own) = wish else {
+                return Err(MediaError::bad_request("each of `urls` must be an object"));
+            };
             let mut merged = all.clone();
             merged.extend(own);
-            let wish = serde_json::from_value(Value::Object(merged)).map_err(|e| Stop::bad(e.to_string()))?;
+            let wish =
+                serde_json::from_value(Value::Object(merged)).map_err(|e| MediaError::bad_request(e.to_string()))?;
             urls.push(self.link(&wish)?.url);
         }
-        Ok(json(&json!({ "urls": urls })))
+        Ok(json_response(&json!({ "urls": urls })))
     }
 
     /// A link cannot allow more than the one that was shown.
-    fn link(self, wish: &LinkWish) -> Result<Linked, Stop> {
+    fn link(self, wish: &LinkRequest) -> Result<IssuedLink, MediaError> {
         if self.asked.grant.child || self.asked.grant.hide {
-            return Err(Stop::forbidden("a link cannot be used to make others"));
+            return Err(MediaError::forbidden("a link cannot be used to make others"));
         }
         let mut wish = wish.clone();
         if let Some(user) = self.asked.user() {
             wish.user = Some(user.to_owned());
         }
-        wish.make(self.state, &self.asked.base).map_err(Stop::bad)
+        wish.issue(self.state, &self.asked.base).map_err(MediaError::bad_request)
     }
 }
 
 /// The body of a wish, and the password in it: whoever asks mediaflow-proxy for links shows it there.
-pub async fn with_password(body: Body) -> Result<(Body, Option<String>), Stop> {
-    let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
+pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
+    let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     let wish: Option<Value> = serde_json::from_slice(&bytes).ok();
     let shown =
         wish.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
@@ -308,7 +314,7 @@ pub async fn with_password(body: Body) -> Result<(Body, Option<String>), Stop> {
     Ok((Body::from(bytes), shown))
 }
 
-async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, Stop> {
-    let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| Stop::bad(format!("the body is no JSON of a wish: {e}")))
+async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {
+    let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|e| MediaError::bad_request(format!("the body is no JSON of a wish: {e}")))
 }

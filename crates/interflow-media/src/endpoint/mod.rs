@@ -1,24 +1,24 @@
 //! The endpoints on the gateway port: who may ask, what for, and the answer.
 
 mod access;
-mod children;
+mod child_urls;
 mod dash;
 mod decrypt;
+mod diagnostics;
+mod epg;
+mod error;
 mod file;
-mod guide;
 mod hls;
 mod links;
-mod mount;
+mod live_timeline;
 mod params;
 mod playlist;
-mod reply;
-mod small;
+mod router;
 mod stream;
-mod timeline;
 mod xtream;
 
-pub use access::Asked;
-pub use children::Children;
-pub use links::{LinkWish, Linked, Unknown};
-pub use mount::{Media, MediaDoor, Setup};
-pub use params::Params;
+pub use access::AuthorizedRequest;
+pub use child_urls::ChildUrls;
+pub use links::{IssuedLink, LinkRequest, UnknownName};
+pub use params::MediaParams;
+pub use router::{MediaMount, MediaService, MediaSetup};

@@ -2,12 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use interflow_flow::{Error, Headers, Kind, Result};
+use interflow_flow::{Error, ErrorKind, Headers, Result};
 
-use crate::cenc::KeyRing;
-use crate::relay::address::{self, Address, decode_percent};
-use crate::relay::fields;
-use crate::token::Pairs;
+use crate::cenc::ContentKeyRing;
+use crate::relay::address::{self, MediaAddress, decode_percent};
+use crate::relay::header_filter;
+use crate::token::QueryPairs;
 
 /// Parameters that children of a playlist or manifest inherit, besides `h_…`, `rp_…` and `v_…`.
 const INHERITED: [&str; 17] = [
@@ -32,11 +32,11 @@ const INHERITED: [&str; 17] = [
 
 /// Parameters in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Params {
-    pairs: Pairs,
+pub struct MediaParams {
+    pairs: QueryPairs,
 }
 
-impl Params {
+impl MediaParams {
     /// From a query.
     pub fn read(query: &str) -> Self {
         let pair = |pair: &str| {
@@ -51,17 +51,17 @@ impl Params {
     }
 
     /// From pairs.
-    pub fn of(pairs: Pairs) -> Self {
+    pub fn from_pairs(pairs: QueryPairs) -> Self {
         Self { pairs }
     }
 
     /// The pairs.
-    pub fn pairs(&self) -> &Pairs {
+    pub fn pairs(&self) -> &QueryPairs {
         &self.pairs
     }
 
     /// Adds what is not there yet.
-    pub fn add(&mut self, others: Pairs) {
+    pub fn add(&mut self, others: QueryPairs) {
         for (name, value) in others {
             if self.get(&name).is_none() {
                 self.pairs.push((name, value));
@@ -75,19 +75,19 @@ impl Params {
     }
 
     /// Whether it says yes.
-    pub fn is(&self, name: &str) -> bool {
+    pub fn is_true(&self, name: &str) -> bool {
         self.get(name).is_some_and(|v| ["1", "true", "yes", "on"].iter().any(|yes| v.eq_ignore_ascii_case(yes)))
     }
 
     /// A number; one that is none is refused.
     ///
     /// # Errors
-    /// [`Kind::BadRequest`].
+    /// [`ErrorKind::BadRequest`].
     pub fn number(&self, name: &str) -> Result<Option<f64>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse::<f64>() {
             Ok(n) if n.is_finite() => Ok(Some(n)),
-            _ => Err(Error::new(Kind::BadRequest, format!("`{name}={text}`: a number is wanted"))),
+            _ => Err(Error::new(ErrorKind::BadRequest, format!("`{name}={text}`: a number is wanted"))),
         }
     }
 
@@ -97,7 +97,7 @@ impl Params {
         let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) else { return };
         let glued = Self::read(d.get(at..).unwrap_or_default());
         // A parameter of the origin's own may be called so as well.
-        let is_key = |key| KeyRing::parse(glued.get("key_id"), key).is_ok();
+        let is_key = |key| ContentKeyRing::parse(glued.get("key_id"), key).is_ok();
         if glued.get("key").is_none_or(is_key) {
             d.truncate(at);
             self.add(glued.pairs);
@@ -107,11 +107,12 @@ impl Params {
     /// The destination, in clear or in base64.
     ///
     /// # Errors
-    /// [`Kind::BadRequest`] when it is missing or no address.
-    pub fn destination(&self, name: &str) -> Result<Address> {
-        let text =
-            self.get(name).ok_or_else(|| Error::new(Kind::BadRequest, format!("the parameter `{name}` is missing")))?;
-        address::parse(&plain(text))
+    /// [`ErrorKind::BadRequest`] when it is missing or no address.
+    pub fn destination(&self, name: &str) -> Result<MediaAddress> {
+        let text = self
+            .get(name)
+            .ok_or_else(|| Error::new(ErrorKind::BadRequest, format!("the parameter `{name}` is missing")))?;
+        address::parse(&decode_if_base64(text))
     }
 
     /// The fields that the link sends upstream (`h_…`).
@@ -120,7 +121,7 @@ impl Params {
         for (name, value) in self.pairs.iter().filter(|(_, v)| !v.is_empty()) {
             let Some(name) = name.strip_prefix("h_") else { continue };
             let name = if name.eq_ignore_ascii_case("referrer") { "referer" } else { name };
-            if fields::may_send(name) {
+            if header_filter::is_request_header_allowed(name) {
                 // What is no field is left out: nothing else can be done with it.
                 let _ = headers.set(name, value.trim());
             }
@@ -132,10 +133,10 @@ impl Params {
     }
 
     /// Sets and takes out fields of the answer: `r_…` on this one, `rp_…` on segments, `x_headers` out.
-    pub fn shape(&self, headers: &mut Headers, is_segment: bool) {
+    pub fn apply_header_overrides(&self, headers: &mut Headers, is_segment: bool) {
         for name in self.get("x_headers").into_iter().flat_map(|list| list.split(',')) {
             let name = name.trim();
-            if fields::may_set(name) {
+            if header_filter::is_response_header_allowed(name) {
                 headers.remove(name);
             }
         }
@@ -143,7 +144,7 @@ impl Params {
             let own = name.strip_prefix("r_");
             let passed = name.strip_prefix("rp_").filter(|_| is_segment);
             if let Some(name) = own.or(passed)
-                && fields::may_set(name)
+                && header_filter::is_response_header_allowed(name)
             {
                 let _ = headers.set(name, value.trim());
             }
@@ -151,7 +152,7 @@ impl Params {
     }
 
     /// What children of a playlist or manifest inherit.
-    pub fn inherited(&self) -> Pairs {
+    pub fn inherited(&self) -> QueryPairs {
         let inherits = |name: &str| {
             ["h_", "rp_", "v_"].iter().any(|p| name.starts_with(p)) && name != "h_range" || INHERITED.contains(&name)
         };
@@ -164,15 +165,15 @@ fn is_address(name: &str) -> bool {
 }
 
 /// An address that may stand in base64, as players that choke on escapes want it.
-pub fn plain(text: &str) -> String {
+pub fn decode_if_base64(text: &str) -> String {
     if text.contains("://") || text.len() < 10 {
-        return mended(text);
+        return repair_escaped_colons(text);
     }
-    decode_base64(text).unwrap_or_else(|| mended(text))
+    decode_base64(text).unwrap_or_else(|| repair_escaped_colons(text))
 }
 
 /// Colons that somebody's escaping made quotes of: `https%22//`.
-fn mended(text: &str) -> String {
+fn repair_escaped_colons(text: &str) -> String {
     for (scheme, right) in [("https", "https://"), ("http", "http://")] {
         // Escaped once more than it was read, too.
         for colon in ["\"", ":\"", "%22", ":%22", "%3A", "%3a"] {
@@ -200,14 +201,14 @@ mod tests {
 
     #[test]
     fn queries_are_read() {
-        let p = Params::read(
+        let p = MediaParams::read(
             "d=http%3A%2F%2Fa%2Fx+y%3Fq&h_user-agent=A+B%20C&h_referrer=http://r/&h_host=evil&empty=&r_x=1",
         );
         assert_eq!(p.destination("d").unwrap().url.to_string(), "http://a/x+y?q");
         let h = p.request_fields("ua");
         assert_eq!((h.get_str("user-agent"), h.get_str("referer")), (Some("A B C"), Some("http://r/")));
         assert!(!h.contains("host") && p.get("empty").is_none());
-        assert_eq!(Params::default().request_fields("ua").get_str("user-agent"), Some("ua"));
+        assert_eq!(MediaParams::default().request_fields("ua").get_str("user-agent"), Some("ua"));
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
             "https%22//a.test/x?y=1",
             "https%3A//a.test/x?y=1",
         ] {
-            assert_eq!(plain(text), "https://a.test/x?y=1", "{text}");
+            assert_eq!(decode_if_base64(text), "https://a.test/x?y=1", "{text}");
         }
         // The URL-safe alphabet is told apart from the other one.
         assert_eq!(decode_base64("aHR0cDovL2EvP34_fj8").as_deref(), Some("http://a/?~?~?"));
@@ -230,28 +231,28 @@ mod tests {
     #[test]
     fn keys_glued_to_the_destination_come_off() {
         const KEY: &str = "00112233445566778899aabbccddeeff";
-        let mut p = Params::read(&format!("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3D{KEY}%26key%3D{KEY}"));
+        let mut p = MediaParams::read(&format!("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3D{KEY}%26key%3D{KEY}"));
         p.repair();
         assert_eq!((p.get("d"), p.get("key_id"), p.get("key")), (Some("http://a/x.mpd"), Some(KEY), Some(KEY)));
-        let mut p = Params::read("d=http%3A%2F%2Fa%2Fx.mpd%3Fa%3D1%26key%3Dabc");
+        let mut p = MediaParams::read("d=http%3A%2F%2Fa%2Fx.mpd%3Fa%3D1%26key%3Dabc");
         p.repair();
         assert_eq!((p.get("d"), p.get("key")), (Some("http://a/x.mpd?a=1&key=abc"), None), "that one is the origin's");
     }
 
     #[test]
     fn answers_are_shaped_as_the_link_says() {
-        let p = Params::read("r_a=1&rp_b=2&x_headers=ETag,content-length&r_set-cookie=x");
+        let p = MediaParams::read("r_a=1&rp_b=2&x_headers=ETag,content-length&r_set-cookie=x");
         let mut own: Headers = [("ETag", "x"), ("Content-Length", "3")].into_iter().collect();
         let mut segment = own.clone();
-        p.shape(&mut own, false);
-        p.shape(&mut segment, true);
+        p.apply_header_overrides(&mut own, false);
+        p.apply_header_overrides(&mut segment, true);
         assert_eq!((own.get_str("a"), own.get_str("b"), segment.get_str("b")), (Some("1"), None, Some("2")));
         assert!(!own.contains("etag") && own.contains("content-length") && !own.contains("set-cookie"));
     }
 
     #[test]
     fn children_inherit_what_they_need() {
-        let p = Params::read("d=x&h_a=1&h_range=2&r_b=3&rp_c=4&key=5&api_password=6&max_res=true&token=7");
+        let p = MediaParams::read("d=x&h_a=1&h_range=2&r_b=3&rp_c=4&key=5&api_password=6&max_res=true&token=7");
         let names: Vec<_> = p.inherited().into_iter().map(|(n, _)| n).collect();
         assert_eq!(names, ["h_a", "rp_c", "key", "max_res"]);
     }

@@ -1,24 +1,24 @@
 //! `/playlist/*`: IPTV lists put together and rewritten.
 
-use super::hls::Found;
-use super::mount::Job;
-use super::params::plain;
-use super::reply::{Answer, Stop, playlist};
+use super::error::{EndpointResult, MediaError, playlist_response};
+use super::hls::PlaylistProbe;
+use super::params::decode_if_base64;
+use super::router::MediaRequest;
 use crate::hls::tags::lines;
 use crate::relay::address;
-use crate::relay::fetch::Document;
+use crate::relay::fetch::FetchedDocument;
 
 /// The most lists in one.
-const MOST: usize = 64;
+const MAX_PLAYLISTS: usize = 64;
 
 /// One list that is wished for: its address behind `sort:` and `no_proxy:`.
-struct Wished {
+struct PlaylistSource {
     address: String,
     sort: bool,
     direct: bool,
 }
 
-impl Wished {
+impl PlaylistSource {
     fn read(text: &str) -> Self {
         let (mut rest, mut sort, mut direct) = (text.trim(), false, false);
         loop {
@@ -27,26 +27,27 @@ impl Wished {
             } else if let Some(r) = rest.strip_prefix("no_proxy:") {
                 (rest, direct) = (r, true);
             } else {
-                return Self { address: plain(rest), sort, direct };
+                return Self { address: decode_if_base64(rest), sort, direct };
             }
         }
     }
 }
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// Several lists as one: those marked `sort:` first, by name, then the others as they come.
-    pub async fn merged_playlist(self) -> Answer {
+    pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
-        let list = params.get("d").ok_or_else(|| Stop::bad("the parameter `d` is missing"))?;
-        let wished: Vec<Wished> = list.split(';').filter(|t| !t.trim().is_empty()).map(Wished::read).collect();
-        if wished.len() > MOST {
-            return Err(Stop::bad(format!("at most {MOST} lists are put together")));
+        let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
+        let wished: Vec<PlaylistSource> =
+            list.split(';').filter(|t| !t.trim().is_empty()).map(PlaylistSource::read).collect();
+        if wished.len() > MAX_PLAYLISTS {
+            return Err(MediaError::bad_request(format!("at most {MAX_PLAYLISTS} lists are put together")));
         }
         let mut sorted: Vec<(String, Vec<u8>)> = Vec::new();
         let (mut others, mut head) = (Vec::new(), None);
         for wish in &wished {
             let document = self.list(&wish.address).await?;
-            let text = self.rewritten_list(&document, wish.direct || params.is("no_proxy")).await?;
+            let text = self.rewrite_playlist_text(&document, wish.direct || params.is_true("no_proxy")).await?;
             let (first, entries) = entries(&text);
             head = head.or(first);
             if wish.sort {
@@ -59,24 +60,24 @@ impl Job<'_> {
         let mut out = head.unwrap_or_else(|| b"#EXTM3U\n".to_vec());
         sorted.iter().for_each(|(_, e)| push_entry(&mut out, e));
         out.extend_from_slice(&others);
-        Ok(playlist(out))
+        Ok(playlist_response(out))
     }
 
     /// One list, from `url` or `d`.
-    pub async fn built_playlist(self) -> Answer {
+    pub async fn built_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let address = params.get("url").or_else(|| params.get("d"));
-        let address = address.ok_or_else(|| Stop::bad("the parameter `url` is missing: which list?"))?;
-        let document = self.list(&plain(address)).await?;
-        Ok(playlist(self.rewritten_list(&document, params.is("no_proxy")).await?))
+        let address = address.ok_or_else(|| MediaError::bad_request("the parameter `url` is missing: which list?"))?;
+        let document = self.list(&decode_if_base64(address)).await?;
+        Ok(playlist_response(self.rewrite_playlist_text(&document, params.is_true("no_proxy")).await?))
     }
 
-    async fn list(self, address: &str) -> Result<Document, Stop> {
+    async fn list(self, address: &str) -> Result<FetchedDocument, MediaError> {
         match self.find_playlist(address::parse(address)?).await? {
-            Found::Playlist(document) => Ok(document),
-            Found::Other(response) => {
+            PlaylistProbe::Playlist(document) => Ok(document),
+            PlaylistProbe::Other(response) => {
                 let text = format!("there is no list at {address} (status {})", response.head.status.as_u16());
-                Err(Stop::upstream(text))
+                Err(MediaError::upstream(text))
             }
         }
     }
@@ -86,7 +87,7 @@ impl Job<'_> {
 fn entries(text: &[u8]) -> (Option<Vec<u8>>, Vec<&[u8]>) {
     let (mut head, mut found, mut from) = (None, Vec::new(), 0);
     for line in lines(text) {
-        let bytes = line.of(text);
+        let bytes = line.content(text);
         if bytes.starts_with(b"#EXTM3U") {
             head = Some([bytes, b"\n"].concat());
             from = line.next;
@@ -107,7 +108,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &[u8]) {
 
 /// The channel's name: what stands behind the last comma outside of quotes of `#EXTINF`.
 fn name_of(entry: &[u8]) -> String {
-    let inf = lines(entry).map(|l| l.of(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
+    let inf = lines(entry).map(|l| l.content(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
     let mut quoted = false;
     let mut name = inf.len();
     for (at, byte) in inf.iter().enumerate() {
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn marks_before_an_address_combine() {
-        let w = Wished::read("no_proxy:sort:http://a/x");
+        let w = PlaylistSource::read("no_proxy:sort:http://a/x");
         assert!(w.sort && w.direct && w.address == "http://a/x");
     }
 }

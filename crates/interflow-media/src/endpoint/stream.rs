@@ -2,17 +2,17 @@
 
 use interflow_flow::{Body, Method, Response, StatusCode};
 
-use super::mount::Job;
-use super::params::plain;
-use super::reply::{Answer, Stop};
-use crate::relay::address::{Address, decode_percent, push_value};
-use crate::relay::resume::resuming;
-use crate::relay::transform::ts_stream;
-use crate::relay::{Ask, Fetched, Keep, Work, fields};
+use super::error::{EndpointResult, MediaError};
+use super::params::decode_if_base64;
+use super::router::MediaRequest;
+use crate::relay::address::{MediaAddress, decode_percent, push_value};
+use crate::relay::resume::resumable_body;
+use crate::relay::ts_unwrap::unwrap_ts;
+use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, ResponseTransform, header_filter};
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// The relay. `name` becomes the name under which a browser saves it.
-    pub async fn stream(self, name: &str) -> Answer {
+    pub async fn stream(self, name: &str) -> EndpointResult {
         let address = self.asked.params.destination("d")?;
         let mut response = match self.keys()? {
             Some(keys) => self.decrypted_file(address, keys, None).await?,
@@ -26,10 +26,12 @@ impl Job<'_> {
     }
 
     /// What to ask for an address, with the link's fields and those of the client that pass.
-    pub fn ask(self, address: Address) -> Result<Ask, Stop> {
+    pub fn fetch_request(self, address: MediaAddress) -> Result<FetchRequest, MediaError> {
         let method = match &self.head.method {
             m if *m == Method::GET || *m == Method::HEAD => m.clone(),
-            _ => return Err(Stop::Status(StatusCode::METHOD_NOT_ALLOWED, "this is read with GET or HEAD".into())),
+            _ => {
+                return Err(MediaError::Status(StatusCode::METHOD_NOT_ALLOWED, "this is read with GET or HEAD".into()));
+            }
         };
         let mut headers = self.asked.params.request_fields(&self.state.config.user_agent);
         if let Some(basic) = address.basic
@@ -37,20 +39,25 @@ impl Job<'_> {
         {
             let _ = headers.set("Authorization", basic);
         }
-        fields::forward(&self.head.headers, &mut headers);
+        header_filter::copy_request_headers(&self.head.headers, &mut headers);
         // A coded body could neither be resumed nor read on the way.
         let _ = headers.set("Accept-Encoding", "identity");
         let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
-        Ok(Ask { method, url: address.url, headers, scope })
+        Ok(FetchRequest { method, url: address.url, headers, scope })
     }
 
     /// Relays an address: status, validators, ranges and all; the body goes on after a drop. `segment`: it is shared with
     /// all who want the same, with this done to it.
-    pub async fn relay(self, address: Address, kind: &'static str, segment: Option<Option<Work>>) -> Answer {
+    pub async fn relay(
+        self,
+        address: MediaAddress,
+        kind: &'static str,
+        segment: Option<Option<ResponseTransform>>,
+    ) -> EndpointResult {
         let (state, params) = (self.state, &self.asked.params);
         let is_segment = segment.is_some();
         let is_worked = matches!(&segment, Some(Some(_)));
-        let mut ask = self.ask(address)?;
+        let mut ask = self.fetch_request(address)?;
         let filter = params.get("transformer") == Some("ts_stream");
         let whole = matches!(&segment, Some(Some(work)) if !work.takes_ranges);
         if filter || whole {
@@ -60,16 +67,16 @@ impl Job<'_> {
             }
         }
         if is_segment {
-            self.fetch_ahead(&mut ask);
+            self.prefetch(&mut ask);
         }
-        let place = match is_segment && state.shared.knows(&ask) {
+        let place = match is_segment && state.shared.contains_request(&ask) {
             true => None,
-            false => Some(state.hosts.enter(&ask.url.authority).await?),
+            false => Some(state.hosts.acquire(&ask.url.authority).await?),
         };
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
         let Response { head, mut body } = match segment {
             Some(work) if ask.method == Method::GET => {
-                state.shared.get_worked(ask, Keep::Segment, work).await?.response
+                state.shared.get_transformed(ask, CachePolicy::Segment, work).await?.response
             }
             segment => {
                 let mut response = self.fetch(ask).await?;
@@ -79,54 +86,54 @@ impl Job<'_> {
                 response
             }
         };
-        let mut head = fields::back(&head);
+        let mut head = header_filter::response_head(&head);
         if self.head.method == Method::HEAD {
             body = Body::Empty;
         } else if is_worked && matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            body = super::decrypt::begun(body).await?;
+            body = super::decrypt::wait_for_first_bytes(body).await?;
         }
         if filter && head.status.is_success() {
             head.headers.remove("content-length");
             head.headers.remove("accept-ranges");
             let _ = head.headers.set("Content-Type", "video/mp2t");
-            body = ts_stream(body);
+            body = unwrap_ts(body);
         }
-        params.shape(&mut head.headers, is_segment);
+        params.apply_header_overrides(&mut head.headers, is_segment);
         let body = match place {
-            Some(place) => place.hold(body),
+            Some(place) => place.attach_to(body),
             None => body,
         };
-        let body = state.streams.follow(body, kind, origin, self.flow.client.peer, self.flow.user.clone());
+        let body = state.streams.track(body, kind, origin, self.flow.client.peer, self.flow.user.clone());
         Ok(Response { head, body })
     }
 
-    fn fetch_ahead(self, ask: &mut Ask) {
+    fn prefetch(self, ask: &mut FetchRequest) {
         let state = self.state;
         // Viewers who differ in nothing but their language see the same segment.
         ask.headers.remove("accept-language");
         if state.config.cache.prefetch > 0 && ask.method == Method::GET {
             let range = ask.headers.get_str("range").map(str::to_owned);
-            let piece = (self.asked.params.get("d").map(plain).unwrap_or_default(), range);
-            state.ahead.go(&state.shared, ask, &piece, state.config.cache.prefetch);
+            let piece = (self.asked.params.get("d").map(decode_if_base64).unwrap_or_default(), range);
+            state.ahead.prefetch_after(&state.shared, ask, &piece, state.config.cache.prefetch);
         }
     }
 
     /// Fetches for one client. An origin that knows no HEAD is asked with GET, whose body is left unread.
-    async fn fetch(self, mut ask: Ask) -> Result<Response, Stop> {
+    async fn fetch(self, mut ask: FetchRequest) -> Result<Response, MediaError> {
         let state = self.state;
         let mut fetched = state.fetch.send(ask.clone()).await?;
         if ask.method == Method::HEAD && matches!(fetched.response.head.status.as_u16(), 405 | 501) {
             ask.method = Method::GET;
             fetched = state.fetch.send(ask.clone()).await?;
         }
-        let Fetched { url, response: Response { head, body } } = fetched;
-        let body = resuming(body, &head, Ask { url, ..ask }, &state.fetch, state.patience());
+        let FetchedResponse { url, response: Response { head, body } } = fetched;
+        let body = resumable_body(body, &head, FetchRequest { url, ..ask }, &state.fetch, state.retry_policy());
         Ok(Response { head, body })
     }
 }
 
 /// The longest name for saving, in bytes: more is no name of a file on most systems.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_LEN: usize = 200;
 
 /// A name for saving (RFC 6266), with the form of RFC 8187 beside it for what ASCII cannot say. What could lead to
 /// another folder, hide the ending or break a line is taken out.
@@ -159,7 +166,7 @@ fn clean(name: &str) -> String {
         Some(at) if name.len() - at <= 16 => name.split_at(at),
         _ => (name, ""),
     };
-    let mut room = LONGEST_NAME.saturating_sub(ending.len()).min(stem.len());
+    let mut room = MAX_NAME_LEN.saturating_sub(ending.len()).min(stem.len());
     while !stem.is_char_boundary(room) {
         room -= 1;
     }

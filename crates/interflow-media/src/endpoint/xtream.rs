@@ -6,29 +6,29 @@
 use interflow_flow::{Response, StatusCode};
 use serde_json::Value;
 
-use super::hls::Found;
-use super::mount::Job;
-use super::params::Params;
-use super::reply::{Answer, Stop};
+use super::error::{EndpointResult, MediaError};
+use super::hls::PlaylistProbe;
+use super::params::MediaParams;
+use super::router::MediaRequest;
 use crate::relay::address::{self, push_value};
-use crate::relay::{Keep, fields};
-use crate::token::Pairs;
+use crate::relay::{CachePolicy, header_filter};
+use crate::token::QueryPairs;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
 /// A request of the protocol, turned round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Translated {
+pub struct TranslatedRequest {
     /// `/xtream/api`, `/xtream/list`, `/xtream/guide`, `/xtream/stream`.
     pub endpoint: &'static str,
     /// What the endpoint needs, `d` and `api_password` among it.
-    pub pairs: Pairs,
+    pub pairs: QueryPairs,
 }
 
 /// What a user name says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Login {
+struct XtreamLogin {
     origin: String,
     user: String,
     password: Option<String>,
@@ -40,7 +40,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-impl Login {
+impl XtreamLogin {
     fn read(name: &str) -> Option<Self> {
         if let Some((provider, rest)) = name.split_once(':') {
             let (user, password) = rest.split_once(':').map_or((rest, None), |(u, p)| (u, Some(p)));
@@ -68,7 +68,7 @@ impl Login {
 }
 
 /// Turns a request of the protocol round; `None` for anything else.
-pub fn translate(path: &str, query: &str) -> Option<Translated> {
+pub fn translate(path: &str, query: &str) -> Option<TranslatedRequest> {
     let by_query = match path {
         "/player_api.php" | "/panel_api.php" => Some("/xtream/api"),
         "/get.php" => Some("/xtream/list"),
@@ -77,9 +77,9 @@ pub fn translate(path: &str, query: &str) -> Option<Translated> {
         _ => None,
     };
     if let Some(endpoint) = by_query {
-        let params = Params::read(query);
+        let params = MediaParams::read(query);
         let name = params.get("username")?;
-        let login = Login::read(name)?;
+        let login = XtreamLogin::read(name)?;
         let mut destination = format!("{}{path}?", login.origin).into_bytes();
         for (i, (key, value)) in params.pairs().iter().filter(|(n, _)| n != "api_password").enumerate() {
             if i > 0 {
@@ -99,7 +99,7 @@ pub fn translate(path: &str, query: &str) -> Option<Translated> {
         _ => return None,
     };
     let name = String::from_utf8(address::decode_percent(segments[place])).ok()?;
-    let login = Login::read(&name)?;
+    let login = XtreamLogin::read(&name)?;
     let mut theirs: Vec<&str> = segments.clone();
     theirs[place] = &login.user;
     let mut destination = format!("{}/{}", login.origin, theirs.join("/"));
@@ -110,8 +110,8 @@ pub fn translate(path: &str, query: &str) -> Option<Translated> {
     Some(login.translated("/xtream/stream", &name, destination))
 }
 
-impl Login {
-    fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> Translated {
+impl XtreamLogin {
+    fn translated(&self, endpoint: &'static str, name: &str, destination: String) -> TranslatedRequest {
         let mut pairs = vec![
             ("d".to_owned(), destination),
             ("xc_origin".to_owned(), self.origin.clone()),
@@ -119,77 +119,77 @@ impl Login {
             ("xc_name".to_owned(), name.to_owned()),
         ];
         pairs.extend(self.password.clone().map(|p| ("api_password".to_owned(), p)));
-        Translated { endpoint, pairs }
+        TranslatedRequest { endpoint, pairs }
     }
 }
 
-impl Job<'_> {
+impl MediaRequest<'_> {
     /// Answers a request of the protocol.
-    pub async fn xtream(self) -> Answer {
+    pub async fn xtream(self) -> EndpointResult {
         match self.asked.path.as_str() {
             "/xtream/stream" => self.xtream_stream().await,
-            "/xtream/guide" => self.guide().await,
+            "/xtream/guide" => self.epg().await,
             _ => self.xtream_text().await,
         }
     }
 
-    async fn xtream_stream(self) -> Answer {
+    async fn xtream_stream(self) -> EndpointResult {
         let address = self.asked.params.destination("d")?;
         let is_list = address.url.path_only().ends_with(".m3u8");
         if !is_list {
             return self.relay(address, "stream", None).await;
         }
         match self.find_playlist(address).await? {
-            Found::Playlist(document) => self.rewritten(&document).await,
-            Found::Other(response) => Ok(response),
+            PlaylistProbe::Playlist(document) => self.rewrite_playlist(&document).await,
+            PlaylistProbe::Other(response) => Ok(response),
         }
     }
 
     /// What the provider's API says, with its address and the user's name replaced by ours.
-    async fn xtream_text(self) -> Answer {
+    async fn xtream_text(self) -> EndpointResult {
         let params = &self.asked.params;
-        let ask = self.ask_whole(params.destination("d")?)?;
+        let ask = self.whole_request(params.destination("d")?)?;
         let cap = self.state.config.document_bytes.0;
-        let document = self.state.shared.document(ask, Keep::Playlist, cap).await?;
+        let document = self.state.shared.document(ask, CachePolicy::Playlist, cap).await?;
         if !document.status.is_success() {
-            return Err(Stop::Status(document.status, format!("the provider answered {}", document.status)));
+            return Err(MediaError::Status(document.status, format!("the provider answered {}", document.status)));
         }
         let get = |name: &str| params.get(name).unwrap_or_default();
         let (origin, user, name) = (get("xc_origin"), get("xc_user"), get("xc_name"));
         let base = &self.asked.base;
         let children = self.asked.children(self.state);
-        let own = |url: &str| match own_url(url, origin, user, base, name) {
+        let own = |url: &str| match rewrite_url(url, origin, user, base, name) {
             Some(url) => url,
             // Logos and the like: nothing of the protocol, so relayed as what they are.
             None => children.url("/proxy/stream", &[("d", url)]),
         };
         let limit = self.state.config.rewritten_bytes.0;
-        let mut text = with_own_urls(&String::from_utf8_lossy(&document.body), origin, limit, own).await?;
+        let mut text = rewrite_urls(&String::from_utf8_lossy(&document.body), origin, limit, own).await?;
         if text.contains("\"server_info\"")
             && let Ok(mut api) = serde_json::from_str::<Value>(&text)
             && api.get("server_info").is_some()
         {
-            own_server(&mut api, base, name);
+            rewrite_server_info(&mut api, base, name);
             text = api.to_string();
         }
         let kind = document.headers.get_str("content-type").unwrap_or("application/json");
         let mut response = Response::full(StatusCode::OK, kind, text);
-        fields::secure(&mut response.head);
+        header_filter::set_security_headers(&mut response.head);
         Ok(response)
     }
 }
 
 /// How much is looked at in one go before other work of the same thread has its turn, in bytes.
-const STEP: usize = 256 << 10;
+const YIELD_BYTES: usize = 256 << 10;
 
 /// A text of the provider's with its own URLs replaced. In JSON a URL may be written with escapes (`http:\\/\\/`): what is
 /// replaced is what the string says, not how it is written.
-async fn with_own_urls(
+async fn rewrite_urls(
     text: &str,
     origin: &str,
     limit: u64,
     mut own: impl FnMut(&str) -> String,
-) -> Result<String, Stop> {
+) -> Result<String, MediaError> {
     let is_json = text.trim_start().starts_with(['{', '[']);
     let mut out = String::with_capacity(text.len() + text.len() / 4);
     let (mut rest, mut paused) = (text, 0);
@@ -202,18 +202,18 @@ async fn with_own_urls(
         };
         match &said {
             Some(said) if said.contains(origin) => {
-                out.push_str(&Value::from(replaced(said, origin, &mut own)).to_string());
+                out.push_str(&Value::from(rewrite_line(said, origin, &mut own)).to_string());
             }
-            None if string.contains(origin) => out.push_str(&replaced(string, origin, &mut own)),
+            None if string.contains(origin) => out.push_str(&rewrite_line(string, origin, &mut own)),
             _ => out.push_str(string),
         }
         rest = behind;
         if out.len() as u64 > limit {
-            return Err(Stop::upstream(format!(
+            return Err(MediaError::upstream(format!(
                 "the provider's answer would be longer than {limit} bytes (media.rewritten_bytes)"
             )));
         }
-        if out.len() - paused > STEP {
+        if out.len() - paused > YIELD_BYTES {
             paused = out.len();
             tokio::task::yield_now().await;
         }
@@ -246,7 +246,7 @@ fn next_line(text: &str) -> (&str, &str, &str) {
 }
 
 /// A text with each URL of this origin replaced.
-fn replaced(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) -> String {
+fn rewrite_line(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) -> String {
     let mut out = String::with_capacity(text.len() + 64);
     let mut rest = text;
     while let Some(at) = rest.find(origin) {
@@ -265,7 +265,7 @@ fn replaced(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) -> S
 }
 
 /// A URL of the protocol on the provider's host as ours; `None` for any other.
-fn own_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Option<String> {
+fn rewrite_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Option<String> {
     let path = url.strip_prefix(origin)?;
     if path.is_empty() || path == "/" {
         return Some(format!("{base}{path}"));
@@ -298,7 +298,7 @@ fn own_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Optio
 }
 
 /// Puts our address and the name that the player logged in with into the provider's words on itself.
-fn own_server(api: &mut Value, base: &str, name: &str) {
+fn rewrite_server_info(api: &mut Value, base: &str, name: &str) {
     let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
     let authority = rest.split('/').next().unwrap_or_default();
     let (host, port) = match authority.rsplit_once(':') {
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn logins_are_read_in_every_form() {
         let login = |origin: &str, user: &str, password: Option<&str>| {
-            Some(Login { origin: origin.into(), user: user.into(), password: password.map(str::to_owned) })
+            Some(XtreamLogin { origin: origin.into(), user: user.into(), password: password.map(str::to_owned) })
         };
         for (name, expected) in [
             (b64("http://p.test:8080:ann"), login("http://p.test:8080", "ann", None)),
@@ -338,7 +338,7 @@ mod tests {
             ("ann".into(), None),
             (b64("nothing"), None),
         ] {
-            assert_eq!(Login::read(&name), expected, "{name}");
+            assert_eq!(XtreamLogin::read(&name), expected, "{name}");
         }
     }
 
@@ -346,7 +346,7 @@ mod tests {
     fn paths_lead_to_the_provider_and_no_other_path_is_touched() {
         let name = b64("http://p.test:8080:ann");
         let to = |path: &str, query: &str| {
-            translate(path, query).map(|t| (t.endpoint, Params::of(t.pairs).get("d").unwrap().to_owned()))
+            translate(path, query).map(|t| (t.endpoint, MediaParams::from_pairs(t.pairs).get("d").unwrap().to_owned()))
         };
         let d = |endpoint, d: &str| Some((endpoint, d.to_owned()));
         assert_eq!(
@@ -372,8 +372,8 @@ mod tests {
     #[tokio::test]
     async fn urls_of_the_provider_are_ours_however_they_are_written() {
         let (origin, base) = ("http://p.test:8080", "http://us");
-        let own = |url: &str| own_url(url, origin, "ann", base, "NAME").unwrap_or_else(|| format!("<{url}>"));
-        let with = async |text: &str| with_own_urls(text, origin, 1 << 20, own).await.unwrap();
+        let own = |url: &str| rewrite_url(url, origin, "ann", base, "NAME").unwrap_or_else(|| format!("<{url}>"));
+        let with = async |text: &str| rewrite_urls(text, origin, 1 << 20, own).await.unwrap();
         let text = r#"[{"direct_source":"http:\/\/p.test:8080\/live\/ann\/x\/5.ts","a":"http:\u002f\u002fp.test:8080/movie/ann/x/6.mkv",
             "icon":"http://p.test:8080/logos/a.png","n":"quote \" http://p.test:80801/x","m":"http://p.test:8080"}]"#;
         let read: Value = serde_json::from_str(&with(text).await).unwrap();
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn the_provider_speaks_of_us() {
         let mut api = serde_json::json!({ "user_info": { "username": "ann" }, "server_info": { "url": "p.test", "port": "80", "https_port": "443", "server_protocol": "http" } });
-        own_server(&mut api, "https://tv.test:8443/media", "name");
+        rewrite_server_info(&mut api, "https://tv.test:8443/media", "name");
         assert_eq!(api["server_info"]["url"], "tv.test");
         assert_eq!(
             (api["server_info"]["port"].as_str(), api["user_info"]["username"].as_str()),

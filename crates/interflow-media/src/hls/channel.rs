@@ -3,13 +3,13 @@
 
 use serde_json::{Map, Value};
 
-use crate::cenc::KeyRing;
-use crate::endpoint::Params;
+use crate::cenc::ContentKeyRing;
+use crate::endpoint::MediaParams;
 
 /// The most options of one channel; further lines stay as they stand.
-const MOST: usize = 32;
+const MAX_OPTIONS: usize = 32;
 /// The longest value of an option that is taken, in bytes.
-const LONGEST: usize = 8 << 10;
+const MAX_OPTION_LEN: usize = 8 << 10;
 
 /// What Kodi reads behind an address that is no header field.
 const OF_TRANSPORT: [&str; 10] = [
@@ -35,7 +35,7 @@ impl ChannelOptions {
     /// Reads a line of a list; whether it is one whose meaning the channel's link now has.
     pub fn take(&mut self, line: &str) -> bool {
         let line = line.trim();
-        if self.pairs.len() >= MOST || line.len() > LONGEST {
+        if self.pairs.len() >= MAX_OPTIONS || line.len() > MAX_OPTION_LEN {
             return false;
         }
         if let Some(option) = line.strip_prefix("#EXTVLCOPT:") {
@@ -50,10 +50,10 @@ impl ChannelOptions {
     /// Reads what Kodi lets stand behind a channel's address: `User-Agent=Box&Referer=http%3A%2F%2Fr.test`. Whether the
     /// channel's link now has it.
     pub fn fields_behind_address(&mut self, fields: &str) -> bool {
-        if self.pairs.len() >= MOST || fields.len() > LONGEST || !fields.contains('=') {
+        if self.pairs.len() >= MAX_OPTIONS || fields.len() > MAX_OPTION_LEN || !fields.contains('=') {
             return false;
         }
-        for (name, value) in Params::read(fields).pairs().iter().take(MOST) {
+        for (name, value) in MediaParams::read(fields).pairs().iter().take(MAX_OPTIONS) {
             // `!` marks a field that Kodi sends as it stands.
             let name = name.trim().trim_start_matches('!').to_ascii_lowercase();
             if !OF_TRANSPORT.contains(&name.as_str()) {
@@ -115,7 +115,7 @@ impl ChannelOptions {
             // Goes with its key, which the player no longer needs.
             "license_type" => is_clear(value),
             "stream_headers" | "manifest_headers" => {
-                for (name, value) in Params::read(value).pairs() {
+                for (name, value) in MediaParams::read(value).pairs() {
                     self.field(name, value);
                 }
                 true
@@ -130,7 +130,7 @@ impl ChannelOptions {
             Ok(Value::Object(set)) => key_set(&set),
             _ => Some(text.to_owned()).filter(|t| t.contains(':') && !t.contains("://")),
         };
-        let Some(keys) = keys.filter(|keys| KeyRing::parse(None, keys).is_ok()) else { return false };
+        let Some(keys) = keys.filter(|keys| ContentKeyRing::parse(None, keys).is_ok()) else { return false };
         self.pairs.retain(|(n, _)| n != "key" && n != "key_id");
         self.pairs.push(("key".into(), keys));
         true

@@ -2,28 +2,28 @@
 
 use std::collections::HashMap;
 
-use interflow_flow::{Error, Kind, Result};
+use interflow_flow::{Error, ErrorKind, Result};
 
 use super::tags::{attribute_text, lines, tag};
-use crate::endpoint::Params;
+use crate::endpoint::MediaParams;
 
 /// The most variables of one playlist; further definitions are an error.
-pub const MOST: usize = 1000;
+pub const MAX_VARIABLES: usize = 1000;
 /// The most bytes of their names and values together.
-pub const MOST_BYTES: usize = 256 << 10;
+pub const MAX_VARIABLE_BYTES: usize = 256 << 10;
 /// The longest address or attribute that variables are filled into, in bytes.
-pub const LONGEST: usize = crate::relay::address::LONGEST;
+pub const MAX_VALUE_LEN: usize = crate::relay::address::MAX_URL_LEN;
 
 /// Names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Variables {
+pub struct PlaylistVariables {
     pairs: Vec<(String, String)>,
     /// Where each name stands in the pairs; the first definition holds.
     index: HashMap<String, usize>,
     bytes: usize,
 }
 
-impl Variables {
+impl PlaylistVariables {
     /// Those that a playlist defines. `query` is its own query upstream, `imported` what its multivariant playlist defined.
     ///
     /// # Errors
@@ -33,11 +33,11 @@ impl Variables {
         if memchr::memmem::find(text, b"#EXT-X-DEFINE").is_none() {
             return Ok(variables);
         }
-        let query = Params::read(query.unwrap_or_default());
-        let query = by_name(query.pairs().iter().filter(|(_, value)| !value.is_empty()));
-        let imported = by_name(imported.iter());
+        let query = MediaParams::read(query.unwrap_or_default());
+        let query = index_by_name(query.pairs().iter().filter(|(_, value)| !value.is_empty()));
+        let imported = index_by_name(imported.iter());
         for line in lines(text) {
-            let Some((b"EXT-X-DEFINE", list)) = tag(line.of(text)) else { continue };
+            let Some((b"EXT-X-DEFINE", list)) = tag(line.content(text)) else { continue };
             let attribute = |name: &str| attribute_text(list, name.as_bytes());
             let found = if let (Some(name), Some(value)) = (attribute("NAME"), attribute("VALUE")) {
                 Some((name, value))
@@ -58,12 +58,12 @@ impl Variables {
             return Ok(());
         }
         self.bytes += name.len() + value.len();
-        if self.pairs.len() == MOST || self.bytes > MOST_BYTES {
+        if self.pairs.len() == MAX_VARIABLES || self.bytes > MAX_VARIABLE_BYTES {
             let text = format!(
-                "the playlist defines too many variables (EXT-X-DEFINE): at most {MOST} are filled in, of {MOST_BYTES} \
+                "the playlist defines too many variables (EXT-X-DEFINE): at most {MAX_VARIABLES} are filled in, of {MAX_VARIABLE_BYTES} \
                  bytes together"
             );
-            return Err(Error::new(Kind::BadResponse, text));
+            return Err(Error::new(ErrorKind::BadResponse, text));
         }
         self.index.insert(name.into(), self.pairs.len());
         self.pairs.push((name.into(), value.into()));
@@ -90,13 +90,13 @@ impl Variables {
             out.push_str(before);
             let name = behind.get(2..).and_then(|inside| {
                 // A name is no longer than all variables together.
-                let end = inside.bytes().take(MOST_BYTES).position(|b| matches!(b, b'}' | b'{'))?;
+                let end = inside.bytes().take(MAX_VARIABLE_BYTES).position(|b| matches!(b, b'}' | b'{'))?;
                 inside.get(..end).filter(|_| inside.as_bytes().get(end) == Some(&b'}'))
             });
             match name.and_then(|name| Some((name, self.get(name)?))) {
                 Some((name, value)) => {
                     out.push_str(value);
-                    if out.len() > LONGEST {
+                    if out.len() > MAX_VALUE_LEN {
                         return None;
                     }
                     rest = behind.get(name.len() + 3..).unwrap_or_default();
@@ -113,7 +113,7 @@ impl Variables {
 }
 
 /// The first value of each name.
-fn by_name<'a>(pairs: impl DoubleEndedIterator<Item = &'a (String, String)>) -> HashMap<&'a str, &'a str> {
+fn index_by_name<'a>(pairs: impl DoubleEndedIterator<Item = &'a (String, String)>) -> HashMap<&'a str, &'a str> {
     pairs.rev().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
@@ -124,21 +124,21 @@ mod tests {
     #[test]
     fn variables_come_from_the_list_the_query_and_the_parent() {
         let text = b"#EXTM3U\n#EXT-X-DEFINE:NAME=\"a\",VALUE=\"1\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-DEFINE:IMPORT=\"p\"\n";
-        let v = Variables::collect(text, Some("x=y&q=2%203"), &[("p".into(), "4".into())]).unwrap();
+        let v = PlaylistVariables::collect(text, Some("x=y&q=2%203"), &[("p".into(), "4".into())]).unwrap();
         assert_eq!(v.fill("{$a}/{$q}/{$p}/{$no}/{$").unwrap(), "1/2 3/4/{$no}/{$");
         assert_eq!(v.fill("{$no{$a}}").unwrap(), "{$no1}");
-        assert_eq!(Variables::collect(b"#EXTM3U\n", None, &[]).unwrap(), Variables::default());
+        assert_eq!(PlaylistVariables::collect(b"#EXTM3U\n", None, &[]).unwrap(), PlaylistVariables::default());
     }
 
     #[test]
     fn the_number_of_variables_and_the_length_of_what_they_are_filled_into_are_bounded() {
         let define = |n: usize, value: &str| format!("#EXT-X-DEFINE:NAME=\"v{n}\",VALUE=\"{value}\"\n");
-        let many: String = (0..=MOST).map(|n| define(n, "x")).collect();
-        let refused = Variables::collect(many.as_bytes(), None, &[]).unwrap_err().to_string();
+        let many: String = (0..=MAX_VARIABLES).map(|n| define(n, "x")).collect();
+        let refused = PlaylistVariables::collect(many.as_bytes(), None, &[]).unwrap_err().to_string();
         assert!(refused.contains("EXT-X-DEFINE") && refused.contains("1000"), "{refused}");
-        let long: String = (0..9).map(|n| define(n, &"x".repeat(MOST_BYTES / 8))).collect();
-        assert!(Variables::collect(long.as_bytes(), None, &[]).is_err());
-        let one = Variables::collect(define(1, &"x".repeat(1000)).as_bytes(), None, &[]).unwrap();
+        let long: String = (0..9).map(|n| define(n, &"x".repeat(MAX_VARIABLE_BYTES / 8))).collect();
+        assert!(PlaylistVariables::collect(long.as_bytes(), None, &[]).is_err());
+        let one = PlaylistVariables::collect(define(1, &"x".repeat(1000)).as_bytes(), None, &[]).unwrap();
         assert_eq!(one.fill(&"{$v1}".repeat(16)).unwrap().len(), 16_000);
         assert_eq!(one.fill(&"{$v1}".repeat(1_000_000)), None);
     }

@@ -1,13 +1,13 @@
 //! HLS playlists (RFC 8216bis) and IPTV lists, rewritten line by line: bytes that are no URI stay what they are.
 //!
-//! [`rewrite()`] finds every URI and hands it to a [`Place`]; [`variants`] and [`skip`] leave parts out beforehand.
+//! [`rewrite()`] finds every URI and hands it to a [`UriReplacer`]; [`variants`] and [`skip`] leave parts out beforehand.
 
 pub mod channel;
 pub mod define;
-pub mod pathways;
 pub mod rewrite;
-pub mod skip;
+pub mod segment_skip;
+pub mod steering;
 pub mod tags;
-pub mod variants;
+pub mod variant_filter;
 
-pub use rewrite::{Kind, Options, Place, rewrite, rewrite_within};
+pub use rewrite::{HlsRewriteOptions, UriReplacer, UriRole, rewrite, rewrite_within};

@@ -3,17 +3,17 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use interflow_flow::budget::HELD;
-use interflow_flow::{Error, Kind as FlowKind, Result};
+use interflow_flow::budget::PROCESS_BUDGET;
+use interflow_flow::{Error, ErrorKind as FlowKind, Result};
 
-use super::define::{LONGEST, Variables};
-use super::tags::{Line, attribute, attribute_text, lines, loose_attribute, tag};
-use crate::relay::Base;
+use super::define::{MAX_VALUE_LEN, PlaylistVariables};
+use super::tags::{PlaylistLine, attribute, attribute_text, lines, loose_attribute, tag};
+use crate::relay::BaseUrl;
 use crate::relay::address::{is_http, scheme_of};
 
 /// What a URI leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum UriRole {
     /// A playlist.
     Playlist,
     /// A segment, part, initialization section or hint.
@@ -36,7 +36,7 @@ pub enum Kind {
 
 /// How the segments that follow are encrypted, when they are to be decrypted here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Crypt {
+pub struct SegmentEncryption {
     /// The key's absolute address.
     pub key: String,
     /// `AES-128`, `SAMPLE-AES`, …
@@ -48,9 +48,9 @@ pub struct Crypt {
 }
 
 /// Decides what stands in the place of a URI.
-pub trait Place {
+pub trait UriReplacer {
     /// Writes what stands for this absolute address. `crypt` is there for segments that are to be decrypted.
-    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>);
+    fn write_uri(&mut self, kind: UriRole, address: &str, crypt: Option<&SegmentEncryption>, out: &mut Vec<u8>);
 
     /// A line about the channel that comes next; whether the channel's URL says it, so that the line goes.
     fn channel_option(&mut self, _line: &str) -> bool {
@@ -74,21 +74,21 @@ pub trait Place {
 
 /// What is done besides.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct HlsRewriteOptions {
     /// Take the tags of keys out, and tell the place how segments are encrypted.
     pub apply_keys: bool,
     /// `EXT-X-START` for a playlist that has none, in seconds.
     pub start: Option<f64>,
     /// Variables (`EXT-X-DEFINE`).
-    pub variables: Variables,
+    pub variables: PlaylistVariables,
 }
 
 /// How much is written in one go before other work of the same thread has its turn, in bytes.
-const STEP: usize = 64 << 10;
+const YIELD_BYTES: usize = 64 << 10;
 
 /// Rewrites a playlist that came from `base`.
-pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Place) -> Vec<u8> {
-    let mut r = Rewriter::new(text, base, options, place);
+pub fn rewrite(text: &[u8], base: &BaseUrl, options: &HlsRewriteOptions, place: &mut impl UriReplacer) -> Vec<u8> {
+    let mut r = PlaylistRewriter::new(text, base, options, place);
     let mut start = options.start;
     lines(text).for_each(|line| r.line(line, &mut start));
     r.copy(text.len());
@@ -103,27 +103,27 @@ pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Pla
 /// variables may make it; [`interflow_flow::Kind::Overloaded`].
 pub async fn rewrite_within(
     text: &[u8],
-    base: &Base,
-    options: &Options,
-    place: &mut impl Place,
+    base: &BaseUrl,
+    options: &HlsRewriteOptions,
+    place: &mut impl UriReplacer,
     most: u64,
 ) -> Result<Vec<u8>> {
-    let mut r = Rewriter::new(text, base, options, place);
-    let mut held = HELD.reserve(0)?;
+    let mut r = PlaylistRewriter::new(text, base, options, place);
+    let mut held = PROCESS_BUDGET.reserve(0)?;
     let mut start = options.start;
     let mut paused = 0;
     for line in lines(text) {
         r.line(line, &mut start);
         if r.too_long {
             let text =
-                format!("an address of the playlist is longer than {LONGEST} bytes with its variables filled in");
+                format!("an address of the playlist is longer than {MAX_VALUE_LEN} bytes with its variables filled in");
             return Err(Error::new(FlowKind::BadResponse, text));
         }
         if (r.out.len() + text.len().saturating_sub(r.copied)) as u64 > most {
             let text = format!("the playlist would be longer than {most} bytes when rewritten (media.rewritten_bytes)");
             return Err(Error::new(FlowKind::BadResponse, text));
         }
-        if line.next + r.out.len() >= paused + STEP {
+        if line.next + r.out.len() >= paused + YIELD_BYTES {
             paused = line.next + r.out.len();
             held.grow_to(r.out.capacity() as u64)?;
             tokio::task::yield_now().await;
@@ -135,16 +135,16 @@ pub async fn rewrite_within(
 
 /// What the next line without `#` is.
 #[derive(Clone, Copy, PartialEq)]
-enum Next {
+enum ExpectedUri {
     Any,
     Variant,
     Segment,
 }
 
-struct Rewriter<'a, P> {
+struct PlaylistRewriter<'a, P> {
     text: &'a [u8],
-    base: &'a Base,
-    options: &'a Options,
+    base: &'a BaseUrl,
+    options: &'a HlsRewriteOptions,
     place: &'a mut P,
     out: Vec<u8>,
     /// Where addresses are put together.
@@ -153,14 +153,14 @@ struct Rewriter<'a, P> {
     /// An address would be too long with its variables filled in.
     too_long: bool,
     copied: usize,
-    next: Next,
+    next: ExpectedUri,
     is_media: bool,
     /// No initialization section: segments are transport streams, or packed audio.
     is_transport: bool,
     /// There are encrypted samples, which are decrypted here.
     has_samples: bool,
     sequence: u64,
-    crypt: Option<Crypt>,
+    crypt: Option<SegmentEncryption>,
     /// The initialization section of the segments that follow.
     map: Option<(String, Option<(u64, u64)>)>,
     /// A key was applied since the last segment.
@@ -169,8 +169,8 @@ struct Rewriter<'a, P> {
     group: (usize, bool),
 }
 
-impl<'a, P: Place> Rewriter<'a, P> {
-    fn new(text: &'a [u8], base: &'a Base, options: &'a Options, place: &'a mut P) -> Self {
+impl<'a, P: UriReplacer> PlaylistRewriter<'a, P> {
+    fn new(text: &'a [u8], base: &'a BaseUrl, options: &'a HlsRewriteOptions, place: &'a mut P) -> Self {
         let mut r = Self {
             text,
             base,
@@ -181,7 +181,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
             has_variables: memchr::memmem::find(text, b"{$").is_some(),
             too_long: false,
             copied: 0,
-            next: Next::Any,
+            next: ExpectedUri::Any,
             is_media: false,
             is_transport: memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
             has_samples: false,
@@ -191,13 +191,13 @@ impl<'a, P: Place> Rewriter<'a, P> {
             is_keyed: false,
             group: (0, false),
         };
-        r.has_samples = options.apply_keys && !r.is_transport && r.finds_samples();
+        r.has_samples = options.apply_keys && !r.is_transport && r.has_decryptable_samples();
         r
     }
 
     /// One line. `start`: what is to stand behind the first one.
-    fn line(&mut self, line: Line, start: &mut Option<f64>) {
-        let bytes = line.of(self.text);
+    fn line(&mut self, line: PlaylistLine, start: &mut Option<f64>) {
+        let bytes = line.content(self.text);
         match bytes.first() {
             None => return,
             Some(b'#') if !self.is_media && self.takes_option(bytes) => self.replace(line.start..line.next, |_| ()),
@@ -239,7 +239,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
         self.copied = range.end;
     }
 
-    fn uri(&mut self, range: Range<usize>, kind: Kind) {
+    fn uri(&mut self, range: Range<usize>, kind: UriRole) {
         let text = self.text;
         let raw = text.get(range.clone()).unwrap_or_default();
         let reference = match std::str::from_utf8(raw) {
@@ -262,11 +262,11 @@ impl<'a, P: Place> Rewriter<'a, P> {
             self.base.join(reference, &mut scratch);
             &scratch
         };
-        let crypt = if kind == Kind::Segment { self.crypt.take() } else { None };
+        let crypt = if kind == UriRole::Segment { self.crypt.take() } else { None };
         self.copy(range.start);
-        self.place.put(kind, address, crypt.as_ref(), &mut self.out);
+        self.place.write_uri(kind, address, crypt.as_ref(), &mut self.out);
         self.copied = range.end;
-        if kind == Kind::Segment {
+        if kind == UriRole::Segment {
             self.crypt = crypt;
         }
         self.scratch = scratch;
@@ -279,7 +279,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
         }
         let start = at + (trimmed.as_ptr() as usize - line.as_ptr() as usize);
         let (address, fields) = match trimmed.iter().position(|b| *b == b'|') {
-            Some(bar) if !self.is_media && self.next != Next::Variant => trimmed.split_at(bar),
+            Some(bar) if !self.is_media && self.next != ExpectedUri::Variant => trimmed.split_at(bar),
             _ => (trimmed, &b""[..]),
         };
         // Addresses of other schemes stay as they stand, and with them what is behind them.
@@ -288,15 +288,15 @@ impl<'a, P: Place> Rewriter<'a, P> {
             is_ours && std::str::from_utf8(fields).is_ok_and(|f| !f.is_empty() && self.place.channel_fields(&f[1..]));
         let address = if takes { address } else { trimmed };
         let kind = match self.next {
-            Next::Variant => Kind::Playlist,
-            _ if is_playlist_address(address) => Kind::Playlist,
-            _ if self.is_media => Kind::Segment,
-            _ => Kind::Channel,
+            ExpectedUri::Variant => UriRole::Playlist,
+            _ if is_playlist_address(address) => UriRole::Playlist,
+            _ if self.is_media => UriRole::Segment,
+            _ => UriRole::Channel,
         };
-        self.next = Next::Any;
+        self.next = ExpectedUri::Any;
         let of_list = !self.is_media;
-        if kind == Kind::Segment && self.options.apply_keys {
-            self.number_the_vector();
+        if kind == UriRole::Segment && self.options.apply_keys {
+            self.set_iv_from_sequence();
         }
         self.uri(start..start + address.len(), kind);
         if takes {
@@ -305,14 +305,14 @@ impl<'a, P: Place> Rewriter<'a, P> {
         if of_list {
             self.place.end_channel();
         }
-        if kind == Kind::Segment {
+        if kind == UriRole::Segment {
             self.sequence += 1;
             self.is_keyed = false;
         }
     }
 
     /// Without a vector of its own, a segment's is its number (RFC 8216bis 5.2).
-    fn number_the_vector(&mut self) {
+    fn set_iv_from_sequence(&mut self) {
         let number = self.sequence;
         if let Some(crypt) = &mut self.crypt
             && (crypt.iv.is_empty() || crypt.iv.starts_with('#'))
@@ -330,9 +330,9 @@ impl<'a, P: Place> Rewriter<'a, P> {
             }
         };
         match name {
-            b"EXTINF" => self.next = Next::Segment,
+            b"EXTINF" => self.next = ExpectedUri::Segment,
             b"EXTM3U" => self.guides(line, at),
-            b"EXT-X-STREAM-INF" => self.next = Next::Variant,
+            b"EXT-X-STREAM-INF" => self.next = ExpectedUri::Variant,
             b"EXT-X-TARGETDURATION" => self.is_media = true,
             b"EXT-X-MEDIA-SEQUENCE" => {
                 self.is_media = true;
@@ -344,26 +344,26 @@ impl<'a, P: Place> Rewriter<'a, P> {
                     self.note_map(list);
                 }
                 let whole = self.crypt.as_ref().is_some_and(|c| is_of_whole_segments(&c.method));
-                let kind = if self.has_samples && !whole { Kind::Init } else { Kind::Segment };
+                let kind = if self.has_samples && !whole { UriRole::Init } else { UriRole::Segment };
                 uri(self, b"URI", kind);
             }
             b"EXT-X-PART" | b"EXT-X-PRELOAD-HINT" => {
                 if self.options.apply_keys {
-                    self.number_the_vector();
+                    self.set_iv_from_sequence();
                 }
-                uri(self, b"URI", Kind::Segment);
+                uri(self, b"URI", UriRole::Segment);
             }
             b"EXT-X-MEDIA" | b"EXT-X-I-FRAME-STREAM-INF" | b"EXT-X-IMAGE-STREAM-INF" | b"EXT-X-RENDITION-REPORT" => {
-                uri(self, b"URI", Kind::Playlist);
+                uri(self, b"URI", UriRole::Playlist);
             }
-            b"EXT-X-SESSION-DATA" => uri(self, b"URI", Kind::Data),
-            b"EXT-X-CONTENT-STEERING" => uri(self, b"SERVER-URI", Kind::Steering),
+            b"EXT-X-SESSION-DATA" => uri(self, b"URI", UriRole::Data),
+            b"EXT-X-CONTENT-STEERING" => uri(self, b"SERVER-URI", UriRole::Steering),
             b"EXT-X-DATERANGE" => {
                 // In their order in the line, whichever that is.
                 let preload = attribute_text(list, b"CLASS") == Some("com.apple.hls.preload");
                 let preloaded = attribute(list, b"X-URI").and_then(|r| list.get(r)).filter(|_| preload);
                 let preloaded = preloaded.map(|address| (&b"X-URI"[..], kind_of_preload(address)));
-                let mut found: Vec<_> = [(&b"X-ASSET-URI"[..], Kind::Playlist), (b"X-ASSET-LIST", Kind::Assets)]
+                let mut found: Vec<_> = [(&b"X-ASSET-URI"[..], UriRole::Playlist), (b"X-ASSET-LIST", UriRole::Assets)]
                     .into_iter()
                     .chain(preloaded)
                     .filter_map(|(attr, kind)| attribute(list, attr).map(|range| (range, kind)))
@@ -372,7 +372,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
                 found.into_iter().for_each(|(r, kind)| self.uri(list_at + r.start..list_at + r.end, kind));
             }
             b"EXT-X-DEFINE" => self.define(list, at..at + line.len()),
-            other if other.starts_with(b"EXT-X-") => uri(self, b"URI", Kind::Data),
+            other if other.starts_with(b"EXT-X-") => uri(self, b"URI", UriRole::Data),
             _ => {}
         }
     }
@@ -386,7 +386,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
             let (length, first) = (length.trim().parse::<u64>().ok()?, first.trim().parse::<u64>().ok()?);
             Some((first, first.checked_add(length)?.checked_sub(1)?))
         });
-        self.map = (!is_foreign(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
+        self.map = (!is_foreign_scheme(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
         if let Some(crypt) = self.crypt.as_mut().filter(|c| !is_of_whole_segments(&c.method)) {
             crypt.map.clone_from(&self.map);
         }
@@ -403,7 +403,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
         let rest = self.text.get(line_at..).unwrap_or_default();
         let (mut end, mut applied) = (line_at, false);
         for line in lines(rest) {
-            let bytes = line.of(rest);
+            let bytes = line.content(rest);
             if bytes.first().is_some_and(|b| *b != b'#') {
                 break;
             }
@@ -415,11 +415,11 @@ impl<'a, P: Place> Rewriter<'a, P> {
     }
 
     /// Whether there are samples in MP4 that can be decrypted here.
-    fn finds_samples(&self) -> bool {
+    fn has_decryptable_samples(&self) -> bool {
         let is_one = |list: &[u8]| attribute_text(list, b"METHOD").is_some_and(|m| m.starts_with("SAMPLE-AES"));
         let mut keys = memchr::memmem::find_iter(self.text, b"#EXT-X-KEY:").filter_map(|at| {
             let line = lines(self.text.get(at..)?).next()?;
-            tag(line.of(self.text.get(at..)?)).map(|(_, list)| list)
+            tag(line.content(self.text.get(at..)?)).map(|(_, list)| list)
         });
         keys.any(|list| is_one(list) && self.can_apply(list))
     }
@@ -467,21 +467,22 @@ impl<'a, P: Place> Rewriter<'a, P> {
                 let iv = attribute_text(list, b"IV").unwrap_or_default();
                 let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
                 let map = self.map.clone().filter(|_| !is_of_whole_segments(method));
-                self.crypt = Some(Crypt { key: self.base.resolve(reference), method: method.to_owned(), iv, map });
+                self.crypt =
+                    Some(SegmentEncryption { key: self.base.resolve(reference), method: method.to_owned(), iv, map });
                 self.is_keyed = true;
             }
             let end = self.text.get(line_at..).and_then(|t| memchr::memchr(b'\n', t));
             let end = end.map_or(self.text.len(), |n| line_at + n + 1);
             return self.replace(line_at..end, |_| ());
         }
-        let known = format == "identity" && !reference.is_empty() && !is_foreign(reference);
+        let known = format == "identity" && !reference.is_empty() && !is_foreign_scheme(reference);
         if known && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);
             if let Some(data) = self.place.inline(&address) {
                 return self.replace(place, |r| r.out.extend_from_slice(data.as_bytes()));
             }
         }
-        self.uri(place, Kind::Key);
+        self.uri(place, UriRole::Key);
     }
 
     /// The programme guides of an IPTV list; several addresses may stand in one attribute, parted by commas.
@@ -492,7 +493,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
         for range in found {
             let mut from = range.start;
             for part in line.get(range).unwrap_or_default().split(|b| *b == b',') {
-                self.uri(at + from..at + from + part.len(), Kind::Guide);
+                self.uri(at + from..at + from + part.len(), UriRole::Guide);
                 from += part.len() + 1;
             }
         }
@@ -500,14 +501,14 @@ impl<'a, P: Place> Rewriter<'a, P> {
 }
 
 /// What a resource that a player is told to fetch early is, by its address: its URL must be the one that it has elsewhere.
-fn kind_of_preload(address: &[u8]) -> Kind {
+fn kind_of_preload(address: &[u8]) -> UriRole {
     let path = address.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
     if is_playlist_address(address) {
-        Kind::Playlist
+        UriRole::Playlist
     } else if path.to_ascii_lowercase().ends_with(b".key") {
-        Kind::Key
+        UriRole::Key
     } else {
-        Kind::Segment
+        UriRole::Segment
     }
 }
 
@@ -518,11 +519,11 @@ fn is_of_whole_segments(method: &str) -> bool {
 
 /// Addresses of keys that are none of ours to read; those of `data:` hold the key themselves.
 fn is_foreign_key(reference: &str) -> bool {
-    is_foreign(reference) && !scheme_of(reference).is_some_and(|s| s.eq_ignore_ascii_case("data"))
+    is_foreign_scheme(reference) && !scheme_of(reference).is_some_and(|s| s.eq_ignore_ascii_case("data"))
 }
 
 /// Addresses that are none of ours to fetch: `skd:`, `data:`, `urn:` and the like.
-fn is_foreign(reference: &str) -> bool {
+fn is_foreign_scheme(reference: &str) -> bool {
     !is_http(reference.as_bytes()) && scheme_of(reference).is_some()
 }
 

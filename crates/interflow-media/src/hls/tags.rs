@@ -3,35 +3,35 @@
 use std::ops::Range;
 
 /// Lines of a text with their ends left out, as ranges.
-pub struct Lines<'a> {
+pub struct PlaylistLines<'a> {
     text: &'a [u8],
     at: usize,
 }
 
 /// The lines of a text.
-pub fn lines(text: &[u8]) -> Lines<'_> {
+pub fn lines(text: &[u8]) -> PlaylistLines<'_> {
     // A byte order mark is none of the first line.
     let at = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
-    Lines { text, at }
+    PlaylistLines { text, at }
 }
 
-impl Iterator for Lines<'_> {
-    type Item = Line;
+impl Iterator for PlaylistLines<'_> {
+    type Item = PlaylistLine;
 
     #[inline]
-    fn next(&mut self) -> Option<Line> {
+    fn next(&mut self) -> Option<PlaylistLine> {
         let rest = self.text.get(self.at..).filter(|r| !r.is_empty())?;
         let start = self.at;
         let end = memchr::memchr(b'\n', rest).map_or(self.text.len(), |n| start + n);
         self.at = end + 1;
         let stop = if end > start && self.text[end - 1] == b'\r' { end - 1 } else { end };
-        Some(Line { start, stop, next: self.at.min(self.text.len()) })
+        Some(PlaylistLine { start, stop, next: self.at.min(self.text.len()) })
     }
 }
 
 /// Where a line stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct PlaylistLine {
     /// Its first byte.
     pub start: usize,
     /// Behind its last byte.
@@ -40,14 +40,14 @@ pub struct Line {
     pub next: usize,
 }
 
-impl Line {
+impl PlaylistLine {
     /// Its bytes.
-    pub fn of<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+    pub fn content<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.stop).unwrap_or_default()
     }
 
     /// Its bytes with the line's end.
-    pub fn whole<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+    pub fn with_line_end<'a>(&self, text: &'a [u8]) -> &'a [u8] {
         text.get(self.start..self.next).unwrap_or_default()
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn lines_keep_their_ends() {
         let text = b"\xef\xbb\xbf#A\r\n\nb\n\r\nc";
-        let all: Vec<_> = lines(text).map(|l| (l.of(text), l.whole(text))).collect();
+        let all: Vec<_> = lines(text).map(|l| (l.content(text), l.with_line_end(text))).collect();
         let expected: Vec<(&[u8], &[u8])> =
             vec![(b"#A", b"#A\r\n"), (b"", b"\n"), (b"b", b"b\n"), (b"", b"\r\n"), (b"c", b"c")];
         assert_eq!(all, expected);

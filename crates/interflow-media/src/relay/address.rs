@@ -2,14 +2,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_flow::{Authority, ByteStr, Error, Kind, Result, Scheme, Url};
+use interflow_flow::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
 /// The longest address that is taken, in bytes.
-pub const LONGEST: usize = 16 * 1024;
+pub const MAX_URL_LEN: usize = 16 * 1024;
 
 /// An address to fetch from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct MediaAddress {
     /// Where, without credentials and fragment.
     pub url: Url,
     /// `Authorization` for the credentials that stood before the host.
@@ -20,11 +20,12 @@ pub struct Address {
 /// percent-encoded, a fragment is left out, credentials before the host become a field of their own.
 ///
 /// # Errors
-/// [`Kind::BadRequest`] that says what is wrong with it.
-pub fn parse(text: &str) -> Result<Address> {
-    let wrong = |why: &str| Error::new(Kind::BadRequest, format!("`{}` is no address to fetch: {why}", short(text)));
+/// [`ErrorKind::BadRequest`] that says what is wrong with it.
+pub fn parse(text: &str) -> Result<MediaAddress> {
+    let wrong =
+        |why: &str| Error::new(ErrorKind::BadRequest, format!("`{}` is no address to fetch: {why}", shortened(text)));
     let text = text.trim();
-    if text.len() > LONGEST {
+    if text.len() > MAX_URL_LEN {
         return Err(wrong("it is longer than 16 KiB"));
     }
     let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it must begin with http:// or https://"))?;
@@ -42,10 +43,10 @@ pub fn parse(text: &str) -> Result<Address> {
     out.push_str(slash);
     encode_loosely(path, &mut out);
     let basic = user.map(|u| format!("Basic {}", STANDARD.encode(decode_percent(u))));
-    Ok(Address { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
+    Ok(MediaAddress { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
 }
 
-fn short(text: &str) -> &str {
+fn shortened(text: &str) -> &str {
     let end = text.find('?').unwrap_or(text.len()).min(200);
     &text[..text.floor_char_boundary(end)]
 }
@@ -150,7 +151,7 @@ pub fn is_http(reference: &[u8]) -> bool {
 
 /// What references in a document are resolved against, taken apart once.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct BaseUrl {
     scheme: String,
     origin: String,
     directory: String,
@@ -158,10 +159,10 @@ pub struct Base {
     path: String,
 }
 
-impl Base {
+impl BaseUrl {
     /// The base of a document that came from this URL.
-    pub fn of(url: &Url) -> Self {
-        let origin = format!("{}://{}", url.scheme, url.authority.host_field(url.scheme));
+    pub fn from_url(url: &Url) -> Self {
+        let origin = format!("{}://{}", url.scheme, url.authority.to_host_header(url.scheme));
         let path = url.path_only().to_owned();
         let directory = &path[..path.rfind('/').map_or(0, |at| at + 1)];
         Self {
@@ -174,8 +175,8 @@ impl Base {
     }
 
     /// From an absolute address in text; `None` when it is none.
-    pub fn read(text: &str) -> Option<Self> {
-        parse(text).ok().map(|a| Self::of(&a.url))
+    pub fn parse(text: &str) -> Option<Self> {
+        parse(text).ok().map(|a| Self::from_url(&a.url))
     }
 
     /// The reference as an absolute address; one with a scheme of its own comes back as it is.
@@ -249,13 +250,13 @@ mod tests {
             assert_eq!((address.url.to_string().as_str(), address.basic.as_deref()), (url, basic), "{text}");
         }
         for bad in ["a.test/x", "ftp://a/x", "file:///etc/passwd", "http://", "http://a b/", "ws://", "http://a:0/"] {
-            assert_eq!(parse(bad).unwrap_err().kind(), Kind::BadRequest, "{bad}");
+            assert_eq!(parse(bad).unwrap_err().kind(), ErrorKind::BadRequest, "{bad}");
         }
     }
 
     #[test]
     fn references_resolve_as_rfc_3986_says() {
-        let base = Base::read("http://a/b/c/d?q").unwrap();
+        let base = BaseUrl::parse("http://a/b/c/d?q").unwrap();
         for (reference, becomes) in [
             ("g", "http://a/b/c/g"),
             ("./g", "http://a/b/c/g"),

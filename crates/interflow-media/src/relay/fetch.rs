@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, CollectError, Egress, Error, Headers, Kind, Method, Request, RequestHead, Response, Result, StatusCode, Url,
-    Version,
+    Body, CollectError, Error, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
+    Result, StatusCode, Url,
 };
 
 use interflow_wire::content_coding;
 
-use super::address::{Base, parse};
-use crate::token::Grant;
+use super::address::{BaseUrl, parse};
+use crate::token::LinkGrant;
 
 /// Something to fetch.
 #[derive(Clone)]
-pub struct Ask {
+pub struct FetchRequest {
     /// GET, or HEAD.
     pub method: Method,
     /// From where.
@@ -23,11 +23,11 @@ pub struct Ask {
     /// The fields to send, all but `Host`.
     pub headers: Headers,
     /// The link whose scope holds for every hop.
-    pub scope: Option<Arc<Grant>>,
+    pub scope: Option<Arc<LinkGrant>>,
 }
 
 /// What came back.
-pub struct Fetched {
+pub struct FetchedResponse {
     /// The URL that answered, after redirects.
     pub url: Url,
     /// Its answer; never a redirect.
@@ -35,23 +35,23 @@ pub struct Fetched {
 }
 
 /// Fetches.
-pub struct Fetch {
-    egress: Arc<dyn Egress>,
+pub struct MediaFetcher {
+    egress: Arc<dyn HttpClient>,
     redirects: u8,
 }
 
-impl Fetch {
+impl MediaFetcher {
     /// A fetcher that follows so many redirects.
-    pub fn new(egress: Arc<dyn Egress>, redirects: u8) -> Self {
+    pub fn new(egress: Arc<dyn HttpClient>, redirects: u8) -> Self {
         Self { egress, redirects }
     }
 
     /// Asks, and follows redirects. Credentials do not follow to another origin.
     ///
     /// # Errors
-    /// The way out's own; [`Kind::Denied`] when the link does not hold for a host on the way; [`Kind::BadResponse`] for
+    /// The way out's own; [`ErrorKind::Denied`] when the link does not hold for a host on the way; [`ErrorKind::BadResponse`] for
     /// redirects without end or to nowhere.
-    pub async fn send(&self, ask: Ask) -> Result<Fetched> {
+    pub async fn send(&self, ask: FetchRequest) -> Result<FetchedResponse> {
         self.send_with(ask, Body::Empty).await
     }
 
@@ -59,28 +59,28 @@ impl Fetch {
     /// made (RFC 9110 15.4).
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Kind::BadResponse`] for a redirect that wants the body once more.
-    pub async fn send_with(&self, mut ask: Ask, mut body: Body) -> Result<Fetched> {
+    /// As [`send`](Self::send); [`ErrorKind::BadResponse`] for a redirect that wants the body once more.
+    pub async fn send_with(&self, mut ask: FetchRequest, mut body: Body) -> Result<FetchedResponse> {
         for _ in 0..=self.redirects {
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
-                return Err(Error::new(Kind::Denied, format!("{refused}: {}", ask.url.authority.host)));
+                return Err(Error::new(ErrorKind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
             let had_body = !body.is_empty();
             let response = self.egress.send(request(&ask, std::mem::take(&mut body))).await?;
             if !is_redirect(response.head.status) {
-                return Ok(Fetched { url: ask.url, response });
+                return Ok(FetchedResponse { url: ask.url, response });
             }
             let Some(location) = response.head.headers.get_str("location") else {
-                return Ok(Fetched { url: ask.url, response });
+                return Ok(FetchedResponse { url: ask.url, response });
             };
-            let next = parse(&Base::of(&ask.url).resolve(location)).map_err(|e| {
-                Error::new(Kind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).because(e)
+            let next = parse(&BaseUrl::from_url(&ask.url).resolve(location)).map_err(|e| {
+                Error::new(ErrorKind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).with_source(e)
             })?;
             if had_body || !matches!(ask.method, Method::GET | Method::HEAD) {
                 if matches!(response.head.status.as_u16(), 307 | 308) {
                     let text =
                         format!("{} redirects a request with a body, which is not sent twice", ask.url.authority);
-                    return Err(Error::new(Kind::BadResponse, text));
+                    return Err(Error::new(ErrorKind::BadResponse, text));
                 }
                 ask.method = Method::GET;
                 ask.headers.remove("content-type");
@@ -96,15 +96,15 @@ impl Fetch {
             ask.url = next.url;
         }
         let text = format!("{} and others redirect without end: {} are followed", ask.url.authority, self.redirects);
-        Err(Error::new(Kind::BadResponse, text))
+        Err(Error::new(ErrorKind::BadResponse, text))
     }
 
     /// The whole body of what answers, when it answers 200.
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`Kind::BadResponse`] for a body over `cap` bytes.
-    pub async fn document(&self, ask: Ask, cap: u64) -> Result<Document> {
-        let Fetched { url, response } = self.send(ask).await?;
+    /// As [`send`](Self::send); [`ErrorKind::BadResponse`] for a body over `cap` bytes.
+    pub async fn document(&self, ask: FetchRequest, cap: u64) -> Result<FetchedDocument> {
+        let FetchedResponse { url, response } = self.send(ask).await?;
         collect(url, response, cap).await
     }
 }
@@ -112,8 +112,8 @@ impl Fetch {
 /// Reads an answer whole, and takes off the codings that an origin put on it though none was asked for.
 ///
 /// # Errors
-/// [`Kind::BadResponse`] for a body over `cap` bytes, or codings that cannot be undone; the body's own.
-pub async fn collect(url: Url, response: Response, cap: u64) -> Result<Document> {
+/// [`ErrorKind::BadResponse`] for a body over `cap` bytes, or codings that cannot be undone; the body's own.
+pub async fn collect(url: Url, response: Response, cap: u64) -> Result<FetchedDocument> {
     collect_within(url, response, (cap, "media.document_bytes")).await
 }
 
@@ -121,12 +121,12 @@ pub async fn collect(url: Url, response: Response, cap: u64) -> Result<Document>
 ///
 /// # Errors
 /// As [`collect`].
-pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str)) -> Result<Document> {
+pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str)) -> Result<FetchedDocument> {
     let Response { head, body } = response;
     let (status, mut headers) = (head.status, head.headers);
     let too_large = || {
         let text = format!("the document at {} is larger than {cap} bytes ({key})", url.authority);
-        Error::new(Kind::BadResponse, text)
+        Error::new(ErrorKind::BadResponse, text)
     };
     if status.is_success() && body.remaining().is_some_and(|l| l > cap) {
         return Err(too_large());
@@ -136,23 +136,23 @@ pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str
         Err(CollectError::TooLarge(_)) => return Err(too_large()),
         Err(CollectError::Broken(e)) => return Err(e),
     };
-    if status.is_success() && content_coding::is_coded(&headers) {
-        let decoded = content_coding::decode_held(&headers, &body, cap).await.map_err(|e| {
-            content_coding::overloaded(&e).unwrap_or_else(|| {
+    if status.is_success() && content_coding::has_content_coding(&headers) {
+        let decoded = content_coding::decode_off_thread(&headers, &body, cap).await.map_err(|e| {
+            content_coding::budget_error(&e).unwrap_or_else(|| {
                 let coding = headers.get_str("content-encoding").unwrap_or_default();
                 let text = format!("the document at {} came as {coding} and cannot be decoded: {e}", url.authority);
-                Error::new(Kind::BadResponse, text)
+                Error::new(ErrorKind::BadResponse, text)
             })
         })?;
         body = decoded.unwrap_or(body);
-        content_coding::unlike(&mut headers);
+        content_coding::strip_stale_headers(&mut headers);
     }
-    Ok(Document { url, status, headers, body })
+    Ok(FetchedDocument { url, status, headers, body })
 }
 
 /// Something that was read whole.
 #[derive(Clone, Debug)]
-pub struct Document {
+pub struct FetchedDocument {
     /// The URL that answered, after redirects.
     pub url: Url,
     /// With which status.
@@ -163,11 +163,11 @@ pub struct Document {
     pub body: Bytes,
 }
 
-fn request(ask: &Ask, body: Body) -> Request {
+fn request(ask: &FetchRequest, body: Body) -> Request {
     let head = RequestHead {
         method: ask.method.clone(),
         url: ask.url.clone(),
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: ask.headers.clone(),
         protocol: None,
     };

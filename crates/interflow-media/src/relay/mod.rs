@@ -1,21 +1,21 @@
 //! Fetching from origins: redirects, headers, bodies that go on after a drop, shared work.
 
 pub mod address;
-pub mod ahead;
-pub mod disk;
+pub mod body_parts;
+pub mod disk_cache;
 pub mod fetch;
-pub mod fields;
-mod flight;
-pub mod hosts;
-pub mod pieces;
+pub mod header_filter;
+pub mod host_concurrency;
+pub mod prefetch;
 mod reader;
 pub mod resume;
-pub mod shared;
+pub mod segment_cache;
+mod single_flight;
 pub mod streams;
-pub mod transform;
+pub mod ts_unwrap;
 
-pub use address::{Address, Base};
-pub use disk::Disk;
-pub use fetch::{Ask, Fetch, Fetched};
-pub use shared::{Keep, Shared, Work};
-pub use streams::{ActiveStream, Streams};
+pub use address::{BaseUrl, MediaAddress};
+pub use disk_cache::DiskCache;
+pub use fetch::{FetchRequest, FetchedResponse, MediaFetcher};
+pub use segment_cache::{CachePolicy, ResponseTransform, SegmentCache};
+pub use streams::{ActiveStream, StreamRegistry};

@@ -5,16 +5,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use interflow_flow::{Body, BodyStream, BoxFuture, Error, Frame, Kind, Method, ResponseHead, Result, StatusCode};
+use interflow_flow::{
+    Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Method, ResponseHead, Result, StatusCode,
+};
 
-use super::fetch::{Ask, Fetch};
+use super::fetch::{FetchRequest, MediaFetcher};
 
 /// Progress that makes up for a failed attempt, in bytes.
-const PROGRESS: u64 = 256 * 1024;
+const PROGRESS_BYTES: u64 = 256 * 1024;
 
 /// How a body is resumed.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// How often in a row.
     pub attempts: u8,
     /// After how long.
@@ -23,23 +25,38 @@ pub struct Patience {
 
 /// Wraps a body so that it goes on after a drop, when the origin's head allows that: a known length and a validator
 /// that tells versions apart. `ask` is what was asked, its URL the one that answered.
-pub fn resuming(body: Body, head: &ResponseHead, ask: Ask, fetch: &Arc<Fetch>, patience: Patience) -> Body {
-    let Some(place) = Place::of(head, &body) else { return body };
+pub fn resumable_body(
+    body: Body,
+    head: &ResponseHead,
+    ask: FetchRequest,
+    fetch: &Arc<MediaFetcher>,
+    patience: RetryPolicy,
+) -> Body {
+    let Some(place) = ResumePosition::from_response(head, &body) else { return body };
     if patience.attempts == 0 || ask.method != Method::GET {
         return body;
     }
-    Body::stream(Resuming { body, again: None, place, ask, fetch: Arc::clone(fetch), patience, failed: 0, since: 0 })
+    Body::stream(ResumableBody {
+        body,
+        again: None,
+        place,
+        ask,
+        fetch: Arc::clone(fetch),
+        patience,
+        failed: 0,
+        since: 0,
+    })
 }
 
 /// Where in the origin's resource the body is.
-struct Place {
+struct ResumePosition {
     next: u64,
     end: u64,
     validator: String,
 }
 
-impl Place {
-    fn of(head: &ResponseHead, body: &Body) -> Option<Self> {
+impl ResumePosition {
+    fn from_response(head: &ResponseHead, body: &Body) -> Option<Self> {
         let length = body.remaining()?;
         let start = match head.status {
             StatusCode::OK => 0,
@@ -65,22 +82,24 @@ pub fn content_range(head: &ResponseHead) -> Option<(u64, Option<u64>)> {
     Some((first.trim().parse().ok()?, whole.trim().parse().ok()))
 }
 
-struct Resuming {
+struct ResumableBody {
     body: Body,
     again: Option<BoxFuture<'static, Result<Body>>>,
-    place: Place,
-    ask: Ask,
-    fetch: Arc<Fetch>,
-    patience: Patience,
+    place: ResumePosition,
+    ask: FetchRequest,
+    fetch: Arc<MediaFetcher>,
+    patience: RetryPolicy,
     failed: u8,
     since: u64,
 }
 
-impl Resuming {
+impl ResumableBody {
     /// Asks for the rest, unless that was tried often enough.
     fn retry(&mut self, error: Error) -> Result<()> {
-        let broke =
-            matches!(error.kind(), Kind::UpstreamClosed | Kind::UpstreamTimeout | Kind::BadResponse | Kind::Connect);
+        let broke = matches!(
+            error.kind(),
+            ErrorKind::UpstreamClosed | ErrorKind::UpstreamTimeout | ErrorKind::BadResponse | ErrorKind::Connect
+        );
         if !broke || self.failed >= self.patience.attempts {
             return Err(error);
         }
@@ -106,14 +125,14 @@ impl Resuming {
                 return Ok(response.body);
             }
             let text = format!("the origin broke off at byte {next} and does not give the rest of the same thing");
-            Err(Error::new(Kind::UpstreamClosed, text))
+            Err(Error::new(ErrorKind::UpstreamClosed, text))
         }));
         Ok(())
     }
 }
 
-impl BodyStream for Resuming {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for ResumableBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(again) = &mut self.again {
                 let answered = ready!(again.as_mut().poll(cx));
@@ -131,18 +150,18 @@ impl BodyStream for Resuming {
                 return Poll::Ready(None);
             }
             let error = match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(mut data))) => {
+                Some(Ok(BodyFrame::Data(mut data))) => {
                     data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
                     self.place.next += data.len() as u64;
                     self.since += data.len() as u64;
-                    if self.since >= PROGRESS {
+                    if self.since >= PROGRESS_BYTES {
                         self.failed = 0;
                     }
-                    return Poll::Ready(Some(Ok(Frame::Data(data))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
                 }
-                Some(Ok(Frame::Trailers(_))) => continue,
+                Some(Ok(BodyFrame::Trailers(_))) => continue,
                 Some(Err(e)) => e,
-                None => Error::new(Kind::UpstreamClosed, format!("the origin closed {left} bytes before the end")),
+                None => Error::new(ErrorKind::UpstreamClosed, format!("the origin closed {left} bytes before the end")),
             };
             if let Err(e) = self.retry(error) {
                 return Poll::Ready(Some(Err(e)));

@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use interflow_flow::{Body, BodyStream, Frame, Result, Timestamp};
+use interflow_flow::{Body, BodyFrame, BodyStream, Result, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 /// The streams under way.
 #[derive(Default)]
-pub struct Streams {
+pub struct StreamRegistry {
     next: AtomicU64,
-    running: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    running: Mutex<BTreeMap<u64, Arc<StreamEntry>>>,
     bytes: AtomicU64,
     finished: AtomicU64,
 }
 
-struct Stream {
+struct StreamEntry {
     kind: &'static str,
     origin: String,
     client: SocketAddr,
@@ -63,11 +63,11 @@ pub struct StreamsView {
     pub bytes: u64,
 }
 
-impl Streams {
+impl StreamRegistry {
     /// What is under way.
     pub fn view(&self) -> StreamsView {
         let now = Instant::now();
-        let show = |(id, s): (&u64, &Arc<Stream>)| {
+        let show = |(id, s): (&u64, &Arc<StreamEntry>)| {
             let bytes = s.bytes.load(Relaxed);
             let mut asked = s.asked.lock();
             let micros = now.duration_since(asked.0).as_micros().max(1) as u64;
@@ -89,7 +89,7 @@ impl Streams {
     }
 
     /// Follows a body to its end.
-    pub fn follow(
+    pub fn track(
         self: &Arc<Self>,
         body: Body,
         kind: &'static str,
@@ -106,7 +106,7 @@ impl Streams {
             return body;
         }
         let id = self.next.fetch_add(1, Relaxed);
-        let stream = Arc::new(Stream {
+        let stream = Arc::new(StreamEntry {
             kind,
             origin,
             client,
@@ -116,21 +116,21 @@ impl Streams {
             asked: Mutex::new((Instant::now(), 0)),
         });
         self.running.lock().insert(id, Arc::clone(&stream));
-        Body::stream(Followed { body, id, stream, streams: Arc::clone(self) })
+        Body::stream(TrackedBody { body, id, stream, streams: Arc::clone(self) })
     }
 }
 
-struct Followed {
+struct TrackedBody {
     body: Body,
     id: u64,
-    stream: Arc<Stream>,
-    streams: Arc<Streams>,
+    stream: Arc<StreamEntry>,
+    streams: Arc<StreamRegistry>,
 }
 
-impl BodyStream for Followed {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for TrackedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         let frame = self.body.poll_frame(cx);
-        if let Poll::Ready(Some(Ok(Frame::Data(data)))) = &frame {
+        if let Poll::Ready(Some(Ok(BodyFrame::Data(data)))) = &frame {
             self.stream.bytes.fetch_add(data.len() as u64, Relaxed);
         }
         frame
@@ -141,7 +141,7 @@ impl BodyStream for Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         self.streams.running.lock().remove(&self.id);
         self.streams.finished.fetch_add(1, Relaxed);

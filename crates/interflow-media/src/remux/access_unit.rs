@@ -1,16 +1,16 @@
 //! Samples as elementary streams want them: Annex B with parameter sets and delimiters, ADTS before AAC, the rest as it is.
 
-use super::Error;
-use super::tables::Listed;
-use crate::bmff::{Aac, Elementary, Entry, ParameterSets, Track};
+use super::RemuxError;
+use super::tables::PmtStream;
+use crate::bmff::{AacConfig, ElementaryStreamInfo, MovieTrack, ParameterSets, SampleEntry};
 
 /// How samples of one sample entry become an elementary stream.
 #[derive(Clone, Debug)]
-pub enum Form {
+pub enum ElementaryFormat {
     /// H.264 (`true`: HEVC): lengths become start codes.
     AnnexB(ParameterSets, bool),
     /// AAC: a header of 7 bytes before each frame.
-    Adts(Aac),
+    Adts(AacConfig),
     /// AC-3, E-AC-3, MP3: frames that find themselves.
     Plain,
 }
@@ -19,18 +19,18 @@ pub enum Form {
 const AVC_DELIMITER: [u8; 6] = [0, 0, 0, 1, 0x09, 0xf0];
 const HEVC_DELIMITER: [u8; 7] = [0, 0, 0, 1, 0x46, 0x01, 0x50];
 
-impl Form {
+impl ElementaryFormat {
     /// The form of a sample entry, and how the PMT lists it.
     ///
     /// # Errors
     /// When the codec has no form in MPEG-TS, or its configuration is broken.
-    pub fn of(track: &Track, entry: &Entry) -> Result<(Self, Listed), Error> {
+    pub fn for_track(track: &MovieTrack, entry: &SampleEntry) -> Result<(Self, PmtStream), RemuxError> {
         if entry.is_protected() {
-            return Err(Error::Encrypted(track.id));
+            return Err(RemuxError::Encrypted(track.id));
         }
         let listed = |stream_type, registration| {
             let language = track.language.as_bytes().first_chunk().filter(|l| *l != b"und").copied();
-            Listed { stream_type, registration, language }
+            PmtStream { stream_type, registration, language }
         };
         Ok(match &entry.format.0 {
             b"avc1" | b"avc3" => (Self::AnnexB(ParameterSets::avc(entry)?, false), listed(0x1b, None)),
@@ -40,29 +40,32 @@ impl Form {
             b"ac-3" => (Self::Plain, listed(0x81, Some(*b"AC-3"))),
             b"ec-3" => (Self::Plain, listed(0x87, Some(*b"EAC3"))),
             b".mp3" => (Self::Plain, listed(0x03, None)),
-            b"mp4a" => return Self::of_mpeg(entry, listed),
-            _ => return Err(Error::Codec(entry.format)),
+            b"mp4a" => return Self::for_mpeg_audio(entry, listed),
+            _ => return Err(RemuxError::Codec(entry.format)),
         })
     }
 
-    fn of_mpeg(entry: &Entry, listed: impl Fn(u8, Option<[u8; 4]>) -> Listed) -> Result<(Self, Listed), Error> {
-        match Elementary::read(entry)? {
+    fn for_mpeg_audio(
+        entry: &SampleEntry,
+        listed: impl Fn(u8, Option<[u8; 4]>) -> PmtStream,
+    ) -> Result<(Self, PmtStream), RemuxError> {
+        match ElementaryStreamInfo::read(entry)? {
             // Rates below 32 kHz are MPEG-2's.
-            Elementary { object_type: 0x69 | 0x6b, .. } => {
+            ElementaryStreamInfo { object_type: 0x69 | 0x6b, .. } => {
                 Ok((Self::Plain, listed(if entry.rate < 32_000 { 0x04 } else { 0x03 }, None)))
             }
-            Elementary { aac: Some(aac), .. } => match aac {
-                Aac { object_type: 1..=4, channels: 1..=7, rate_index: 0..=12, .. } => {
+            ElementaryStreamInfo { aac: Some(aac), .. } => match aac {
+                AacConfig { object_type: 1..=4, channels: 1..=7, rate_index: 0..=12, .. } => {
                     Ok((Self::Adts(aac), listed(0x0f, None)))
                 }
-                Aac { signalled, channels, .. } => Err(Error::Aac(signalled, channels)),
+                AacConfig { signalled, channels, .. } => Err(RemuxError::Aac(signalled, channels)),
             },
-            _ => Err(Error::Codec(entry.format)),
+            _ => Err(RemuxError::Codec(entry.format)),
         }
     }
 
     /// The stream id of its PES packets.
-    pub fn stream_id(&self, listed: &Listed) -> u8 {
+    pub fn stream_id(&self, listed: &PmtStream) -> u8 {
         match (self, listed.stream_type) {
             (Self::AnnexB(..), _) => 0xe0,
             (_, 0x81 | 0x87) => 0xbd,
@@ -85,7 +88,7 @@ impl Form {
 }
 
 /// The header of a frame (ISO 14496-3 1.A.2.2); `None` for a frame that is too long for it.
-fn adts(aac: &Aac, frame: usize) -> Option<[u8; 7]> {
+fn adts(aac: &AacConfig, frame: usize) -> Option<[u8; 7]> {
     let length = u32::try_from(frame + 7).ok().filter(|n| *n < 1 << 13)?;
     let profile = u32::from(aac.object_type.checked_sub(1)?) & 3;
     // Buffer fullness of all ones: the rate varies.
@@ -98,11 +101,11 @@ fn annex_b(sets: &ParameterSets, hevc: bool, sample: &[u8], sync: bool, out: &mu
     let kind = |unit: &[u8]| unit.first().map(|b| if hevc { b >> 1 & 63 } else { b & 31 });
     let is_set = |k: u8| if hevc { (32..=34).contains(&k) } else { matches!(k, 7 | 8) };
     let delimiter = if hevc { 35 } else { 9 };
-    let mut units = Units { rest: sample, length_size: sets.length_size };
+    let mut units = NalUnits { rest: sample, length_size: sets.length_size };
     let first = units.clone().next()??;
     let has_sets = units.clone().flatten().any(|u| kind(u).is_some_and(is_set));
     if kind(first) == Some(delimiter) {
-        start(first, out);
+        push_start_code(first, out);
         units.next();
     } else if hevc {
         out.extend_from_slice(&HEVC_DELIMITER);
@@ -110,15 +113,15 @@ fn annex_b(sets: &ParameterSets, hevc: bool, sample: &[u8], sync: bool, out: &mu
         out.extend_from_slice(&AVC_DELIMITER);
     }
     if sync && !has_sets {
-        sets.units.iter().for_each(|unit| start(unit, out));
+        sets.units.iter().for_each(|unit| push_start_code(unit, out));
     }
     for unit in units {
-        start(unit?, out);
+        push_start_code(unit?, out);
     }
     Some(())
 }
 
-fn start(unit: &[u8], out: &mut Vec<u8>) {
+fn push_start_code(unit: &[u8], out: &mut Vec<u8>) {
     if !unit.is_empty() {
         out.extend_from_slice(&[0, 0, 0, 1]);
         out.extend_from_slice(unit);
@@ -127,12 +130,12 @@ fn start(unit: &[u8], out: &mut Vec<u8>) {
 
 /// The NAL units of a sample; the last item is `None` when they do not add up.
 #[derive(Clone)]
-struct Units<'a> {
+struct NalUnits<'a> {
     rest: &'a [u8],
     length_size: usize,
 }
 
-impl<'a> Iterator for Units<'a> {
+impl<'a> Iterator for NalUnits<'a> {
     type Item = Option<&'a [u8]>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -180,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_adts_header_tells_rate_channels_and_length() {
-        let aac = Aac { object_type: 2, signalled: 2, rate_index: 3, channels: 2 };
+        let aac = AacConfig { object_type: 2, signalled: 2, rate_index: 3, channels: 2 };
         assert_eq!(adts(&aac, 100), Some([0xff, 0xf1, 0x4c, 0x80, 0x0d, 0x7f, 0xfc]));
         assert_eq!(adts(&aac, 8190), None, "longer than 13 bits");
     }

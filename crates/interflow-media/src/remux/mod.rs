@@ -9,17 +9,17 @@ mod muxer;
 mod packets;
 mod tables;
 
-pub use muxer::{Options, TsMuxer, TsSegment};
+pub use muxer::{RemuxOptions, TsMuxer, TsSegment};
 pub(crate) use tables::crc;
 
-use crate::bmff::{Broken, FourCc};
+use crate::bmff::{BoxError, FourCc};
 
 /// Why a segment cannot be made into MPEG-TS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum RemuxError {
     /// A box is not what it should be.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(#[from] BoxError),
     /// The codec has no place in HLS's MPEG-TS.
     #[error("codec `{0}` cannot be carried in MPEG-TS: play the fragmented MP4, or choose another track")]
     Codec(FourCc),
@@ -65,13 +65,13 @@ pub enum Error {
     Truncated(u64),
 }
 
-impl From<Error> for interflow_flow::Error {
-    fn from(error: Error) -> Self {
-        use interflow_flow::Kind;
+impl From<RemuxError> for interflow_flow::Error {
+    fn from(error: RemuxError) -> Self {
+        use interflow_flow::ErrorKind;
         let kind = match &error {
-            Error::Codec(_) | Error::Aac(..) => Kind::Unsupported,
-            Error::Truncated(_) => Kind::UpstreamClosed,
-            _ => Kind::BadResponse,
+            RemuxError::Codec(_) | RemuxError::Aac(..) => ErrorKind::Unsupported,
+            RemuxError::Truncated(_) => ErrorKind::UpstreamClosed,
+            _ => ErrorKind::BadResponse,
         };
         Self::new(kind, format!("the segment could not be made into MPEG-TS: {error}"))
     }

@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use super::Error;
-use super::access_unit::Form;
-use super::packets::{Mark, Pid, pes_header};
-use super::tables::{FIRST, Listed, PMT, pat, pmt};
-use crate::bmff::{Broken, FourCc, Fragment, Header, Movie, Placed, Track, boxes};
+use super::RemuxError;
+use super::access_unit::ElementaryFormat;
+use super::packets::{PesMarker, PidCounter, pes_header};
+use super::tables::{FIRST, PMT, PmtStream, pat, pmt};
+use crate::bmff::{BoxError, BoxHeader, FourCc, LocatedSample, Movie, MovieFragment, MovieTrack, boxes};
 
 /// How timestamps and memory are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct RemuxOptions {
     /// Added to all timestamps, in ticks of 90 kHz. Negative sums wrap, as all timestamps do.
     pub shift: i64,
     /// The longest fragment (`moof` with its `mdat`) that is held, in bytes.
     pub limit: u64,
 }
 
-impl Default for Options {
+impl Default for RemuxOptions {
     /// 1.4 seconds, so that decoding times before the first picture stay positive; 64 MiB.
     fn default() -> Self {
         Self { shift: 126_000, limit: 64 << 20 }
@@ -28,17 +28,17 @@ impl Default for Options {
 
 /// What an init segment says, ready for any number of segments.
 pub struct TsMuxer {
-    options: Options,
-    streams: Vec<Stream>,
+    options: RemuxOptions,
+    streams: Vec<MuxedStream>,
     /// The stream that carries the clock: the first video, else the first of all.
     clock: usize,
 }
 
-struct Stream {
-    track: Track,
+struct MuxedStream {
+    track: MovieTrack,
     /// One form per sample entry.
-    forms: Vec<Form>,
-    listed: Listed,
+    forms: Vec<ElementaryFormat>,
+    listed: PmtStream,
     is_video: bool,
 }
 
@@ -53,9 +53,9 @@ impl TsMuxer {
     ///
     /// # Errors
     /// When it is broken, encrypted, or has a codec that has no form in MPEG-TS.
-    pub fn new(init: &[u8], options: Options) -> Result<Arc<Self>, Error> {
+    pub fn new(init: &[u8], options: RemuxOptions) -> Result<Arc<Self>, RemuxError> {
         let moov = boxes(init, 0).find(|b| b.as_ref().is_ok_and(|b| b.kind() == b"moov"));
-        let moov = moov.unwrap_or_else(|| Err(Broken::new(FourCc(*b"moov"), 0, "it is missing")))?;
+        let moov = moov.unwrap_or_else(|| Err(BoxError::new(FourCc(*b"moov"), 0, "it is missing")))?;
         let mut streams = Vec::new();
         for track in Movie::read(&moov)?.tracks {
             if !matches!(&track.handler.0, b"vide" | b"soun") || track.entries.is_empty() {
@@ -64,18 +64,18 @@ impl TsMuxer {
             let mut forms = Vec::new();
             let mut listed = None;
             for entry in &track.entries {
-                let (form, l) = Form::of(&track, entry)?;
+                let (form, l) = ElementaryFormat::for_track(&track, entry)?;
                 forms.push(form);
                 listed.get_or_insert(l);
             }
             let is_video = track.handler == b"vide";
-            streams.extend(listed.map(|listed| Stream { track, forms, listed, is_video }));
+            streams.extend(listed.map(|listed| MuxedStream { track, forms, listed, is_video }));
         }
         if streams.is_empty() {
-            return Err(Error::NoTracks);
+            return Err(RemuxError::NoTracks);
         }
         if streams.len() > MAX_STREAMS {
-            return Err(moov.broken(format!("it has more than {MAX_STREAMS} tracks")).into());
+            return Err(moov.error_here(format!("it has more than {MAX_STREAMS} tracks")).into());
         }
         let clock = streams.iter().position(|s| s.is_video).unwrap_or(0);
         Ok(Arc::new(Self { options, streams, clock }))
@@ -83,10 +83,10 @@ impl TsMuxer {
 
     /// One segment, from its first byte.
     pub fn segment(self: &Arc<Self>) -> TsSegment {
-        let pids = (0..self.streams.len()).map(|i| Pid::new(FIRST + i as u16)).collect();
+        let pids = (0..self.streams.len()).map(|i| PidCounter::new(FIRST + i as u16)).collect();
         TsSegment {
             muxer: Arc::clone(self),
-            tables: [Pid::new(0), Pid::new(PMT)],
+            tables: [PidCounter::new(0), PidCounter::new(PMT)],
             pids,
             held: self.streams.iter().map(|_| None).collect(),
             input: BytesMut::new(),
@@ -101,10 +101,10 @@ impl TsMuxer {
 /// A segment that is being made. Each fragment is held until its media data is whole.
 pub struct TsSegment {
     muxer: Arc<TsMuxer>,
-    tables: [Pid; 2],
-    pids: Vec<Pid>,
+    tables: [PidCounter; 2],
+    pids: Vec<PidCounter>,
     /// The last PES of each stream: its packets close the segment.
-    held: Vec<Option<Pes>>,
+    held: Vec<Option<PesPacket>>,
     /// The box that is coming in.
     input: BytesMut,
     /// Bytes that `input` must have to go on.
@@ -113,36 +113,36 @@ pub struct TsSegment {
     skip: u64,
     /// Where `input` begins in the segment.
     pos: u64,
-    moof: Option<Moof>,
+    moof: Option<PendingMoof>,
 }
 
-struct Moof {
-    fragment: Fragment,
-    placed: Vec<Vec<Placed>>,
+struct PendingMoof {
+    fragment: MovieFragment,
+    placed: Vec<Vec<LocatedSample>>,
 }
 
-struct Pes {
+struct PesPacket {
     data: Vec<u8>,
-    mark: Mark,
+    mark: PesMarker,
 }
 
 /// One sample on its way.
-struct Unit {
+struct PendingSample {
     stream: usize,
     form: usize,
     pts: i64,
     dts: i64,
-    placed: Placed,
+    placed: LocatedSample,
 }
 
 /// Samples that go into one PES.
-struct Gathered {
+struct PesBatch {
     stream: usize,
     stream_id: u8,
     pts: i64,
     dts: i64,
     data: Vec<u8>,
-    mark: Mark,
+    mark: PesMarker,
 }
 
 impl TsSegment {
@@ -150,7 +150,7 @@ impl TsSegment {
     ///
     /// # Errors
     /// When a box is broken or too large, or samples are not what their codec says.
-    pub fn push(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn push(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         while !chunk.is_empty() {
             if self.skip > 0 {
                 let n = usize::try_from(self.skip).unwrap_or(usize::MAX).min(chunk.len());
@@ -171,14 +171,14 @@ impl TsSegment {
     ///
     /// # Errors
     /// When it ended inside a box, or before the media data of a fragment.
-    pub fn finish(mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn finish(mut self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         if !self.input.is_empty() || self.skip > 0 || self.moof.is_some() {
-            return Err(Error::Truncated(self.pos + self.input.len() as u64));
+            return Err(RemuxError::Truncated(self.pos + self.input.len() as u64));
         }
         let mut bytes = Vec::new();
         for (pid, held) in self.pids.iter_mut().zip(&mut self.held) {
             if let Some(pes) = held.take() {
-                let extra = pid.missing(Pid::packets(&pes.data, pes.mark));
+                let extra = pid.missing(PidCounter::packets(&pes.data, pes.mark));
                 pid.pes(&pes.data, pes.mark, extra, &mut bytes);
             }
         }
@@ -190,16 +190,16 @@ impl TsSegment {
     }
 
     /// `input` has what was needed: a header, or a whole box.
-    fn step(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
-        let Some(header) = Header::read(&self.input, self.pos)? else {
-            self.need = (self.input.len() as u64 + 8).min(Header::LONGEST as u64);
+    fn step(&mut self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
+        let Some(header) = BoxHeader::read(&self.input, self.pos)? else {
+            self.need = (self.input.len() as u64 + 8).min(BoxHeader::MAX_HEADER_LEN as u64);
             return Ok(());
         };
         let has = self.input.len() as u64;
         let is_wanted = header.kind == b"moof" || (header.kind == b"mdat" && self.moof.is_some());
         let size = match header.size {
             Some(size) => size,
-            None if is_wanted => return Err(Broken::new(header.kind, self.pos, "its size is not stated").into()),
+            None if is_wanted => return Err(BoxError::new(header.kind, self.pos, "its size is not stated").into()),
             None => u64::MAX,
         };
         if !is_wanted {
@@ -208,7 +208,7 @@ impl TsSegment {
             return Ok(());
         }
         if size > self.muxer.options.limit {
-            return Err(Error::TooLarge { offset: self.pos, size, limit: self.muxer.options.limit });
+            return Err(RemuxError::TooLarge { offset: self.pos, size, limit: self.muxer.options.limit });
         }
         if has < size {
             self.need = size;
@@ -226,30 +226,31 @@ impl TsSegment {
         Ok(())
     }
 
-    fn index(&self, moof: &[u8]) -> Result<Moof, Error> {
-        let broken = Broken::new(FourCc(*b"moof"), self.pos, "it is empty");
+    fn index(&self, moof: &[u8]) -> Result<PendingMoof, RemuxError> {
+        let broken = BoxError::new(FourCc(*b"moof"), self.pos, "it is empty");
         let b = boxes(moof, self.pos).next().unwrap_or(Err(broken))?;
-        let fragment = Fragment::read(&b)?;
+        let fragment = MovieFragment::read(&b)?;
         let streams = &self.muxer.streams;
-        let placed = fragment
-            .place(|id| streams.iter().find(|s| s.track.id == id).map(|s| s.track.defaults).unwrap_or_default())?;
-        Ok(Moof { fragment, placed })
+        let placed = fragment.locate_samples(|id| {
+            streams.iter().find(|s| s.track.id == id).map(|s| s.track.defaults).unwrap_or_default()
+        })?;
+        Ok(PendingMoof { fragment, placed })
     }
 
-    fn fragment(&mut self, moof: &Moof, media: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    fn fragment(&mut self, moof: &PendingMoof, media: &[u8], out: &mut Vec<u8>) -> Result<(), RemuxError> {
         let muxer = Arc::clone(&self.muxer);
         self.tables(out);
-        let mut gathered: Vec<Option<Gathered>> = muxer.streams.iter().map(|_| None).collect();
+        let mut gathered: Vec<Option<PesBatch>> = muxer.streams.iter().map(|_| None).collect();
         for unit in units(&muxer, moof) {
             let (Some(stream), Some(slot)) = (muxer.streams.get(unit.stream), gathered.get_mut(unit.stream)) else {
                 continue;
             };
             let (track, offset) = (stream.track.id, unit.placed.offset);
-            let form = stream.forms.get(unit.form).ok_or(Error::Sample { track, offset })?;
+            let form = stream.forms.get(unit.form).ok_or(RemuxError::Sample { track, offset })?;
             let start = offset.checked_sub(self.pos).and_then(|at| usize::try_from(at).ok());
             let sample = start.and_then(|at| media.get(at..)?.get(..unit.placed.size as usize));
-            let sample = sample.ok_or(Error::Misplaced { track, offset })?;
-            let joins = |g: &Gathered| {
+            let sample = sample.ok_or(RemuxError::Misplaced { track, offset })?;
+            let joins = |g: &PesBatch| {
                 !stream.is_video && g.data.len() + sample.len() < AUDIO_BYTES && unit.pts - g.pts < AUDIO_TICKS
             };
             if let Some(done) = slot.take_if(|g| !joins(g)) {
@@ -257,15 +258,15 @@ impl TsSegment {
             }
             let is_sync = unit.placed.is_sync();
             let pcr = (unit.stream == muxer.clock).then_some(unit.dts);
-            let into = slot.get_or_insert_with(|| Gathered {
+            let into = slot.get_or_insert_with(|| PesBatch {
                 stream: unit.stream,
                 stream_id: form.stream_id(&stream.listed),
                 pts: unit.pts,
                 dts: unit.dts,
                 data: Vec::with_capacity(sample.len() + 64),
-                mark: Mark { pcr, random_access: is_sync || !stream.is_video },
+                mark: PesMarker { pcr, random_access: is_sync || !stream.is_video },
             });
-            form.write(sample, is_sync, &mut into.data).ok_or(Error::Sample { track, offset })?;
+            form.write(sample, is_sync, &mut into.data).ok_or(RemuxError::Sample { track, offset })?;
         }
         for rest in gathered.into_iter().flatten() {
             self.close(rest, out);
@@ -274,18 +275,18 @@ impl TsSegment {
     }
 
     /// A PES is whole: the one before it goes out.
-    fn close(&mut self, done: Gathered, out: &mut Vec<u8>) {
+    fn close(&mut self, done: PesBatch, out: &mut Vec<u8>) {
         let mut data = Vec::with_capacity(done.data.len() + 19);
         pes_header(done.stream_id, done.pts, done.dts, done.data.len(), &mut data);
         data.extend_from_slice(&done.data);
         let (Some(held), Some(pid)) = (self.held.get_mut(done.stream), self.pids.get_mut(done.stream)) else { return };
-        if let Some(before) = held.replace(Pes { data, mark: done.mark }) {
+        if let Some(before) = held.replace(PesPacket { data, mark: done.mark }) {
             pid.pes(&before.data, before.mark, 0, out);
         }
     }
 
     fn tables(&mut self, out: &mut Vec<u8>) {
-        let listed: Vec<Listed> = self.muxer.streams.iter().map(|s| s.listed.clone()).collect();
+        let listed: Vec<PmtStream> = self.muxer.streams.iter().map(|s| s.listed.clone()).collect();
         let [first, second] = &mut self.tables;
         first.section(&pat(), out);
         second.section(&pmt(&listed, self.muxer.clock), out);
@@ -293,7 +294,7 @@ impl TsSegment {
 }
 
 /// The samples of a fragment in the order of their decoding.
-fn units(muxer: &TsMuxer, moof: &Moof) -> Vec<Unit> {
+fn units(muxer: &TsMuxer, moof: &PendingMoof) -> Vec<PendingSample> {
     let mut units = Vec::new();
     for (traf, placed) in moof.fragment.tracks.iter().zip(&moof.placed) {
         let found = muxer.streams.iter().enumerate().find(|(_, s)| s.track.id == traf.track);
@@ -305,7 +306,7 @@ fn units(muxer: &TsMuxer, moof: &Moof) -> Vec<Unit> {
         let ahead = i128::from(placed.iter().map(|p| p.composition).min().unwrap_or(0).min(0));
         let mut time = i128::from(traf.time.unwrap_or(0)) - i128::from(stream.track.media_start());
         for p in placed {
-            units.push(Unit {
+            units.push(PendingSample {
                 stream: index,
                 form: (description as usize).wrapping_sub(1),
                 pts: ticks(time + i128::from(p.composition)),

@@ -3,13 +3,13 @@
 /// Bytes of a packet.
 pub const PACKET: usize = 188;
 /// Bytes behind its header.
-const ROOM: usize = 184;
+const MAX_PAYLOAD: usize = 184;
 /// Timestamps wrap at 33 bits.
 const WRAP: i64 = 1 << 33;
 
 /// One PID with its continuity counter.
 #[derive(Clone, Copy, Debug)]
-pub struct Pid {
+pub struct PidCounter {
     id: u16,
     /// Packets so far; the counter is the lowest four bits.
     count: usize,
@@ -17,14 +17,14 @@ pub struct Pid {
 
 /// What the first packet of a PES says besides.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {
+pub struct PesMarker {
     /// The clock, in ticks of 90 kHz.
     pub pcr: Option<i64>,
     /// Decoding may begin here.
     pub random_access: bool,
 }
 
-impl Pid {
+impl PidCounter {
     /// With the counter at 0.
     pub fn new(id: u16) -> Self {
         Self { id, count: 0 }
@@ -45,18 +45,18 @@ impl Pid {
     }
 
     /// How many packets a PES takes.
-    pub fn packets(pes: &[u8], mark: Mark) -> usize {
-        (pes.len() + adaptation_of(mark)).div_ceil(ROOM)
+    pub fn packets(pes: &[u8], mark: PesMarker) -> usize {
+        (pes.len() + adaptation_of(mark)).div_ceil(MAX_PAYLOAD)
     }
 
     /// A PES, cut into packets; `extra` more of them than it takes, so that a counter ends where it should.
-    pub fn pes(&mut self, pes: &[u8], mark: Mark, extra: usize, out: &mut Vec<u8>) {
+    pub fn pes(&mut self, pes: &[u8], mark: PesMarker, extra: usize, out: &mut Vec<u8>) {
         let mut left = Self::packets(pes, mark) + extra;
         let mut rest = pes;
         let mut first = true;
         while !rest.is_empty() {
-            let mark = if first { mark } else { Mark::default() };
-            let room = ROOM - adaptation_of(mark);
+            let mark = if first { mark } else { PesMarker::default() };
+            let room = MAX_PAYLOAD - adaptation_of(mark);
             let wanted = if extra == 0 { room } else { rest.len().div_ceil(left.max(1)) };
             let (payload, after) = rest.split_at(wanted.min(room).min(rest.len()));
             self.packet(payload, first, mark, out);
@@ -64,8 +64,8 @@ impl Pid {
         }
     }
 
-    fn packet(&mut self, payload: &[u8], first: bool, mark: Mark, out: &mut Vec<u8>) {
-        let adaptation = ROOM - payload.len();
+    fn packet(&mut self, payload: &[u8], first: bool, mark: PesMarker, out: &mut Vec<u8>) {
+        let adaptation = MAX_PAYLOAD - payload.len();
         self.header(first, adaptation > 0, out);
         let end = out.len() + adaptation;
         if adaptation > 0 {
@@ -93,11 +93,11 @@ impl Pid {
 }
 
 /// Bytes of the adaptation field that a mark needs.
-fn adaptation_of(mark: Mark) -> usize {
+fn adaptation_of(mark: PesMarker) -> usize {
     match mark {
-        Mark { pcr: Some(_), .. } => 8,
-        Mark { random_access: true, .. } => 2,
-        Mark { .. } => 0,
+        PesMarker { pcr: Some(_), .. } => 8,
+        PesMarker { random_access: true, .. } => 2,
+        PesMarker { .. } => 0,
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_clock_stands_in_the_first_packet() {
         let mut out = Vec::new();
-        Pid::new(0x100).pes(&[7; 300], Mark { pcr: Some(-1), random_access: true }, 0, &mut out);
+        PidCounter::new(0x100).pes(&[7; 300], PesMarker { pcr: Some(-1), random_access: true }, 0, &mut out);
         assert_eq!(out[..13], [0x47, 0x41, 0, 0x30, 7, 0x50, 0xff, 0xff, 0xff, 0xff, 0xfe, 0, 7]);
         assert_eq!(out[188..192], [0x47, 0x01, 0, 0x31]);
     }
@@ -160,11 +160,11 @@ mod tests {
             random_access: bool,
         ) {
             let pes: Vec<u8> = (0..n).map(|i| i as u8).collect();
-            let mark = Mark { pcr: clock.then_some(900), random_access };
-            let mut pid = Pid::new(0x101);
+            let mark = PesMarker { pcr: clock.then_some(900), random_access };
+            let mut pid = PidCounter::new(0x101);
             let mut out = Vec::new();
             pid.pes(&pes, mark, extra, &mut out);
-            prop_assert_eq!(out.len(), (Pid::packets(&pes, mark) + extra) * PACKET);
+            prop_assert_eq!(out.len(), (PidCounter::packets(&pes, mark) + extra) * PACKET);
             let mut back = Vec::new();
             for (i, p) in out.chunks(PACKET).enumerate() {
                 prop_assert_eq!((p[0], p[3] & 15, p[1] & 0x40 != 0), (0x47, (i % 16) as u8, i == 0));

@@ -7,7 +7,7 @@ pub const FIRST: u16 = 0x100;
 
 /// An elementary stream as the PMT names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct PmtStream {
     /// Stream type (table 2-34; 0x81 and 0x87 as ATSC and HLS use them).
     pub stream_type: u8,
     /// The format identifier of a registration descriptor.
@@ -23,7 +23,7 @@ pub fn pat() -> Vec<u8> {
 }
 
 /// The program map section; the clock comes with the stream `clock`.
-pub fn pmt(streams: &[Listed], clock: usize) -> Vec<u8> {
+pub fn pmt(streams: &[PmtStream], clock: usize) -> Vec<u8> {
     let pid = |i: usize| (FIRST + i as u16).to_be_bytes();
     let [high, low] = pid(clock);
     let mut body = vec![0xe0 | high, low, 0xf0, 0];
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn sections_check_out_to_zero() {
         let streams = [
-            Listed { stream_type: 0x1b, registration: None, language: None },
-            Listed { stream_type: 0x81, registration: Some(*b"AC-3"), language: Some(*b"deu") },
+            PmtStream { stream_type: 0x1b, registration: None, language: None },
+            PmtStream { stream_type: 0x81, registration: Some(*b"AC-3"), language: Some(*b"deu") },
         ];
         for section in [pat(), pmt(&streams, 0)] {
             assert_eq!(crc(&section), 0);

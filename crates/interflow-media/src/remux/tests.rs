@@ -41,8 +41,8 @@ fn segment(start: u32) -> Vec<u8> {
     [boxed(b"styp", &[b"msdh"]), head, mdat(&[video.concat(), audio.concat()])].concat()
 }
 
-fn muxed(init: &[u8], segment: &[u8], step: usize) -> Result<Vec<u8>, Error> {
-    let mut ts = TsMuxer::new(init, Options { shift: 0, ..Options::default() })?.segment();
+fn muxed(init: &[u8], segment: &[u8], step: usize) -> Result<Vec<u8>, RemuxError> {
+    let mut ts = TsMuxer::new(init, RemuxOptions { shift: 0, ..RemuxOptions::default() })?.segment();
     let mut out = Vec::new();
     for piece in segment.chunks(step) {
         ts.push(Bytes::copy_from_slice(piece), &mut out)?;
@@ -117,7 +117,7 @@ fn what_has_no_form_in_mpeg_ts_is_refused_clearly() {
         let e = muxed(&init(&[track(1, b"soun", &[entry], &[])]), &[], 1).unwrap_err().to_string();
         assert!(e.contains(part), "{e}");
     }
-    assert_eq!(muxed(&init(&[]), &[], 1), Err(Error::NoTracks));
+    assert_eq!(muxed(&init(&[]), &[], 1), Err(RemuxError::NoTracks));
     assert!(muxed(&[], &[], 1).unwrap_err().to_string().contains("`moov`"));
 }
 
@@ -133,9 +133,9 @@ fn damaged_segments_end_in_an_error() {
     for cut in [5, 60, data.len() - 1] {
         assert!(muxed(&both(), &data[..cut], usize::MAX).is_err(), "{cut} bytes");
     }
-    let options = Options { limit: 100, ..Options::default() };
+    let options = RemuxOptions { limit: 100, ..RemuxOptions::default() };
     let mut ts = TsMuxer::new(&both(), options).unwrap().segment();
-    assert!(matches!(ts.push(Bytes::from(data), &mut Vec::new()), Err(Error::TooLarge { .. })));
+    assert!(matches!(ts.push(Bytes::from(data), &mut Vec::new()), Err(RemuxError::TooLarge { .. })));
 }
 
 proptest! {

@@ -4,8 +4,8 @@ use aes::Aes256;
 use aes::cipher::{Array, KeyInit as _};
 use bytes::{Bytes, BytesMut};
 
-use super::Error;
-use crate::cenc::{AesKey, Cbc, Key};
+use super::SampleAesError;
+use crate::cenc::{AesKey, CbcCipher, ContentKey};
 
 const BLOCK: usize = 16;
 
@@ -33,7 +33,7 @@ enum WholeKey {
 /// Decrypts one segment as it comes. At most 16 bytes are held back: they may be a cut block, or the padding.
 pub struct Aes128Cbc {
     key: WholeKey,
-    chain: Cbc,
+    chain: CbcCipher,
     /// Ciphertext that is not given out yet: 1 to 16 bytes once the segment has begun.
     held: BytesMut,
     length: u64,
@@ -41,17 +41,17 @@ pub struct Aes128Cbc {
 
 impl Aes128Cbc {
     /// For a segment from its first byte.
-    pub fn new(key: &Key, iv: [u8; 16]) -> Self {
-        Self::with(WholeKey::Short(Box::new(AesKey::new(key))), iv)
+    pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
+        Self::with_key(WholeKey::Short(Box::new(AesKey::new(key))), iv)
     }
 
     /// The same under a key of 256 bits (`METHOD=AES-256`).
     pub fn new_256(key: &[u8; 32], iv: [u8; 16]) -> Self {
-        Self::with(WholeKey::Long(Box::new(Aes256::new(&Array(*key)))), iv)
+        Self::with_key(WholeKey::Long(Box::new(Aes256::new(&Array(*key)))), iv)
     }
 
-    fn with(key: WholeKey, iv: [u8; 16]) -> Self {
-        Self { key, chain: Cbc::new(iv), held: BytesMut::new(), length: 0 }
+    fn with_key(key: WholeKey, iv: [u8; 16]) -> Self {
+        Self { key, chain: CbcCipher::new(iv), held: BytesMut::new(), length: 0 }
     }
 
     fn decrypt(&mut self, data: &mut [u8]) {
@@ -89,16 +89,16 @@ impl Aes128Cbc {
     /// # Errors
     /// When the segment is not a whole number of blocks or its padding is wrong. What was given out before may then be
     /// noise, so that the answer must not end as if it were whole.
-    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         let mut last = std::mem::take(&mut self.held);
         if last.len() != BLOCK {
-            return Err(Error::Length(self.length));
+            return Err(SampleAesError::Length(self.length));
         }
         self.decrypt(&mut last);
         let n = last.last().map_or(0, |n| usize::from(*n));
         let is_padding = (1..=BLOCK).contains(&n) && last.iter().skip(BLOCK - n).all(|b| usize::from(*b) == n);
         if !is_padding {
-            return Err(Error::Padding);
+            return Err(SampleAesError::Padding);
         }
         last.truncate(BLOCK - n);
         if !last.is_empty() {
@@ -123,8 +123,8 @@ mod tests {
         data
     }
 
-    fn decrypt<'a>(pieces: impl Iterator<Item = &'a [u8]>, iv: [u8; 16]) -> Result<Vec<u8>, Error> {
-        let mut cipher = Aes128Cbc::new(&Key([7; 16]), iv);
+    fn decrypt<'a>(pieces: impl Iterator<Item = &'a [u8]>, iv: [u8; 16]) -> Result<Vec<u8>, SampleAesError> {
+        let mut cipher = Aes128Cbc::new(&ContentKey([7; 16]), iv);
         let mut out = Vec::new();
         pieces.for_each(|p| cipher.push(Bytes::copy_from_slice(p), &mut out));
         cipher.finish(&mut out)?;
@@ -145,12 +145,12 @@ mod tests {
     fn what_is_cut_or_has_the_wrong_key_is_refused() {
         let data = encrypt(&[0x55; 100]);
         let iv = iv_from_sequence(300);
-        assert_eq!(decrypt([&data[..90]].into_iter(), iv), Err(Error::Length(90)));
-        assert_eq!(decrypt([&data[..96]].into_iter(), iv), Err(Error::Padding));
-        let mut cipher = Aes128Cbc::new(&Key([8; 16]), iv);
+        assert_eq!(decrypt([&data[..90]].into_iter(), iv), Err(SampleAesError::Length(90)));
+        assert_eq!(decrypt([&data[..96]].into_iter(), iv), Err(SampleAesError::Padding));
+        let mut cipher = Aes128Cbc::new(&ContentKey([8; 16]), iv);
         cipher.push(Bytes::from(data), &mut Vec::new());
-        assert_eq!(cipher.finish(&mut Vec::new()), Err(Error::Padding));
-        assert_eq!(decrypt(std::iter::empty(), iv), Err(Error::Length(0)), "even nothing has padding");
+        assert_eq!(cipher.finish(&mut Vec::new()), Err(SampleAesError::Padding));
+        assert_eq!(decrypt(std::iter::empty(), iv), Err(SampleAesError::Length(0)), "even nothing has padding");
     }
 
     proptest! {

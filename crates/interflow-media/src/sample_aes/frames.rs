@@ -1,10 +1,10 @@
 //! SAMPLE-AES of audio: each frame is encrypted behind its header and 16 more bytes, in whole blocks.
 
-use crate::cenc::{AesKey, Cbc};
+use crate::cenc::{AesKey, CbcCipher};
 
 /// Audio whose frames find themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audio {
+pub enum AudioFraming {
     /// AAC with ADTS headers.
     Adts,
     /// AC-3 or E-AC-3 sync frames.
@@ -15,17 +15,17 @@ pub enum Audio {
 ///
 /// # Errors
 /// The place at which there is no whole frame.
-pub fn decrypt(audio: Audio, data: &mut [u8], key: &AesKey, iv: [u8; 16]) -> Result<(), usize> {
+pub fn decrypt(audio: AudioFraming, data: &mut [u8], key: &AesKey, iv: [u8; 16]) -> Result<(), usize> {
     let mut at = 0;
     while let Some(rest) = data.get_mut(at..).filter(|r| !r.is_empty()) {
         let (leader, length) = match audio {
-            Audio::Adts => adts(rest),
-            Audio::Ac3 => ac3(rest),
+            AudioFraming::Adts => adts(rest),
+            AudioFraming::Ac3 => ac3(rest),
         }
         .ok_or(at)?;
         let frame = rest.get_mut(..length).ok_or(at)?;
         if let Some(blocks) = frame.get_mut(leader..) {
-            Cbc::new(iv).apply(key, blocks);
+            CbcCipher::new(iv).apply(key, blocks);
         }
         at += length;
     }
@@ -65,7 +65,7 @@ const RATES: [usize; 19] = [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cenc::Key;
+    use crate::cenc::ContentKey;
     use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
 
     fn seal(frame: &mut [u8], leader: usize) {
@@ -84,10 +84,10 @@ mod tests {
         let ac3 = |e: u8, n: usize| [&[0x0b, 0x77, 0, 0, e, 0x40][..], &vec![0x44; n - 6]].concat();
         let eac3 = |n: usize| [&[0x0b, 0x77, 0, (n / 2 - 1) as u8, 0, 0x80][..], &vec![0x55; n - 6]].concat();
         for (audio, frames, leader) in [
-            (Audio::Adts, vec![adts(100, 1), adts(20, 1), adts(8, 1), adts(255, 1)], 23),
-            (Audio::Adts, vec![adts(100, 0)], 25),
-            (Audio::Ac3, vec![ac3(0, 128), ac3(20, 768), ac3(0x40, 138), ac3(0x41, 140), ac3(0x80, 192)], 16),
-            (Audio::Ac3, vec![eac3(400), eac3(6)], 16),
+            (AudioFraming::Adts, vec![adts(100, 1), adts(20, 1), adts(8, 1), adts(255, 1)], 23),
+            (AudioFraming::Adts, vec![adts(100, 0)], 25),
+            (AudioFraming::Ac3, vec![ac3(0, 128), ac3(20, 768), ac3(0x40, 138), ac3(0x41, 140), ac3(0x80, 192)], 16),
+            (AudioFraming::Ac3, vec![eac3(400), eac3(6)], 16),
         ] {
             let clear = frames.concat();
             let mut sealed: Vec<u8> = frames
@@ -97,19 +97,19 @@ mod tests {
                     f
                 })
                 .collect();
-            assert_eq!(decrypt(audio, &mut sealed, &AesKey::new(&Key([7; 16])), [9; 16]), Ok(()));
+            assert_eq!(decrypt(audio, &mut sealed, &AesKey::new(&ContentKey([7; 16])), [9; 16]), Ok(()));
             assert!(sealed == clear);
         }
     }
 
     #[test]
     fn what_is_no_frame_is_refused_with_its_place() {
-        let key = AesKey::new(&Key([7; 16]));
+        let key = AesKey::new(&ContentKey([7; 16]));
         for (audio, mut data, at) in [
-            (Audio::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 1, 0x1f, 0xfc, 0], 8),
-            (Audio::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 0, 0x1f, 0xfc], 0),
-            (Audio::Ac3, vec![0x0b, 0x77, 0, 0, 0xc0, 0x40], 0),
-            (Audio::Ac3, vec![1; 20], 0),
+            (AudioFraming::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 1, 0x1f, 0xfc, 0], 8),
+            (AudioFraming::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 0, 0x1f, 0xfc], 0),
+            (AudioFraming::Ac3, vec![0x0b, 0x77, 0, 0, 0xc0, 0x40], 0),
+            (AudioFraming::Ac3, vec![1; 20], 0),
         ] {
             data.push(0);
             assert_eq!(decrypt(audio, &mut data, &key, [0; 16]), Err(at), "{data:?}");

@@ -14,7 +14,7 @@ pub use ts::SampleAesTs;
 
 /// Why a segment cannot be decrypted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum SampleAesError {
     /// The cipher works on blocks of 16 bytes.
     #[error(
         "the segment has {0} bytes, which is no multiple of 16: it was cut short, or is not encrypted with AES-128"
@@ -42,13 +42,13 @@ pub enum Error {
     },
 }
 
-impl From<Error> for interflow_flow::Error {
-    fn from(error: Error) -> Self {
-        use interflow_flow::Kind;
-        let kind = if matches!(error, Error::Truncated(_) | Error::Length(_)) {
-            Kind::UpstreamClosed
+impl From<SampleAesError> for interflow_flow::Error {
+    fn from(error: SampleAesError) -> Self {
+        use interflow_flow::ErrorKind;
+        let kind = if matches!(error, SampleAesError::Truncated(_) | SampleAesError::Length(_)) {
+            ErrorKind::UpstreamClosed
         } else {
-            Kind::BadResponse
+            ErrorKind::BadResponse
         };
         Self::new(kind, format!("the segment could not be decrypted: {error}"))
     }

@@ -2,15 +2,15 @@
 
 use memchr::memmem::Finder;
 
-use crate::cenc::{AesKey, Cbc};
+use crate::cenc::{AesKey, CbcCipher};
 
 /// Clear bytes at the beginning of a slice, its type byte included.
-const LEADER: usize = 32;
+const CLEAR_LEADER_LEN: usize = 32;
 /// Slices up to this length stay clear.
-const SHORT: usize = 48;
+const MIN_ENCRYPTED_LEN: usize = 48;
 const BLOCK: usize = 16;
 /// Clear bytes behind each encrypted block.
-const SKIP: usize = 144;
+const CLEAR_SKIP_LEN: usize = 144;
 
 /// Decrypts the slices of an access unit in Annex B form. `None` when it does not begin with a start code.
 pub fn decrypt(stream: &[u8], key: &AesKey, iv: [u8; 16]) -> Option<Vec<u8>> {
@@ -39,19 +39,19 @@ pub fn decrypt(stream: &[u8], key: &AesKey, iv: [u8; 16]) -> Option<Vec<u8>> {
 
 fn decrypt_unit(unit: &[u8], key: &AesKey, iv: [u8; 16], out: &mut Vec<u8>) {
     let is_slice = unit.first().is_some_and(|b| matches!(b & 31, 1 | 5));
-    if !is_slice || unit.len() <= SHORT {
+    if !is_slice || unit.len() <= MIN_ENCRYPTED_LEN {
         out.extend_from_slice(unit);
         return;
     }
     let from = out.len();
     unescape(unit, out);
-    let mut chain = Cbc::new(iv);
-    let mut rest = out.get_mut(from + LEADER..).unwrap_or_default();
+    let mut chain = CbcCipher::new(iv);
+    let mut rest = out.get_mut(from + CLEAR_LEADER_LEN..).unwrap_or_default();
     // The last block of a slice stays clear when nothing follows it.
     while rest.len() > BLOCK {
         let (block, after) = rest.split_at_mut(BLOCK);
         chain.apply(key, block);
-        rest = after.get_mut(SKIP..).unwrap_or_default();
+        rest = after.get_mut(CLEAR_SKIP_LEN..).unwrap_or_default();
     }
 }
 
@@ -70,19 +70,19 @@ fn unescape(unit: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cenc::Key;
+    use crate::cenc::ContentKey;
     use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
 
     /// What an encrypter does: one block in ten, then escapes.
     fn seal(unit: &[u8]) -> Vec<u8> {
         let mut data = unit.to_vec();
-        if matches!(unit[0] & 31, 1 | 5) && unit.len() > SHORT {
+        if matches!(unit[0] & 31, 1 | 5) && unit.len() > MIN_ENCRYPTED_LEN {
             let mut encryptor = cbc::Encryptor::<aes::Aes128>::new(&Array([7; 16]), &Array([9; 16]));
-            let mut at = LEADER;
+            let mut at = CLEAR_LEADER_LEN;
             while data.len() - at > BLOCK {
                 let (blocks, _) = data[at..at + BLOCK].as_chunks_mut::<BLOCK>();
                 encryptor.encrypt_blocks(Array::cast_slice_from_core_mut(blocks));
-                at = data.len().min(at + BLOCK + SKIP);
+                at = data.len().min(at + BLOCK + CLEAR_SKIP_LEN);
             }
         }
         let (mut out, mut zeros) = (Vec::new(), 0);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn slices_are_decrypted_and_everything_else_stays() {
-        let key = AesKey::new(&Key([7; 16]));
+        let key = AesKey::new(&ContentKey([7; 16]));
         let slice = |kind: u8, n: usize| -> Vec<u8> {
             std::iter::once(kind).chain((1..n).map(|i| (i % 251) as u8 | 4)).collect()
         };
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn what_is_no_access_unit_is_refused() {
-        let key = AesKey::new(&Key([7; 16]));
+        let key = AesKey::new(&ContentKey([7; 16]));
         for bad in [&[][..], &[1, 2, 3], &[7, 0, 0, 1, 9]] {
             assert_eq!(decrypt(bad, &key, [0; 16]), None);
         }

@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::Error;
-use super::frames::{self, Audio};
+use super::SampleAesError;
+use super::frames::{self, AudioFraming};
 use super::nal;
-use crate::cenc::{AesKey, Key};
+use crate::cenc::{AesKey, ContentKey};
 use crate::remux::crc;
 
 const PACKET: usize = 188;
 /// Most bytes of packets that wait for a frame to end.
-const WAITING: usize = 32 << 20;
+const MAX_WAITING_BYTES: usize = 32 << 20;
 
 /// Decrypts one segment as it comes; packets wait until the frame they belong to is whole.
 pub struct SampleAesTs {
@@ -22,43 +22,43 @@ pub struct SampleAesTs {
     /// Less than a packet.
     cut: BytesMut,
     pos: u64,
-    queue: VecDeque<Packet>,
+    queue: VecDeque<TsPacket>,
     /// Number of the first packet in the queue, from the start of the segment.
     first: u64,
     programs: Vec<u16>,
-    streams: Vec<Stream>,
+    streams: Vec<EncryptedStream>,
 }
 
-struct Packet {
+struct TsPacket {
     data: [u8; PACKET],
     /// Part of a frame that is not whole yet.
     waits: bool,
 }
 
-struct Stream {
+struct EncryptedStream {
     pid: u16,
-    kind: Kind,
+    kind: EncryptedStreamKind,
     /// Numbers of the packets of the PES that is coming in.
     packets: Vec<u64>,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum EncryptedStreamKind {
     Video,
-    Audio(Audio),
+    Audio(AudioFraming),
 }
 
 /// Stream types of encrypted streams, and those of the same streams in the clear.
-const TYPES: [(u8, u8, Kind); 4] = [
-    (0xdb, 0x1b, Kind::Video),
-    (0xcf, 0x0f, Kind::Audio(Audio::Adts)),
-    (0xc1, 0x81, Kind::Audio(Audio::Ac3)),
-    (0xc2, 0x87, Kind::Audio(Audio::Ac3)),
+const TYPES: [(u8, u8, EncryptedStreamKind); 4] = [
+    (0xdb, 0x1b, EncryptedStreamKind::Video),
+    (0xcf, 0x0f, EncryptedStreamKind::Audio(AudioFraming::Adts)),
+    (0xc1, 0x81, EncryptedStreamKind::Audio(AudioFraming::Ac3)),
+    (0xc2, 0x87, EncryptedStreamKind::Audio(AudioFraming::Ac3)),
 ];
 
 impl SampleAesTs {
     /// For a segment from its first byte.
-    pub fn new(key: &Key, iv: [u8; 16]) -> Self {
+    pub fn new(key: &ContentKey, iv: [u8; 16]) -> Self {
         Self {
             key: AesKey::new(key),
             iv,
@@ -75,7 +75,7 @@ impl SampleAesTs {
     ///
     /// # Errors
     /// When packets or frames cannot be found.
-    pub fn push(&mut self, chunk: &[u8], out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn push(&mut self, chunk: &[u8], out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         let mut rest = chunk;
         if !self.cut.is_empty() {
             let (head, after) = rest.split_at((PACKET - self.cut.len()).min(rest.len()));
@@ -97,9 +97,9 @@ impl SampleAesTs {
     ///
     /// # Errors
     /// When it ends inside a packet, or its last frames cannot be found.
-    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), SampleAesError> {
         if !self.cut.is_empty() {
-            return Err(Error::Truncated(self.cut.len()));
+            return Err(SampleAesError::Truncated(self.cut.len()));
         }
         for i in 0..self.streams.len() {
             self.close(i)?;
@@ -108,14 +108,14 @@ impl SampleAesTs {
         Ok(())
     }
 
-    fn packet(&mut self, data: [u8; PACKET]) -> Result<(), Error> {
+    fn packet(&mut self, data: [u8; PACKET]) -> Result<(), SampleAesError> {
         if data[0] != 0x47 {
-            return Err(Error::Sync(self.pos));
+            return Err(SampleAesError::Sync(self.pos));
         }
         self.pos += PACKET as u64;
         let pid = u16::from_be_bytes([data[1], data[2]]) & 0x1fff;
         let begins = data[1] & 0x40 != 0;
-        let mut packet = Packet { data, waits: false };
+        let mut packet = TsPacket { data, waits: false };
         let number = self.first + self.queue.len() as u64;
         if pid == 0 && begins {
             self.association(&packet);
@@ -130,13 +130,13 @@ impl SampleAesTs {
             {
                 stream.packets.push(number);
                 packet.waits = true;
-                if stream.packets.len() * PACKET > WAITING {
-                    return Err(Error::TooLarge(pid, WAITING));
+                if stream.packets.len() * PACKET > MAX_WAITING_BYTES {
+                    return Err(SampleAesError::TooLarge(pid, MAX_WAITING_BYTES));
                 }
             }
         }
-        if self.queue.len() * PACKET > 2 * WAITING {
-            return Err(Error::TooLarge(pid, 2 * WAITING));
+        if self.queue.len() * PACKET > 2 * MAX_WAITING_BYTES {
+            return Err(SampleAesError::TooLarge(pid, 2 * MAX_WAITING_BYTES));
         }
         self.queue.push_back(packet);
         Ok(())
@@ -154,7 +154,7 @@ impl SampleAesTs {
     }
 
     /// PAT: under which PIDs the programs are.
-    fn association(&mut self, packet: &Packet) {
+    fn association(&mut self, packet: &TsPacket) {
         let Some(section) = section(&packet.data, 0) else { return };
         let entries = packet.data.get(section.start + 8..section.end - 4).unwrap_or_default();
         let pids = entries.as_chunks::<4>().0.iter().filter(|e| e[..2] != [0, 0]);
@@ -162,10 +162,10 @@ impl SampleAesTs {
     }
 
     /// PMT: which streams are encrypted. It is rewritten as that of a clear program.
-    fn program_map(&mut self, packet: &mut Packet) {
+    fn program_map(&mut self, packet: &mut TsPacket) {
         let Some(section) = section(&packet.data, 2) else { return };
         let (start, end) = (section.start, section.end - 4);
-        let at = |packet: &Packet, i: usize| packet.data.get(i).copied().map_or(0, usize::from);
+        let at = |packet: &TsPacket, i: usize| packet.data.get(i).copied().map_or(0, usize::from);
         let mut i = start + 12 + ((at(packet, start + 10) & 15) << 8 | at(packet, start + 11));
         while i + 5 <= end {
             let pid = ((at(packet, i + 1) & 31) << 8 | at(packet, i + 2)) as u16;
@@ -173,7 +173,7 @@ impl SampleAesTs {
             if let (Some((_, clear, kind)), Some(place)) = (found, packet.data.get_mut(i)) {
                 *place = *clear;
                 if !self.streams.iter().any(|s| s.pid == pid) && self.streams.len() < 64 {
-                    self.streams.push(Stream { pid, kind: *kind, packets: Vec::new() });
+                    self.streams.push(EncryptedStream { pid, kind: *kind, packets: Vec::new() });
                 }
             }
             i += 5 + ((at(packet, i + 3) & 15) << 8 | at(packet, i + 4));
@@ -185,7 +185,7 @@ impl SampleAesTs {
     }
 
     /// The PES of a stream is whole: it is decrypted and put back.
-    fn close(&mut self, i: usize) -> Result<(), Error> {
+    fn close(&mut self, i: usize) -> Result<(), SampleAesError> {
         let Some(stream) = self.streams.get_mut(i) else { return Ok(()) };
         let (pid, kind) = (stream.pid, stream.kind);
         let numbers = std::mem::take(&mut stream.packets);
@@ -197,22 +197,22 @@ impl SampleAesTs {
         if !pes.is_empty() {
             pes = self.decrypt(pid, kind, pes)?;
         }
-        self.put_back(&numbers, &pes);
+        self.write_back(&numbers, &pes);
         Ok(())
     }
 
-    fn decrypt(&self, pid: u16, kind: Kind, mut pes: Vec<u8>) -> Result<Vec<u8>, Error> {
+    fn decrypt(&self, pid: u16, kind: EncryptedStreamKind, mut pes: Vec<u8>) -> Result<Vec<u8>, SampleAesError> {
         let at = match pes.get(..9) {
             Some([0, 0, 1, .., n]) => 9 + usize::from(*n),
-            _ => return Err(Error::Frames { pid, at: 0 }),
+            _ => return Err(SampleAesError::Frames { pid, at: 0 }),
         };
-        let Some(content) = pes.get_mut(at..) else { return Err(Error::Frames { pid, at: 0 }) };
+        let Some(content) = pes.get_mut(at..) else { return Err(SampleAesError::Frames { pid, at: 0 }) };
         match kind {
-            Kind::Audio(audio) => {
-                frames::decrypt(audio, content, &self.key, self.iv).map_err(|at| Error::Frames { pid, at })?;
+            EncryptedStreamKind::Audio(audio) => {
+                frames::decrypt(audio, content, &self.key, self.iv).map_err(|at| SampleAesError::Frames { pid, at })?;
             }
-            Kind::Video => {
-                let clear = nal::decrypt(content, &self.key, self.iv).ok_or(Error::Frames { pid, at: 0 })?;
+            EncryptedStreamKind::Video => {
+                let clear = nal::decrypt(content, &self.key, self.iv).ok_or(SampleAesError::Frames { pid, at: 0 })?;
                 pes.truncate(at);
                 pes.extend_from_slice(&clear);
                 let length = u16::try_from(pes.len() - 6).unwrap_or(0).to_be_bytes();
@@ -226,7 +226,7 @@ impl SampleAesTs {
 
     /// Spreads a PES that may have become shorter over the packets it came in: each keeps a byte at least, since a packet
     /// without payload would not be counted.
-    fn put_back(&mut self, numbers: &[u64], pes: &[u8]) {
+    fn write_back(&mut self, numbers: &[u64], pes: &[u8]) {
         let mut rest = pes;
         for (left, number) in (0..numbers.len()).rev().zip(numbers) {
             let Some(packet) = self.queue.get_mut((number - self.first) as usize) else { continue };
@@ -323,7 +323,7 @@ mod tests {
                 }
                 data.extend(p);
             }
-            let mut ts = SampleAesTs::new(&Key([1; 16]), [2; 16]);
+            let mut ts = SampleAesTs::new(&ContentKey([1; 16]), [2; 16]);
             let mut out = Vec::new();
             let result = data.chunks(step).try_for_each(|c| ts.push(c, &mut out)).and_then(|()| ts.finish(&mut out));
             if result.is_ok() {

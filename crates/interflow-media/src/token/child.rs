@@ -9,8 +9,8 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 
 use super::TokenError;
 
-const MAC: usize = 16;
-const NONCE: usize = 24;
+const MAC_LEN: usize = 16;
+const NONCE_LEN: usize = 24;
 
 /// Signs and hides the queries below one token.
 pub struct ChildKey {
@@ -30,7 +30,7 @@ impl ChildKey {
         let mac = blake3::keyed_hash(&self.mac, out.get(from..).unwrap_or_default());
         out.extend_from_slice(b"&m=");
         let mut text = [0; 22];
-        let written = B64.encode_slice(&mac.as_bytes()[..MAC], &mut text).expect("16 bytes are 22 characters");
+        let written = B64.encode_slice(&mac.as_bytes()[..MAC_LEN], &mut text).expect("16 bytes are 22 characters");
         out.extend_from_slice(&text[..written]);
     }
 
@@ -42,7 +42,7 @@ impl ChildKey {
         let query = query.get(1..).unwrap_or_default();
         let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
         hasher.update(&text);
-        let mut sealed = hasher.finalize().as_bytes()[..NONCE].to_vec();
+        let mut sealed = hasher.finalize().as_bytes()[..NONCE_LEN].to_vec();
         let hidden = self
             .seal
             .encrypt(XNonce::from_slice(&sealed), Payload { msg: query, aad: path })
@@ -61,7 +61,7 @@ impl ChildKey {
         if let Some(hidden) = query.strip_prefix("e=") {
             let (hidden, added) = hidden.split_once('&').unwrap_or((hidden, ""));
             let sealed = B64.decode(hidden).map_err(|_| TokenError::Foreign)?;
-            let (nonce, text) = sealed.split_at_checked(NONCE).ok_or(TokenError::Foreign)?;
+            let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(TokenError::Foreign)?;
             let payload = Payload { msg: text, aad: path.as_bytes() };
             let plain = self.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
             let plain = String::from_utf8(plain).map_err(|_| TokenError::Foreign)?;
@@ -73,7 +73,7 @@ impl ChildKey {
         hasher.update(path.as_bytes()).update(b"?").update(signed.as_bytes());
         let right = hasher.finalize();
         let given = B64.decode(mac).map_err(|_| TokenError::Foreign)?;
-        if !same(&given, &right.as_bytes()[..MAC]) {
+        if !constant_time_eq(&given, &right.as_bytes()[..MAC_LEN]) {
             return Err(TokenError::Foreign);
         }
         Ok((signed.to_owned(), added.to_owned()))
@@ -81,7 +81,7 @@ impl ChildKey {
 }
 
 /// Compares in a time that does not depend on where they differ.
-fn same(a: &[u8], b: &[u8]) -> bool {
+fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
 }
 

@@ -7,14 +7,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 /// Parameters in their order, names as in a query.
-pub type Pairs = Vec<(String, String)>;
+pub type QueryPairs = Vec<(String, String)>;
 
 /// What a link allows, and for whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct LinkGrant {
     /// The parameters of the request: `d`, `h_…`, `key` and so on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub q: Pairs,
+    pub q: QueryPairs,
     /// Until when, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exp: Option<u64>,
@@ -51,7 +51,7 @@ fn is_false(b: &bool) -> bool {
 
 /// Why a link does not hold for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum GrantRefusal {
     /// Its time is over.
     #[error("the link has expired")]
     Expired,
@@ -72,7 +72,7 @@ pub enum Refusal {
     OtherHost,
 }
 
-impl Grant {
+impl LinkGrant {
     /// The first parameter of this name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.q.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
@@ -84,15 +84,15 @@ impl Grant {
     ///
     /// # Errors
     /// The first thing that it does not hold for.
-    pub fn check(&self, now: u64, client: IpAddr, method: &Method, path: &str) -> Result<(), Refusal> {
+    pub fn check(&self, now: u64, client: IpAddr, method: &Method, path: &str) -> Result<(), GrantRefusal> {
         if self.exp.is_some_and(|exp| now >= exp) {
-            return Err(Refusal::Expired);
+            return Err(GrantRefusal::Expired);
         }
-        if self.ip.as_deref().is_some_and(|ip| !holds(ip, client)) {
-            return Err(Refusal::OtherClient);
+        if self.ip.as_deref().is_some_and(|ip| !matches_client(ip, client)) {
+            return Err(GrantRefusal::OtherClient);
         }
         if self.path.as_deref().is_some_and(|scope| !path.starts_with(scope)) {
-            return Err(Refusal::OtherPath);
+            return Err(GrantRefusal::OtherPath);
         }
         let asked = endpoint_of(path);
         let bound = match &self.endpoint {
@@ -101,24 +101,24 @@ impl Grant {
             None => !asked.starts_with("/proxy/forward") && !asked.contains("/generate_"),
         };
         if !bound {
-            return Err(Refusal::OtherEndpoint);
+            return Err(GrantRefusal::OtherEndpoint);
         }
         let reads = [Method::GET, Method::HEAD].contains(method);
         let allowed = if self.methods.is_empty() { reads } else { self.methods.iter().any(|m| m == method.as_str()) };
-        if allowed { Ok(()) } else { Err(Refusal::OtherMethod) }
+        if allowed { Ok(()) } else { Err(GrantRefusal::OtherMethod) }
     }
 
     /// Whether this host may be fetched from.
     ///
     /// # Errors
-    /// [`Refusal::OtherHost`].
-    pub fn check_host(&self, host: &Host) -> Result<(), Refusal> {
+    /// [`GrantRefusal::OtherHost`].
+    pub fn check_host(&self, host: &Host) -> Result<(), GrantRefusal> {
         let host = host.to_string();
         let matches = |pattern: &String| match pattern.strip_prefix("*.") {
             Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.')),
             None => *pattern == host,
         };
-        if self.hosts.is_empty() || self.hosts.iter().any(matches) { Ok(()) } else { Err(Refusal::OtherHost) }
+        if self.hosts.is_empty() || self.hosts.iter().any(matches) { Ok(()) } else { Err(GrantRefusal::OtherHost) }
     }
 }
 
@@ -138,7 +138,7 @@ pub fn endpoint_of(path: &str) -> &str {
 }
 
 /// A link bound to something that is no address holds for nobody.
-fn holds(bound: &str, client: IpAddr) -> bool {
+fn matches_client(bound: &str, client: IpAddr) -> bool {
     let client = client.to_canonical();
     match (bound.trim().parse::<IpAddr>(), bound.trim().parse::<IpNet>()) {
         (Ok(ip), _) => ip.to_canonical() == client,
@@ -153,20 +153,20 @@ mod tests {
 
     #[test]
     fn a_grant_holds_for_what_it_says() {
-        let grant = Grant {
+        let grant = LinkGrant {
             exp: Some(100),
             ip: Some("10.0.0.0/8".into()),
             path: Some("/proxy/hls/".into()),
             hosts: vec!["*.cdn.test".into(), "a.test".into()],
-            ..Grant::default()
+            ..LinkGrant::default()
         };
         let ip = |s: &str| s.parse::<IpAddr>().unwrap();
         for (now, client, path, result) in [
             (99, "10.1.2.3", "/proxy/hls/x", Ok(())),
             (99, "::ffff:10.1.2.3", "/proxy/hls/x", Ok(())),
-            (100, "10.1.2.3", "/proxy/hls/x", Err(Refusal::Expired)),
-            (99, "11.1.2.3", "/proxy/hls/x", Err(Refusal::OtherClient)),
-            (99, "10.1.2.3", "/proxy/stream", Err(Refusal::OtherPath)),
+            (100, "10.1.2.3", "/proxy/hls/x", Err(GrantRefusal::Expired)),
+            (99, "11.1.2.3", "/proxy/hls/x", Err(GrantRefusal::OtherClient)),
+            (99, "10.1.2.3", "/proxy/stream", Err(GrantRefusal::OtherPath)),
         ] {
             assert_eq!(grant.check(now, ip(client), &Method::GET, path), result, "{now} {client} {path}");
         }
@@ -175,44 +175,46 @@ mod tests {
             assert_eq!(grant.check_host(&Host::parse(host).unwrap()).is_ok(), holds, "{host}");
         }
         assert!(
-            Grant { ip: Some("nonsense".into()), ..Grant::default() }.check(0, ip("::1"), &Method::GET, "/").is_err()
+            LinkGrant { ip: Some("nonsense".into()), ..LinkGrant::default() }
+                .check(0, ip("::1"), &Method::GET, "/")
+                .is_err()
         );
     }
 
     #[test]
     fn a_link_is_bound_to_its_endpoint_and_to_reading() {
         let ip: IpAddr = "::1".parse().unwrap();
-        let link = |endpoint: Option<&str>, methods: &[&str]| Grant {
+        let link = |endpoint: Option<&str>, methods: &[&str]| LinkGrant {
             endpoint: endpoint.map(str::to_owned),
             methods: methods.iter().map(|m| (*m).to_owned()).collect(),
-            ..Grant::default()
+            ..LinkGrant::default()
         };
         for (endpoint, methods, method, path, result) in [
             (Some("/proxy/stream"), &[][..], Method::GET, "/proxy/stream", Ok(())),
             (Some("/proxy/stream"), &[], Method::HEAD, "/proxy/stream/a.mp4", Ok(())),
             (Some("/proxy/stream/a.mp4"), &[], Method::GET, "/proxy/stream/b.mp4", Ok(())),
             (Some("/proxy/hls/manifest.m3u8"), &[], Method::GET, "/proxy/hls/manifest", Ok(())),
-            (Some("/proxy/stream"), &[], Method::POST, "/proxy/stream", Err(Refusal::OtherMethod)),
-            (Some("/proxy/stream"), &[], Method::GET, "/proxy/forward", Err(Refusal::OtherEndpoint)),
-            (Some("/proxy/stream"), &[], Method::DELETE, "/proxy/forward", Err(Refusal::OtherEndpoint)),
-            (Some("/proxy/stream"), &[], Method::GET, "/proxy/streams", Err(Refusal::OtherEndpoint)),
-            (Some("/proxy/stream"), &[], Method::GET, "/proxy/hls/manifest.m3u8", Err(Refusal::OtherEndpoint)),
-            (Some("/proxy/stream"), &[], Method::POST, "/generate_url", Err(Refusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::POST, "/proxy/stream", Err(GrantRefusal::OtherMethod)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/forward", Err(GrantRefusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::DELETE, "/proxy/forward", Err(GrantRefusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/streams", Err(GrantRefusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/hls/manifest.m3u8", Err(GrantRefusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::POST, "/generate_url", Err(GrantRefusal::OtherEndpoint)),
             (
                 Some("/proxy/mpd/manifest.m3u8"),
                 &[],
                 Method::GET,
                 "/proxy/mpd/manifest.mpd",
-                Err(Refusal::OtherEndpoint),
+                Err(GrantRefusal::OtherEndpoint),
             ),
             (Some("/proxy/forward"), &[], Method::GET, "/proxy/forward", Ok(())),
-            (Some("/proxy/forward"), &[], Method::POST, "/proxy/forward", Err(Refusal::OtherMethod)),
+            (Some("/proxy/forward"), &[], Method::POST, "/proxy/forward", Err(GrantRefusal::OtherMethod)),
             (Some("/proxy/forward"), &["POST"], Method::POST, "/proxy/forward", Ok(())),
-            (Some("/proxy/forward"), &["POST"], Method::PUT, "/proxy/forward", Err(Refusal::OtherMethod)),
+            (Some("/proxy/forward"), &["POST"], Method::PUT, "/proxy/forward", Err(GrantRefusal::OtherMethod)),
             (None, &[], Method::GET, "/proxy/hls/manifest.m3u8", Ok(())),
-            (None, &[], Method::GET, "/proxy/forward", Err(Refusal::OtherEndpoint)),
-            (None, &[], Method::GET, "/proxy/generate_urls", Err(Refusal::OtherEndpoint)),
-            (None, &[], Method::PUT, "/proxy/stream", Err(Refusal::OtherMethod)),
+            (None, &[], Method::GET, "/proxy/forward", Err(GrantRefusal::OtherEndpoint)),
+            (None, &[], Method::GET, "/proxy/generate_urls", Err(GrantRefusal::OtherEndpoint)),
+            (None, &[], Method::PUT, "/proxy/stream", Err(GrantRefusal::OtherMethod)),
         ] {
             assert_eq!(link(endpoint, methods).check(0, ip, &method, path), result, "{endpoint:?} {method} {path}");
         }

@@ -7,20 +7,20 @@ use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use hkdf::Hkdf;
 use sha2::Sha256;
 
-use super::{ChildKey, Grant, TokenError};
+use super::{ChildKey, LinkGrant, TokenError};
 
 /// How tokens of this form begin; the old forms never hold a dot.
-const FORM: &str = "i1.";
+const TOKEN_PREFIX: &str = "i1.";
 /// The longest token that is looked at, in bytes.
-const LONGEST: usize = 16 * 1024;
-const NONCE: usize = 24;
+const MAX_TOKEN_LEN: usize = 16 * 1024;
+const NONCE_LEN: usize = 24;
 
 /// The keys; the first one seals.
 pub struct LinkKeys {
-    keys: Vec<Key>,
+    keys: Vec<LinkSealKey>,
 }
 
-struct Key {
+struct LinkSealKey {
     id: String,
     seal: XChaCha20Poly1305,
     nonce: [u8; 32],
@@ -29,7 +29,7 @@ struct Key {
 
 /// A key that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+pub enum LinkKeyError {
     /// No key at all.
     #[error("there is no key to seal links with")]
     None,
@@ -49,29 +49,29 @@ impl LinkKeys {
     ///
     /// # Errors
     /// A name or secret that will not do.
-    pub fn new(secrets: &[(String, Vec<u8>)]) -> Result<Self, KeyError> {
-        let mut keys: Vec<Key> = Vec::new();
+    pub fn new(secrets: &[(String, Vec<u8>)]) -> Result<Self, LinkKeyError> {
+        let mut keys: Vec<LinkSealKey> = Vec::new();
         for (id, secret) in secrets {
             if id.is_empty() || id.len() > 16 || !id.bytes().all(|b| b.is_ascii_alphanumeric()) {
-                return Err(KeyError::Name(id.clone()));
+                return Err(LinkKeyError::Name(id.clone()));
             }
             if secret.len() < 16 {
-                return Err(KeyError::Short(id.clone()));
+                return Err(LinkKeyError::Short(id.clone()));
             }
             if keys.iter().any(|k| k.id == *id) {
-                return Err(KeyError::Twice(id.clone()));
+                return Err(LinkKeyError::Twice(id.clone()));
             }
-            keys.push(Key::new(id, secret));
+            keys.push(LinkSealKey::new(id, secret));
         }
-        if keys.is_empty() { Err(KeyError::None) } else { Ok(Self { keys }) }
+        if keys.is_empty() { Err(LinkKeyError::None) } else { Ok(Self { keys }) }
     }
 
     /// The token for a grant. The same grant gives the same token: the nonce is drawn from the content, so that players
     /// and caches see one URL for one thing, and no nonce ever stands for two contents.
-    pub fn seal(&self, grant: &Grant) -> String {
+    pub fn seal(&self, grant: &LinkGrant) -> String {
         let key = &self.keys[0];
         let plain = serde_json::to_vec(grant).expect("a grant is plain data");
-        let mut sealed = blake3::keyed_hash(&key.nonce, &plain).as_bytes()[..NONCE].to_vec();
+        let mut sealed = blake3::keyed_hash(&key.nonce, &plain).as_bytes()[..NONCE_LEN].to_vec();
         let aad = key.aad();
         let text = key
             .seal
@@ -85,10 +85,10 @@ impl LinkKeys {
     ///
     /// # Errors
     /// [`TokenError`].
-    pub fn open(&self, token: &str) -> Result<Grant, TokenError> {
+    pub fn open(&self, token: &str) -> Result<LinkGrant, TokenError> {
         let (key, sealed) = self.find(token)?;
         let sealed = B64.decode(sealed).map_err(|_| TokenError::Foreign)?;
-        let (nonce, text) = sealed.split_at_checked(NONCE).ok_or(TokenError::Foreign)?;
+        let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(TokenError::Foreign)?;
         let aad = key.aad();
         let payload = Payload { msg: text, aad: aad.as_bytes() };
         let plain = key.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
@@ -105,21 +105,21 @@ impl LinkKeys {
     }
 
     /// Whether a token has this form, rather than an old one.
-    pub fn is_ours(token: &str) -> bool {
-        token.starts_with(FORM)
+    pub fn is_sealed_token(token: &str) -> bool {
+        token.starts_with(TOKEN_PREFIX)
     }
 
-    fn find<'a>(&self, token: &'a str) -> Result<(&Key, &'a str), TokenError> {
-        if token.len() > LONGEST {
+    fn find<'a>(&self, token: &'a str) -> Result<(&LinkSealKey, &'a str), TokenError> {
+        if token.len() > MAX_TOKEN_LEN {
             return Err(TokenError::Foreign);
         }
-        let rest = token.strip_prefix(FORM).ok_or(TokenError::Foreign)?;
+        let rest = token.strip_prefix(TOKEN_PREFIX).ok_or(TokenError::Foreign)?;
         let (id, sealed) = rest.split_once('.').ok_or(TokenError::Foreign)?;
         self.keys.iter().find(|k| k.id == id).map(|k| (k, sealed)).ok_or(TokenError::Retired)
     }
 }
 
-impl Key {
+impl LinkSealKey {
     fn new(id: &str, secret: &[u8]) -> Self {
         let kdf = Hkdf::<Sha256>::new(Some(b"interflow media links"), secret);
         let derive = |purpose: &str| {
@@ -132,7 +132,7 @@ impl Key {
     }
 
     fn aad(&self) -> String {
-        format!("{FORM}{}.", self.id)
+        format!("{TOKEN_PREFIX}{}.", self.id)
     }
 }
 
@@ -146,8 +146,8 @@ mod tests {
         LinkKeys::new(&list).unwrap()
     }
 
-    fn grant() -> Grant {
-        Grant { q: vec![("d".into(), "http://a.test/x".into())], exp: Some(7), ..Grant::default() }
+    fn grant() -> LinkGrant {
+        LinkGrant { q: vec![("d".into(), "http://a.test/x".into())], exp: Some(7), ..LinkGrant::default() }
     }
 
     #[test]
@@ -175,11 +175,11 @@ mod tests {
             let list: Vec<_> = list.iter().map(|(i, s)| (i.to_string(), s.as_bytes().to_vec())).collect();
             LinkKeys::new(&list).err()
         };
-        assert_eq!(new(&[]), Some(KeyError::None));
-        assert_eq!(new(&[("a.b", "0123456789abcdef")]), Some(KeyError::Name("a.b".into())));
-        assert_eq!(new(&[("a", "short")]), Some(KeyError::Short("a".into())));
+        assert_eq!(new(&[]), Some(LinkKeyError::None));
+        assert_eq!(new(&[("a.b", "0123456789abcdef")]), Some(LinkKeyError::Name("a.b".into())));
+        assert_eq!(new(&[("a", "short")]), Some(LinkKeyError::Short("a".into())));
         let twice = [("a", "0123456789abcdef"), ("a", "0123456789abcdef")];
-        assert_eq!(new(&twice), Some(KeyError::Twice("a".into())));
+        assert_eq!(new(&twice), Some(LinkKeyError::Twice("a".into())));
     }
 
     proptest! {

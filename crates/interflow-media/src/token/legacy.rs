@@ -7,14 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
 use serde_json::{Map, Value};
 
-use super::{Grant, TokenError};
+use super::{LinkGrant, TokenError};
 
 /// The grant in a link of either old form. Their seal proves nothing against somebody who can try many, so every fault
 /// is told the same way.
 ///
 /// # Errors
 /// [`TokenError::Foreign`].
-pub fn read_legacy(token: &str, password: &str) -> Result<Grant, TokenError> {
+pub fn read_legacy(token: &str, password: &str) -> Result<LinkGrant, TokenError> {
     let sealed = B64.decode(token.trim_end_matches('=')).map_err(|_| TokenError::Foreign)?;
     let (iv, text) = sealed.split_at_checked(16).ok_or(TokenError::Foreign)?;
     let mut key = [b' '; 32];
@@ -30,7 +30,7 @@ pub fn read_legacy(token: &str, password: &str) -> Result<Grant, TokenError> {
     }
 }
 
-fn without_password(mut grant: Grant) -> Grant {
+fn without_password(mut grant: LinkGrant) -> LinkGrant {
     grant.q.retain(|(name, _)| name != "api_password");
     // What these links hid stays hidden in their children.
     grant.hide = true;
@@ -38,8 +38,8 @@ fn without_password(mut grant: Grant) -> Grant {
 }
 
 /// Both forms in one: flat parameters, or `destination` with `query_params`, `request_headers`, `response_headers`.
-fn read(fields: Map<String, Value>) -> Grant {
-    let mut grant = Grant::default();
+fn read(fields: Map<String, Value>) -> LinkGrant {
+    let mut grant = LinkGrant::default();
     for (name, value) in fields {
         match (name.as_str(), value) {
             ("exp", value) => grant.exp = seconds(&value),
@@ -63,7 +63,7 @@ fn seconds(value: &Value) -> Option<u64> {
     if value.is_null() { None } else { Some(value.as_f64().filter(|n| *n >= 0.0).map_or(0, |n| n as u64)) }
 }
 
-fn add(grant: &mut Grant, prefix: &str, pairs: Map<String, Value>) {
+fn add(grant: &mut LinkGrant, prefix: &str, pairs: Map<String, Value>) {
     for (name, value) in pairs {
         if let Some(text) = text(&value) {
             grant.q.push((format!("{prefix}{name}"), text));

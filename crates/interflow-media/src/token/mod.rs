@@ -1,6 +1,6 @@
 //! Links that say what may be fetched, by whom and until when, sealed so that nobody can read or change them.
 //!
-//! A [`Grant`] is the content of a link. [`LinkKeys`] seals it (XChaCha20-Poly1305) and opens it again. Child URLs of a
+//! A [`LinkGrant`] is the content of a link. [`LinkKeys`] seals it (XChaCha20-Poly1305) and opens it again. Child URLs of a
 //! playlist carry the playlist's grant and their own query; [`ChildKey`] signs that query, or hides it.
 
 mod child;
@@ -9,8 +9,8 @@ mod keys;
 mod legacy;
 
 pub use child::ChildKey;
-pub use grant::{Grant, Pairs, Refusal, endpoint_of};
-pub use keys::{KeyError, LinkKeys};
+pub use grant::{GrantRefusal, LinkGrant, QueryPairs, endpoint_of};
+pub use keys::{LinkKeyError, LinkKeys};
 pub use legacy::read_legacy;
 
 /// What is wrong with a token, without a word on which check it failed: that would help to forge one.

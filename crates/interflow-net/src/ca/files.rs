@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_flow::{Blame, Error, Kind};
+use interflow_flow::{Error, ErrorKind, ErrorSource};
 use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
-use super::mint;
+use super::issue;
 
-const CERTIFICATE: &str = "ca.pem";
-const KEY: &str = "ca.key";
+const CERTIFICATE_FILE: &str = "ca.pem";
+const KEY_FILE: &str = "ca.key";
 
 /// What the files hold.
 pub(super) struct CaFiles {
@@ -24,12 +24,12 @@ pub(super) struct CaFiles {
     pub(super) key: KeyPair,
 }
 
-fn fault(message: String) -> Error {
-    Error::new(Kind::Internal, message).blame_on(Blame::Config)
+fn config_error(message: String) -> Error {
+    Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config)
 }
 
-fn io_fault(what: &str, path: &Path, error: io::Error) -> Error {
-    fault(format!("{what} {}", path.display())).because(error)
+fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
+    config_error(format!("{what} {}", path.display())).with_source(error)
 }
 
 /// Holds off another process that starts for the first time, until the file is dropped.
@@ -38,8 +38,8 @@ pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     let path = dir.join(".lock");
     let file = private(OpenOptions::new().create(true).truncate(false).write(true))
         .open(&path)
-        .map_err(|e| io_fault("the CA's folder cannot be written:", dir, e))?;
-    file.lock().map_err(|e| io_fault("the CA's folder cannot be locked:", dir, e))?;
+        .map_err(|e| io_error("the CA's folder cannot be written:", dir, e))?;
+    file.lock().map_err(|e| io_error("the CA's folder cannot be locked:", dir, e))?;
     Ok(file)
 }
 
@@ -52,34 +52,34 @@ pub(super) fn make_folder(dir: &Path) -> Result<(), Error> {
         use std::os::unix::fs::DirBuilderExt as _;
         builder.mode(0o700);
     }
-    builder.create(dir).map_err(|e| io_fault("the CA's folder cannot be made:", dir, e))
+    builder.create(dir).map_err(|e| io_error("the CA's folder cannot be made:", dir, e))
 }
 
 /// Reads both files; `None` when neither is there.
 pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
-    let (pem_path, key_path) = (dir.join(CERTIFICATE), dir.join(KEY));
-    let pem = if_there(std::fs::read_to_string(&pem_path))
-        .map_err(|e| io_fault("the CA's certificate cannot be read:", &pem_path, e))?;
-    let key = if_there(File::open(&key_path)).map_err(|e| io_fault("the CA's key cannot be read:", &key_path, e))?;
+    let (pem_path, key_path) = (dir.join(CERTIFICATE_FILE), dir.join(KEY_FILE));
+    let pem = optional(std::fs::read_to_string(&pem_path))
+        .map_err(|e| io_error("the CA's certificate cannot be read:", &pem_path, e))?;
+    let key = optional(File::open(&key_path)).map_err(|e| io_error("the CA's key cannot be read:", &key_path, e))?;
     let (pem, key) = match (pem, key) {
         (None, None) => return Ok(None),
         (Some(pem), Some(key)) => (pem, key),
-        (Some(_), None) => return Err(half(&key_path, &pem_path)),
-        (None, Some(_)) => return Err(half(&pem_path, &key_path)),
+        (Some(_), None) => return Err(incomplete_pair_error(&key_path, &pem_path)),
+        (None, Some(_)) => return Err(incomplete_pair_error(&pem_path, &key_path)),
     };
     refuse_open_key(&key, &key_path)?;
-    let key = io::read_to_string(key).map_err(|e| io_fault("the CA's key cannot be read:", &key_path, e))?;
+    let key = io::read_to_string(key).map_err(|e| io_error("the CA's key cannot be read:", &key_path, e))?;
     let key = KeyPair::from_pem(&key).map_err(|e| {
         let how = "it must be an unencrypted key in PEM (PKCS#8, or what `openssl pkey` writes)";
-        fault(format!("the CA's key {} cannot be used: {e}; {how}", key_path.display()))
+        config_error(format!("the CA's key {} cannot be used: {e}; {how}", key_path.display()))
     })?;
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| fault(format!("the CA's certificate {} is not PEM: {e}", pem_path.display())))?;
+        .map_err(|e| config_error(format!("the CA's certificate {} is not PEM: {e}", pem_path.display())))?;
     Ok(Some(CaFiles { pem, chain, key }))
 }
 
-fn if_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+fn optional<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(t) => Ok(Some(t)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -87,8 +87,8 @@ fn if_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn half(missing: &Path, there: &Path) -> Error {
-    fault(format!(
+fn incomplete_pair_error(missing: &Path, there: &Path) -> Error {
+    config_error(format!(
         "{} is missing although {} is there: put it back, or make a new CA with `interflow ca rotate`",
         missing.display(),
         there.display()
@@ -99,12 +99,12 @@ fn half(missing: &Path, there: &Path) -> Error {
 #[cfg(unix)]
 fn refuse_open_key(key: &File, path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt as _;
-    let mode = key.metadata().map_err(|e| io_fault("the CA's key cannot be read:", path, e))?.permissions().mode();
+    let mode = key.metadata().map_err(|e| io_error("the CA's key cannot be read:", path, e))?.permissions().mode();
     if mode & 0o077 == 0 {
         return Ok(());
     }
     let path = path.display();
-    Err(fault(format!(
+    Err(config_error(format!(
         "others may read the CA's key {path} (mode {:03o}), so it is not used: run `chmod 600 {path}`, and if somebody \
          may have read it already, `interflow ca rotate`",
         mode & 0o777
@@ -118,19 +118,20 @@ fn refuse_open_key(_: &File, _: &Path) -> Result<(), Error> {
 
 /// Makes a new CA. The key goes first: a certificate without its key would be of no use to anybody.
 pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
-    let key = KeyPair::generate().map_err(|e| fault("a key for the CA could not be made".to_owned()).because(e))?;
-    let cert = mint::root(&key, &machine_name())
-        .map_err(|e| fault("the CA's certificate could not be made".to_owned()).because(e))?;
+    let key = KeyPair::generate()
+        .map_err(|e| config_error("a key for the CA could not be made".to_owned()).with_source(e))?;
+    let cert = issue::root(&key, &machine_name())
+        .map_err(|e| config_error("the CA's certificate could not be made".to_owned()).with_source(e))?;
     let pem = certificate_pem(cert.der());
-    for (name, text) in [(KEY, key.serialize_pem()), (CERTIFICATE, pem.clone())] {
+    for (name, text) in [(KEY_FILE, key.serialize_pem()), (CERTIFICATE_FILE, pem.clone())] {
         let path = dir.join(name);
-        write_whole(dir, &path, &text).map_err(|e| io_fault("the CA's files cannot be written:", &path, e))?;
+        write_atomically(dir, &path, &text).map_err(|e| io_error("the CA's files cannot be written:", &path, e))?;
     }
     Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
 }
 
 /// Either the whole file is there afterwards, or the old one.
-fn write_whole(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
+fn write_atomically(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
     let (mut file, temporary) = private_temporary(dir)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
@@ -157,18 +158,18 @@ fn private(options: &mut OpenOptions) -> &mut OpenOptions {
 }
 
 /// Renames the certificate after its fingerprint and removes the key, whatever state they are in.
-pub(super) fn set_aside(dir: &Path) -> Result<(), Error> {
-    let path = dir.join(CERTIFICATE);
+pub(super) fn archive(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(CERTIFICATE_FILE);
     if let Ok(pem) = std::fs::read(&path) {
         let name = match CertificateDer::from_pem_slice(&pem) {
-            Ok(der) => format!("ca-{}.pem", &mint::sha256_hex(&der)[..16]),
+            Ok(der) => format!("ca-{}.pem", &issue::sha256_hex(&der)[..16]),
             Err(_) => "ca-unreadable.pem".to_owned(),
         };
-        std::fs::rename(&path, dir.join(name)).map_err(|e| io_fault("the old CA cannot be set aside:", &path, e))?;
+        std::fs::rename(&path, dir.join(name)).map_err(|e| io_error("the old CA cannot be set aside:", &path, e))?;
     }
-    let key = dir.join(KEY);
+    let key = dir.join(KEY_FILE);
     match std::fs::remove_file(&key) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_fault("the old CA's key cannot be removed:", &key, e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error("the old CA's key cannot be removed:", &key, e)),
         _ => Ok(()),
     }
 }

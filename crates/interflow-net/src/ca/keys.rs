@@ -9,9 +9,9 @@ use rustls::sign::SigningKey;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// Keys held ready. A page with many hosts asks for some dozens at once.
-const READY: usize = 64;
+const POOL_SIZE: usize = 64;
 /// Below this the pool is filled up again.
-const LOW: usize = 32;
+const REFILL_THRESHOLD: usize = 32;
 
 /// A P-256 key: its public half for the certificate, its private half for handshakes.
 pub(super) struct LeafKey {
@@ -46,7 +46,7 @@ impl KeyPool {
             let mut ready = pool.ready.lock();
             (ready.pop(), ready.len())
         };
-        if left < LOW {
+        if left < REFILL_THRESHOLD {
             Self::refill(pool);
         }
         key.unwrap_or_else(LeafKey::generate)
@@ -59,7 +59,7 @@ impl KeyPool {
         }
         let filled = pool.clone();
         let spawned = std::thread::Builder::new().name("leaf-keys".to_owned()).spawn(move || {
-            while filled.ready.lock().len() < READY {
+            while filled.ready.lock().len() < POOL_SIZE {
                 let key = LeafKey::generate();
                 filled.ready.lock().push(key);
             }
@@ -80,7 +80,7 @@ mod tests {
     fn no_key_is_given_out_twice_however_fast_they_are_asked_for() {
         let pool = Arc::new(KeyPool::default());
         let mut seen = std::collections::HashSet::new();
-        for _ in 0..3 * READY {
+        for _ in 0..3 * POOL_SIZE {
             assert!(seen.insert(KeyPool::take(&pool).pair.public_key_raw().to_vec()));
         }
     }

@@ -1,9 +1,9 @@
 //! The certificate authority: its files, and the leaves it signs for the hosts that are looked into.
 
 mod files;
+mod issue;
 mod keys;
-mod leaves;
-mod mint;
+mod leaf_cache;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use interflow_flow::{Error, Host, Timestamp};
 use rustls_pki_types::CertificateDer;
 
 use crate::tls::{Alpn, ServerTls};
+use issue::LeafIssuer;
 use keys::KeyPool;
-use leaves::{Kept, Leaf, Leaves};
-use mint::Minter;
+use leaf_cache::{LeafCache, LeafCertificate, LeafStore};
 
 /// What may be chosen about leaves.
 #[derive(Clone, Debug)]
@@ -38,17 +38,17 @@ impl Default for CaOptions {
 
 /// A certificate authority of this installation. Shared by all workers; a hit in its cache takes one read lock of
 /// one of many shards.
-pub struct Ca {
+pub struct CertificateAuthority {
     pem: String,
     der: CertificateDer<'static>,
     not_after: u64,
-    minter: Minter,
+    minter: LeafIssuer,
     keys: Arc<KeyPool>,
-    leaves: Leaves,
-    kept: Option<Kept>,
+    leaves: LeafCache,
+    kept: Option<LeafStore>,
 }
 
-impl Ca {
+impl CertificateAuthority {
     /// Reads `ca.pem` and `ca.key` from a folder, or makes them on the first start. Blocks on the file system.
     ///
     /// # Errors
@@ -78,20 +78,20 @@ impl Ca {
     /// As [`Self::open_or_create`].
     pub fn rotate(dir: &Path, options: &CaOptions) -> Result<Self, Error> {
         let _lock = files::lock(dir)?;
-        files::set_aside(dir)?;
+        files::archive(dir)?;
         let files = files::create(dir)?;
         Self::from_files(dir, files, options)
     }
 
     fn from_files(dir: &Path, files: files::CaFiles, options: &CaOptions) -> Result<Self, Error> {
         let files::CaFiles { pem, chain, key } = files;
-        let (minter, der, not_after) = Minter::new(chain, key, options.leaf_days, dir)?;
+        let (minter, der, not_after) = LeafIssuer::new(chain, key, options.leaf_days, dir)?;
         let keys = Arc::new(KeyPool::default());
         KeyPool::refill(&keys);
-        let fingerprint = mint::sha256_hex(&der);
+        let fingerprint = issue::sha256_hex(&der);
         let folder = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
-        let kept = folder.map(|folder| Kept::open(folder, options.leaves)).transpose()?;
-        Ok(Self { pem, der, not_after, minter, keys, leaves: Leaves::new(options.leaves), kept })
+        let kept = folder.map(|folder| LeafStore::open(folder, options.leaves)).transpose()?;
+        Ok(Self { pem, der, not_after, minter, keys, leaves: LeafCache::new(options.leaves), kept })
     }
 
     /// The CA's certificate (and those above it, when it has any) in PEM.
@@ -106,7 +106,7 @@ impl Ca {
 
     /// The SHA-256 fingerprint of the CA's certificate as browsers show it: `AB:CD:…`.
     pub fn fingerprint_sha256(&self) -> String {
-        let hex = mint::sha256_hex(&self.der).to_ascii_uppercase();
+        let hex = issue::sha256_hex(&self.der).to_ascii_uppercase();
         let pairs: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
         pairs.join(":")
     }
@@ -128,7 +128,7 @@ impl Ca {
 
     /// How many leaves were signed since the start.
     pub fn leaves_signed(&self) -> u64 {
-        self.minter.signed()
+        self.minter.issued_count()
     }
 
     /// How many leaves are in the cache.
@@ -142,19 +142,19 @@ impl Ca {
         self.leaves.get(host, now(), alpn, || self.leaf(host))
     }
 
-    fn leaf(&self, host: &Host) -> Leaf {
+    fn leaf(&self, host: &Host) -> LeafCertificate {
         let now = now();
         if let Some(kept) = &self.kept
-            && let Some(leaf) = leaves::load(kept, host, now)
+            && let Some(leaf) = leaf_cache::load(kept, host, now)
         {
             return leaf;
         }
         let key = KeyPool::take(&self.keys);
-        let minted = self.minter.mint(host, &key, now);
+        let minted = self.minter.issue(host, &key, now);
         if let Some(kept) = &self.kept {
-            leaves::store(kept, host, &minted, &key);
+            leaf_cache::store(kept, host, &minted, &key);
         }
-        Leaf::new(minted.chain, &key, minted.not_before, minted.not_after)
+        LeafCertificate::new(minted.chain, &key, minted.not_before, minted.not_after)
     }
 }
 

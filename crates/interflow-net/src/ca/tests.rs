@@ -9,12 +9,12 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::*;
-use crate::io::Io;
+use crate::io::IoStream;
 use crate::tls::TlsProfile;
 use crate::tls::tests::{Authority, handshake, host, trusting};
 
-fn opened(dir: &Path) -> Ca {
-    Ca::open_or_create(dir).unwrap()
+fn opened(dir: &Path) -> CertificateAuthority {
+    CertificateAuthority::open_or_create(dir).unwrap()
 }
 
 fn mode(path: &Path) -> u32 {
@@ -22,12 +22,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// The chain that a client which trusts `roots` is shown for a host.
-async fn chain_for(ca: &Ca, name: &str, roots: &str) -> Vec<CertificateDer<'static>> {
+async fn chain_for(ca: &CertificateAuthority, name: &str, roots: &str) -> Vec<CertificateDer<'static>> {
     let profile = TlsProfile::new(trusting(roots)).unwrap();
     let server = ca.server_tls(&host(name), Alpn::Both);
     let (accepted, connected) = handshake(&server, &profile, name, Alpn::Both).await;
     accepted.unwrap();
-    let io: Io = connected.unwrap().0;
+    let io: IoStream = connected.unwrap().0;
     let chain = io.client_session().unwrap().peer_certificates().unwrap();
     chain.iter().map(|der| der.clone().into_owned()).collect()
 }
@@ -66,7 +66,7 @@ fn a_key_that_others_may_read_is_refused_with_the_remedy() {
     let key = dir.path().join("ca.key");
     for open in [0o644, 0o640, 0o604] {
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(open)).unwrap();
-        let error = Ca::open_or_create(dir.path()).err().unwrap();
+        let error = CertificateAuthority::open_or_create(dir.path()).err().unwrap();
         assert!(error.message().contains(&format!("chmod 600 {}", key.display())), "{error}");
     }
 }
@@ -95,9 +95,9 @@ fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
     ];
     for (spoil, text) in spoil {
         spoil();
-        let error = Ca::open_or_create(dir.path()).err().unwrap();
+        let error = CertificateAuthority::open_or_create(dir.path()).err().unwrap();
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(error.blame(), interflow_flow::Blame::Config);
+        assert_eq!(error.error_source(), interflow_flow::ErrorSource::Config);
     }
 }
 
@@ -106,7 +106,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = Ca::open_or_create(&file.join("ca")).err().unwrap();
+    let error = CertificateAuthority::open_or_create(&file.join("ca")).err().unwrap();
     assert!(error.message().contains(file.to_str().unwrap()), "{error}");
 }
 
@@ -130,7 +130,7 @@ fn rotation_makes_another_ca_and_keeps_only_the_old_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let old = opened(dir.path());
     let old_key = std::fs::read(dir.path().join("ca.key")).unwrap();
-    let new = Ca::rotate(dir.path(), &CaOptions::default()).unwrap();
+    let new = CertificateAuthority::rotate(dir.path(), &CaOptions::default()).unwrap();
     assert_ne!(new.fingerprint_sha256(), old.fingerprint_sha256());
     assert_eq!(opened(dir.path()).fingerprint_sha256(), new.fingerprint_sha256());
     let kept: Vec<_> = std::fs::read_dir(dir.path())
@@ -197,7 +197,7 @@ fn each_leaf_has_a_key_and_a_serial_of_its_own() {
     let mut serials = HashSet::new();
     for i in 0..200 {
         let key = KeyPool::take(&ca.keys);
-        let minted = ca.minter.mint(&host(&format!("h{i}.example")), &key, now());
+        let minted = ca.minter.issue(&host(&format!("h{i}.example")), &key, now());
         let (_, leaf) = X509Certificate::from_der(&minted.chain[0]).unwrap();
         assert!(keys.insert(leaf.public_key().raw.to_vec()));
         assert!(serials.insert(leaf.raw_serial().to_vec()));
@@ -235,7 +235,7 @@ fn one_leaf_serves_every_choice_of_protocols() {
 #[test]
 fn the_cache_is_bounded_and_keeps_what_is_used() {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::open_with(dir.path(), &CaOptions { leaves: 64, ..CaOptions::default() }).unwrap();
+    let ca = CertificateAuthority::open_with(dir.path(), &CaOptions { leaves: 64, ..CaOptions::default() }).unwrap();
     let busy = ca.server_tls(&host("busy.example"), Alpn::Both);
     for i in 0..400 {
         ca.server_tls(&host(&format!("h{i}.example")), Alpn::Both);
@@ -249,14 +249,14 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
 fn a_leaf_is_renewed_before_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
-    let leaves = Leaves::new(10);
+    let leaves = LeafCache::new(10);
     let name = host("a.example");
     let start = 1_000 * 86_400;
     let get = |day: u64| {
         leaves.get(&name, start + day * 86_400, Alpn::Both, || {
             let key = KeyPool::take(&ca.keys);
-            let minted = ca.minter.mint(&name, &key, start + day * 86_400);
-            Leaf::new(minted.chain, &key, minted.not_before, minted.not_after)
+            let minted = ca.minter.issue(&name, &key, start + day * 86_400);
+            LeafCertificate::new(minted.chain, &key, minted.not_before, minted.not_after)
         })
     };
     let first = get(0);
@@ -272,9 +272,9 @@ fn a_leaf_is_renewed_before_it_ends() {
 async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaOptions { persist_leaves: true, ..CaOptions::default() };
-    let first = Ca::open_with(dir.path(), &options).unwrap();
+    let first = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     let leaf = chain_for(&first, "a.example", first.certificate_pem()).await;
-    let second = Ca::open_with(dir.path(), &options).unwrap();
+    let second = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     assert_eq!(chain_for(&second, "a.example", second.certificate_pem()).await, leaf);
     assert_eq!(second.leaves_signed(), 0);
     let folder = second.kept.as_ref().unwrap().folder.clone();
@@ -283,9 +283,9 @@ async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
     assert_eq!((mode(&folder), mode(&files[0])), (0o700, 0o600));
     // A file that was spoiled is made anew.
     std::fs::write(&files[0], "nonsense").unwrap();
-    let third = Ca::open_with(dir.path(), &options).unwrap();
+    let third = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     assert_ne!(chain_for(&third, "a.example", third.certificate_pem()).await, leaf);
-    let rotated = Ca::rotate(dir.path(), &options).unwrap();
+    let rotated = CertificateAuthority::rotate(dir.path(), &options).unwrap();
     assert_ne!(chain_for(&rotated, "a.example", rotated.certificate_pem()).await, leaf);
     assert_eq!(rotated.leaves_signed(), 1);
 }
@@ -294,15 +294,15 @@ async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
 fn leaves_on_disk_are_as_many_as_leaves_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaOptions { persist_leaves: true, leaves: 20, ..CaOptions::default() };
-    let files = |ca: &Ca| std::fs::read_dir(&ca.kept.as_ref().unwrap().folder).unwrap().count();
-    let ca = Ca::open_with(dir.path(), &options).unwrap();
+    let files = |ca: &CertificateAuthority| std::fs::read_dir(&ca.kept.as_ref().unwrap().folder).unwrap().count();
+    let ca = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     for i in 0..50 {
         ca.server_tls(&host(&format!("{i}.example")), Alpn::Both);
         assert!(files(&ca) <= 20, "after {i}");
     }
     assert_eq!(files(&ca), 20);
     // One that is there already is not counted twice, and the latest are those that stay.
-    let again = Ca::open_with(dir.path(), &CaOptions { leaves: 10, ..options }).unwrap();
+    let again = CertificateAuthority::open_with(dir.path(), &CaOptions { leaves: 10, ..options }).unwrap();
     assert_eq!(files(&again), 10);
     again.server_tls(&host("49.example"), Alpn::Both);
     assert_eq!((again.leaves_signed(), files(&again)), (0, 10));

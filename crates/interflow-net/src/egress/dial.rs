@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use interflow_flow::{Authority, Error, Host, Kind, Retry};
+use interflow_flow::{Authority, Error, ErrorKind, Host, Retryable};
 use smallvec::SmallVec;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
-use super::dns::Resolver;
+use super::dns::DnsResolver;
 use super::proxy::{ProxyKind, UpstreamProxy, open_tunnel};
-use crate::io::Io;
+use crate::io::IoStream;
 use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
 
 /// Says which addresses may be connected to. Asked after name resolution, of every address, so that no name leads
 /// where an address may not.
-pub trait AddressGuard: Send + Sync {
+pub trait AddressFilter: Send + Sync {
     /// Whether this address may be connected to.
     ///
     /// # Errors
-    /// Why not, for instance [`Kind::Denied`] or [`Kind::Loop`].
+    /// Why not, for instance [`ErrorKind::Denied`] or [`ErrorKind::Loop`].
     fn check(&self, addr: SocketAddr) -> Result<(), Error>;
 
     /// Whether a name is resolved here and judged by its addresses before an upstream proxy is given it. Names of this
     /// machine (`localhost`) are judged in any case.
-    fn judges_names(&self) -> bool {
+    fn resolves_names(&self) -> bool {
         false
     }
 
@@ -45,9 +45,9 @@ pub trait AddressGuard: Send + Sync {
 
 /// Lets every address pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AnyAddress;
+pub struct AllowAllAddresses;
 
-impl AddressGuard for AnyAddress {
+impl AddressFilter for AllowAllAddresses {
     fn check(&self, _: SocketAddr) -> Result<(), Error> {
         Ok(())
     }
@@ -103,15 +103,15 @@ pub struct DialInfo {
 
 /// Opens connections. Shared by all workers.
 pub struct Dialer {
-    resolver: Resolver,
-    guard: Arc<dyn AddressGuard>,
+    resolver: DnsResolver,
+    guard: Arc<dyn AddressFilter>,
     proxy_tls: Arc<TlsProfile>,
     options: DialerOptions,
 }
 
 impl Dialer {
     /// A dialer.
-    pub fn new(resolver: Resolver, guard: Arc<dyn AddressGuard>, options: DialerOptions) -> Self {
+    pub fn new(resolver: DnsResolver, guard: Arc<dyn AddressFilter>, options: DialerOptions) -> Self {
         let proxy_tls = options.proxy_tls.clone().unwrap_or_else(|| {
             TlsProfile::new(TlsProfileOptions::default()).expect("default options name no file that could be wrong")
         });
@@ -119,7 +119,7 @@ impl Dialer {
     }
 
     /// The resolver it asks.
-    pub fn resolver(&self) -> &Resolver {
+    pub fn resolver(&self) -> &DnsResolver {
         &self.resolver
     }
 
@@ -127,35 +127,35 @@ impl Dialer {
     /// target's name is resolved by the last proxy, after it was [judged](Self::judge). Cancel-safe: dropping the future closes what it opened.
     ///
     /// # Errors
-    /// [`Kind::Dns`], [`Kind::Connect`] and [`Kind::ConnectTimeout`] with every address tried, the guard's own error
-    /// when it refuses all addresses, [`Kind::UpstreamProxy`] with the proxy that failed and what it said.
+    /// [`ErrorKind::Dns`], [`ErrorKind::Connect`] and [`ErrorKind::ConnectTimeout`] with every address tried, the guard's own error
+    /// when it refuses all addresses, [`ErrorKind::UpstreamProxy`] with the proxy that failed and what it said.
     pub async fn dial(
         &self,
         target: &Authority,
         chain: &[UpstreamProxy],
         times: &mut DialTimes,
-    ) -> Result<(Io, DialInfo), Error> {
-        self.dial_by(None, target, chain, None, times).await
+    ) -> Result<(IoStream, DialInfo), Error> {
+        self.dial_via(None, target, chain, None, times).await
     }
 
     /// The same with another resolver for the names that are resolved here, and with a `Via` for the last proxy.
     ///
     /// # Errors
     /// As [`Self::dial`].
-    pub async fn dial_by(
+    pub async fn dial_via(
         &self,
-        names: Option<&Resolver>,
+        names: Option<&DnsResolver>,
         target: &Authority,
         chain: &[UpstreamProxy],
         connect_via: Option<&str>,
         times: &mut DialTimes,
-    ) -> Result<(Io, DialInfo), Error> {
+    ) -> Result<(IoStream, DialInfo), Error> {
         let Some(last) = chain.last() else { return self.direct(names, target, &*self.guard, times).await };
-        self.judge(names, target).await?;
+        self.check_proxied_target(names, target).await?;
         let (io, info) = self.dial_proxy(chain, names, times).await?;
         let begun = Instant::now();
-        let io = self.hop(io, last, target, connect_via).await?;
-        add(&mut times.connect, begun);
+        let io = self.open_proxy_tunnel(io, last, target, connect_via).await?;
+        add_elapsed(&mut times.connect, begun);
         Ok((io, info))
     }
 
@@ -165,7 +165,7 @@ impl Dialer {
     ///
     /// # Errors
     /// The guard's.
-    pub async fn judge(&self, names: Option<&Resolver>, target: &Authority) -> Result<(), Error> {
+    pub async fn check_proxied_target(&self, names: Option<&DnsResolver>, target: &Authority) -> Result<(), Error> {
         if let Some(ip) = target.host.ip() {
             return self.guard.check(SocketAddr::new(ip.to_canonical(), target.port));
         }
@@ -175,7 +175,7 @@ impl Dialer {
             }
             return Ok(());
         }
-        if !self.guard.judges_names() {
+        if !self.guard.resolves_names() {
             return Ok(());
         }
         match names.unwrap_or(&self.resolver).resolve(&target.host).await {
@@ -188,33 +188,33 @@ impl Dialer {
     /// ready for a request in absolute-form. Whoever sends one has its target [judged](Self::judge) first.
     ///
     /// # Errors
-    /// As [`Self::dial`]; an empty chain is [`Kind::Internal`].
+    /// As [`Self::dial`]; an empty chain is [`ErrorKind::Internal`].
     pub async fn dial_proxy(
         &self,
         chain: &[UpstreamProxy],
-        names: Option<&Resolver>,
+        names: Option<&DnsResolver>,
         times: &mut DialTimes,
-    ) -> Result<(Io, DialInfo), Error> {
+    ) -> Result<(IoStream, DialInfo), Error> {
         let Some(first) = chain.first() else {
-            return Err(Error::new(Kind::Internal, "a chain of upstream proxies is empty"));
+            return Err(Error::new(ErrorKind::Internal, "a chain of upstream proxies is empty"));
         };
         // The owner named the proxies, so the guard has no say about their addresses.
-        let reached = self.direct(names, &first.authority, &AnyAddress, times).await;
+        let reached = self.direct(names, &first.authority, &AllowAllAddresses, times).await;
         let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
-        info.via = Some(via(chain));
+        info.via = Some(proxy_chain_text(chain));
         let begun = Instant::now();
-        io = self.secure(io, first).await?;
+        io = self.tls_to_proxy(io, first).await?;
         for pair in chain.windows(2) {
             if let [proxy, next] = pair {
-                io = self.hop(io, proxy, &next.authority, None).await?;
-                io = self.secure(io, next).await?;
+                io = self.open_proxy_tunnel(io, proxy, &next.authority, None).await?;
+                io = self.tls_to_proxy(io, next).await?;
             }
         }
-        add(&mut times.connect, begun);
+        add_elapsed(&mut times.connect, begun);
         Ok((io, info))
     }
 
-    async fn secure(&self, io: Io, proxy: &UpstreamProxy) -> Result<Io, Error> {
+    async fn tls_to_proxy(&self, io: IoStream, proxy: &UpstreamProxy) -> Result<IoStream, Error> {
         if proxy.kind != ProxyKind::Https {
             return Ok(io);
         }
@@ -223,47 +223,49 @@ impl Dialer {
         Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
     }
 
-    async fn hop(
+    async fn open_proxy_tunnel(
         &self,
-        io: Io,
+        io: IoStream,
         proxy: &UpstreamProxy,
         next: &Authority,
         connect_via: Option<&str>,
-    ) -> Result<Io, Error> {
+    ) -> Result<IoStream, Error> {
         let limit = self.options.proxy_timeout;
         tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
             let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
-            Err(Error::new(Kind::UpstreamProxy, message).retry_if(Retry::Yes))
+            Err(Error::new(ErrorKind::UpstreamProxy, message).with_retryable(Retryable::Yes))
         })
     }
 
     async fn direct(
         &self,
-        names: Option<&Resolver>,
+        names: Option<&DnsResolver>,
         target: &Authority,
-        guard: &dyn AddressGuard,
+        guard: &dyn AddressFilter,
         times: &mut DialTimes,
-    ) -> Result<(Io, DialInfo), Error> {
+    ) -> Result<(IoStream, DialInfo), Error> {
         let begun = Instant::now();
         let ips = names.unwrap_or(&self.resolver).resolve(&target.host).await?;
         if target.host.ip().is_none() {
-            add(&mut times.dns, begun);
+            add_elapsed(&mut times.dns, begun);
         }
-        let (addrs, refused) = permitted(&ips, target.port, guard)?;
+        let (addrs, refused) = filter_addresses(&ips, target.port, guard)?;
         let begun = Instant::now();
         // A name that leads to ourselves at one of its addresses means us, when nobody answers at the others.
-        let tcp = self.race(target, addrs).await.map_err(|e| match refused {
-            Some(refused) if refused.kind() == Kind::Loop => refused,
+        let tcp = self.connect_first(target, addrs).await.map_err(|e| match refused {
+            Some(refused) if refused.kind() == ErrorKind::Loop => refused,
             _ => e,
         })?;
-        add(&mut times.connect, begun);
+        add_elapsed(&mut times.connect, begun);
         self.set_options(&tcp);
         let ends = tcp.peer_addr().and_then(|peer| Ok((peer, tcp.local_addr()?)));
         let (peer, local) = ends.map_err(|e| {
-            Error::new(Kind::Connect, format!("{target} closed at once")).because(e).retry_if(Retry::Yes)
+            Error::new(ErrorKind::Connect, format!("{target} closed at once"))
+                .with_source(e)
+                .with_retryable(Retryable::Yes)
         })?;
-        Ok((Io::from(tcp), DialInfo { peer, local, via: None }))
+        Ok((IoStream::from(tcp), DialInfo { peer, local, via: None }))
     }
 
     /// Neither option decides over a connection's use, so a system that refuses one does not fail the dial.
@@ -276,7 +278,7 @@ impl Dialer {
 
     /// Tries the addresses one after the other, each a little after the one before or as soon as that has failed;
     /// the first to answer wins and the others are dropped.
-    async fn race(&self, target: &Authority, mut addrs: Addresses) -> Result<TcpStream, Error> {
+    async fn connect_first(&self, target: &Authority, mut addrs: AddressQueue) -> Result<TcpStream, Error> {
         let mut tried: SmallVec<[SocketAddr; 4]> = SmallVec::new();
         let mut failures: SmallVec<[(SocketAddr, io::Error); 4]> = SmallVec::new();
         let mut attempts = FuturesUnordered::new();
@@ -289,13 +291,13 @@ impl Dialer {
                 Some((addr, outcome)) = attempts.next() => match outcome {
                     Ok(tcp) if crate::descriptors::is_reserved(&tcp) => {
                         let why = "this process has no file descriptor left for a connection: raise its limit of open files";
-                        return Err(Error::new(Kind::Connect, why));
+                        return Err(Error::new(ErrorKind::Connect, why));
                     }
                     Ok(tcp) => return Ok(tcp),
                     Err(error) => {
                         failures.push((addr, error));
                         if addrs.is_empty() && attempts.is_empty() {
-                            return Err(none_answered(target, &failures));
+                            return Err(all_failed_error(target, &failures));
                         }
                         next.as_mut().reset(tokio::time::Instant::now());
                     }
@@ -308,20 +310,20 @@ impl Dialer {
                     next.as_mut().reset(tokio::time::Instant::now() + self.options.attempt_delay);
                 }
                 () = &mut deadline => {
-                    return Err(too_late(target, &tried, &failures, self.options.connect_timeout));
+                    return Err(timeout_error(target, &tried, &failures, self.options.connect_timeout));
                 }
             }
         }
     }
 }
 
-type Addresses = VecDeque<SocketAddr>;
+type AddressQueue = VecDeque<SocketAddr>;
 
-fn add(total: &mut Option<u64>, begun: Instant) {
+fn add_elapsed(total: &mut Option<u64>, begun: Instant) {
     *total = Some(total.unwrap_or(0) + begun.elapsed().as_micros() as u64);
 }
 
-fn via(chain: &[UpstreamProxy]) -> Arc<str> {
+fn proxy_chain_text(chain: &[UpstreamProxy]) -> Arc<str> {
     let mut text = String::new();
     for proxy in chain {
         let arrow = if text.is_empty() { "" } else { " > " };
@@ -331,9 +333,9 @@ fn via(chain: &[UpstreamProxy]) -> Arc<str> {
 }
 
 fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
-    let retry = error.retry();
+    let retry = error.retryable();
     let message = format!("the upstream proxy {proxy} cannot be reached");
-    Error::new(Kind::UpstreamProxy, message).retry_if(retry).because(error)
+    Error::new(ErrorKind::UpstreamProxy, message).with_retryable(retry).with_source(error)
 }
 
 /// Names that mean the machine that resolves them (RFC 6761 6.3).
@@ -346,7 +348,11 @@ fn is_local_name(host: &Host) -> bool {
 
 /// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first; and what
 /// it said of the first that it does not.
-fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<(Addresses, Option<Error>), Error> {
+fn filter_addresses(
+    ips: &[IpAddr],
+    port: u16,
+    guard: &dyn AddressFilter,
+) -> Result<(AddressQueue, Option<Error>), Error> {
     let mut refusal = None;
     let mut same = VecDeque::new();
     let mut other = VecDeque::new();
@@ -372,29 +378,34 @@ fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<(Add
     }
 }
 
-fn none_answered(target: &Authority, failures: &[(SocketAddr, io::Error)]) -> Error {
+fn all_failed_error(target: &Authority, failures: &[(SocketAddr, io::Error)]) -> Error {
     let mut message = format!("could not connect to {target}");
     for (i, (addr, error)) in failures.iter().enumerate() {
-        let _ = write!(message, "{} {addr} {}", if i == 0 { ":" } else { "," }, reason(error));
+        let _ = write!(message, "{} {addr} {}", if i == 0 { ":" } else { "," }, connect_error_text(error));
     }
     let all_timed_out = !failures.is_empty() && failures.iter().all(|(_, e)| e.kind() == io::ErrorKind::TimedOut);
-    let kind = if all_timed_out { Kind::ConnectTimeout } else { Kind::Connect };
-    Error::new(kind, message).retry_if(Retry::Yes)
+    let kind = if all_timed_out { ErrorKind::ConnectTimeout } else { ErrorKind::Connect };
+    Error::new(kind, message).with_retryable(Retryable::Yes)
 }
 
-fn too_late(target: &Authority, tried: &[SocketAddr], failures: &[(SocketAddr, io::Error)], limit: Duration) -> Error {
+fn timeout_error(
+    target: &Authority,
+    tried: &[SocketAddr],
+    failures: &[(SocketAddr, io::Error)],
+    limit: Duration,
+) -> Error {
     let mut message = format!("could not connect to {target} within {} s", limit.as_secs_f32());
     for (i, addr) in tried.iter().enumerate() {
         let _ = write!(message, "{} {addr} ", if i == 0 { ":" } else { "," });
         match failures.iter().find(|(failed, _)| failed == addr) {
-            Some((_, error)) => message.push_str(&reason(error)),
+            Some((_, error)) => message.push_str(&connect_error_text(error)),
             None => message.push_str("did not answer"),
         }
     }
-    Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes)
+    Error::new(ErrorKind::ConnectTimeout, message).with_retryable(Retryable::Yes)
 }
 
-fn reason(error: &io::Error) -> String {
+fn connect_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "refused the connection".to_owned(),
         io::ErrorKind::ConnectionReset => "reset the connection".to_owned(),

@@ -10,14 +10,14 @@ use crate::egress::dns::ResolverOptions;
 
 fn dialer(
     names: &[(&str, &[&str])],
-    guard: impl AddressGuard + 'static,
+    guard: impl AddressFilter + 'static,
     change: impl FnOnce(&mut DialerOptions),
 ) -> Dialer {
     let overrides =
         names.iter().map(|(name, ips)| ((*name).into(), ips.iter().map(|ip| ip.parse().unwrap()).collect())).collect();
     let mut options = DialerOptions::default();
     change(&mut options);
-    Dialer::new(Resolver::new(ResolverOptions { overrides, ..ResolverOptions::default() }), Arc::new(guard), options)
+    Dialer::new(DnsResolver::new(ResolverOptions { overrides, ..ResolverOptions::default() }), Arc::new(guard), options)
 }
 
 /// An address of loopback that takes connections into a queue that is full, so that further ones hang.
@@ -48,7 +48,7 @@ fn at(host: &str, port: u16) -> Authority {
 #[tokio::test]
 async fn a_connection_carries_bytes_and_its_addresses_and_times_are_told() {
     let (listener, port) = alive().await;
-    let dialer = dialer(&[("a.example", &["127.0.0.1"])], AnyAddress, |_| {});
+    let dialer = dialer(&[("a.example", &["127.0.0.1"])], AllowAllAddresses, |_| {});
     let mut times = DialTimes::default();
     let (mut io, info) = dialer.dial(&at("a.example", port), &[], &mut times).await.unwrap();
     let (mut far, from) = listener.accept().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_connection_carries_bytes_and_its_addresses_and_times_are_told() {
 async fn an_address_that_hangs_costs_no_more_than_the_attempt_delay() {
     let (_listener, port) = alive().await;
     let _dead = dead("127.0.0.2", port).await;
-    let dialer = dialer(&[("a.example", &["127.0.0.2", "127.0.0.1"])], AnyAddress, |o| {
+    let dialer = dialer(&[("a.example", &["127.0.0.2", "127.0.0.1"])], AllowAllAddresses, |o| {
         o.attempt_delay = Duration::from_millis(60);
     });
     let begun = Instant::now();
@@ -79,7 +79,7 @@ async fn an_address_that_hangs_costs_no_more_than_the_attempt_delay() {
 #[tokio::test]
 async fn an_address_that_refuses_is_passed_over_at_once() {
     let (_listener, port) = alive().await;
-    let dialer = dialer(&[("a.example", &["127.0.0.3", "127.0.0.4", "127.0.0.1"])], AnyAddress, |o| {
+    let dialer = dialer(&[("a.example", &["127.0.0.3", "127.0.0.4", "127.0.0.1"])], AllowAllAddresses, |o| {
         o.attempt_delay = Duration::from_secs(30);
     });
     let (_, info) = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap();
@@ -90,9 +90,9 @@ async fn an_address_that_refuses_is_passed_over_at_once() {
 async fn when_nothing_answers_every_address_is_named() {
     let (listener, port) = alive().await;
     drop(listener);
-    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AnyAddress, |_| {});
+    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AllowAllAddresses, |_| {});
     let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (Kind::Connect, Retry::Yes));
+    assert_eq!((error.kind(), error.retryable()), (ErrorKind::Connect, Retryable::Yes));
     assert_eq!(
         error.message(),
         format!(
@@ -107,11 +107,11 @@ async fn the_connect_timeout_is_over_all_attempts_and_names_them() {
     let (listener, port) = alive().await;
     drop(listener);
     let _dead = dead("127.0.0.2", port).await;
-    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AnyAddress, |o| {
+    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AllowAllAddresses, |o| {
         o.connect_timeout = Duration::from_millis(150);
     });
     let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::ConnectTimeout);
+    assert_eq!(error.kind(), ErrorKind::ConnectTimeout);
     let said = format!("within 0.15 s: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not answer");
     assert!(error.message().ends_with(&said), "{error}");
 }
@@ -119,11 +119,11 @@ async fn the_connect_timeout_is_over_all_attempts_and_names_them() {
 /// Denies 127.0.0.0/16 and private IPv4.
 struct NotNear;
 
-impl AddressGuard for NotNear {
+impl AddressFilter for NotNear {
     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
         match addr.ip() {
             IpAddr::V4(ip) if ip.octets()[..2] == [127, 0] || ip.is_private() => {
-                Err(Error::new(Kind::Denied, format!("{addr} is not allowed")))
+                Err(Error::new(ErrorKind::Denied, format!("{addr} is not allowed")))
             }
             _ => Ok(()),
         }
@@ -142,7 +142,7 @@ async fn the_guard_is_asked_of_every_address_behind_a_name() {
     for refused in ["inside.example", "127.0.0.1", "localhost.", "10.1.2.3", "[::ffff:127.0.0.1]"] {
         let error = dialer.dial(&at(refused, port), &[], &mut DialTimes::default()).await;
         // `localhost` has an IPv6 address as well, which the guard lets pass and nobody listens at.
-        let expected = if refused == "localhost." { Kind::Connect } else { Kind::Denied };
+        let expected = if refused == "localhost." { ErrorKind::Connect } else { ErrorKind::Denied };
         assert_eq!(error.unwrap_err().kind(), expected, "{refused}");
     }
     let (_, info) = dialer.dial(&at("both.example", port), &[], &mut DialTimes::default()).await.unwrap();
@@ -152,9 +152,9 @@ async fn the_guard_is_asked_of_every_address_behind_a_name() {
 /// Says of one address that it is our own.
 struct Own(SocketAddr);
 
-impl AddressGuard for Own {
+impl AddressFilter for Own {
     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
-        if addr == self.0 { Err(Error::new(Kind::Loop, "it is ours")) } else { Ok(()) }
+        if addr == self.0 { Err(Error::new(ErrorKind::Loop, "it is ours")) } else { Ok(()) }
     }
 }
 
@@ -164,7 +164,7 @@ async fn a_name_whose_other_addresses_do_not_answer_means_ourselves() {
     let own = Own(SocketAddr::from(([127, 0, 0, 1], port)));
     let dialer = dialer(&[("us.example", &["127.1.0.2", "127.0.0.1"])], own, |_| {});
     let error = dialer.dial(&at("us.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Loop, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Loop, "{error}");
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn the_guard_is_asked_of_an_address_that_a_proxy_is_to_reach() {
     let proxy = "http://127.0.0.1:9".parse().unwrap();
     let dialer = dialer(&[], NotNear, |_| {});
     let error = dialer.dial(&at("10.0.0.1", 80), &[proxy], &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Denied);
+    assert_eq!(error.kind(), ErrorKind::Denied);
 }
 
 #[test]
@@ -184,7 +184,8 @@ fn families_take_turns_and_the_first_choice_stays_first() {
         (&["1.1.1.1", "2.2.2.2", "::1"], &["1.1.1.1", "::1", "2.2.2.2"]),
         (&["::ffff:1.1.1.1"], &["1.1.1.1"]),
     ] {
-        let turns: Vec<_> = permitted(&ips(given), 80, &AnyAddress).unwrap().0.iter().map(SocketAddr::ip).collect();
+        let turns: Vec<_> =
+            filter_addresses(&ips(given), 80, &AllowAllAddresses).unwrap().0.iter().map(SocketAddr::ip).collect();
         assert_eq!(turns, ips(expected));
     }
 }

@@ -11,11 +11,11 @@ use hickory_resolver::config::{ConnectionConfig, LookupIpStrategy, NameServerCon
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::{ResolverBuilder, TokioResolver};
-use interflow_flow::{Error, Host, Kind, Retry};
+use interflow_flow::{Error, ErrorKind, Host, Retryable};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::doh::{Doh, DohServer};
+use super::doh::{DohClient, DohServer};
 
 /// How names are resolved.
 #[derive(Clone, Debug)]
@@ -55,65 +55,65 @@ impl Default for ResolverOptions {
 }
 
 /// What a lookup ended with; a failure is kept as its sentence.
-type Answer = Result<Arc<[IpAddr]>, Arc<str>>;
+type LookupResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
 /// What is known of a name.
-enum Known {
+enum DnsCacheEntry {
     /// This, until then.
-    Answer(Answer, Instant),
+    Resolved(LookupResult, Instant),
     /// Somebody is looking it up; the answer will be told here.
-    Asked(watch::Receiver<Option<Answer>>),
+    InFlight(watch::Receiver<Option<LookupResult>>),
 }
 
 /// Resolves names. Cheap to clone and shared by all workers.
 #[derive(Clone)]
-pub struct Resolver(Arc<Inner>);
+pub struct DnsResolver(Arc<ResolverState>);
 
-struct Inner {
+struct ResolverState {
     options: ResolverOptions,
-    known: RwLock<HashMap<Arc<str>, Known>>,
-    system: System,
-    https: Option<Doh>,
+    known: RwLock<HashMap<Arc<str>, DnsCacheEntry>>,
+    system: SystemResolver,
+    https: Option<DohClient>,
 }
 
-impl Resolver {
+impl DnsResolver {
     /// A resolver; the system's configuration is read at the first lookup.
     pub fn new(options: ResolverOptions) -> Self {
-        let system = System::default();
-        let https = options.https.clone().map(|server| Doh::new(server, options.timeout));
-        Self(Arc::new(Inner { options, known: RwLock::default(), system, https }))
+        let system = SystemResolver::default();
+        let https = options.https.clone().map(|server| DohClient::new(server, options.timeout));
+        Self(Arc::new(ResolverState { options, known: RwLock::default(), system, https }))
     }
 
     /// The addresses of a host, at least one. An address is its own; `localhost` and names below it are loopback and
     /// leave the machine as little as overrides do (RFC 6761 6.3). Cancel-safe: a lookup begun goes on for others.
     ///
     /// # Errors
-    /// [`Kind::Dns`], with the name and the reason.
+    /// [`ErrorKind::Dns`], with the name and the reason.
     pub async fn resolve(&self, host: &Host) -> Result<Arc<[IpAddr]>, Error> {
         let name = match host {
             Host::Ip(ip) => return Ok(Arc::new([*ip])),
             Host::Name(name) => name,
         };
         let plain = name.strip_suffix('.').unwrap_or(name);
-        if let Some(fixed) = self.fixed(plain) {
+        if let Some(fixed) = self.static_addresses(plain) {
             return Ok(fixed);
         }
         loop {
-            let mut told = match self.ask(name) {
-                Known::Answer(answer, _) => return finish(plain, answer),
-                Known::Asked(told) => told,
+            let mut told = match self.lookup_cached(name) {
+                DnsCacheEntry::Resolved(answer, _) => return finish(plain, answer),
+                DnsCacheEntry::InFlight(told) => told,
             };
             let answer = told.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
             match answer {
                 Some(answer) => return finish(plain, answer),
                 // The worker that asked went away before it had an answer: ask again.
-                None => self.forget_question(name, &told),
+                None => self.remove_in_flight(name, &told),
             }
         }
     }
 
     /// How many names are remembered.
-    pub fn remembered(&self) -> usize {
+    pub fn cached_names(&self) -> usize {
         self.0.known.read().len()
     }
 
@@ -122,7 +122,7 @@ impl Resolver {
         self.0.known.write().clear();
     }
 
-    fn fixed(&self, name: &str) -> Option<Arc<[IpAddr]>> {
+    fn static_addresses(&self, name: &str) -> Option<Arc<[IpAddr]>> {
         if let Some(addrs) = self.0.options.overrides.get(name) {
             return Some(addrs.as_slice().into());
         }
@@ -131,31 +131,31 @@ impl Resolver {
     }
 
     /// What is known of the name; when that is nothing, begins to look it up.
-    fn ask(&self, name: &Arc<str>) -> Known {
+    fn lookup_cached(&self, name: &Arc<str>) -> DnsCacheEntry {
         let now = Instant::now();
-        if let Some(known) = self.0.known.read().get(name).and_then(|k| k.still(now)) {
+        if let Some(known) = self.0.known.read().get(name).and_then(|k| k.if_fresh(now)) {
             return known;
         }
         let mut all = self.0.known.write();
-        if let Some(known) = all.get(name).and_then(|k| k.still(now)) {
+        if let Some(known) = all.get(name).and_then(|k| k.if_fresh(now)) {
             return known;
         }
-        make_room(&mut all, self.0.options.capacity, now);
+        evict(&mut all, self.0.options.capacity, now);
         let (tell, told) = watch::channel(None);
-        all.insert(name.clone(), Known::Asked(told.clone()));
+        all.insert(name.clone(), DnsCacheEntry::InFlight(told.clone()));
         drop(all);
         let (inner, name) = (self.0.clone(), name.clone());
         tokio::spawn(async move {
             let (answer, ttl) = inner.look_up(&name).await;
-            inner.known.write().insert(name, Known::Answer(answer.clone(), Instant::now() + ttl));
+            inner.known.write().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
             tell.send_replace(Some(answer));
         });
-        Known::Asked(told)
+        DnsCacheEntry::InFlight(told)
     }
 
-    fn forget_question(&self, name: &Arc<str>, told: &watch::Receiver<Option<Answer>>) {
+    fn remove_in_flight(&self, name: &Arc<str>, told: &watch::Receiver<Option<LookupResult>>) {
         let mut all = self.0.known.write();
-        if let Some(Known::Asked(other)) = all.get(name)
+        if let Some(DnsCacheEntry::InFlight(other)) = all.get(name)
             && other.same_channel(told)
         {
             all.remove(name);
@@ -163,45 +163,47 @@ impl Resolver {
     }
 }
 
-impl Default for Resolver {
+impl Default for DnsResolver {
     fn default() -> Self {
         Self::new(ResolverOptions::default())
     }
 }
 
-impl Known {
-    fn still(&self, now: Instant) -> Option<Self> {
+impl DnsCacheEntry {
+    fn if_fresh(&self, now: Instant) -> Option<Self> {
         match self {
-            Self::Answer(answer, until) if now < *until => Some(Self::Answer(answer.clone(), *until)),
-            Self::Answer(..) => None,
-            Self::Asked(told) => Some(Self::Asked(told.clone())),
+            Self::Resolved(answer, until) if now < *until => Some(Self::Resolved(answer.clone(), *until)),
+            Self::Resolved(..) => None,
+            Self::InFlight(told) => Some(Self::InFlight(told.clone())),
         }
     }
 }
 
-fn finish(name: &str, answer: Answer) -> Result<Arc<[IpAddr]>, Error> {
-    answer.map_err(|why| Error::new(Kind::Dns, format!("{name} could not be resolved: {why}")).retry_if(Retry::Yes))
+fn finish(name: &str, answer: LookupResult) -> Result<Arc<[IpAddr]>, Error> {
+    answer.map_err(|why| {
+        Error::new(ErrorKind::Dns, format!("{name} could not be resolved: {why}")).with_retryable(Retryable::Yes)
+    })
 }
 
 /// Drops what is out of date, and if that is nothing, what ends soonest.
-fn make_room(all: &mut HashMap<Arc<str>, Known>, capacity: usize, now: Instant) {
+fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Instant) {
     if all.len() < capacity.max(1) {
         return;
     }
-    all.retain(|_, known| known.still(now).is_some());
+    all.retain(|_, known| known.if_fresh(now).is_some());
     while all.len() >= capacity.max(1) {
         let soonest = all.iter().filter_map(|(name, known)| match known {
-            Known::Answer(_, until) => Some((*until, name.clone())),
-            Known::Asked(_) => None,
+            DnsCacheEntry::Resolved(_, until) => Some((*until, name.clone())),
+            DnsCacheEntry::InFlight(_) => None,
         });
         let Some((_, name)) = soonest.min() else { return };
         all.remove(&name);
     }
 }
 
-impl Inner {
+impl ResolverState {
     /// Looks a name up, and says how long the answer may be remembered.
-    async fn look_up(&self, name: &str) -> (Answer, Duration) {
+    async fn look_up(&self, name: &str) -> (LookupResult, Duration) {
         let o = &self.options;
         match tokio::time::timeout(o.timeout, self.try_all(name)).await {
             Ok(Ok((addrs, ttl))) if !addrs.is_empty() => (Ok(addrs.into()), ttl.clamp(o.min_ttl, o.max_ttl)),
@@ -217,23 +219,23 @@ impl Inner {
         }
     }
 
-    async fn try_all(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+    async fn try_all(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
         // Names of the local network are often known to mDNS or NSS alone.
         let is_local = !name.trim_end_matches('.').contains('.') || name.ends_with(".local");
         if let Some(https) = self.https.as_ref().filter(|_| !is_local) {
             return https.look_up(name).await;
         }
-        let Some(dns) = self.system.resolver(&self.options) else { return by_c_library(name).await };
+        let Some(dns) = self.system.resolver(&self.options) else { return lookup_with_getaddrinfo(name).await };
         let failure = match dns.lookup_ip(name).await {
             Ok(found) => {
                 let ttl = found.valid_until().saturating_duration_since(Instant::now());
                 return Ok((found.iter().collect(), ttl));
             }
-            Err(error) => Failure::from(error),
+            Err(error) => LookupFailure::from(error),
         };
         if is_local
             && self.options.name_servers.is_empty()
-            && let Ok(found) = by_c_library(name).await
+            && let Ok(found) = lookup_with_getaddrinfo(name).await
         {
             return Ok(found);
         }
@@ -242,18 +244,18 @@ impl Inner {
 }
 
 /// A lookup that failed, and how long its zone wants that remembered (RFC 2308).
-pub(super) struct Failure {
+pub(super) struct LookupFailure {
     pub why: String,
     pub ttl: Option<Duration>,
 }
 
-impl Failure {
+impl LookupFailure {
     pub fn new(why: String, ttl: Option<Duration>) -> Self {
         Self { why, ttl }
     }
 }
 
-impl From<NetError> for Failure {
+impl From<NetError> for LookupFailure {
     fn from(error: NetError) -> Self {
         let nx = error.is_nx_domain();
         match error {
@@ -271,7 +273,7 @@ impl From<NetError> for Failure {
 }
 
 /// `getaddrinfo` on a blocking thread. It tells no TTL.
-async fn by_c_library(name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
     match tokio::net::lookup_host((name, 0)).await {
         Ok(found) => {
             let mut addrs = Vec::new();
@@ -282,23 +284,23 @@ async fn by_c_library(name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
             }
             Ok((addrs, Duration::from_secs(30)))
         }
-        Err(error) => Err(Failure { why: error.to_string(), ttl: Some(Duration::ZERO) }),
+        Err(error) => Err(LookupFailure { why: error.to_string(), ttl: Some(Duration::ZERO) }),
     }
 }
 
 /// The system's configuration, read when it is first needed and again when its files change: a laptop changes
 /// networks.
 #[derive(Default)]
-struct System(Mutex<Option<Loaded>>);
+struct SystemResolver(Mutex<Option<LoadedResolver>>);
 
-struct Loaded {
+struct LoadedResolver {
     /// `None`: there is no configuration that can be used.
     resolver: Option<TokioResolver>,
     files: [Option<SystemTime>; 2],
     checked: Instant,
 }
 
-impl System {
+impl SystemResolver {
     const CHECK_EVERY: Duration = Duration::from_secs(5);
 
     fn resolver(&self, options: &ResolverOptions) -> Option<TokioResolver> {
@@ -313,7 +315,7 @@ impl System {
             }
         }
         let resolver = build(options);
-        *loaded = Some(Loaded { resolver: resolver.clone(), files: Self::files(), checked: Instant::now() });
+        *loaded = Some(LoadedResolver { resolver: resolver.clone(), files: Self::files(), checked: Instant::now() });
         resolver
     }
 

@@ -54,10 +54,10 @@ impl NameServer {
         self.asked.load(Ordering::Relaxed)
     }
 
-    fn resolver(&self, change: impl FnOnce(&mut ResolverOptions)) -> Resolver {
+    fn resolver(&self, change: impl FnOnce(&mut ResolverOptions)) -> DnsResolver {
         let mut options = ResolverOptions { name_servers: vec![self.addr], ..ResolverOptions::default() };
         change(&mut options);
-        Resolver::new(options)
+        DnsResolver::new(options)
     }
 }
 
@@ -99,7 +99,7 @@ async fn a_name_is_looked_up_once_however_many_ask_at_the_same_time() {
     }
     assert_eq!(server.asked(), 1);
     resolver.resolve(&name("a.example")).await.unwrap();
-    assert_eq!((server.asked(), resolver.remembered()), (1, 1));
+    assert_eq!((server.asked(), resolver.cached_names()), (1, 1));
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn that_a_name_does_not_exist_is_remembered_too() {
     let resolver = server.resolver(|o| o.negative_ttl = Duration::from_secs(60));
     for _ in 0..3 {
         let error = resolver.resolve(&name("gone.example")).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Dns);
+        assert_eq!(error.kind(), ErrorKind::Dns);
         assert_eq!(error.message(), "gone.example could not be resolved: the name does not exist");
     }
     assert_eq!(server.asked(), 1);
@@ -146,7 +146,7 @@ async fn silence_ends_in_time_and_is_not_remembered_for_long() {
     });
     let error = resolver.resolve(&name("a.example")).await.unwrap_err();
     assert!(error.message().contains("no name server answered within 0.1 s"), "{error}");
-    assert_eq!(error.retry(), Retry::Yes);
+    assert_eq!(error.retryable(), Retryable::Yes);
     let asked = server.asked();
     tokio::time::sleep(Duration::from_millis(10)).await;
     resolver.resolve(&name("a.example")).await.unwrap_err();
@@ -171,7 +171,7 @@ async fn loopback_names_addresses_and_overrides_never_leave_the_machine() {
     ] {
         assert_eq!(&resolver.resolve(&name(host)).await.unwrap()[..], expected, "{host}");
     }
-    assert_eq!((server.asked(), resolver.remembered()), (0, 0));
+    assert_eq!((server.asked(), resolver.cached_names()), (0, 0));
 }
 
 #[tokio::test]
@@ -180,10 +180,10 @@ async fn the_memory_for_names_is_bounded() {
     let resolver = server.resolver(|o| o.capacity = 8);
     for i in 0..30 {
         resolver.resolve(&name(&format!("h{i}.example"))).await.unwrap();
-        assert!(resolver.remembered() <= 8);
+        assert!(resolver.cached_names() <= 8);
     }
     resolver.clear();
-    assert_eq!(resolver.remembered(), 0);
+    assert_eq!(resolver.cached_names(), 0);
 }
 
 #[tokio::test]

@@ -9,22 +9,23 @@ use hickory_resolver::Hosts;
 use hickory_resolver::proto::op::{Message, Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use interflow_flow::{
-    Authority, Body, Clock, Error, Headers, Method, Request, RequestHead, Scheme, StatusCode, Timings, Url, Version,
+    Authority, Body, Error, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme,
+    StatusCode, Url,
 };
 
-use super::dial::{AnyAddress, Dialer, DialerOptions};
-use super::dns::{Failure, Resolver, ResolverOptions};
-use super::{Egress, EgressOptions, EgressShared, Exchange, Protocol, Route};
+use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
+use super::dns::{DnsResolver, LookupFailure, ResolverOptions};
+use super::{EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute};
 use crate::tls::TlsProfile;
 
 /// The media type of DNS messages (RFC 8484 6).
 const MEDIA_TYPE: &str = "application/dns-message";
 
 /// The longest answer that is read: DNS messages have 16-bit lengths.
-const LONGEST: usize = 65_535;
+const MAX_RESPONSE_BYTES: usize = 65_535;
 
 /// Servers that are known by name.
-const KNOWN: [(&str, &str); 3] = [
+const KNOWN_SERVERS: [(&str, &str); 3] = [
     ("cloudflare", "https://cloudflare-dns.com/dns-query"),
     ("google", "https://dns.google/dns-query"),
     ("quad9", "https://dns.quad9.net/dns-query"),
@@ -44,10 +45,10 @@ impl DohServer {
     /// # Errors
     /// What is wrong with it; blamed on nobody, since it stands in a configuration or a rule.
     pub fn parse(text: &str, tls: Arc<TlsProfile>) -> Result<Self, String> {
-        let known = KNOWN.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
+        let known = KNOWN_SERVERS.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
         let full = known.map_or(text, |(_, url)| url);
         let rest = full.strip_prefix("https://").ok_or_else(|| {
-            let names = KNOWN.map(|(name, _)| name).join(", ");
+            let names = KNOWN_SERVERS.map(|(name, _)| name).join(", ");
             format!("`{text}` is no server of DNS over HTTPS: write https://host/path, or one of {names}")
         })?;
         let rest = rest.strip_suffix("{?dns}").unwrap_or(rest);
@@ -74,86 +75,89 @@ impl fmt::Debug for DohServer {
 }
 
 /// A client of one server. Its own name is resolved by the system.
-pub(super) struct Doh {
+pub(super) struct DohClient {
     server: DohServer,
-    route: Route,
-    egress: Egress,
+    route: UpstreamRoute,
+    egress: UpstreamClient,
     /// What the machine's owner wrote into the hosts file holds here too.
     hosts: Hosts,
 }
 
-impl Doh {
+impl DohClient {
     pub fn new(server: DohServer, timeout: Duration) -> Self {
-        let names = Resolver::new(ResolverOptions { timeout, ..ResolverOptions::default() });
-        let dialer = Dialer::new(names, Arc::new(AnyAddress), DialerOptions::default());
-        let egress = Egress::new(EgressOptions::default(), Arc::new(dialer), EgressShared::new(None));
-        let route = Route {
+        let names = DnsResolver::new(ResolverOptions { timeout, ..ResolverOptions::default() });
+        let dialer = Dialer::new(names, Arc::new(AllowAllAddresses), DialerOptions::default());
+        let egress = UpstreamClient::new(EgressOptions::default(), Arc::new(dialer), EgressShared::new(None));
+        let route = UpstreamRoute {
             scheme: Scheme::Https,
             authority: server.url.authority.clone(),
-            dial: None,
+            connect_to: None,
             via: Arc::new([]),
-            protocol: Protocol::Auto,
+            protocol: UpstreamProtocol::Auto,
             tls: Arc::clone(&server.tls),
             partition: 0,
-            names: None,
+            resolver: None,
             connect_via: None,
         };
         Self { server, route, egress, hosts: Hosts::from_system().unwrap_or_default() }
     }
 
     /// The addresses of a name, and how long they may be remembered.
-    pub async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
-        let mut name = Name::from_ascii(name).map_err(|e| Failure::new(format!("it is no name of DNS: {e}"), None))?;
+    pub async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
+        let mut name =
+            Name::from_ascii(name).map_err(|e| LookupFailure::new(format!("it is no name of DNS: {e}"), None))?;
         name.set_fqdn(true);
         // Both at once: one connection carries them side by side where HTTP/2 is spoken.
         let (v6, v4) = tokio::join!(self.ask(&name, RecordType::AAAA), self.ask(&name, RecordType::A));
         match (v6, v4) {
-            (Ok(v6), Ok(v4)) => Ok(both(v6, v4)),
+            (Ok(v6), Ok(v4)) => Ok(merge_answers(v6, v4)),
             (Ok(found), Err(_)) | (Err(_), Ok(found)) if !found.addrs.is_empty() => Ok((found.addrs, found.ttl)),
             (Err(failure), _) | (_, Err(failure)) => Err(failure),
         }
     }
 
-    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Found, Failure> {
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<DohAnswer, LookupFailure> {
         let query = Query::query(name.clone(), kind);
         if let Some(found) = self.hosts.lookup_static_host(&query) {
-            return Ok(Found::of(found.answers(), 0));
+            return Ok(DohAnswer::from_records(found.answers(), 0));
         }
         let mut message = Message::query();
         // The same question has the same bytes, so that caches on the way can answer (RFC 8484 4.1).
         message.metadata.id = 0;
         message.metadata.recursion_desired = true;
         message.add_query(query);
-        let bytes = message.to_vec().map_err(|e| Failure::new(format!("the question cannot be written: {e}"), None))?;
+        let bytes =
+            message.to_vec().map_err(|e| LookupFailure::new(format!("the question cannot be written: {e}"), None))?;
         let answered = match self.post(bytes).await {
-            Ok((answer, age)) => read(&answer, age),
-            Err(e) => Err(Failed::Server(e.to_string())),
+            Ok((answer, age)) => parse_answer(&answer, age),
+            Err(e) => Err(DohFailure::Server(e.to_string())),
         };
         answered.map_err(|failed| match failed {
-            Failed::NoSuchName(ttl) => Failure::new("the name does not exist".to_owned(), ttl),
-            Failed::Server(why) => Failure::new(format!("{}: {why}", self.server.url), Some(Duration::ZERO)),
+            DohFailure::NoSuchName(ttl) => LookupFailure::new("the name does not exist".to_owned(), ttl),
+            DohFailure::Server(why) => LookupFailure::new(format!("{}: {why}", self.server.url), Some(Duration::ZERO)),
         })
     }
 
     /// One exchange: the answer's bytes, and its age in caches in seconds.
     async fn post(&self, message: Vec<u8>) -> Result<(Vec<u8>, u32), Error> {
         let mut headers = Headers::new();
-        headers.append_parsed(b"host", self.server.url.authority.host_field(Scheme::Https).as_bytes());
-        headers.append_parsed(b"accept", MEDIA_TYPE.as_bytes());
-        headers.append_parsed(b"content-type", MEDIA_TYPE.as_bytes());
-        headers.append_parsed(b"content-length", message.len().to_string().as_bytes());
+        headers.append_unchecked(b"host", self.server.url.authority.to_host_header(Scheme::Https).as_bytes());
+        headers.append_unchecked(b"accept", MEDIA_TYPE.as_bytes());
+        headers.append_unchecked(b"content-type", MEDIA_TYPE.as_bytes());
+        headers.append_unchecked(b"content-length", message.len().to_string().as_bytes());
         let head = RequestHead {
             method: Method::POST,
             url: self.server.url.clone(),
-            version: Version::H2,
+            version: HttpVersion::H2,
             headers,
             protocol: None,
         };
         let request = Request { head, body: Body::Full(message.into()) };
-        let (clock, mut timings, mut upstream) = (Clock::start(), Timings::default(), None);
-        let mut x = Exchange { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
+        let (clock, mut timings, mut upstream) = (FlowClock::start(), FlowTimings::default(), None);
+        let mut x =
+            UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
         let answer = self.egress.send(&self.route, request, &mut x).await?;
-        let broken = |what: String| Error::new(interflow_flow::Kind::Dns, what);
+        let broken = |what: String| Error::new(interflow_flow::ErrorKind::Dns, what);
         if answer.head.status != StatusCode::OK {
             return Err(broken(format!("it says {}", answer.head.status)));
         }
@@ -162,21 +166,21 @@ impl Doh {
             return Err(broken(format!("its answer is of the type `{media}` in place of {MEDIA_TYPE}")));
         }
         let age = answer.head.headers.get_str("age").and_then(|a| a.trim().parse().ok()).unwrap_or(0);
-        let (bytes, _) = answer.body.collect(LONGEST).await.map_err(|e| broken(e.to_string()))?;
+        let (bytes, _) = answer.body.collect(MAX_RESPONSE_BYTES).await.map_err(|e| broken(e.to_string()))?;
         Ok((bytes.to_vec(), age))
     }
 }
 
 /// What one question found.
 #[derive(Debug, Default)]
-struct Found {
+struct DohAnswer {
     addrs: Vec<IpAddr>,
     ttl: Duration,
 }
 
-impl Found {
+impl DohAnswer {
     /// Addresses of an answer, whatever names lead to them; the time in caches is taken off (RFC 8484 5.1).
-    fn of(records: &[Record], age: u32) -> Self {
+    fn from_records(records: &[Record], age: u32) -> Self {
         let addrs = records.iter().filter_map(|r| match &r.data {
             RData::A(a) => Some(IpAddr::V4(a.0)),
             RData::AAAA(a) => Some(IpAddr::V6(a.0)),
@@ -187,7 +191,7 @@ impl Found {
     }
 }
 
-fn both(v6: Found, v4: Found) -> (Vec<IpAddr>, Duration) {
+fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
     // An empty answer says nothing about how long the other may be kept.
     let ttl = match (v6.addrs.is_empty(), v4.addrs.is_empty()) {
         (false, false) => v6.ttl.min(v4.ttl),
@@ -199,7 +203,7 @@ fn both(v6: Found, v4: Found) -> (Vec<IpAddr>, Duration) {
 
 /// What a question failed by.
 #[derive(Debug)]
-enum Failed {
+enum DohFailure {
     /// There is no such name; its zone says how long that may be remembered (RFC 2308 5).
     NoSuchName(Option<Duration>),
     /// The server, or the way to it.
@@ -207,16 +211,17 @@ enum Failed {
 }
 
 /// Reads an answer that is so many seconds old.
-fn read(bytes: &[u8], age: u32) -> Result<Found, Failed> {
-    let message = Message::from_vec(bytes).map_err(|e| Failed::Server(format!("its answer cannot be read: {e}")))?;
+fn parse_answer(bytes: &[u8], age: u32) -> Result<DohAnswer, DohFailure> {
+    let message =
+        Message::from_vec(bytes).map_err(|e| DohFailure::Server(format!("its answer cannot be read: {e}")))?;
     let negative = message.authorities.iter().find_map(|r| match &r.data {
         RData::SOA(soa) => Some(Duration::from_secs(r.ttl.min(soa.minimum).saturating_sub(age).into())),
         _ => None,
     });
     match message.metadata.response_code {
-        ResponseCode::NoError => Ok(Found::of(&message.answers, age)),
-        ResponseCode::NXDomain => Err(Failed::NoSuchName(negative)),
-        code => Err(Failed::Server(format!("it says {code}"))),
+        ResponseCode::NoError => Ok(DohAnswer::from_records(&message.answers, age)),
+        ResponseCode::NXDomain => Err(DohFailure::NoSuchName(negative)),
+        code => Err(DohFailure::Server(format!("it says {code}"))),
     }
 }
 

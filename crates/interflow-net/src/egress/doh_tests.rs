@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::ca::Ca;
-use crate::io::Io;
+use crate::ca::CertificateAuthority;
+use crate::io::IoStream;
 use crate::tls::{Alpn, TlsProfileOptions, accept_tls};
 
 /// What the server says.
@@ -36,7 +36,7 @@ struct Server {
 impl Server {
     async fn start(says: Says) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let ca = Ca::open_or_create(dir.path()).unwrap();
+        let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
         let tls = ca.server_tls(&Host::parse("localhost").unwrap(), Alpn::Http1);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -57,17 +57,17 @@ impl Server {
     }
 
     /// A resolver that asks this server, trusting its authority or nobody.
-    fn resolver(&self, trusting: bool) -> Resolver {
+    fn resolver(&self, trusting: bool) -> DnsResolver {
         let extra = if trusting { vec![self.ca.as_bytes().to_vec()] } else { Vec::new() };
         let options =
             TlsProfileOptions { platform_roots: !trusting, extra_ca_pem: extra, ..TlsProfileOptions::default() };
         let url = format!("https://localhost:{}/ask{{?dns}}", self.addr.port());
         let https = DohServer::parse(&url, TlsProfile::new(options).unwrap()).unwrap();
-        Resolver::new(ResolverOptions { https: Some(https), ..ResolverOptions::default() })
+        DnsResolver::new(ResolverOptions { https: Some(https), ..ResolverOptions::default() })
     }
 }
 
-async fn serve(mut io: Io, says: Says) {
+async fn serve(mut io: IoStream, says: Says) {
     let mut read = Vec::new();
     while io.read_buf(&mut read).await.is_ok_and(|n| n > 0) {
         let text = String::from_utf8_lossy(&read).to_ascii_lowercase();
@@ -132,7 +132,7 @@ async fn names_are_resolved_over_https_and_connections_are_kept() {
 async fn a_server_that_cannot_be_verified_is_not_asked() {
     let server = Server::start(Says::Addresses(0)).await;
     let refused = server.resolver(false).resolve(&host("name.test")).await.unwrap_err();
-    assert_eq!(refused.kind(), interflow_flow::Kind::Dns);
+    assert_eq!(refused.kind(), interflow_flow::ErrorKind::Dns);
     assert!(refused.message().contains("certificate"), "{refused}");
 }
 
@@ -154,7 +154,7 @@ fn the_time_in_caches_is_taken_off() {
     question.add_query(Query::query(Name::from_ascii("name.test.").unwrap(), RecordType::A));
     let bytes = answer(&question).to_vec().unwrap();
     for (age, ttl) in [(0, 60), (45, 15), (90, 0)] {
-        assert_eq!(read(&bytes, age).unwrap().ttl, Duration::from_secs(ttl));
+        assert_eq!(parse_answer(&bytes, age).unwrap().ttl, Duration::from_secs(ttl));
     }
 }
 

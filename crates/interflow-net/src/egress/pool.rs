@@ -9,15 +9,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use interflow_flow::Version;
+use interflow_flow::HttpVersion;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::http1::Conn;
-use super::http2::H2Conn;
-use super::route::{PoolKey, Protocol, Route};
-use super::shared::{EgressShared, Evict, HostCap};
+use super::http1::Http1Connection;
+use super::http2::Http2Connection;
+use super::route::{PoolKey, UpstreamProtocol, UpstreamRoute};
+use super::shared_limits::{EgressShared, EvictIdle, HostLimit};
 
 /// The bounds of a pool.
 #[derive(Clone, Debug)]
@@ -47,16 +47,16 @@ impl Default for PoolLimits {
 }
 
 /// The size of an ordinary read buffer.
-pub(crate) const READ: usize = 16 * 1024;
+pub(crate) const READ_BUFFER_SIZE: usize = 16 * 1024;
 /// How many read buffers a worker keeps for reuse.
 const SPARE_BUFFERS: usize = 32;
 
 /// One worker's connections.
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     pub(crate) limits: PoolLimits,
     shared: Arc<EgressShared>,
     hasher: RandomState,
-    hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, PlainHash>>,
+    hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, IdentityBuildHasher>>,
     /// The host that was asked for last, which is often the one that is asked for next.
     last: Mutex<Weak<HostPool>>,
     idle: Arc<AtomicUsize>,
@@ -68,13 +68,13 @@ pub(crate) struct Pool {
 pub(crate) struct HostPool {
     key: PoolKey,
     /// The cap over all workers, when one is set.
-    pub(crate) cap: Option<Arc<HostCap>>,
-    idle: Mutex<VecDeque<Box<Conn>>>,
-    h2: Mutex<Vec<Arc<H2Conn>>>,
+    pub(crate) cap: Option<Arc<HostLimit>>,
+    idle: Mutex<VecDeque<Box<Http1Connection>>>,
+    h2: Mutex<Vec<Arc<Http2Connection>>>,
     /// Held by whoever makes a connection that may turn out to be HTTP/2, so that others wait for it and share it.
     pub(crate) flight: tokio::sync::Mutex<()>,
     /// How often such a connection could not be made.
-    pub(crate) flights_failed: AtomicU64,
+    pub(crate) failed_attempts: AtomicU64,
     version: AtomicU8,
     /// HTTP/1.1 was offered alone, and the origin took none of it.
     pub(crate) only_http2: AtomicBool,
@@ -82,23 +82,23 @@ pub(crate) struct HostPool {
 }
 
 /// An HTTP/1 connection in use.
-pub(crate) struct Lease {
-    pub(crate) conn: Box<Conn>,
+pub(crate) struct ConnectionLease {
+    pub(crate) conn: Box<Http1Connection>,
     pub(crate) host: Arc<HostPool>,
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<ConnectionPool>,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Lease {
+impl ConnectionLease {
     /// Gives the connection back for the next request.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn release(self) {
         let Self { conn, host, pool, permit } = self;
-        pool.put(&host, conn);
+        pool.put_idle(&host, conn);
         drop(permit);
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     pub(crate) fn new(limits: PoolLimits, shared: Arc<EgressShared>) -> Arc<Self> {
         Arc::new(Self {
             limits,
@@ -118,16 +118,16 @@ impl Pool {
     }
 
     /// The connections under the route's key with that protocol.
-    pub(crate) fn host(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
+    pub(crate) fn host_pool(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
         if let Some(host) = self.last.lock().upgrade().filter(|h| route.has_key(protocol, &h.key)) {
             return host;
         }
-        let host = self.look_up(route, protocol);
+        let host = self.find_or_create(route, protocol);
         *self.last.lock() = Arc::downgrade(&host);
         host
     }
 
-    fn look_up(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
+    fn find_or_create(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
         let mut hasher = self.hasher.build_hasher();
         route.hash_for(protocol, &mut hasher);
         let mut hosts = self.hosts.lock();
@@ -137,39 +137,39 @@ impl Pool {
         }
         let host = Arc::new(HostPool {
             key: route.key_for(protocol),
-            cap: self.shared.cap(&route.authority),
+            cap: self.shared.host_limit(&route.authority),
             idle: Mutex::default(),
             h2: Mutex::default(),
             flight: tokio::sync::Mutex::new(()),
-            flights_failed: AtomicU64::new(0),
+            failed_attempts: AtomicU64::new(0),
             version: AtomicU8::new(0),
             only_http2: AtomicBool::new(false),
             idle_in_pool: self.idle.clone(),
         });
         if let Some(cap) = &host.cap {
-            let keeper: Arc<dyn Evict> = host.clone();
-            cap.join(Arc::downgrade(&keeper));
+            let keeper: Arc<dyn EvictIdle> = host.clone();
+            cap.register_keeper(Arc::downgrade(&keeper));
         }
         alike.push(host.clone());
         drop(hosts);
-        self.sweep_later();
+        self.schedule_sweep();
         host
     }
 
     /// The connection that was used last of those that are still good.
-    pub(crate) fn take(&self, host: &HostPool, now: Instant) -> Option<Box<Conn>> {
+    pub(crate) fn take(&self, host: &HostPool, now: Instant) -> Option<Box<Http1Connection>> {
         loop {
             let mut conn = host.idle.lock().pop_back()?;
             self.idle.fetch_sub(1, Ordering::Relaxed);
-            if conn.may_serve(now, &self.limits) {
+            if conn.is_reusable(now, &self.limits) {
                 return Some(conn);
             }
         }
     }
 
-    fn put(self: &Arc<Self>, host: &HostPool, mut conn: Box<Conn>) {
-        if let Some(buffer) = conn.rest(Instant::now()) {
-            self.give_buffer(buffer);
+    fn put_idle(self: &Arc<Self>, host: &HostPool, mut conn: Box<Http1Connection>) {
+        if let Some(buffer) = conn.prepare_idle(Instant::now()) {
+            self.return_buffer(buffer);
         }
         if self.limits.idle_per_host == 0 || self.limits.idle_total == 0 {
             return;
@@ -186,27 +186,27 @@ impl Pool {
         idle.push_back(conn);
         drop(idle);
         self.idle.fetch_add(1, Ordering::Relaxed);
-        self.sweep_later();
+        self.schedule_sweep();
     }
 
     /// Keeps an HTTP/2 connection for this and further requests.
-    pub(crate) fn put_h2(self: &Arc<Self>, host: &HostPool, conn: Arc<H2Conn>) {
+    pub(crate) fn put_h2(self: &Arc<Self>, host: &HostPool, conn: Arc<Http2Connection>) {
         host.h2.lock().push(conn);
-        self.sweep_later();
+        self.schedule_sweep();
     }
 
     /// A read buffer of [`READ`] bytes.
     pub(crate) fn take_buffer(&self) -> BytesMut {
         if let Some(mut buffer) = self.buffers.lock().pop()
-            && buffer.try_reclaim(READ)
+            && buffer.try_reclaim(READ_BUFFER_SIZE)
         {
             return buffer;
         }
-        BytesMut::with_capacity(READ)
+        BytesMut::with_capacity(READ_BUFFER_SIZE)
     }
 
     /// Keeps a buffer for the next read of any connection.
-    pub(crate) fn give_buffer(&self, mut buffer: BytesMut) {
+    pub(crate) fn return_buffer(&self, mut buffer: BytesMut) {
         buffer.clear();
         let mut buffers = self.buffers.lock();
         if buffers.len() < SPARE_BUFFERS {
@@ -228,7 +228,7 @@ impl Pool {
     }
 
     /// Makes sure that one task looks after idle connections as long as there are any.
-    fn sweep_later(self: &Arc<Self>) {
+    fn schedule_sweep(self: &Arc<Self>) {
         if self.sweeping.load(Ordering::Relaxed) || self.sweeping.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -261,10 +261,10 @@ impl Pool {
 impl HostPool {
     /// The HTTP/2 connection to put the next request on: one with a stream to spare, or, when no more connections
     /// may be made, the one with the fewest streams. `None` when a connection is to be made.
-    pub(crate) fn h2(&self, now: Instant, limits: &PoolLimits) -> Option<Arc<H2Conn>> {
+    pub(crate) fn h2(&self, now: Instant, limits: &PoolLimits) -> Option<Arc<Http2Connection>> {
         let mut conns = self.h2.lock();
-        conns.retain(|c| c.may_serve(now, limits));
-        if let Some(free) = conns.iter().find(|c| c.has_room()) {
+        conns.retain(|c| c.is_reusable(now, limits));
+        if let Some(free) = conns.iter().find(|c| c.has_stream_capacity()) {
             return Some(free.clone());
         }
         if conns.len() < limits.http2_per_host.max(1) {
@@ -274,19 +274,19 @@ impl HostPool {
     }
 
     /// What the origin was seen to speak over TLS.
-    pub(crate) fn version(&self, shared: &EgressShared, profile: u64) -> Option<Version> {
+    pub(crate) fn version(&self, shared: &EgressShared, profile: u64) -> Option<HttpVersion> {
         match self.version.load(Ordering::Relaxed) {
-            1 => Some(Version::Http11),
-            2 => Some(Version::H2),
+            1 => Some(HttpVersion::Http11),
+            2 => Some(HttpVersion::H2),
             _ => shared.alpn(self.key.authority(), profile),
         }
     }
 
     /// Remembers what the origin speaks.
-    pub(crate) fn learn(&self, shared: &EgressShared, profile: u64, version: Version) {
-        let new = if version == Version::H2 { 2 } else { 1 };
+    pub(crate) fn remember_version(&self, shared: &EgressShared, profile: u64, version: HttpVersion) {
+        let new = if version == HttpVersion::H2 { 2 } else { 1 };
         if self.version.swap(new, Ordering::Relaxed) != new {
-            shared.learn_alpn(self.key.authority(), profile, version);
+            shared.remember_alpn(self.key.authority(), profile, version);
         }
     }
 
@@ -294,15 +294,15 @@ impl HostPool {
     fn sweep(&self, now: Instant, limits: &PoolLimits) -> bool {
         let mut idle = self.idle.lock();
         let before = idle.len();
-        idle.retain_mut(|c| c.may_serve(now, limits));
+        idle.retain_mut(|c| c.is_reusable(now, limits));
         self.idle_in_pool.fetch_sub(before - idle.len(), Ordering::Relaxed);
         let mut h2 = self.h2.lock();
-        h2.retain(|c| c.may_serve(now, limits));
+        h2.retain(|c| c.is_reusable(now, limits));
         !idle.is_empty() || !h2.is_empty()
     }
 }
 
-impl Evict for HostPool {
+impl EvictIdle for HostPool {
     fn evict(&self) -> bool {
         let oldest = self.idle.lock().pop_front();
         if oldest.is_some() {
@@ -320,20 +320,20 @@ impl Drop for HostPool {
 
 /// Takes a number that is a hash already for its own hash.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct PlainHash;
+pub(crate) struct IdentityBuildHasher;
 
 /// The number given last.
-pub(crate) struct PlainHasher(u64);
+pub(crate) struct IdentityHasher(u64);
 
-impl BuildHasher for PlainHash {
-    type Hasher = PlainHasher;
+impl BuildHasher for IdentityBuildHasher {
+    type Hasher = IdentityHasher;
 
-    fn build_hasher(&self) -> PlainHasher {
-        PlainHasher(0)
+    fn build_hasher(&self) -> IdentityHasher {
+        IdentityHasher(0)
     }
 }
 
-impl Hasher for PlainHasher {
+impl Hasher for IdentityHasher {
     fn finish(&self) -> u64 {
         self.0
     }

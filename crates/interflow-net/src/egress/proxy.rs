@@ -7,12 +7,12 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use interflow_flow::{Authority, Error, Host, Kind, ResponseHead, Retry, StatusCode};
+use interflow_flow::{Authority, Error, ErrorKind, Host, ResponseHead, Retryable, StatusCode};
 use interflow_wire::h1::{self, HeadLimits};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::io::Io;
+use crate::io::IoStream;
 
 /// What an upstream proxy speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -72,7 +72,7 @@ impl FromStr for UpstreamProxy {
             // The text may hold a password, so it is not repeated.
             let message =
                 format!("an upstream proxy's URL is wrong: {why}; write it as http://user:password@host:port");
-            Error::new(Kind::UpstreamProxy, message).blame_on(interflow_flow::Blame::Config)
+            Error::new(ErrorKind::UpstreamProxy, message).with_error_source(interflow_flow::ErrorSource::Config)
         };
         let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let kind = match scheme.to_ascii_lowercase().as_str() {
@@ -125,29 +125,29 @@ impl fmt::Debug for UpstreamProxy {
 /// Asks the proxy at the other end of `io` for a tunnel to `next`; an HTTP proxy is told the hops before it. For an HTTPS proxy, `io` is in TLS already.
 ///
 /// # Errors
-/// [`Kind::UpstreamProxy`] with the proxy's name and what it said.
+/// [`ErrorKind::UpstreamProxy`] with the proxy's name and what it said.
 pub(super) async fn open_tunnel(
-    io: Io,
+    io: IoStream,
     proxy: &UpstreamProxy,
     next: &Authority,
     connect_via: Option<&str>,
-) -> Result<Io, Error> {
+) -> Result<IoStream, Error> {
     match proxy.kind {
         ProxyKind::Http | ProxyKind::Https => http_connect(io, proxy, next, connect_via).await,
         ProxyKind::Socks5 => socks5_connect(io, proxy, next).await,
     }
 }
 
-fn refused(proxy: &UpstreamProxy, what: fmt::Arguments<'_>) -> Error {
-    Error::new(Kind::UpstreamProxy, format!("the upstream proxy {proxy} {what}"))
+fn proxy_error(proxy: &UpstreamProxy, what: fmt::Arguments<'_>) -> Error {
+    Error::new(ErrorKind::UpstreamProxy, format!("the upstream proxy {proxy} {what}"))
 }
 
-fn broken(proxy: &UpstreamProxy, next: &Authority, error: std::io::Error) -> Error {
+fn proxy_io_error(proxy: &UpstreamProxy, next: &Authority, error: std::io::Error) -> Error {
     let what = match error.kind() {
         std::io::ErrorKind::UnexpectedEof => "closed the connection",
         _ => "broke off",
     };
-    refused(proxy, format_args!("{what} when asked for {next}")).because(error).retry_if(Retry::Yes)
+    proxy_error(proxy, format_args!("{what} when asked for {next}")).with_source(error).with_retryable(Retryable::Yes)
 }
 
 /// A proxy's answer to CONNECT needs few fields; more than this is an attack or a mistake.
@@ -156,11 +156,11 @@ fn connect_limits() -> HeadLimits {
 }
 
 async fn http_connect(
-    mut io: Io,
+    mut io: IoStream,
     proxy: &UpstreamProxy,
     next: &Authority,
     connect_via: Option<&str>,
-) -> Result<Io, Error> {
+) -> Result<IoStream, Error> {
     let mut head = format!("CONNECT {next} HTTP/1.1\r\nHost: {next}\r\n");
     if let Some(via) = connect_via {
         head.push_str("Via: ");
@@ -177,7 +177,7 @@ async fn http_connect(
         io.write_all(head.as_bytes()).await?;
         io.flush().await
     };
-    written.await.map_err(|e| broken(proxy, next, e))?;
+    written.await.map_err(|e| proxy_io_error(proxy, next, e))?;
     let mut buf = BytesMut::with_capacity(4096);
     loop {
         let (answer, used) = read_head(&mut io, &mut buf, proxy, next).await?;
@@ -193,7 +193,7 @@ async fn http_connect(
 }
 
 async fn read_head(
-    io: &mut Io,
+    io: &mut IoStream,
     buf: &mut BytesMut,
     proxy: &UpstreamProxy,
     next: &Authority,
@@ -201,13 +201,13 @@ async fn read_head(
     let limits = connect_limits();
     loop {
         let parsed = h1::parse_response(buf, &limits).map_err(|e| {
-            refused(proxy, format_args!("answered something that is not HTTP when asked for {next}")).because(e)
+            proxy_error(proxy, format_args!("answered something that is not HTTP when asked for {next}")).with_source(e)
         })?;
         if let Some(head) = parsed {
             return Ok(head);
         }
-        if io.read_buf(buf).await.map_err(|e| broken(proxy, next, e))? == 0 {
-            return Err(broken(proxy, next, std::io::ErrorKind::UnexpectedEof.into()));
+        if io.read_buf(buf).await.map_err(|e| proxy_io_error(proxy, next, e))? == 0 {
+            return Err(proxy_io_error(proxy, next, std::io::ErrorKind::UnexpectedEof.into()));
         }
     }
 }
@@ -217,7 +217,7 @@ fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHea
     if status == StatusCode::LOOP_DETECTED {
         let text =
             format!("the upstream proxy {proxy} found that the way to {next} leads through the same proxies again");
-        return Error::new(Kind::Loop, text);
+        return Error::new(ErrorKind::Loop, text);
     }
     let hint = match (status.as_u16(), proxy.auth.is_some()) {
         (407, false) => ": it wants credentials (put user:password@ into its URL)",
@@ -227,68 +227,68 @@ fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHea
         (502..=504, _) => ": it could not reach the destination",
         _ => "",
     };
-    refused(proxy, format_args!("answered {status} when asked for {next}{hint}"))
+    proxy_error(proxy, format_args!("answered {status} when asked for {next}{hint}"))
 }
 
 mod socks {
-    pub(super) const VERSION: u8 = 5;
-    pub(super) const CONNECT: u8 = 1;
-    pub(super) const NO_AUTH: u8 = 0;
-    pub(super) const USER_PASS: u8 = 2;
-    pub(super) const V4: u8 = 1;
-    pub(super) const NAME: u8 = 3;
-    pub(super) const V6: u8 = 4;
+    pub(super) const SOCKS_VERSION: u8 = 5;
+    pub(super) const CMD_CONNECT: u8 = 1;
+    pub(super) const METHOD_NO_AUTH: u8 = 0;
+    pub(super) const METHOD_USER_PASS: u8 = 2;
+    pub(super) const ATYP_IPV4: u8 = 1;
+    pub(super) const ATYP_DOMAIN: u8 = 3;
+    pub(super) const ATYP_IPV6: u8 = 4;
 }
 
-async fn socks5_connect(mut io: Io, proxy: &UpstreamProxy, next: &Authority) -> Result<Io, Error> {
+async fn socks5_connect(mut io: IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<IoStream, Error> {
     socks5_greet(&mut io, proxy, next).await?;
     let request =
-        socks5_request(next).ok_or_else(|| refused(proxy, format_args!("takes no name as long as {next}")))?;
-    send(&mut io, &request).await.map_err(|e| broken(proxy, next, e))?;
+        socks5_request(next).ok_or_else(|| proxy_error(proxy, format_args!("takes no name as long as {next}")))?;
+    send(&mut io, &request).await.map_err(|e| proxy_io_error(proxy, next, e))?;
     let mut head = [0; 4];
-    io.read_exact(&mut head).await.map_err(|e| broken(proxy, next, e))?;
+    io.read_exact(&mut head).await.map_err(|e| proxy_io_error(proxy, next, e))?;
     let [version, reply, _, kind] = head;
-    if version != socks::VERSION {
+    if version != socks::SOCKS_VERSION {
         return Err(not_socks(proxy, next));
     }
     if reply != 0 {
-        return Err(refused(proxy, format_args!("refused {next}: {}", socks5_reply(reply))));
+        return Err(proxy_error(proxy, format_args!("refused {next}: {}", socks5_reply(reply))));
     }
     let bound = match kind {
-        socks::V4 => 4,
-        socks::V6 => 16,
-        socks::NAME => usize::from(io.read_u8().await.map_err(|e| broken(proxy, next, e))?),
+        socks::ATYP_IPV4 => 4,
+        socks::ATYP_IPV6 => 16,
+        socks::ATYP_DOMAIN => usize::from(io.read_u8().await.map_err(|e| proxy_io_error(proxy, next, e))?),
         _ => return Err(not_socks(proxy, next)),
     };
     let mut rest = [0; 255 + 2];
-    io.read_exact(&mut rest[..bound + 2]).await.map_err(|e| broken(proxy, next, e))?;
+    io.read_exact(&mut rest[..bound + 2]).await.map_err(|e| proxy_io_error(proxy, next, e))?;
     Ok(io)
 }
 
-async fn send(io: &mut Io, bytes: &[u8]) -> std::io::Result<()> {
+async fn send(io: &mut IoStream, bytes: &[u8]) -> std::io::Result<()> {
     io.write_all(bytes).await?;
     io.flush().await
 }
 
 fn not_socks(proxy: &UpstreamProxy, next: &Authority) -> Error {
-    refused(proxy, format_args!("answered something that is not SOCKS5 when asked for {next}"))
+    proxy_error(proxy, format_args!("answered something that is not SOCKS5 when asked for {next}"))
 }
 
 /// The methods, and the credentials if it asks for them (RFC 1929).
-async fn socks5_greet(io: &mut Io, proxy: &UpstreamProxy, next: &Authority) -> Result<(), Error> {
+async fn socks5_greet(io: &mut IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<(), Error> {
     let greeting: &[u8] = match proxy.auth {
-        Some(_) => &[socks::VERSION, 2, socks::NO_AUTH, socks::USER_PASS],
-        None => &[socks::VERSION, 1, socks::NO_AUTH],
+        Some(_) => &[socks::SOCKS_VERSION, 2, socks::METHOD_NO_AUTH, socks::METHOD_USER_PASS],
+        None => &[socks::SOCKS_VERSION, 1, socks::METHOD_NO_AUTH],
     };
     let mut answer = [0; 2];
     let exchanged = async {
         send(io, greeting).await?;
         io.read_exact(&mut answer).await
     };
-    exchanged.await.map_err(|e| broken(proxy, next, e))?;
+    exchanged.await.map_err(|e| proxy_io_error(proxy, next, e))?;
     match (answer, &proxy.auth) {
-        ([socks::VERSION, socks::NO_AUTH], _) => Ok(()),
-        ([socks::VERSION, socks::USER_PASS], Some((user, pass))) => {
+        ([socks::SOCKS_VERSION, socks::METHOD_NO_AUTH], _) => Ok(()),
+        ([socks::SOCKS_VERSION, socks::METHOD_USER_PASS], Some((user, pass))) => {
             let mut message = vec![1, user.len() as u8];
             message.extend_from_slice(user.as_bytes());
             message.push(pass.len() as u8);
@@ -297,34 +297,34 @@ async fn socks5_greet(io: &mut Io, proxy: &UpstreamProxy, next: &Authority) -> R
                 send(io, &message).await?;
                 io.read_exact(&mut answer).await
             };
-            exchanged.await.map_err(|e| broken(proxy, next, e))?;
+            exchanged.await.map_err(|e| proxy_io_error(proxy, next, e))?;
             match answer[1] {
                 0 => Ok(()),
-                _ => Err(refused(proxy, format_args!("does not accept the credentials in its URL"))),
+                _ => Err(proxy_error(proxy, format_args!("does not accept the credentials in its URL"))),
             }
         }
-        ([socks::VERSION, _], None) => {
-            Err(refused(proxy, format_args!("wants credentials (put user:password@ into its URL)")))
+        ([socks::SOCKS_VERSION, _], None) => {
+            Err(proxy_error(proxy, format_args!("wants credentials (put user:password@ into its URL)")))
         }
-        ([socks::VERSION, _], Some(_)) => Err(refused(proxy, format_args!("takes no user and password"))),
+        ([socks::SOCKS_VERSION, _], Some(_)) => Err(proxy_error(proxy, format_args!("takes no user and password"))),
         _ => Err(not_socks(proxy, next)),
     }
 }
 
 /// `None` for a name over 255 bytes.
 fn socks5_request(next: &Authority) -> Option<Vec<u8>> {
-    let mut request = vec![socks::VERSION, socks::CONNECT, 0];
+    let mut request = vec![socks::SOCKS_VERSION, socks::CMD_CONNECT, 0];
     match &next.host {
         Host::Ip(IpAddr::V4(ip)) => {
-            request.push(socks::V4);
+            request.push(socks::ATYP_IPV4);
             request.extend_from_slice(&ip.octets());
         }
         Host::Ip(IpAddr::V6(ip)) => {
-            request.push(socks::V6);
+            request.push(socks::ATYP_IPV6);
             request.extend_from_slice(&ip.octets());
         }
         Host::Name(name) => {
-            request.push(socks::NAME);
+            request.push(socks::ATYP_DOMAIN);
             request.push(u8::try_from(name.len()).ok()?);
             request.extend_from_slice(name.as_bytes());
         }

@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::egress::dial::{AnyAddress, DialTimes, Dialer, DialerOptions};
-use crate::egress::dns::{Resolver, ResolverOptions};
+use crate::egress::dial::{AllowAllAddresses, DialTimes, Dialer, DialerOptions};
+use crate::egress::dns::{DnsResolver, ResolverOptions};
 use crate::tls::tests::{Authority as TestCa, names, trusting};
 use crate::tls::{ServerTls, TlsProfile, accept_tls};
 
@@ -33,7 +33,7 @@ impl Proxy {
             while let Ok((tcp, _)) = listener.accept().await {
                 let this = this.clone();
                 tokio::spawn(async move {
-                    let mut io = Io::from(tcp);
+                    let mut io = IoStream::from(tcp);
                     if let Some(tls) = &this.tls {
                         io = accept_tls(io, tls, Duration::from_secs(5)).await.unwrap().0;
                     }
@@ -52,7 +52,7 @@ impl Proxy {
         addr
     }
 
-    async fn connect(&self, io: &mut Io) -> Option<String> {
+    async fn connect(&self, io: &mut IoStream) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.push(io.read_u8().await.unwrap());
@@ -69,7 +69,7 @@ impl Proxy {
         Some(target)
     }
 
-    async fn socks5(&self, io: &mut Io) -> Option<String> {
+    async fn socks5(&self, io: &mut IoStream) -> Option<String> {
         let mut head = [0; 2];
         io.read_exact(&mut head).await.unwrap();
         let mut methods = vec![0; head[1].into()];
@@ -128,13 +128,13 @@ async fn origin() -> u16 {
 fn dialer(ca: Option<&TestCa>) -> Dialer {
     let proxy_tls = ca.map(|ca| TlsProfile::new(trusting(&ca.pem)).unwrap());
     let overrides = [("proxy.example".into(), vec!["127.0.0.1".parse().unwrap()])].into();
-    let resolver = Resolver::new(ResolverOptions { overrides, ..ResolverOptions::default() });
+    let resolver = DnsResolver::new(ResolverOptions { overrides, ..ResolverOptions::default() });
     let options = DialerOptions { proxy_tls, proxy_timeout: Duration::from_millis(500), ..DialerOptions::default() };
-    Dialer::new(resolver, Arc::new(AnyAddress), options)
+    Dialer::new(resolver, Arc::new(AllowAllAddresses), options)
 }
 
 /// Greets, sends, ends, and gets its own bytes back behind the greeting.
-async fn talk(mut io: Io) {
+async fn talk(mut io: IoStream) {
     io.write_all(b"echo").await.unwrap();
     io.shutdown().await.unwrap();
     let mut all = Vec::new();
@@ -210,7 +210,7 @@ async fn error_of(scheme: &str, answers: &'static [&'static [u8]]) -> Error {
     let proxy = format!("{scheme}{at}").parse().unwrap();
     let target = "origin.example:443".parse().unwrap();
     let error = dialer(None).dial(&target, &[proxy], &mut DialTimes::default()).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::UpstreamProxy, "{error}");
+    assert_eq!(error.kind(), ErrorKind::UpstreamProxy, "{error}");
     assert!(error.message().contains(&format!("{at}")), "it names the proxy: {error}");
     assert!(!error.to_string().contains("secret"), "{error}");
     error
@@ -253,7 +253,7 @@ async fn a_proxy_that_cannot_be_reached_or_never_answers_is_named() {
     let error = dialer(None).dial(&target, &chain, &mut DialTimes::default()).await.unwrap_err();
     assert_eq!(error.message(), format!("the upstream proxy {proxy} cannot be reached"));
     assert!(error.to_string().contains("refused the connection"), "{error}");
-    assert_eq!(error.kind(), Kind::UpstreamProxy);
+    assert_eq!(error.kind(), ErrorKind::UpstreamProxy);
 }
 
 #[tokio::test]
@@ -292,6 +292,10 @@ fn urls_of_proxies_are_read_and_shown_without_credentials() {
     }
     for url in ["corp:3128", "ftp://h", "http://", "http://:x@h", "http://h:0", "http://u%0a:p@h", "http://h/path"] {
         let error = url.parse::<UpstreamProxy>().unwrap_err();
-        assert_eq!((error.kind(), error.blame()), (Kind::UpstreamProxy, interflow_flow::Blame::Config), "{url}");
+        assert_eq!(
+            (error.kind(), error.error_source()),
+            (ErrorKind::UpstreamProxy, interflow_flow::ErrorSource::Config),
+            "{url}"
+        );
     }
 }

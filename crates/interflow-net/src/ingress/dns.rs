@@ -6,24 +6,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{Error, Kind};
-use interflow_wire::dns::{self, Answers};
+use interflow_flow::{Error, ErrorKind};
+use interflow_wire::dns::{self, AddressRecords};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// The largest message over UDP that is taken, in bytes.
-const LARGEST: usize = 4096;
+const MAX_UDP_BYTES: usize = 4096;
 /// Questions on one TCP connection.
-const MOST_ON_A_CONNECTION: usize = 1000;
+const MAX_QUERIES_PER_CONNECTION: usize = 1000;
 /// How long a TCP connection may idle (RFC 7766 6.2.3 leaves it to us).
-const IDLE: Duration = Duration::from_secs(10);
+const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a free port for both UDP and TCP is looked for.
-const TRIES: usize = 16;
+const MAX_BIND_ATTEMPTS: usize = 16;
 
 /// Who is told what was answered.
-pub type Heard = Arc<dyn Fn(&Answers) + Send + Sync>;
+pub type DnsAnswerHook = Arc<dyn Fn(&AddressRecords) + Send + Sync>;
 
 /// What a DNS port needs to know.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct DnsOptions {
 
 /// A DNS port that is bound.
 #[derive(Debug)]
-pub struct DnsPort {
+pub struct DnsListener {
     udp: UdpSocket,
     tcp: TcpListener,
 }
@@ -56,7 +56,7 @@ pub fn system_name_servers() -> Vec<SocketAddr> {
     found
 }
 
-impl DnsPort {
+impl DnsListener {
     /// Binds UDP and TCP to one port.
     ///
     /// # Errors
@@ -64,12 +64,12 @@ impl DnsPort {
     pub async fn bind(addr: SocketAddr) -> Result<Self, Error> {
         let cannot = |e: io::Error| {
             Error::new(
-                Kind::Internal,
+                ErrorKind::Internal,
                 format!("the DNS port cannot listen on {addr}: {e}; choose another with dns.listen"),
             )
         };
         let mut last = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_BIND_ATTEMPTS {
             let tcp = TcpListener::bind(addr).await.map_err(cannot)?;
             match UdpSocket::bind(tcp.local_addr().map_err(cannot)?).await {
                 Ok(udp) => return Ok(Self { udp, tcp }),
@@ -89,22 +89,23 @@ impl DnsPort {
     }
 
     /// Answers until it is dropped. Never ends by itself.
-    pub async fn serve(self, options: DnsOptions, heard: Heard) {
-        let desk = Arc::new(Desk { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
-        tokio::join!(datagrams(&desk), connections(&desk, self.tcp));
+    pub async fn serve(self, options: DnsOptions, heard: DnsAnswerHook) {
+        let desk =
+            Arc::new(ForwarderState { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
+        tokio::join!(serve_udp(&desk), serve_tcp(&desk, self.tcp));
     }
 }
 
 /// What all questions share.
-struct Desk {
+struct ForwarderState {
     udp: Arc<UdpSocket>,
     options: DnsOptions,
     places: Semaphore,
-    heard: Heard,
+    heard: DnsAnswerHook,
 }
 
-async fn datagrams(desk: &Arc<Desk>) {
-    let mut buffer = vec![0; LARGEST];
+async fn serve_udp(desk: &Arc<ForwarderState>) {
+    let mut buffer = vec![0; MAX_UDP_BYTES];
     loop {
         let (n, peer) = match desk.udp.recv_from(&mut buffer).await {
             Ok(got) => got,
@@ -118,21 +119,21 @@ async fn datagrams(desk: &Arc<Desk>) {
         let (query, desk) = (buffer[..n].to_vec(), Arc::clone(desk));
         tokio::spawn(async move {
             let Ok(_place) = desk.places.try_acquire() else { return };
-            if let Some(answer) = desk.ask(&query, false).await {
+            if let Some(answer) = desk.forward(&query, false).await {
                 let _ = desk.udp.send_to(&answer, peer).await;
             }
         });
     }
 }
 
-async fn connections(desk: &Arc<Desk>, tcp: TcpListener) {
+async fn serve_tcp(desk: &Arc<ForwarderState>, tcp: TcpListener) {
     loop {
         match tcp.accept().await {
             Ok((stream, _)) => {
                 let desk = Arc::clone(desk);
                 tokio::spawn(async move {
                     let Ok(_place) = desk.places.try_acquire() else { return };
-                    let _ = desk.talk(stream).await;
+                    let _ = desk.serve_connection(stream).await;
                 });
             }
             Err(e) => {
@@ -143,31 +144,27 @@ async fn connections(desk: &Arc<Desk>, tcp: TcpListener) {
     }
 }
 
-impl Desk {
+impl ForwarderState {
     /// Questions of one connection, one after the other (RFC 7766).
-    async fn talk(&self, mut stream: TcpStream) -> io::Result<()> {
-        for _ in 0..MOST_ON_A_CONNECTION {
-            let query = timeout(IDLE, counted(&mut stream)).await??;
-            let Some(answer) = self.ask(&query, true).await else { return Ok(()) };
-            timeout(IDLE, stream.write_all(&with_count(&answer))).await??;
+    async fn serve_connection(&self, mut stream: TcpStream) -> io::Result<()> {
+        for _ in 0..MAX_QUERIES_PER_CONNECTION {
+            let query = timeout(TCP_IDLE_TIMEOUT, read_length_prefixed(&mut stream)).await??;
+            let Some(answer) = self.forward(&query, true).await else { return Ok(()) };
+            timeout(TCP_IDLE_TIMEOUT, stream.write_all(&length_prefixed(&answer))).await??;
         }
         Ok(())
     }
 
     /// The answer of the first server that gives one; `None` when the question cannot be read.
-    async fn ask(&self, query: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
-        let question = dns::question(query)?;
+    async fn forward(&self, query: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
+        let question = dns::parse_question(query)?;
         for server in &self.options.servers {
             let asked = async {
-                if over_tcp {
-                    ask_over_tcp(*server, query).await
-                } else {
-                    ask_over_udp(*server, query, &question).await
-                }
+                if over_tcp { query_tcp(*server, query).await } else { query_udp(*server, query, &question).await }
             };
             match timeout(self.options.timeout, asked).await {
                 Ok(Ok(answer)) => {
-                    if let Some(told) = dns::answers(&answer).filter(|a| a.question == question) {
+                    if let Some(told) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
                         (self.heard)(&told);
                     }
                     return Some(answer);
@@ -176,40 +173,40 @@ impl Desk {
                 Err(_) => tracing::debug!(%server, "DNS: no answer in time"),
             }
         }
-        dns::failure(query, dns::SERVFAIL)
+        dns::error_response(query, dns::SERVFAIL)
     }
 }
 
 /// A socket of its own for each question, so that its port is one more thing that a forger has to guess (RFC 5452).
-async fn ask_over_udp(server: SocketAddr, query: &[u8], question: &dns::Question) -> io::Result<Vec<u8>> {
+async fn query_udp(server: SocketAddr, query: &[u8], question: &dns::DnsQuestion) -> io::Result<Vec<u8>> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
     socket.send(query).await?;
-    let mut buffer = vec![0; LARGEST.max(usize::from(u16::MAX))];
+    let mut buffer = vec![0; MAX_UDP_BYTES.max(usize::from(u16::MAX))];
     loop {
         let n = socket.recv(&mut buffer).await?;
-        if dns::question(&buffer[..n]).as_ref() == Some(question) {
+        if dns::parse_question(&buffer[..n]).as_ref() == Some(question) {
             return Ok(buffer[..n].to_vec());
         }
     }
 }
 
-async fn ask_over_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+async fn query_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).await?;
-    stream.write_all(&with_count(query)).await?;
-    counted(&mut stream).await
+    stream.write_all(&length_prefixed(query)).await?;
+    read_length_prefixed(&mut stream).await
 }
 
 /// A message behind its length (RFC 1035 4.2.2).
-async fn counted(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+async fn read_length_prefixed(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
     let mut message = vec![0; usize::from(length)];
     stream.read_exact(&mut message).await?;
     Ok(message)
 }
 
-fn with_count(message: &[u8]) -> Vec<u8> {
+fn length_prefixed(message: &[u8]) -> Vec<u8> {
     let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes(), &message[..usize::from(length)]].concat()
 }
@@ -234,7 +231,7 @@ mod tests {
 
     /// A server that answers over both, a forged answer first.
     async fn server() -> SocketAddr {
-        let DnsPort { udp, tcp } = DnsPort::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let DnsListener { udp, tcp } = DnsListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let addr = tcp.local_addr().unwrap();
         tokio::spawn(async move {
             let mut buffer = [0; 512];
@@ -249,20 +246,20 @@ mod tests {
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = tcp.accept().await.unwrap();
-                let asked = counted(&mut stream).await.unwrap();
-                stream.write_all(&with_count(&answered(&asked))).await.unwrap();
+                let asked = read_length_prefixed(&mut stream).await.unwrap();
+                stream.write_all(&length_prefixed(&answered(&asked))).await.unwrap();
             }
         });
         addr
     }
 
-    async fn port(servers: Vec<SocketAddr>) -> (SocketAddr, Arc<Mutex<Vec<Answers>>>) {
-        let port = DnsPort::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    async fn port(servers: Vec<SocketAddr>) -> (SocketAddr, Arc<Mutex<Vec<AddressRecords>>>) {
+        let port = DnsListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let addr = port.local_addr().unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         let options = DnsOptions { servers, timeout: Duration::from_millis(300), most: 64 };
         let keep = Arc::clone(&heard);
-        tokio::spawn(port.serve(options, Arc::new(move |a: &Answers| keep.lock().push(a.clone()))));
+        tokio::spawn(port.serve(options, Arc::new(move |a: &AddressRecords| keep.lock().push(a.clone()))));
         (addr, heard)
     }
 
@@ -281,8 +278,8 @@ mod tests {
         assert_eq!(ask(port, &query).await, answered(&query));
         let mut stream = TcpStream::connect(port).await.unwrap();
         for _ in 0..2 {
-            stream.write_all(&with_count(&query)).await.unwrap();
-            assert_eq!(counted(&mut stream).await.unwrap(), answered(&query));
+            stream.write_all(&length_prefixed(&query)).await.unwrap();
+            assert_eq!(read_length_prefixed(&mut stream).await.unwrap(), answered(&query));
         }
         let heard = heard.lock();
         assert_eq!(heard.len(), 3);

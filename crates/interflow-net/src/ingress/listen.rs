@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::{Duration, Instant};
 
-use interflow_flow::{Blame, Error, Kind, Result};
+use interflow_flow::{Error, ErrorKind, ErrorSource, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -45,7 +45,7 @@ pub fn bind(options: &ListenOptions) -> Result<StdListener> {
             io::ErrorKind::AddrNotAvailable => format!("{addr} is no address of this machine"),
             _ => format!("could not listen on {addr}"),
         };
-        Error::new(Kind::Internal, message).blame_on(Blame::Config).because(e)
+        Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config).with_source(e)
     })
 }
 
@@ -57,7 +57,7 @@ fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
         socket.set_reuse_port(true)?;
     }
     if options.transparent {
-        take_foreign(&socket, options.addr);
+        allow_foreign_addresses(&socket, options.addr);
     }
     socket.set_nonblocking(true)?;
     socket.bind(&options.addr.into())?;
@@ -66,7 +66,7 @@ fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
 }
 
 /// Without the privilege (`CAP_NET_ADMIN`) connections can still be redirected here.
-fn take_foreign(socket: &Socket, addr: SocketAddr) {
+fn allow_foreign_addresses(socket: &Socket, addr: SocketAddr) {
     #[cfg(target_os = "linux")]
     {
         let set = if addr.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) };
@@ -79,9 +79,9 @@ fn take_foreign(socket: &Socket, addr: SocketAddr) {
 }
 
 /// A bound address on a worker's runtime.
-pub struct Listener(TcpListener);
+pub struct ClientListener(TcpListener);
 
-impl Listener {
+impl ClientListener {
     /// Takes a bound socket into the runtime of the calling task.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Listener {
                     let _ = tcp.set_nodelay(true);
                     return (tcp, peer);
                 }
-                Err(e) if is_of_one_connection(&e) => {}
+                Err(e) if is_connection_error(&e) => {}
                 Err(e) => {
                     if said.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
                         said = Some(Instant::now());
@@ -126,7 +126,7 @@ impl Listener {
 }
 
 /// Whether the error is about the connection that was next, which is gone, and says nothing of the listener.
-fn is_of_one_connection(e: &io::Error) -> bool {
+fn is_connection_error(e: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
         || matches!(e.raw_os_error(), Some(libc::EPERM | libc::EPROTO))
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_are_accepted_on_the_port_that_the_system_chose() {
-        let listener = Listener::from_std(bind(&any_port()).unwrap()).unwrap();
+        let listener = ClientListener::from_std(bind(&any_port()).unwrap()).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut server, peer) = listener.accept().await;
         assert_eq!(peer, client.local_addr().unwrap());
@@ -158,7 +158,7 @@ mod tests {
         let error = bind(&ListenOptions::new(first.local_addr().unwrap())).unwrap_err();
         let port = first.local_addr().unwrap().port().to_string();
         assert!(error.message().contains(&port) && error.message().contains("in use"), "{error}");
-        assert_eq!(error.blame(), Blame::Config);
+        assert_eq!(error.error_source(), ErrorSource::Config);
     }
 
     #[test]

@@ -1,29 +1,29 @@
 //! Accepting: listeners, what a fresh connection speaks, and HTTP as a server.
 
-mod alarm;
-pub mod announce;
-mod detect;
+mod deadline_timer;
 pub mod dns;
-mod drain;
 mod http1;
 mod http2;
 mod listen;
+pub mod mdns;
+mod original_dst;
 mod peek;
-mod process;
+mod process_lookup;
 mod proxy_protocol;
-#[cfg(test)]
-mod samples;
 mod service;
+mod shutdown;
+mod sniff;
 pub mod socks5;
-mod transparent;
+#[cfg(test)]
+mod test_services;
 
-pub use detect::{Detected, Expect, Place, detect};
-pub use drain::{Drain, DrainSignal};
 pub use http1::serve_http1;
 pub use http2::serve_http2;
 pub use interflow_wire::proxy_protocol::ProxyHeader;
-pub use listen::{ListenOptions, Listener, bind};
-pub use process::Processes;
+pub use listen::{ClientListener, ListenOptions, bind};
+pub use original_dst::original_destination;
+pub use process_lookup::ProcessLookup;
 pub use proxy_protocol::read_proxy_header;
-pub use service::{HttpOptions, Incoming, Interim, OnUpgrade, Outgoing, Service};
-pub use transparent::original_destination;
+pub use service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
+pub use shutdown::{Drain, DrainSignal};
+pub use sniff::{ClientProtocol, SniffContext, SniffTimeouts, sniff};

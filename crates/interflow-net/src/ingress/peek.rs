@@ -3,45 +3,47 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use interflow_flow::{Error, Kind};
+use interflow_flow::{Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 
-use crate::io::Io;
+use crate::io::IoStream;
 
 /// A connection and what was read of it; everything ends at one deadline.
-pub(super) struct Peek {
-    io: Io,
+pub(super) struct PeekReader {
+    io: IoStream,
     pub(super) buf: BytesMut,
     deadline: Instant,
     extended: bool,
 }
 
 /// Why there are no further bytes.
-pub(super) enum Stop {
+pub(super) enum PeekError {
     Timeout,
     Ended,
     Broken(std::io::Error),
 }
 
-impl Stop {
+impl PeekError {
     /// As an error of a conversation that was cut short.
-    pub(super) fn in_the_middle_of(self, what: &str) -> Error {
+    pub(super) fn into_error(self, what: &str) -> Error {
         match self {
-            Self::Timeout => Error::new(Kind::ClientTimeout, format!("the client took too long over {what}")),
-            Self::Ended => Error::new(Kind::ClientGone, format!("the client closed in the middle of {what}")),
-            Self::Broken(e) => Error::new(Kind::ClientGone, format!("the client went away during {what}")).because(e),
+            Self::Timeout => Error::new(ErrorKind::ClientTimeout, format!("the client took too long over {what}")),
+            Self::Ended => Error::new(ErrorKind::ClientGone, format!("the client closed in the middle of {what}")),
+            Self::Broken(e) => {
+                Error::new(ErrorKind::ClientGone, format!("the client went away during {what}")).with_source(e)
+            }
         }
     }
 }
 
-impl Peek {
-    pub(super) fn new(io: Io, limit: Duration) -> Self {
+impl PeekReader {
+    pub(super) fn new(io: IoStream, limit: Duration) -> Self {
         Self { io, buf: BytesMut::new(), deadline: Instant::now() + limit, extended: false }
     }
 
     /// Moves the deadline this far from now.
-    pub(super) fn wait_further(&mut self, limit: Duration) {
+    pub(super) fn extend_deadline(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
         self.extended = true;
     }
@@ -52,7 +54,7 @@ impl Peek {
     }
 
     /// Reads until `look` makes something of the bytes so far. It sees them all each time, and must bound them.
-    pub(super) async fn until<T>(&mut self, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Stop> {
+    pub(super) async fn read_until<T>(&mut self, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, PeekError> {
         loop {
             if !self.buf.is_empty()
                 && let Some(found) = look(&self.buf)
@@ -61,20 +63,20 @@ impl Peek {
             }
             self.buf.reserve(2048);
             match timeout_at(self.deadline, self.io.read_buf(&mut self.buf)).await {
-                Err(_) => return Err(Stop::Timeout),
-                Ok(Err(e)) => return Err(Stop::Broken(e)),
-                Ok(Ok(0)) => return Err(Stop::Ended),
+                Err(_) => return Err(PeekError::Timeout),
+                Ok(Err(e)) => return Err(PeekError::Broken(e)),
+                Ok(Ok(0)) => return Err(PeekError::Ended),
                 Ok(Ok(_)) => {}
             }
         }
     }
 
     /// As [`until`](Self::until), for messages that tell their length, which is then consumed.
-    pub(super) async fn take<T, E>(
+    pub(super) async fn read_message<T, E>(
         &mut self,
         mut parse: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, E>,
-    ) -> Result<Result<T, E>, Stop> {
-        let parsed = self.until(|buf| parse(buf).transpose()).await?;
+    ) -> Result<Result<T, E>, PeekError> {
+        let parsed = self.read_until(|buf| parse(buf).transpose()).await?;
         Ok(parsed.map(|(message, len)| {
             self.buf.advance(len);
             message
@@ -82,19 +84,19 @@ impl Peek {
     }
 
     /// Writes an answer.
-    pub(super) async fn say(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), PeekError> {
         let write = async {
             self.io.write_all(bytes).await?;
             self.io.flush().await
         };
         match timeout_at(self.deadline, write).await {
-            Err(_) => Err(Stop::Timeout),
-            Ok(done) => done.map_err(Stop::Broken),
+            Err(_) => Err(PeekError::Timeout),
+            Ok(done) => done.map_err(PeekError::Broken),
         }
     }
 
     /// The connection, what was read and not consumed in front of it again.
-    pub(super) fn into_io(self) -> Io {
+    pub(super) fn into_io(self) -> IoStream {
         self.io.prefixed(self.buf.freeze())
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, Kind, Result};
+use interflow_flow::{Error, ErrorKind, Result};
 use interflow_wire::proxy_protocol::{ProxyHeader, parse};
 
-use super::peek::Peek;
-use crate::io::Io;
+use super::peek::PeekReader;
+use crate::io::IoStream;
 
 /// Reads the header that a trusted load balancer puts in front of a connection, version 1 or 2. `None`: the sender
 /// speaks for itself, and the connection's own addresses count.
@@ -14,13 +14,13 @@ use crate::io::Io;
 /// # Errors
 /// A connection without a header, or with one that cannot be used. It must be closed: guessing would let anybody
 /// choose an address.
-pub async fn read_proxy_header(io: Io, timeout: Duration) -> Result<(Option<ProxyHeader>, Io)> {
-    let mut peek = Peek::new(io, timeout);
+pub async fn read_proxy_header(io: IoStream, timeout: Duration) -> Result<(Option<ProxyHeader>, IoStream)> {
+    let mut peek = PeekReader::new(io, timeout);
     let header = peek
-        .take(parse)
+        .read_message(parse)
         .await
-        .map_err(|stop| stop.in_the_middle_of("its PROXY protocol header"))?
-        .map_err(|e| Error::new(Kind::BadRequest, e.to_string()))?;
+        .map_err(|stop| stop.into_error("its PROXY protocol header"))?
+        .map_err(|e| Error::new(ErrorKind::BadRequest, e.to_string()))?;
     Ok((header, peek.into_io()))
 }
 
@@ -37,7 +37,7 @@ mod tests {
         ] {
             let (mut client, far) = tokio::io::duplex(7);
             let send = tokio::spawn(async move { client.write_all(bytes).await.unwrap() });
-            let (header, mut io) = read_proxy_header(Io::other(far), Duration::from_secs(1)).await.unwrap();
+            let (header, mut io) = read_proxy_header(IoStream::other(far), Duration::from_secs(1)).await.unwrap();
             assert_eq!(header.map(|h| h.source.to_string()).as_deref(), source);
             let mut left = String::new();
             io.read_to_string(&mut left).await.unwrap();
@@ -49,11 +49,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_connection_without_a_whole_header_is_refused() {
         for (bytes, kind) in
-            [(&b"GET / HTTP/1.1\r\n\r\n"[..], Kind::BadRequest), (b"PROXY TCP4 1.2.3.4", Kind::ClientTimeout)]
+            [(&b"GET / HTTP/1.1\r\n\r\n"[..], ErrorKind::BadRequest), (b"PROXY TCP4 1.2.3.4", ErrorKind::ClientTimeout)]
         {
             let (mut client, far) = tokio::io::duplex(64);
             client.write_all(bytes).await.unwrap();
-            let error = read_proxy_header(Io::other(far), Duration::from_secs(1)).await.unwrap_err();
+            let error = read_proxy_header(IoStream::other(far), Duration::from_secs(1)).await.unwrap_err();
             assert_eq!(error.kind(), kind, "{error}");
         }
     }

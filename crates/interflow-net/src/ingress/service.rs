@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_flow::{
-    Body, BoxFuture, ByteStr, Clock, Error, Headers, Method, Response, ResponseHead, Target, Version,
+    Body, BoxFuture, ByteStr, Error, FlowClock, Headers, HttpVersion, Method, RequestTarget, Response, ResponseHead,
 };
 
 use interflow_wire::h1::HeadLimits;
 
-use crate::io::Io;
+use crate::io::IoStream;
 
 /// A request as the client sent it.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingRequest {
     /// The method, case as sent.
     pub method: Method,
     /// The target as it stood on the wire; over HTTP/2 it is absolute, or an authority for CONNECT.
-    pub target: Target,
+    pub target: RequestTarget,
     /// The version of the client's leg.
-    pub version: Version,
+    pub version: HttpVersion,
     /// All fields as received, hop-by-hop ones too. HTTP/2's pseudo-header fields are not among them.
     pub headers: Headers,
     /// HTTP/2's `:protocol` (RFC 8441).
@@ -28,31 +28,31 @@ pub struct Incoming {
     /// The body. It ends with an error when the client breaks off.
     pub body: Body,
     /// The way to send interim responses.
-    pub interim: Interim,
+    pub interim: InformationalSender,
     /// Started with the head's first byte.
-    pub clock: Clock,
+    pub clock: FlowClock,
     /// How the client opened its HTTP/2 connection, as Akamai's fingerprint.
     pub opening: Option<ByteStr>,
 }
 
 /// The way to send interim responses (RFC 9110 15.2) ahead of the final one.
 #[derive(Clone, Default)]
-pub struct Interim {
-    to: Option<Arc<dyn SendInterim>>,
+pub struct InformationalSender {
+    to: Option<Arc<dyn SendInformational>>,
     exchange: u64,
 }
 
-/// A driver's end of [`Interim`].
-pub(crate) trait SendInterim: Send + Sync {
+/// A driver's end of [`InformationalSender`].
+pub(crate) trait SendInformational: Send + Sync {
     /// Sends or queues the head, unless this exchange's final response has begun or too many are queued already.
     fn send(&self, exchange: u64, head: ResponseHead);
 
     /// Says whether a person is waited for.
-    fn hold(&self, _exchange: u64, _held: bool) {}
+    fn pause_timeouts(&self, _exchange: u64, _held: bool) {}
 }
 
-impl Interim {
-    pub(crate) fn new(to: Arc<dyn SendInterim>, exchange: u64) -> Self {
+impl InformationalSender {
+    pub(crate) fn new(to: Arc<dyn SendInformational>, exchange: u64) -> Self {
         Self { to: Some(to), exchange }
     }
 
@@ -70,21 +70,21 @@ impl Interim {
     /// Says that the exchange waits for a person now, or no longer. Nobody is asked for a client that may well have left:
     /// over HTTP/1 the end of the client's sending side then ends the exchange even with
     /// [`HttpOptions::keep_half_closed`].
-    pub fn hold(&self, held: bool) {
+    pub fn pause_timeouts(&self, held: bool) {
         if let Some(to) = &self.to {
-            to.hold(self.exchange, held);
+            to.pause_timeouts(self.exchange, held);
         }
     }
 }
 
-impl fmt::Debug for Interim {
+impl fmt::Debug for InformationalSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.to.is_some() { "Interim" } else { "Interim(nowhere)" })
     }
 }
 
 /// What becomes of a request.
-pub enum Outgoing {
+pub enum ServiceReply {
     /// This response.
     Response(Response),
     /// This head, and then the connection (or HTTP/2 stream) speaks another protocol: 101, or 2xx to CONNECT.
@@ -93,7 +93,7 @@ pub enum Outgoing {
     Abort(Error),
 }
 
-impl fmt::Debug for Outgoing {
+impl fmt::Debug for ServiceReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Response(r) => f.debug_tuple("Response").field(r).finish(),
@@ -104,15 +104,15 @@ impl fmt::Debug for Outgoing {
 }
 
 /// Runs once the head of an upgrade is written; gets the client's bytes, those that came behind the request included.
-pub type OnUpgrade = Box<dyn FnOnce(Io) -> BoxFuture<'static, ()> + Send>;
+pub type OnUpgrade = Box<dyn FnOnce(IoStream) -> BoxFuture<'static, ()> + Send>;
 
 /// Whoever answers requests.
-pub trait Service: Send + Sync + 'static {
+pub trait HttpService: Send + Sync + 'static {
     /// Answers a request. The future is dropped when the client goes away.
-    fn call(&self, request: Incoming) -> impl Future<Output = Outgoing> + Send;
+    fn call(&self, request: IncomingRequest) -> impl Future<Output = ServiceReply> + Send;
 
     /// What to answer to a head that could not be read, before the connection closes.
-    fn refuse(&self, error: &Error) -> Response;
+    fn error_response(&self, error: &Error) -> Response;
 }
 
 /// Bounds of a client connection that speaks HTTP.

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 
 /// One read's worth. More was measured to gain nothing over loopback, and costs cache.
-pub(crate) const SIZE: usize = 32 * 1024;
+pub(crate) const BUFFER_SIZE: usize = 32 * 1024;
 /// Buffers kept per worker.
-const KEPT: usize = 32;
+const MAX_POOLED: usize = 32;
 
 thread_local! {
     static POOL: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
@@ -13,13 +13,13 @@ thread_local! {
 
 /// A buffer of [`SIZE`] bytes, with whatever was in it.
 pub(crate) fn take() -> Box<[u8]> {
-    POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; SIZE].into_boxed_slice())
+    POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; BUFFER_SIZE].into_boxed_slice())
 }
 
 /// Gives a buffer to whoever needs the next.
-pub(crate) fn give_back(buffer: Box<[u8]>) {
+pub(crate) fn release(buffer: Box<[u8]>) {
     POOL.with_borrow_mut(|pool| {
-        if pool.len() < KEPT {
+        if pool.len() < MAX_POOLED {
             pool.push(buffer);
         }
     });

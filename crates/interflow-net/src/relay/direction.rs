@@ -10,49 +10,49 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::buffer;
 #[cfg(target_os = "linux")]
-use super::splice::Pipe;
-use crate::io::Io;
+use super::splice::SplicePipe;
+use crate::io::IoStream;
 
 /// A direction that has carried this much is long enough for a pipe of its own.
 #[cfg(target_os = "linux")]
-const LONG: u64 = 64 * 1024;
+const SPLICE_THRESHOLD: u64 = 64 * 1024;
 /// So many reads in turn that nearly fill their buffer say that bytes come faster than they are carried: then moving pages
 /// is cheaper than copying bytes.
 #[cfg(target_os = "linux")]
-const FULL_READS: u8 = 4;
+const SPLICE_AFTER_FULL_READS: u8 = 4;
 #[cfg(target_os = "linux")]
-const FULL: usize = buffer::SIZE / 4 * 3;
+const FULL_READ_BYTES: usize = buffer::BUFFER_SIZE / 4 * 3;
 /// Fills of a pipe below this size cost more than to copy them through a buffer that the processor's cache holds; after so
 /// many in turn the direction goes back to buffers.
 #[cfg(target_os = "linux")]
-const SHORT: usize = 2 * buffer::SIZE;
+const MIN_SPLICE_FILL: usize = 2 * buffer::BUFFER_SIZE;
 #[cfg(target_os = "linux")]
-const SHORT_FILLS: u8 = 4;
+const UNSPLICE_AFTER_SHORT_FILLS: u8 = 4;
 /// Reads or writes of one direction before other tasks of the worker get their turn.
-const TURN: usize = 64;
+const MAX_STEPS_PER_POLL: usize = 64;
 
 /// Where a direction failed: reading from its source, or writing to its sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TransferStep {
     Read,
     Write,
 }
 
 /// A direction that broke off.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) step: Step,
+pub(super) struct DirectionError {
+    pub(super) step: TransferStep,
     pub(super) error: io::Error,
 }
 
-impl Step {
-    fn failed(self, error: io::Error) -> Ended {
-        Ended { step: self, error }
+impl TransferStep {
+    fn into_error(self, error: io::Error) -> DirectionError {
+        DirectionError { step: self, error }
     }
 }
 
 /// Bytes on their way.
-enum Load {
+enum TransferBuffer {
     /// None, and no memory held for them.
     None,
     /// Bytes that were read ahead of the tunnel.
@@ -61,11 +61,11 @@ enum Load {
     Buffer { bytes: Box<[u8]>, at: usize, end: usize },
     /// Bytes in a pipe of the kernel, which this direction has for itself.
     #[cfg(target_os = "linux")]
-    Pipe(Pipe),
+    Pipe(SplicePipe),
 }
 
 /// What happens next.
-enum Stage {
+enum DirectionState {
     /// Reading when there is no load, writing when there is.
     Carry,
     /// The source has ended: what was written is pushed out, and the sink is told of the end.
@@ -73,9 +73,9 @@ enum Stage {
     Done,
 }
 
-pub(super) struct Flowing {
-    load: Load,
-    stage: Stage,
+pub(super) struct DirectionCopy {
+    load: TransferBuffer,
+    stage: DirectionState,
     /// Bytes were written that a TLS layer may still hold.
     unflushed: bool,
     /// Whether a pipe may be taken.
@@ -88,21 +88,21 @@ pub(super) struct Flowing {
     demand: u8,
     /// The pipe, while bytes come in short pieces.
     #[cfg(target_os = "linux")]
-    spare: Option<Pipe>,
+    spare: Option<SplicePipe>,
 }
 
-impl Flowing {
+impl DirectionCopy {
     pub(super) fn new(first: Bytes, splice: bool) -> Self {
-        let load = if first.is_empty() { Load::None } else { Load::First(first) };
+        let load = if first.is_empty() { TransferBuffer::None } else { TransferBuffer::First(first) };
         Self {
             load,
-            stage: Stage::Carry,
+            stage: DirectionState::Carry,
             unflushed: false,
             splice,
             #[cfg(target_os = "linux")]
             streak: 0,
             #[cfg(target_os = "linux")]
-            demand: FULL_READS,
+            demand: SPLICE_AFTER_FULL_READS,
             #[cfg(target_os = "linux")]
             spare: None,
         }
@@ -111,7 +111,7 @@ impl Flowing {
     /// Whether the direction has moved on to a pipe.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn is_spliced(&self) -> bool {
-        matches!(self.load, Load::Pipe(_))
+        matches!(self.load, TransferBuffer::Pipe(_))
     }
 
     /// Carries what can be carried now. Ready once the end of the source was passed on or something failed, and ever
@@ -119,14 +119,14 @@ impl Flowing {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Io,
-        sink: &mut Io,
+        source: &mut IoStream,
+        sink: &mut IoStream,
         carried: &AtomicU64,
-    ) -> Poll<Result<(), Ended>> {
+    ) -> Poll<Result<(), DirectionError>> {
         let polled = self.carry(cx, source, sink, carried);
         if polled.is_ready() {
             self.release();
-            self.stage = Stage::Done;
+            self.stage = DirectionState::Done;
         }
         polled
     }
@@ -134,13 +134,13 @@ impl Flowing {
     fn carry(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Io,
-        sink: &mut Io,
+        source: &mut IoStream,
+        sink: &mut IoStream,
         carried: &AtomicU64,
-    ) -> Poll<Result<(), Ended>> {
-        for _ in 0..TURN {
+    ) -> Poll<Result<(), DirectionError>> {
+        for _ in 0..MAX_STEPS_PER_POLL {
             match self.stage {
-                Stage::Carry => {
+                DirectionState::Carry => {
                     if self.load.is_some() {
                         ready!(self.poll_write(cx, sink, carried))?;
                     } else {
@@ -148,23 +148,23 @@ impl Flowing {
                             Poll::Ready(more) => {
                                 if !more? {
                                     self.release();
-                                    self.stage = Stage::ShutDown;
+                                    self.stage = DirectionState::ShutDown;
                                 }
                             }
                             Poll::Pending => return self.poll_idle(cx, sink),
                         }
                     }
                 }
-                Stage::ShutDown => {
+                DirectionState::ShutDown => {
                     match ready!(Pin::new(&mut *sink).poll_shutdown(cx)) {
                         // A sink that is gone already knows that nothing more comes.
                         Ok(()) => {}
                         Err(e) if e.kind() == io::ErrorKind::NotConnected => {}
-                        Err(e) => return Poll::Ready(Err(Step::Write.failed(e))),
+                        Err(e) => return Poll::Ready(Err(TransferStep::Write.into_error(e))),
                     }
-                    self.stage = Stage::Done;
+                    self.stage = DirectionState::Done;
                 }
-                Stage::Done => return Poll::Ready(Ok(())),
+                DirectionState::Done => return Poll::Ready(Ok(())),
             }
         }
         cx.waker().wake_by_ref();
@@ -172,20 +172,20 @@ impl Flowing {
     }
 
     /// Nothing is there to read: what was written is pushed out, and memory given back.
-    fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut Io) -> Poll<Result<(), Ended>> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut IoStream) -> Poll<Result<(), DirectionError>> {
         if self.unflushed {
-            ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| Step::Write.failed(e))?;
+            ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| TransferStep::Write.into_error(e))?;
             self.unflushed = false;
         }
-        if matches!(self.load, Load::Buffer { .. }) {
+        if matches!(self.load, TransferBuffer::Buffer { .. }) {
             self.release();
         }
         Poll::Pending
     }
 
     fn release(&mut self) {
-        if let Load::Buffer { bytes, .. } = std::mem::replace(&mut self.load, Load::None) {
-            buffer::give_back(bytes);
+        if let TransferBuffer::Buffer { bytes, .. } = std::mem::replace(&mut self.load, TransferBuffer::None) {
+            buffer::release(bytes);
         }
     }
 
@@ -193,41 +193,41 @@ impl Flowing {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        source: &mut Io,
-        sink: &Io,
+        source: &mut IoStream,
+        sink: &IoStream,
         carried: &AtomicU64,
-    ) -> Poll<Result<bool, Ended>> {
+    ) -> Poll<Result<bool, DirectionError>> {
         #[cfg(target_os = "linux")]
         {
-            self.choose(source, sink, carried);
-            if let (Load::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
-                let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| Step::Read.failed(e))?;
-                self.streak = if pipe.held() < SHORT { self.streak.saturating_add(1) } else { 0 };
+            self.choose_buffer(source, sink, carried);
+            if let (TransferBuffer::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
+                let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| TransferStep::Read.into_error(e))?;
+                self.streak = if pipe.buffered() < MIN_SPLICE_FILL { self.streak.saturating_add(1) } else { 0 };
                 return Poll::Ready(Ok(more));
             }
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (sink, carried);
-        if !matches!(self.load, Load::Buffer { .. }) {
-            self.load = Load::Buffer { bytes: buffer::take(), at: 0, end: 0 };
+        if !matches!(self.load, TransferBuffer::Buffer { .. }) {
+            self.load = TransferBuffer::Buffer { bytes: buffer::take(), at: 0, end: 0 };
         }
-        let Load::Buffer { bytes, at, end } = &mut self.load else { return Poll::Ready(Ok(true)) };
+        let TransferBuffer::Buffer { bytes, at, end } = &mut self.load else { return Poll::Ready(Ok(true)) };
         let mut into = ReadBuf::new(bytes);
-        ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| Step::Read.failed(e))?;
+        ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| TransferStep::Read.into_error(e))?;
         (*at, *end) = (0, into.filled().len());
         #[cfg(target_os = "linux")]
         {
-            self.streak = if *end >= FULL { self.streak.saturating_add(1) } else { 0 };
+            self.streak = if *end >= FULL_READ_BYTES { self.streak.saturating_add(1) } else { 0 };
         }
         Poll::Ready(Ok(*end > 0))
     }
 
     /// Chooses between a buffer and a pipe, by how the bytes came so far. When the system has no pipe to give, buffers do.
     #[cfg(target_os = "linux")]
-    fn choose(&mut self, source: &Io, sink: &Io, carried: &AtomicU64) {
-        if let Load::Pipe(_) = &self.load {
-            if self.streak >= SHORT_FILLS
-                && let Load::Pipe(pipe) = std::mem::replace(&mut self.load, Load::None)
+    fn choose_buffer(&mut self, source: &IoStream, sink: &IoStream, carried: &AtomicU64) {
+        if let TransferBuffer::Pipe(_) = &self.load {
+            if self.streak >= UNSPLICE_AFTER_SHORT_FILLS
+                && let TransferBuffer::Pipe(pipe) = std::mem::replace(&mut self.load, TransferBuffer::None)
             {
                 self.spare = Some(pipe);
                 self.demand = self.demand.saturating_mul(2);
@@ -235,17 +235,17 @@ impl Flowing {
             }
             return;
         }
-        if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < LONG {
+        if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < SPLICE_THRESHOLD {
             return;
         }
         self.splice = source.tcp_ref().is_some() && sink.tcp_ref().is_some();
         if !self.splice {
             return;
         }
-        match self.spare.take().map_or_else(Pipe::new, Ok) {
+        match self.spare.take().map_or_else(SplicePipe::new, Ok) {
             Ok(pipe) => {
                 self.release();
-                self.load = Load::Pipe(pipe);
+                self.load = TransferBuffer::Pipe(pipe);
                 self.streak = 0;
             }
             Err(_) => self.splice = false,
@@ -253,22 +253,27 @@ impl Flowing {
     }
 
     /// Hands on some of the load.
-    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Io, carried: &AtomicU64) -> Poll<Result<(), Ended>> {
-        let fail = |e| Step::Write.failed(e);
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut IoStream,
+        carried: &AtomicU64,
+    ) -> Poll<Result<(), DirectionError>> {
+        let fail = |e| TransferStep::Write.into_error(e);
         let written = match &mut self.load {
-            Load::None => 0,
-            Load::First(first) => {
+            TransferBuffer::None => 0,
+            TransferBuffer::First(first) => {
                 let n = ready!(Pin::new(&mut *sink).poll_write(cx, first)).map_err(fail)?;
                 first.advance(n);
                 n
             }
-            Load::Buffer { bytes, at, end } => {
+            TransferBuffer::Buffer { bytes, at, end } => {
                 let n = ready!(Pin::new(&mut *sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
                 *at += n;
                 n
             }
             #[cfg(target_os = "linux")]
-            Load::Pipe(pipe) => {
+            TransferBuffer::Pipe(pipe) => {
                 let Some(tcp) = sink.tcp_ref() else {
                     return Poll::Ready(Err(fail(io::ErrorKind::NotConnected.into())));
                 };
@@ -285,7 +290,7 @@ impl Flowing {
     }
 }
 
-impl Load {
+impl TransferBuffer {
     fn is_some(&self) -> bool {
         match self {
             Self::None => false,
@@ -297,7 +302,7 @@ impl Load {
     }
 }
 
-impl Drop for Flowing {
+impl Drop for DirectionCopy {
     fn drop(&mut self) {
         self.release();
     }

@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use interflow_flow::{Direction, Error, Kind, TunnelBytes};
+use interflow_flow::{ByteCounts, Direction, Error, ErrorKind};
 use tokio::time::Instant;
 
-use crate::io::Io;
-use direction::{Ended, Flowing, Step};
+use crate::io::IoStream;
+use direction::{DirectionCopy, DirectionError, TransferStep};
 
 /// How a tunnel is run.
 #[derive(Clone, Debug)]
@@ -47,8 +47,8 @@ pub struct TunnelCounters {
 
 impl TunnelCounters {
     /// The counts now.
-    pub fn get(&self) -> TunnelBytes {
-        TunnelBytes { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
+    pub fn get(&self) -> ByteCounts {
+        ByteCounts { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
     }
 }
 
@@ -56,17 +56,17 @@ impl TunnelCounters {
 /// leaves the other open. When one side resets, the other is reset too. Dropping the future closes both.
 ///
 /// # Errors
-/// [`Kind::ClientGone`] and [`Kind::UpstreamClosed`] when that side broke off, [`Kind::ClientTimeout`] when the tunnel
+/// [`ErrorKind::ClientGone`] and [`ErrorKind::UpstreamClosed`] when that side broke off, [`ErrorKind::ClientTimeout`] when the tunnel
 /// idled; `bytes` holds what was carried until then.
 pub async fn tunnel(
-    client: Io,
-    upstream: Io,
+    client: IoStream,
+    upstream: IoStream,
     options: &TunnelOptions,
     bytes: &TunnelCounters,
-) -> Result<TunnelBytes, Error> {
-    let mut tunnel = Tunnel::new(client, upstream, options.splice);
+) -> Result<ByteCounts, Error> {
+    let mut tunnel = TunnelCopy::new(client, upstream, options.splice);
     let mut idle = pin!(tokio::time::sleep(options.idle));
-    let mut seen = TunnelBytes::default();
+    let mut seen = ByteCounts::default();
     let mut last = Instant::now();
     poll_fn(|cx| {
         if let Poll::Ready(ended) = tunnel.poll(cx, bytes) {
@@ -81,7 +81,7 @@ pub async fn tunnel(
             let due = last + options.idle;
             if due <= Instant::now() {
                 let message = format!("the tunnel carried nothing for {} s", options.idle.as_secs_f32());
-                return Poll::Ready(Err(Error::new(Kind::ClientTimeout, message)));
+                return Poll::Ready(Err(Error::new(ErrorKind::ClientTimeout, message)));
             }
             idle.as_mut().reset(due);
         }
@@ -90,29 +90,29 @@ pub async fn tunnel(
     .await
 }
 
-struct Tunnel {
-    client: Io,
-    upstream: Io,
-    up: Flowing,
-    down: Flowing,
+struct TunnelCopy {
+    client: IoStream,
+    upstream: IoStream,
+    up: DirectionCopy,
+    down: DirectionCopy,
     /// A sink that takes no more. What it had sent before may still be on its way, so the other direction goes on.
     deaf: Option<Error>,
 }
 
-impl Tunnel {
-    fn new(client: Io, upstream: Io, splice: bool) -> Self {
-        let (client, up_first) = apart(client);
-        let (upstream, down_first) = apart(upstream);
+impl TunnelCopy {
+    fn new(client: IoStream, upstream: IoStream, splice: bool) -> Self {
+        let (client, up_first) = split_read_ahead(client);
+        let (upstream, down_first) = split_read_ahead(upstream);
         let splice = splice && client.tcp_ref().is_some() && upstream.tcp_ref().is_some();
-        let (up, down) = (Flowing::new(up_first, splice), Flowing::new(down_first, splice));
+        let (up, down) = (DirectionCopy::new(up_first, splice), DirectionCopy::new(down_first, splice));
         Self { client, upstream, up, down, deaf: None }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, bytes: &TunnelCounters) -> Poll<Result<(), Error>> {
         let up = self.up.poll(cx, &mut self.client, &mut self.upstream, &bytes.sent);
-        let up = self.unless_deaf(up, Direction::Request)?;
+        let up = self.tolerate_sink_failure(up, Direction::Request)?;
         let down = self.down.poll(cx, &mut self.upstream, &mut self.client, &bytes.received);
-        let down = self.unless_deaf(down, Direction::Response)?;
+        let down = self.tolerate_sink_failure(down, Direction::Response)?;
         if up.is_ready() && down.is_ready() {
             return Poll::Ready(self.deaf.take().map_or(Ok(()), Err));
         }
@@ -120,39 +120,44 @@ impl Tunnel {
     }
 
     /// A direction whose sink fails is over; one whose source fails ends the tunnel.
-    fn unless_deaf(&mut self, polled: Poll<Result<(), Ended>>, way: Direction) -> Result<Poll<()>, Error> {
+    fn tolerate_sink_failure(
+        &mut self,
+        polled: Poll<Result<(), DirectionError>>,
+        way: Direction,
+    ) -> Result<Poll<()>, Error> {
         match polled {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
-            Poll::Ready(Err(ended)) if ended.step == Step::Write => {
-                self.deaf.get_or_insert(broken_off(ended, way));
+            Poll::Ready(Err(ended)) if ended.step == TransferStep::Write => {
+                self.deaf.get_or_insert(direction_error(ended, way));
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(ended)) => {
                 // Cut visibly, so that nobody takes what came for the whole.
                 self.client.reset_on_drop();
                 self.upstream.reset_on_drop();
-                Err(broken_off(ended, way))
+                Err(direction_error(ended, way))
             }
         }
     }
 }
 
-fn broken_off(ended: Ended, way: Direction) -> Error {
-    let by_client = (ended.step == Step::Read) == (way == Direction::Request);
-    let (kind, who) = if by_client { (Kind::ClientGone, "client") } else { (Kind::UpstreamClosed, "upstream") };
+fn direction_error(ended: DirectionError, way: Direction) -> Error {
+    let by_client = (ended.step == TransferStep::Read) == (way == Direction::Request);
+    let (kind, who) =
+        if by_client { (ErrorKind::ClientGone, "client") } else { (ErrorKind::UpstreamClosed, "upstream") };
     let how = match (ended.step, ended.error.kind()) {
-        (Step::Write, _) => "closed the tunnel while bytes were on their way to it",
-        (Step::Read, io::ErrorKind::ConnectionReset) => "reset the tunnel",
-        (Step::Read, _) => "broke off the tunnel",
+        (TransferStep::Write, _) => "closed the tunnel while bytes were on their way to it",
+        (TransferStep::Read, io::ErrorKind::ConnectionReset) => "reset the tunnel",
+        (TransferStep::Read, _) => "broke off the tunnel",
     };
-    Error::new(kind, format!("the {who} {how}")).because(ended.error)
+    Error::new(kind, format!("the {who} {how}")).with_source(ended.error)
 }
 
 /// The connection, and what was read ahead of it, as the first bytes to carry.
-fn apart(io: Io) -> (Io, bytes::Bytes) {
+fn split_read_ahead(io: IoStream) -> (IoStream, bytes::Bytes) {
     match io.into_tcp() {
-        Ok((tcp, first)) => (Io::from(tcp), first),
+        Ok((tcp, first)) => (IoStream::from(tcp), first),
         Err(io) => (io, bytes::Bytes::new()),
     }
 }

@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 
 /// Bytes asked for at once. A pipe of 1 MiB was measured to save nothing more over loopback, and an unprivileged user
 /// may have only 64 MiB of pipes.
-const CAPACITY: usize = 256 * 1024;
+const PIPE_CAPACITY: usize = 256 * 1024;
 
 /// A pipe and the number of bytes in it.
-pub(super) struct Pipe {
+pub(super) struct SplicePipe {
     read: OwnedFd,
     write: OwnedFd,
     held: usize,
     capacity: usize,
 }
 
-impl Pipe {
+impl SplicePipe {
     /// A pipe of [`CAPACITY`] where the system allows it, of the system's default size otherwise.
     pub(super) fn new() -> io::Result<Self> {
         let mut fds: [RawFd; 2] = [-1; 2];
@@ -35,7 +35,7 @@ impl Pipe {
         // SAFETY: pipe2 succeeded, so both descriptors are open and nobody else owns them.
         let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
         // SAFETY: F_SETPIPE_SZ takes an integer and touches no memory of ours; the descriptor is open.
-        let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, CAPACITY as libc::c_int) };
+        let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY as libc::c_int) };
         // An unprivileged user's pipes may together be too large already; a small one still works.
         let capacity = usize::try_from(set).unwrap_or(64 * 1024);
         Ok(Self { read, write, held: 0, capacity })
@@ -46,7 +46,7 @@ impl Pipe {
     }
 
     /// How many bytes are in it.
-    pub(super) const fn held(&self) -> usize {
+    pub(super) const fn buffered(&self) -> usize {
         self.held
     }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-type Outcome = Result<TunnelBytes, Error>;
+type Outcome = Result<ByteCounts, Error>;
 
 async fn tcp_pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -93,10 +93,10 @@ async fn megabytes_cross_unchanged_both_ways_at_once_over_whatever_lies_below() 
         let options = TunnelOptions { splice, ..TunnelOptions::default() };
         let (client, upstream, near, far) = if tcp {
             let ((client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
-            (Io::from(client), Io::from(upstream), Io::from(near), Io::from(far))
+            (IoStream::from(client), IoStream::from(upstream), IoStream::from(near), IoStream::from(far))
         } else {
             let ((client, near), (upstream, far)) = (tokio::io::duplex(9000), tokio::io::duplex(9000));
-            (Io::other(client), Io::other(upstream), Io::other(near), Io::other(far))
+            (IoStream::other(client), IoStream::other(upstream), IoStream::other(near), IoStream::other(far))
         };
         let (client_in, client_out) = tokio::io::split(client);
         let (upstream_in, upstream_out) = tokio::io::split(upstream);
@@ -108,7 +108,7 @@ async fn megabytes_cross_unchanged_both_ways_at_once_over_whatever_lies_below() 
             check(client_in, 2, Duration::ZERO),
         );
         assert_eq!((up, down), (SIZE, SIZE + 5));
-        let bytes = TunnelBytes { sent: SIZE as u64, received: SIZE as u64 + 5 };
+        let bytes = ByteCounts { sent: SIZE as u64, received: SIZE as u64 + 5 };
         assert_eq!((outcome.unwrap(), counters.get()), (bytes, bytes));
     }
 }
@@ -132,21 +132,21 @@ async fn either_side_may_end_first_and_still_hear_the_other() {
         assert_eq!(got, b"long answer");
         let bytes = running.await.unwrap().unwrap();
         let (sent, received) = if client_first { (8, 11) } else { (11, 8) };
-        assert_eq!(bytes, TunnelBytes { sent, received });
+        assert_eq!(bytes, ByteCounts { sent, received });
     }
 }
 
 #[tokio::test]
 async fn bytes_read_ahead_of_the_tunnel_go_first_on_both_sides() {
     let ((mut client, near), (mut upstream, far)) = (tcp_pair().await, tcp_pair().await);
-    let near = Io::from(near).prefixed(Bytes::from_static(b"hello "));
-    let far = Io::from(far).prefixed(Bytes::from_static(b"220 "));
+    let near = IoStream::from(near).prefixed(Bytes::from_static(b"hello "));
+    let far = IoStream::from(far).prefixed(Bytes::from_static(b"220 "));
     client.write_all(b"world").await.unwrap();
     client.shutdown().await.unwrap();
     upstream.write_all(b"ready").await.unwrap();
     upstream.shutdown().await.unwrap();
     let bytes = tunnel(near, far, &TunnelOptions::default(), &TunnelCounters::default()).await.unwrap();
-    assert_eq!(bytes, TunnelBytes { sent: 11, received: 9 });
+    assert_eq!(bytes, ByteCounts { sent: 11, received: 9 });
     let (mut up, mut down) = (String::new(), String::new());
     upstream.read_to_string(&mut up).await.unwrap();
     client.read_to_string(&mut down).await.unwrap();
@@ -155,12 +155,12 @@ async fn bytes_read_ahead_of_the_tunnel_go_first_on_both_sides() {
 
 #[tokio::test]
 async fn a_reset_of_one_side_reaches_the_other_as_a_reset() {
-    for (by_client, kind) in [(true, Kind::ClientGone), (false, Kind::UpstreamClosed)] {
+    for (by_client, kind) in [(true, ErrorKind::ClientGone), (false, ErrorKind::UpstreamClosed)] {
         let (client, upstream, running) = default_tunnel().await;
         let (mut breaks, mut hears) = if by_client { (client, upstream) } else { (upstream, client) };
         breaks.write_all(b"half").await.unwrap();
         hears.read_exact(&mut [0; 4]).await.unwrap();
-        Io::from(breaks).reset_on_drop();
+        IoStream::from(breaks).reset_on_drop();
         let error = running.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
         let heard = hears.read(&mut [0; 1]).await.unwrap_err();
@@ -185,7 +185,7 @@ async fn an_answer_is_delivered_whole_although_its_sender_takes_no_more() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let error = running.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::UpstreamClosed, "{error}");
+    assert_eq!(error.kind(), ErrorKind::UpstreamClosed, "{error}");
 }
 
 #[tokio::test]
@@ -197,10 +197,10 @@ async fn a_tunnel_that_carries_nothing_is_closed_and_one_that_carries_little_is_
         tokio::time::sleep(Duration::from_millis(40)).await;
         upstream.write_all(b"x").await.unwrap();
         client.read_exact(&mut [0; 1]).await.unwrap();
-        assert_eq!(counters.get(), TunnelBytes { sent: 0, received: i }, "the counts are there while it runs");
+        assert_eq!(counters.get(), ByteCounts { sent: 0, received: i }, "the counts are there while it runs");
     }
     let error = running.await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::ClientTimeout);
+    assert_eq!(error.kind(), ErrorKind::ClientTimeout);
     assert!(error.message().contains("carried nothing for 0.12 s"), "{error}");
     assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
 }
@@ -235,7 +235,7 @@ async fn slow_readers_of_256_tunnels_get_their_own_bytes_and_no_others() {
     for running in tunnels {
         running.await.unwrap().unwrap();
     }
-    assert_eq!(counters.get(), TunnelBytes { sent: 256 * 1000, received: 256 * SIZE as u64 });
+    assert_eq!(counters.get(), ByteCounts { sent: 256 * 1000, received: 256 * SIZE as u64 });
 }
 
 /// Counts how often a future is polled.
@@ -278,7 +278,7 @@ async fn a_tunnel_whose_reader_has_stopped_sleeps() {
 async fn a_direction_takes_a_pipe_while_bytes_come_faster_than_they_go_and_the_other_does_not() {
     let ((mut client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
     let counters = TunnelCounters::default();
-    let mut tunnel = Tunnel::new(near.into(), far.into(), true);
+    let mut tunnel = TunnelCopy::new(near.into(), far.into(), true);
     let (_reading, mut writing) = upstream.into_split();
     // The sender stays, so that the direction does not end, and the last look at it tells.
     let sender = tokio::spawn(async move {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{Blame, ByteStr, ClientTls, Error, Kind};
+use interflow_flow::{ByteStr, ClientTls, Error, ErrorKind, ErrorSource};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -16,7 +16,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::client_auth::{ClientAuth, NoTickets, certificate_name};
 use super::upstream::read_chain_and_key;
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, version_name};
-use crate::io::Io;
+use crate::io::IoStream;
 
 /// What is shown to a client: a certificate with its key, and the protocols offered.
 pub struct ServerTls {
@@ -40,7 +40,8 @@ impl ServerTls {
     /// As [`from_pem`](Self::from_pem); no authority of clients is named.
     pub fn with_client_auth(chain_pem: &[u8], key_pem: &[u8], clients: &ClientAuth) -> Result<Self, Error> {
         let verifier = clients.verifier().map_err(|e| {
-            Error::new(Kind::ClientTls, format!("the authorities of clients: {e}")).blame_on(Blame::Config)
+            Error::new(ErrorKind::ClientTls, format!("the authorities of clients: {e}"))
+                .with_error_source(ErrorSource::Config)
         })?;
         Ok(Self::build(certified(chain_pem, key_pem)?.into(), Alpn::Both, Some(verifier)))
     }
@@ -50,10 +51,10 @@ impl ServerTls {
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = alpn.protocols();
-        Self::of(config)
+        Self::from_config(config)
     }
 
-    fn of(config: ServerConfig) -> Self {
+    fn from_config(config: ServerConfig) -> Self {
         Self { config: Arc::new(config), by_client: OnceLock::new() }
     }
 
@@ -62,7 +63,7 @@ impl ServerTls {
     }
 
     fn build(certified: Arc<CertifiedKey>, alpn: Alpn, clients: Option<Arc<dyn ClientCertVerifier>>) -> Self {
-        let tickets = Tickets::of(&certified);
+        let tickets = SessionTickets::for_certificate(&certified);
         let resolver = SingleCertAndKey::from(certified);
         let verifies_clients = clients.is_some();
         let builder = ServerConfig::builder_with_provider(provider())
@@ -84,7 +85,7 @@ impl ServerTls {
             config.ticketer = Arc::new(NoTickets);
             config.send_tls13_tickets = 0;
         }
-        Self::of(config)
+        Self::from_config(config)
     }
 
     /// What to go on with after this hello.
@@ -102,10 +103,14 @@ impl ServerTls {
 }
 
 fn certified(chain_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, Error> {
-    let (chain, key) = read_chain_and_key(chain_pem, key_pem)
-        .map_err(|e| Error::new(Kind::ClientTls, format!("the listener's certificate: {e}")).blame_on(Blame::Config))?;
+    let (chain, key) = read_chain_and_key(chain_pem, key_pem).map_err(|e| {
+        Error::new(ErrorKind::ClientTls, format!("the listener's certificate: {e}"))
+            .with_error_source(ErrorSource::Config)
+    })?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|e| {
-        Error::new(Kind::ClientTls, "the listener's certificate cannot be used").because(e).blame_on(Blame::Config)
+        Error::new(ErrorKind::ClientTls, "the listener's certificate cannot be used")
+            .with_source(e)
+            .with_error_source(ErrorSource::Config)
     })
 }
 
@@ -126,40 +131,40 @@ impl fmt::Debug for ServerTls {
 /// with, and is worth nothing where another would be shown: no client can take one host for another, nor go on with a
 /// leaf that was replaced.
 #[derive(Debug)]
-struct Tickets {
+struct SessionTickets {
     certificate: [u8; 16],
 }
 
-impl Tickets {
-    fn of(certified: &CertifiedKey) -> Self {
+impl SessionTickets {
+    fn for_certificate(certified: &CertifiedKey) -> Self {
         let leaf = certified.cert.first().map_or(&[][..], |leaf| leaf.as_ref());
         let mut certificate = [0; 16];
         certificate.copy_from_slice(&Sha256::digest(leaf)[..16]);
         Self { certificate }
     }
 
-    fn keys() -> &'static dyn ProducesTickets {
+    fn ticket_keys() -> &'static dyn ProducesTickets {
         static KEYS: LazyLock<Arc<dyn ProducesTickets>> =
             LazyLock::new(|| rustls::crypto::aws_lc_rs::Ticketer::new().expect("the system gives random bytes"));
         &**KEYS
     }
 }
 
-impl ProducesTickets for Tickets {
+impl ProducesTickets for SessionTickets {
     fn enabled(&self) -> bool {
-        Self::keys().enabled()
+        Self::ticket_keys().enabled()
     }
 
     fn lifetime(&self) -> u32 {
-        Self::keys().lifetime()
+        Self::ticket_keys().lifetime()
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        Self::keys().encrypt(&[&self.certificate[..], plain].concat())
+        Self::ticket_keys().encrypt(&[&self.certificate[..], plain].concat())
     }
 
     fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
-        let mut plain = Self::keys().decrypt(cipher)?;
+        let mut plain = Self::ticket_keys().decrypt(cipher)?;
         if !plain.starts_with(&self.certificate) {
             return None;
         }
@@ -194,7 +199,7 @@ pub enum ClientTlsFailure {
 
 impl ClientTlsFailure {
     /// How the TLS failed, when an error is about that: one of the handshake, or an alert that came after it.
-    pub fn of(error: &Error) -> Option<Self> {
+    pub fn from_error(error: &Error) -> Option<Self> {
         let source = std::error::Error::source(error)?;
         if let Some(failure) = source.downcast_ref() {
             return Some(*failure);
@@ -229,35 +234,35 @@ impl ClientTlsFailure {
     pub fn into_error(self) -> Error {
         let (kind, message) = match self {
             Self::RefusedLeaf(alert) => (
-                Kind::ClientTls,
+                ErrorKind::ClientTls,
                 format!(
                     "the client refused our certificate (alert {alert}): it does not trust Interflow's CA, or pins"
                 ),
             ),
             Self::ClosedAfterLeaf => (
-                Kind::ClientTls,
+                ErrorKind::ClientTls,
                 "the client closed when it saw our certificate: perhaps it does not trust Interflow's CA, or pins"
                     .into(),
             ),
-            Self::ClosedEarly => (Kind::ClientGone, "the client closed during the TLS handshake".into()),
-            Self::Timeout => (Kind::ClientTimeout, "the client did not finish the TLS handshake in time".into()),
+            Self::ClosedEarly => (ErrorKind::ClientGone, "the client closed during the TLS handshake".into()),
+            Self::Timeout => (ErrorKind::ClientTimeout, "the client did not finish the TLS handshake in time".into()),
             Self::NothingInCommon => (
-                Kind::ClientTls,
+                ErrorKind::ClientTls,
                 "the client's TLS has nothing in common with ours: no version (1.2, 1.3), suite or protocol (ALPN)"
                     .into(),
             ),
             Self::NoCertificate => {
-                (Kind::ClientTls, "the client showed no certificate, and gateway.client_ca asks for one".into())
+                (ErrorKind::ClientTls, "the client showed no certificate, and gateway.client_ca asks for one".into())
             }
             Self::BadCertificate => (
-                Kind::ClientTls,
+                ErrorKind::ClientTls,
                 "the client's certificate is not accepted: it is not valid now, not meant for clients, or no authority of gateway.client_ca signed it"
                     .into(),
             ),
-            Self::NotTls => (Kind::ClientTls, "the client's bytes are not TLS".into()),
-            Self::Broken => (Kind::ClientTls, "the client broke the rules of the TLS handshake".into()),
+            Self::NotTls => (ErrorKind::ClientTls, "the client's bytes are not TLS".into()),
+            Self::Broken => (ErrorKind::ClientTls, "the client broke the rules of the TLS handshake".into()),
         };
-        Error::new(kind, message).because(self)
+        Error::new(kind, message).with_source(self)
     }
 
     fn from_io(error: &io::Error, leaf_was_sent: bool) -> Self {
@@ -308,8 +313,8 @@ impl std::error::Error for ClientTlsFailure {}
 /// Makes TLS with a client. The whole handshake may take `limit`.
 ///
 /// # Errors
-/// [`Kind::ClientTls`], [`Kind::ClientGone`] or [`Kind::ClientTimeout`], each with a [`ClientTlsFailure`] below it.
-pub async fn accept_tls(io: Io, tls: &ServerTls, limit: Duration) -> Result<(Io, ClientTls), Error> {
+/// [`ErrorKind::ClientTls`], [`ErrorKind::ClientGone`] or [`ErrorKind::ClientTimeout`], each with a [`ClientTlsFailure`] below it.
+pub async fn accept_tls(io: IoStream, tls: &ServerTls, limit: Duration) -> Result<(IoStream, ClientTls), Error> {
     match tokio::time::timeout(limit, handshake(io, tls)).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(failure)) => Err(failure.into_error()),
@@ -317,7 +322,7 @@ pub async fn accept_tls(io: Io, tls: &ServerTls, limit: Duration) -> Result<(Io,
     }
 }
 
-async fn handshake(io: Io, tls: &ServerTls) -> Result<(Io, ClientTls), ClientTlsFailure> {
+async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls), ClientTlsFailure> {
     let start = LazyConfigAcceptor::new(Acceptor::default(), io.read_ahead())
         .await
         .map_err(|e| ClientTlsFailure::from_io(&e, false))?;
@@ -335,5 +340,5 @@ async fn handshake(io: Io, tls: &ServerTls) -> Result<(Io, ClientTls), ClientTls
     seen.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));
     seen.alpn = connection.alpn_protocol().map(alpn_name);
     seen.client_name = connection.peer_certificates().and_then(|chain| chain.first()).map(certificate_name);
-    Ok((Io::server_tls(stream), seen))
+    Ok((IoStream::server_tls(stream), seen))
 }

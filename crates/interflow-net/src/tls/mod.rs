@@ -3,15 +3,14 @@
 mod accept;
 mod client_auth;
 #[cfg(feature = "impersonate")]
-#[path = "disguise/mod.rs"]
-mod disguise;
+mod impersonate;
 #[cfg(not(feature = "impersonate"))]
-#[path = "disguise/absent.rs"]
-mod disguise;
+#[path = "impersonate/unsupported.rs"]
+mod impersonate;
 mod pkcs12;
-mod problem;
-mod roots;
+mod trust_roots;
 mod upstream;
+mod verify_error;
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,12 +21,12 @@ use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, Support
 pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
 pub use client_auth::ClientAuth;
 pub use pkcs12::pkcs12_to_pem;
-pub use problem::{CertificateProblem, CertificateReason};
-pub(crate) use upstream::speaks_none_offered;
+pub(crate) use upstream::is_no_application_protocol;
 pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};
+pub use verify_error::{CertificateProblem, CertificateReason};
 
 /// Whether this build can send other clients' fingerprints.
-pub const IMPERSONATES: bool = cfg!(feature = "impersonate");
+pub const SUPPORTS_IMPERSONATION: bool = cfg!(feature = "impersonate");
 
 /// The application protocols offered on a leg (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +77,7 @@ pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static Supported
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
-        cheaper_first(&mut provider.cipher_suites);
+        sort_ciphers(&mut provider.cipher_suites);
         Arc::new(provider)
     });
     PROVIDER.clone()
@@ -86,7 +85,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 /// Puts each suite of AES-128 before its sister of AES-256, as browsers do: a third less work per byte, and handshakes
 /// over SHA-256, which processors have instructions for, rather than SHA-384, which they have none for.
-fn cheaper_first(suites: &mut [rustls::SupportedCipherSuite]) {
+fn sort_ciphers(suites: &mut [rustls::SupportedCipherSuite]) {
     let has = |suite: &rustls::SupportedCipherSuite, cipher| suite.suite().as_str().is_some_and(|n| n.contains(cipher));
     for at in 1..suites.len() {
         if has(&suites[at - 1], "AES_256") && has(&suites[at], "AES_128") {

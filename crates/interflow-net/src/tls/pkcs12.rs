@@ -4,7 +4,7 @@ use base64::Engine as _;
 use p12_keystore::{CertificateBag, Pkcs12Archive};
 
 /// The longest file that is read; a chain with its key is a few KiB.
-const LONGEST: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// The chain, leaf first, and the key of a PKCS#12 file, both in PEM.
 ///
@@ -12,7 +12,7 @@ const LONGEST: usize = 1 << 20;
 /// The password is another, the file is no PKCS#12 or encrypted by something that is not known, or it holds no key with a
 /// certificate.
 pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), String> {
-    if data.len() > LONGEST {
+    if data.len() > MAX_FILE_BYTES {
         return Err("it is too long for a certificate with its key".to_owned());
     }
     let archive = Pkcs12Archive::from_pkcs12(data, password).map_err(|e| explain(&e))?;
@@ -198,6 +198,6 @@ mod tests {
         for cut in (0..whole.len()).step_by(97) {
             assert!(pkcs12_to_pem(&whole[..cut], "secret").is_err(), "cut at {cut}");
         }
-        assert!(pkcs12_to_pem(&vec![0; LONGEST + 1], "").unwrap_err().contains("too long"));
+        assert!(pkcs12_to_pem(&vec![0; MAX_FILE_BYTES + 1], "").unwrap_err().contains("too long"));
     }
 }

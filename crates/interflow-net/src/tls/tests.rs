@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{ClientTls, Error, Host, Kind, UpstreamTls};
+use interflow_flow::{ClientTls, Error, ErrorKind, Host, UpstreamTls};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -12,7 +12,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::*;
-use crate::io::Io;
+use crate::io::IoStream;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -68,7 +68,7 @@ pub(crate) fn host(name: &str) -> Host {
     Host::parse(name).unwrap()
 }
 
-type Made<T> = Result<(Io, T), Error>;
+type Made<T> = Result<(IoStream, T), Error>;
 
 /// Our accepting side and our connecting side, over a pipe.
 pub(crate) async fn handshake(
@@ -79,7 +79,10 @@ pub(crate) async fn handshake(
 ) -> (Made<ClientTls>, Made<UpstreamTls>) {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let name = host(name);
-    tokio::join!(accept_tls(Io::other(near), server, LIMIT), connect_tls(Io::other(far), &name, profile, alpn, LIMIT))
+    tokio::join!(
+        accept_tls(IoStream::other(near), server, LIMIT),
+        connect_tls(IoStream::other(far), &name, profile, alpn, LIMIT)
+    )
 }
 
 #[tokio::test]
@@ -178,9 +181,9 @@ async fn a_certificate_that_does_not_hold_is_refused_with_its_reason() {
         let profile = TlsProfile::new(options.clone()).unwrap();
         let (_, connected) = handshake(&ca.server(&params), &profile, "a.example", Alpn::Both).await;
         let error = connected.unwrap_err();
-        assert_eq!(error.kind(), Kind::UpstreamCertificate);
+        assert_eq!(error.kind(), ErrorKind::UpstreamCertificate);
         assert!(error.message().contains(&format!("the certificate of a.example {text}")), "{}", error.message());
-        assert_eq!(CertificateProblem::of(&error).map(|p| p.reason), Some(reason));
+        assert_eq!(CertificateProblem::from_error(&error).map(|p| p.reason), Some(reason));
         // The owner's wish lets it pass, and what is wrong is told all the same.
         let profile = TlsProfile::new(TlsProfileOptions { danger_accept_invalid: true, ..options.clone() }).unwrap();
         let (_, connected) = handshake(&ca.server(&params), &profile, "a.example", Alpn::Both).await;
@@ -197,7 +200,7 @@ async fn a_self_signed_certificate_is_called_so() {
     let server = ServerTls::from_pem(cert.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap();
     let profile = TlsProfile::new(trusting(&Authority::new("CA").pem)).unwrap();
     let error = handshake(&server, &profile, "a.example", Alpn::Both).await.1.unwrap_err();
-    assert_eq!(CertificateProblem::of(&error).unwrap().reason, CertificateReason::SelfSigned);
+    assert_eq!(CertificateProblem::from_error(&error).unwrap().reason, CertificateReason::SelfSigned);
     assert!(error.message().contains("is self-signed"), "{}", error.message());
 }
 
@@ -206,7 +209,7 @@ async fn a_profile_that_trusts_nobody_says_so() {
     let ca = Authority::new("CA");
     let profile = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
     let error = handshake(&ca.server(&names(&["a"])), &profile, "a", Alpn::Both).await.1.unwrap_err();
-    assert_eq!(CertificateProblem::of(&error).unwrap().reason, CertificateReason::NoRoots);
+    assert_eq!(CertificateProblem::from_error(&error).unwrap().reason, CertificateReason::NoRoots);
 }
 
 #[tokio::test]
@@ -286,7 +289,7 @@ async fn the_cheaper_cipher_is_agreed_on_unless_the_client_has_no_instructions_f
         let (near, far) = tokio::io::duplex(64 * 1024);
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let (accepted, connected) = tokio::join!(
-            accept_tls(Io::other(near), &server, LIMIT),
+            accept_tls(IoStream::other(near), &server, LIMIT),
             connector.connect(ServerName::try_from("a.example").unwrap(), far)
         );
         connected.unwrap();
@@ -323,7 +326,7 @@ async fn a_client_certificate_is_shown_to_an_origin_that_asks() {
         let acceptor = tokio_rustls::TlsAcceptor::from(wanting_client_certificates(&ca));
         let name = host("a");
         let (accepted, connected) =
-            tokio::join!(acceptor.accept(near), connect_tls(Io::other(far), &name, &profile, Alpn::None, LIMIT));
+            tokio::join!(acceptor.accept(near), connect_tls(IoStream::other(far), &name, &profile, Alpn::None, LIMIT));
         let mut io = connected.unwrap().0;
         if expected {
             assert_eq!(accepted.unwrap().get_ref().1.peer_certificates().unwrap().len(), 1);
@@ -352,7 +355,7 @@ fn credentials_that_do_not_fit_are_refused_with_the_reason() {
         let options = TlsProfileOptions { client_certificate: Some(client), ..TlsProfileOptions::default() };
         let error = TlsProfile::new(options).err().unwrap();
         assert!(error.message().contains(text), "{}", error.message());
-        assert_eq!(error.blame(), interflow_flow::Blame::Config);
+        assert_eq!(error.error_source(), interflow_flow::ErrorSource::Config);
         let error = ServerTls::from_pem(chain.as_bytes(), key.as_bytes()).unwrap_err();
         assert!(error.message().contains(text), "{}", error.message());
     }
@@ -397,9 +400,9 @@ async fn a_client_that_refuses_our_leaf_is_told_from_other_failures() {
     ] {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (accepted, _) =
-            tokio::join!(accept_tls(Io::other(near), server, LIMIT), foreign_client(far, trusted, alpn));
+            tokio::join!(accept_tls(IoStream::other(near), server, LIMIT), foreign_client(far, trusted, alpn));
         let error = accepted.unwrap_err();
-        assert_eq!(ClientTlsFailure::of(&error), Some(expected), "{error}");
+        assert_eq!(ClientTlsFailure::from_error(&error), Some(expected), "{error}");
         assert_eq!(expected.is_refusal(), matches!(expected, ClientTlsFailure::RefusedLeaf(_)));
     }
 }
@@ -423,8 +426,8 @@ async fn a_client_that_closes_at_the_sight_of_our_leaf_counts_as_refusing() {
         far.read_u8().await.unwrap();
         drop(far);
     };
-    let (accepted, ()) = tokio::join!(accept_tls(Io::other(near), &server, LIMIT), client);
-    let failure = ClientTlsFailure::of(&accepted.unwrap_err()).unwrap();
+    let (accepted, ()) = tokio::join!(accept_tls(IoStream::other(near), &server, LIMIT), client);
+    let failure = ClientTlsFailure::from_error(&accepted.unwrap_err()).unwrap();
     assert_eq!(failure, ClientTlsFailure::ClosedAfterLeaf);
     assert!(failure.is_refusal());
 }
@@ -434,18 +437,18 @@ async fn what_is_no_handshake_is_no_refusal() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a"]));
     for (bytes, close, expected, kind) in [
-        (&b"GET / HTTP/1.1\r\n\r\n"[..], true, ClientTlsFailure::NotTls, Kind::ClientTls),
-        (b"", true, ClientTlsFailure::ClosedEarly, Kind::ClientGone),
-        (b"\x16\x03\x01", true, ClientTlsFailure::ClosedEarly, Kind::ClientGone),
-        (b"\x16\x03\x01", false, ClientTlsFailure::Timeout, Kind::ClientTimeout),
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], true, ClientTlsFailure::NotTls, ErrorKind::ClientTls),
+        (b"", true, ClientTlsFailure::ClosedEarly, ErrorKind::ClientGone),
+        (b"\x16\x03\x01", true, ClientTlsFailure::ClosedEarly, ErrorKind::ClientGone),
+        (b"\x16\x03\x01", false, ClientTlsFailure::Timeout, ErrorKind::ClientTimeout),
     ] {
         let (near, mut far) = tokio::io::duplex(1024);
         far.write_all(bytes).await.unwrap();
         if close {
             far.shutdown().await.unwrap();
         }
-        let error = accept_tls(Io::other(near), &server, Duration::from_millis(50)).await.unwrap_err();
-        assert_eq!(ClientTlsFailure::of(&error), Some(expected), "{error}");
+        let error = accept_tls(IoStream::other(near), &server, Duration::from_millis(50)).await.unwrap_err();
+        assert_eq!(ClientTlsFailure::from_error(&error), Some(expected), "{error}");
         assert_eq!(error.kind(), kind);
         assert!(!expected.is_refusal());
     }
@@ -455,21 +458,21 @@ async fn what_is_no_handshake_is_no_refusal() {
 async fn an_upstream_that_does_not_speak_tls_is_told_so() {
     let profile = TlsProfile::new(trusting(&Authority::new("CA").pem)).unwrap();
     for (answer, kind, text) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], Kind::UpstreamTls, "not TLS"),
-        (b"", Kind::UpstreamTls, "closed the connection during the TLS handshake"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", Kind::UpstreamTls, "no version of TLS that is wanted"),
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], ErrorKind::UpstreamTls, "not TLS"),
+        (b"", ErrorKind::UpstreamTls, "closed the connection during the TLS handshake"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", ErrorKind::UpstreamTls, "no version of TLS that is wanted"),
     ] {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         far.write_all(answer).await.unwrap();
         far.shutdown().await.unwrap();
-        let error = connect_tls(Io::other(near), &host("a"), &profile, Alpn::Both, LIMIT).await.unwrap_err();
+        let error = connect_tls(IoStream::other(near), &host("a"), &profile, Alpn::Both, LIMIT).await.unwrap_err();
         assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains(text), "{error}");
     }
     let (near, _far) = tokio::io::duplex(64 * 1024);
     let limit = Duration::from_millis(30);
-    let error = connect_tls(Io::other(near), &host("a"), &profile, Alpn::Both, limit).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::ConnectTimeout);
+    let error = connect_tls(IoStream::other(near), &host("a"), &profile, Alpn::Both, limit).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectTimeout);
 }
 
 #[test]
@@ -514,7 +517,7 @@ async fn a_self_signed_certificate_that_is_listed_is_trusted_for_its_names_and_i
             (&expired, "a.example", Some(CertificateReason::Expired)),
         ] {
             let (_, connected) = handshake(server, &listed, name, Alpn::Both).await;
-            let problem = connected.err().map(|e| CertificateProblem::of(&e).unwrap().reason);
+            let problem = connected.err().map(|e| CertificateProblem::from_error(&e).unwrap().reason);
             assert_eq!(problem, reason, "{is_ca:?} {name}");
         }
         let (_, connected) = handshake(&twin, &listed, "a.example", Alpn::Both).await;

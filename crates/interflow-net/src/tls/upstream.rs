@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, Error, Host, Kind, Retry, TlsVersion, UpstreamTls};
-use interflow_wire::fingerprint::Fingerprint;
+use interflow_flow::{ByteStr, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
+use interflow_wire::fingerprint::ConnectionFingerprint;
 use rustls::CertificateError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
@@ -22,13 +22,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::disguise::Disguise;
-use super::problem::{CertificateProblem, CertificateReason, describe};
-use super::{Alpn, alpn_name, cipher_name, key_log, provider, roots, version_name};
-use crate::io::Io;
+use super::impersonate::TlsImpersonator;
+use super::verify_error::{CertificateProblem, CertificateReason, describe};
+use super::{Alpn, alpn_name, cipher_name, key_log, provider, trust_roots, version_name};
+use crate::io::IoStream;
 
 /// Sessions remembered per profile. Each server may have several; one costs about 2 KiB.
-const SESSIONS: usize = 2048;
+const MAX_SESSIONS: usize = 2048;
 
 /// A certificate to show to origins that ask for one, or to clients, with its key.
 #[derive(Clone)]
@@ -78,13 +78,13 @@ pub struct TlsProfile {
     extra: Vec<CertificateDer<'static>>,
     pub(super) version: Option<TlsVersion>,
     pub(super) client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    ready: OnceLock<Ready>,
-    disguise: Option<Disguise>,
+    ready: OnceLock<TlsConfigs>,
+    disguise: Option<TlsImpersonator>,
 }
 
 /// What is made at the first handshake, since reading the platform's roots takes milliseconds.
-struct Ready {
-    verifier: Arc<Verifier>,
+struct TlsConfigs {
+    verifier: Arc<UpstreamVerifier>,
     configs: [Arc<ClientConfig>; Alpn::COUNT],
 }
 
@@ -96,8 +96,9 @@ impl TlsProfile {
     pub fn new(options: TlsProfileOptions) -> Result<Arc<Self>, Error> {
         let mut extra = Vec::new();
         for path in &options.extra_ca_files {
-            let pem = std::fs::read(path)
-                .map_err(|e| config_error(format!("the extra CA file {} cannot be read", path.display())).because(e))?;
+            let pem = std::fs::read(path).map_err(|e| {
+                config_error(format!("the extra CA file {} cannot be read", path.display())).with_source(e)
+            })?;
             extra.extend(read_cas(&pem, &format!("the extra CA file {}", path.display()))?);
         }
         for pem in &options.extra_ca_pem {
@@ -121,13 +122,13 @@ impl TlsProfile {
     ///
     /// # Errors
     /// What of it cannot be sent; or that this build sends no fingerprints but its own.
-    pub fn disguised(
+    pub fn with_fingerprint(
         self: &Arc<Self>,
         told: &str,
-        fingerprint: Fingerprint,
+        fingerprint: ConnectionFingerprint,
         leniently: bool,
     ) -> Result<Arc<Self>, Error> {
-        let disguise = Disguise::new(self, told, fingerprint, leniently).map_err(config_error)?;
+        let disguise = TlsImpersonator::new(self, told, fingerprint, leniently).map_err(config_error)?;
         Ok(Arc::new(Self {
             id: next_id(),
             danger: self.danger,
@@ -141,8 +142,8 @@ impl TlsProfile {
     }
 
     /// The fingerprint that connections have, when it is not our own.
-    pub fn fingerprint(&self) -> Option<&Fingerprint> {
-        self.disguise.as_ref().map(Disguise::fingerprint)
+    pub fn fingerprint(&self) -> Option<&ConnectionFingerprint> {
+        self.disguise.as_ref().map(TlsImpersonator::fingerprint)
     }
 
     /// A number that no other profile of this process has; part of the key of every connection pool.
@@ -156,17 +157,17 @@ impl TlsProfile {
     }
 
     /// Reads the platform's roots now, so that the first handshake need not wait for it.
-    pub fn warm(&self) {
-        self.ready();
+    pub fn preload(&self) {
+        self.configs();
     }
 
     /// What verifies the certificates of connections.
     #[cfg(feature = "impersonate")]
-    pub(super) fn verify_with(&self) -> Arc<Verifier> {
-        Arc::clone(&self.ready().verifier)
+    pub(super) fn verify_with(&self) -> Arc<UpstreamVerifier> {
+        Arc::clone(&self.configs().verifier)
     }
 
-    fn ready(&self) -> &Ready {
+    fn configs(&self) -> &TlsConfigs {
         self.ready.get_or_init(|| {
             let verifier = Arc::new(self.verifier());
             let base = self.base_config(verifier.clone());
@@ -177,28 +178,36 @@ impl TlsProfile {
             };
             // In the order of `Alpn::index`. Clones share sessions, and a session fits all of them.
             let configs = [Alpn::Http1, Alpn::Http2, Alpn::Both, Alpn::None].map(config);
-            Ready { verifier, configs }
+            TlsConfigs { verifier, configs }
         })
     }
 
-    fn verifier(&self) -> Verifier {
+    fn verifier(&self) -> UpstreamVerifier {
         // A server's own certificate vouches for that server alone, not for what its key may sign.
         let authorities: Vec<_> = self.extra.iter().filter(|der| !is_server_only(der)).cloned().collect();
         let roots = if self.platform_roots {
-            roots::platform_and(&authorities)
+            trust_roots::platform_roots_with(&authorities)
         } else {
-            Arc::new(roots::store_of(authorities).0)
+            Arc::new(trust_roots::root_store(authorities).0)
         };
         let webpki = if roots.is_empty() {
-            Err(roots::platform().trouble.clone().unwrap_or_else(|| "no CA is trusted by this profile".to_owned()))
+            Err(trust_roots::platform_roots()
+                .trouble
+                .clone()
+                .unwrap_or_else(|| "no CA is trusted by this profile".to_owned()))
         } else {
             WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(|e| e.to_string())
         };
         let listed = self.extra.clone();
-        Verifier { webpki, listed, danger: self.danger, algorithms: provider().signature_verification_algorithms }
+        UpstreamVerifier {
+            webpki,
+            listed,
+            danger: self.danger,
+            algorithms: provider().signature_verification_algorithms,
+        }
     }
 
-    fn base_config(&self, verifier: Arc<Verifier>) -> ClientConfig {
+    fn base_config(&self, verifier: Arc<UpstreamVerifier>) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(super::versions(self.version))
             .expect("the provider has suites for TLS 1.2 and 1.3")
@@ -210,7 +219,7 @@ impl TlsProfile {
                 .with_client_auth_cert(chain.clone(), key.clone_key())
                 .expect("the key was seen to fit its certificate when the profile was made"),
         };
-        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        config.resumption = Resumption::in_memory_sessions(MAX_SESSIONS);
         config.key_log = key_log();
         config
     }
@@ -222,7 +231,7 @@ fn next_id() -> u64 {
 }
 
 fn config_error(message: String) -> Error {
-    Error::new(Kind::UpstreamTls, message).blame_on(interflow_flow::Blame::Config)
+    Error::new(ErrorKind::UpstreamTls, message).with_error_source(interflow_flow::ErrorSource::Config)
 }
 
 pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
@@ -232,7 +241,7 @@ pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'sta
     if certs.is_empty() {
         return Err(config_error(format!("{what} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")));
     }
-    let (_, refused) = roots::store_of(certs.iter().cloned());
+    let (_, refused) = trust_roots::root_store(certs.iter().cloned());
     if refused > 0 {
         return Err(config_error(format!("{what} holds a certificate that cannot be read")));
     }
@@ -283,7 +292,7 @@ fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Er
 
 /// Verifies as the web does, and puts failures into words.
 #[derive(Debug)]
-pub(super) struct Verifier {
+pub(super) struct UpstreamVerifier {
     webpki: Result<Arc<WebPkiServerVerifier>, String>,
     /// The extra certificates: a server that shows one of exactly these is trusted for the names in it.
     listed: Vec<CertificateDer<'static>>,
@@ -291,7 +300,7 @@ pub(super) struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Verifier {
+impl UpstreamVerifier {
     pub(super) fn check(
         &self,
         leaf: &CertificateDer<'_>,
@@ -335,7 +344,7 @@ fn check_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime)
     verify_server_name(&ParsedCertificate::try_from(leaf)?, name)
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for UpstreamVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -383,25 +392,25 @@ impl ServerCertVerifier for Verifier {
 /// Makes TLS with the peer of `io`, which says it is `host`. The whole handshake may take `limit`.
 ///
 /// # Errors
-/// [`Kind::UpstreamCertificate`] with a [`CertificateProblem`] below it, [`Kind::UpstreamTls`],
-/// or [`Kind::ConnectTimeout`].
+/// [`ErrorKind::UpstreamCertificate`] with a [`CertificateProblem`] below it, [`ErrorKind::UpstreamTls`],
+/// or [`ErrorKind::ConnectTimeout`].
 pub async fn connect_tls(
-    io: Io,
+    io: IoStream,
     host: &Host,
     profile: &TlsProfile,
     alpn: Alpn,
     limit: Duration,
-) -> Result<(Io, UpstreamTls), Error> {
+) -> Result<(IoStream, UpstreamTls), Error> {
     let name = server_name(host)?;
     if let Some(disguise) = &profile.disguise {
         return disguise.connect(io, host, name, alpn, limit).await;
     }
-    let ready = profile.ready();
+    let ready = profile.configs();
     let connector = TlsConnector::from(ready.configs[alpn.index()].clone());
     let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io.read_ahead())).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Err(handshake_error(host, &error).because_unless_told(error)),
-        Err(_) => return Err(too_slow(host, limit)),
+        Ok(Err(error)) => return Err(handshake_error(host, &error).with_cause_if_missing(error)),
+        Err(_) => return Err(handshake_timeout(host, limit)),
     };
     let connection = stream.get_ref().1;
     let problem = if profile.danger {
@@ -421,58 +430,58 @@ pub async fn connect_tls(
         resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         fingerprint: None,
     };
-    Ok((Io::client_tls(stream), tls))
+    Ok((IoStream::client_tls(stream), tls))
 }
 
-pub(super) fn too_slow(host: &Host, limit: Duration) -> Error {
+pub(super) fn handshake_timeout(host: &Host, limit: Duration) -> Error {
     let message = format!("the TLS handshake with {host} was not done within {} s", limit.as_secs_f32());
-    Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes)
+    Error::new(ErrorKind::ConnectTimeout, message).with_retryable(Retryable::Yes)
 }
 
 fn server_name(host: &Host) -> Result<ServerName<'static>, Error> {
     match host {
         Host::Ip(ip) => Ok(ServerName::IpAddress((*ip).into())),
         Host::Name(name) => ServerName::try_from(name.to_string())
-            .map_err(|_| Error::new(Kind::UpstreamTls, format!("{host} is no name that a certificate can hold"))),
+            .map_err(|_| Error::new(ErrorKind::UpstreamTls, format!("{host} is no name that a certificate can hold"))),
     }
 }
 
-trait BecauseUnlessTold {
-    fn because_unless_told(self, error: io::Error) -> Self;
+trait CauseIfMissing {
+    fn with_cause_if_missing(self, error: io::Error) -> Self;
 }
 
-impl BecauseUnlessTold for Error {
+impl CauseIfMissing for Error {
     /// A certificate's problem stands below its error already.
-    fn because_unless_told(self, error: io::Error) -> Self {
-        if std::error::Error::source(&self).is_some() { self } else { self.because(error) }
+    fn with_cause_if_missing(self, error: io::Error) -> Self {
+        if std::error::Error::source(&self).is_some() { self } else { self.with_source(error) }
     }
 }
 
 fn handshake_error(host: &Host, error: &io::Error) -> Error {
-    let Some(tls) = rustls_error(error) else { return broken_off(host, error.kind()) };
+    let Some(tls) = rustls_error(error) else { return handshake_cut_off(host, error.kind()) };
     if let Some(problem) = CertificateProblem::from_rustls(tls) {
-        return not_acceptable(host, problem);
+        return certificate_error(host, problem);
     }
     let message = match explain(error) {
         Some(text) => format!("TLS with {host} failed: {text}"),
         None => format!("TLS with {host} failed"),
     };
-    Error::new(Kind::UpstreamTls, message)
+    Error::new(ErrorKind::UpstreamTls, message)
 }
 
-pub(super) fn broken_off(host: &Host, how: io::ErrorKind) -> Error {
+pub(super) fn handshake_cut_off(host: &Host, how: io::ErrorKind) -> Error {
     let message = match how {
         io::ErrorKind::UnexpectedEof => format!("{host} closed the connection during the TLS handshake"),
         io::ErrorKind::ConnectionReset => format!("{host} reset the connection during the TLS handshake"),
         _ => format!("the TLS handshake with {host} failed"),
     };
-    Error::new(Kind::UpstreamTls, message).retry_if(Retry::Yes)
+    Error::new(ErrorKind::UpstreamTls, message).with_retryable(Retryable::Yes)
 }
 
-pub(super) fn not_acceptable(host: &Host, problem: CertificateProblem) -> Error {
+pub(super) fn certificate_error(host: &Host, problem: CertificateProblem) -> Error {
     let remedy = problem.remedy(host);
     let message = format!("the certificate of {host} {}; {remedy}", problem.text);
-    Error::new(Kind::UpstreamCertificate, message).because(problem)
+    Error::new(ErrorKind::UpstreamCertificate, message).with_source(problem)
 }
 
 fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
@@ -480,8 +489,8 @@ fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
 }
 
 /// Whether a handshake failed because the server speaks none of the protocols that were offered by ALPN (RFC 7301 3.2).
-pub(crate) fn speaks_none_offered(error: &Error) -> bool {
-    if Disguise::speaks_none_offered(error) {
+pub(crate) fn is_no_application_protocol(error: &Error) -> bool {
+    if TlsImpersonator::is_no_application_protocol(error) {
         return true;
     }
     let source = std::error::Error::source(error).and_then(|s| s.downcast_ref::<io::Error>());

@@ -5,22 +5,22 @@ use std::io::{self, Write};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Contents;
-use super::request::{MAX_INLINE, Sendable};
+use super::BodySource;
+use super::request::{MAX_INLINE, ReplayableRequest};
 use crate::FlowRow;
 
 /// Writes one command line; a comment for a tunnel.
 ///
 /// # Errors
 /// When the body cannot be read, or the output not be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-    match Sendable::read(row, contents)? {
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    match ReplayableRequest::read(row, contents)? {
         Some(request) => writeln!(out, "{}", command(&request)),
         None => writeln!(out, "# {} {}: a tunnel has no request", row.id, row.authority),
     }
 }
 
-fn command(request: &Sendable) -> String {
+fn command(request: &ReplayableRequest) -> String {
     let mut words = vec!["curl".to_owned()];
     method(request, &mut words);
     if let Some(option) = version(request) {
@@ -52,7 +52,7 @@ fn command(request: &Sendable) -> String {
     format!("{note}{before}{}", words.join(" "))
 }
 
-fn method(request: &Sendable, words: &mut Vec<String>) {
+fn method(request: &ReplayableRequest, words: &mut Vec<String>) {
     match (request.method.as_str(), request.has_body()) {
         ("GET", false) | ("POST", true) => {}
         ("HEAD", false) => words.push("--head".to_owned()),
@@ -60,7 +60,7 @@ fn method(request: &Sendable, words: &mut Vec<String>) {
     }
 }
 
-fn version(request: &Sendable) -> Option<&'static str> {
+fn version(request: &ReplayableRequest) -> Option<&'static str> {
     match request.version.as_str() {
         "HTTP/1.0" => Some("--http1.0"),
         "HTTP/1.1" => Some("--http1.1"),
@@ -77,7 +77,7 @@ fn header(name: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// Fields that curl would add although they were not sent.
-fn unwanted_defaults(request: &Sendable) -> Vec<&'static str> {
+fn unwanted_defaults(request: &ReplayableRequest) -> Vec<&'static str> {
     let mut names = vec!["User-Agent", "Accept"];
     if request.has_body() {
         names.push("Content-Type");
@@ -91,7 +91,7 @@ fn unwanted_defaults(request: &Sendable) -> Vec<&'static str> {
 }
 
 /// Adds the body to the words; gives back what must stand before the command.
-fn body(request: &Sendable, words: &mut Vec<String>) -> String {
+fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
     let body = &request.body;
     if body.is_empty() {
         return String::new();

@@ -6,8 +6,8 @@ use interflow_flow::{Direction, Headers};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::text::{Paint, Style, clean};
-use super::{WholeFlow, coding};
+use super::text::{TextRole, TextStyle, clean};
+use super::{FlowWithBodies, content_coding};
 
 /// Bodies longer than this, in bytes, are compared as a whole.
 const MAX_BODY: usize = 8 << 20;
@@ -17,7 +17,7 @@ const MAX_PAIRS: usize = 4 << 20;
 
 /// Something that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct FlowChange {
     /// What it is: a fact's or header's name, or the place in a JSON body (`messages[2].content`).
     pub at: String,
     /// In the first flow.
@@ -37,12 +37,12 @@ pub enum BodyDiff {
     /// Both are JSON; these values differ.
     Json {
         /// In the order of the first body.
-        changes: Vec<Change>,
+        changes: Vec<FlowChange>,
     },
     /// Both are text: the lines that differ, and some around them.
     Lines {
         /// In order.
-        lines: Vec<Line>,
+        lines: Vec<DiffLine>,
     },
     /// At least one is no text, or too long.
     Binary {
@@ -55,9 +55,9 @@ pub enum BodyDiff {
 
 /// A line of a text that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Line {
+pub struct DiffLine {
     /// Where it stands.
-    pub side: Side,
+    pub side: DiffSide,
     /// The line without its end.
     pub text: String,
 }
@@ -65,7 +65,7 @@ pub struct Line {
 /// In which of two texts a line stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
+pub enum DiffSide {
     /// In both.
     Both,
     /// In the first only.
@@ -80,22 +80,22 @@ pub enum Side {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowDiff {
     /// Method, URL, versions, status, error.
-    pub head: Vec<Change>,
+    pub head: Vec<FlowChange>,
     /// The request's fields, by name.
-    pub request_headers: Vec<Change>,
+    pub request_headers: Vec<FlowChange>,
     /// The request's body.
     pub request_body: BodyDiff,
     /// The response's fields, by name.
-    pub response_headers: Vec<Change>,
+    pub response_headers: Vec<FlowChange>,
     /// The response's body.
     pub response_body: BodyDiff,
 }
 
 impl FlowDiff {
     /// Compares two flows.
-    pub fn new(before: &WholeFlow, after: &WholeFlow) -> Self {
+    pub fn new(before: &FlowWithBodies, after: &FlowWithBodies) -> Self {
         let headers = |side| header_changes(before.row.headers(side), after.row.headers(side));
-        let body = |side| body_diff(&plain(before, side), &plain(after, side));
+        let body = |side| body_diff(&decoded_body(before, side), &decoded_body(after, side));
         Self {
             head: head_changes(before, after),
             request_headers: headers(Direction::Request),
@@ -118,7 +118,7 @@ impl FlowDiff {
     ///
     /// # Errors
     /// When the output cannot be written.
-    pub fn write(&self, out: &mut dyn io::Write, style: Style) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn io::Write, style: TextStyle) -> io::Result<()> {
         section(out, "head", &self.head, style)?;
         section(out, "request headers", &self.request_headers, style)?;
         self.request_body.write(out, "request body", style)?;
@@ -128,22 +128,24 @@ impl FlowDiff {
 }
 
 impl BodyDiff {
-    fn write(&self, out: &mut dyn io::Write, name: &str, style: Style) -> io::Result<()> {
+    fn write(&self, out: &mut dyn io::Write, name: &str, style: TextStyle) -> io::Result<()> {
         match self {
             Self::Same => Ok(()),
             Self::Json { changes } => section(out, name, changes, style),
             Self::Binary { before, after } => {
-                writeln!(out, "{}\n  differs: {before} bytes, then {after}", style.paint(Paint::Bold, name))
+                writeln!(out, "{}\n  differs: {before} bytes, then {after}", style.paint(TextRole::Bold, name))
             }
             Self::Lines { lines } => {
-                writeln!(out, "{}", style.paint(Paint::Bold, name))?;
+                writeln!(out, "{}", style.paint(TextRole::Bold, name))?;
                 for line in lines {
                     let text = clean(&line.text);
                     match line.side {
-                        Side::Both => writeln!(out, "    {text}")?,
-                        Side::Gap => writeln!(out, "{}", style.paint(Paint::Dim, &format!("  … {text} equal lines")))?,
-                        Side::Before => writeln!(out, "{}", style.paint(Paint::Bad, &format!("  - {text}")))?,
-                        Side::After => writeln!(out, "{}", style.paint(Paint::Good, &format!("  + {text}")))?,
+                        DiffSide::Both => writeln!(out, "    {text}")?,
+                        DiffSide::Gap => {
+                            writeln!(out, "{}", style.paint(TextRole::Dim, &format!("  … {text} equal lines")))?
+                        }
+                        DiffSide::Before => writeln!(out, "{}", style.paint(TextRole::Bad, &format!("  - {text}")))?,
+                        DiffSide::After => writeln!(out, "{}", style.paint(TextRole::Good, &format!("  + {text}")))?,
                     }
                 }
                 Ok(())
@@ -152,30 +154,30 @@ impl BodyDiff {
     }
 }
 
-fn section(out: &mut dyn io::Write, name: &str, changes: &[Change], style: Style) -> io::Result<()> {
+fn section(out: &mut dyn io::Write, name: &str, changes: &[FlowChange], style: TextStyle) -> io::Result<()> {
     if changes.is_empty() {
         return Ok(());
     }
-    writeln!(out, "{}", style.paint(Paint::Bold, name))?;
+    writeln!(out, "{}", style.paint(TextRole::Bold, name))?;
     for change in changes {
         let at = clean(&change.at);
         if let Some(before) = &change.before {
-            writeln!(out, "{}", style.paint(Paint::Bad, &format!("  - {at}: {}", clean(before))))?;
+            writeln!(out, "{}", style.paint(TextRole::Bad, &format!("  - {at}: {}", clean(before))))?;
         }
         if let Some(after) = &change.after {
-            writeln!(out, "{}", style.paint(Paint::Good, &format!("  + {at}: {}", clean(after))))?;
+            writeln!(out, "{}", style.paint(TextRole::Good, &format!("  + {at}: {}", clean(after))))?;
         }
     }
     Ok(())
 }
 
-fn plain(flow: &WholeFlow, side: Direction) -> Vec<u8> {
+fn decoded_body(flow: &FlowWithBodies, side: Direction) -> Vec<u8> {
     let bytes = flow.bytes(side);
-    flow.row.headers(side).map_or_else(|| bytes.to_vec(), |h| coding::decode(h, bytes))
+    flow.row.headers(side).map_or_else(|| bytes.to_vec(), |h| content_coding::decode(h, bytes))
 }
 
-fn head_changes(before: &WholeFlow, after: &WholeFlow) -> Vec<Change> {
-    let facts = |flow: &WholeFlow| {
+fn head_changes(before: &FlowWithBodies, after: &FlowWithBodies) -> Vec<FlowChange> {
+    let facts = |flow: &FlowWithBodies| {
         let row = &flow.row;
         let (request, response) = (row.request.as_ref(), row.response.as_ref());
         [
@@ -192,12 +194,12 @@ fn head_changes(before: &WholeFlow, after: &WholeFlow) -> Vec<Change> {
     let pairs = facts(before).into_iter().zip(facts(after));
     pairs
         .filter(|(a, b)| a.1 != b.1)
-        .map(|((at, a), (_, b))| Change { at: at.to_owned(), before: a, after: b })
+        .map(|((at, a), (_, b))| FlowChange { at: at.to_owned(), before: a, after: b })
         .collect()
 }
 
 /// Fields of one name are compared as a list; the order of different names means nothing (RFC 9110 5.3).
-fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<Change> {
+fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<FlowChange> {
     let empty = Headers::new();
     let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
     let mut names: Vec<String> = Vec::new();
@@ -215,7 +217,7 @@ fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<Chan
         let (a, b) = (values(before, &name), values(after, &name));
         for i in 0..a.len().max(b.len()) {
             if a.get(i) != b.get(i) {
-                changes.push(Change { at: name.clone(), before: a.get(i).cloned(), after: b.get(i).cloned() });
+                changes.push(FlowChange { at: name.clone(), before: a.get(i).cloned(), after: b.get(i).cloned() });
             }
         }
     }
@@ -244,7 +246,7 @@ fn body_diff(before: &[u8], after: &[u8]) -> BodyDiff {
     BodyDiff::Lines { lines: line_diff(&a, &b) }
 }
 
-fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<Change>) {
+fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<FlowChange>) {
     match (before, after) {
         (a, b) if a == b => {}
         (Value::Object(a), Value::Object(b)) => {
@@ -265,7 +267,7 @@ fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<Cha
 }
 
 /// What is equal at both ends stays; what lies between is compared place by place, so that an insertion shows as one.
-fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<Change>) {
+fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<FlowChange>) {
     let (start, end) = equal_ends(a, b);
     let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
     for i in 0..a.len().max(b.len()) {
@@ -277,8 +279,8 @@ fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<Change>) 
     }
 }
 
-fn change(at: String, before: Option<&Value>, after: Option<&Value>) -> Change {
-    Change { at, before: before.map(Value::to_string), after: after.map(Value::to_string) }
+fn change(at: String, before: Option<&Value>, after: Option<&Value>) -> FlowChange {
+    FlowChange { at, before: before.map(Value::to_string), after: after.map(Value::to_string) }
 }
 
 /// How many items are equal at the start and, behind that, at the end.
@@ -289,25 +291,25 @@ fn equal_ends<T: PartialEq>(a: &[T], b: &[T]) -> (usize, usize) {
 }
 
 /// How many equal lines are shown around a difference.
-const AROUND: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
-fn line_diff(a: &[&str], b: &[&str]) -> Vec<Line> {
+fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
     let (start, end) = equal_ends(a, b);
-    let mut lines: Vec<Line> = a[..start].iter().map(|t| line(Side::Both, t)).collect();
-    lines.extend(middle(&a[start..a.len() - end], &b[start..b.len() - end]));
-    lines.extend(a[a.len() - end..].iter().map(|t| line(Side::Both, t)));
+    let mut lines: Vec<DiffLine> = a[..start].iter().map(|t| line(DiffSide::Both, t)).collect();
+    lines.extend(lcs_diff(&a[start..a.len() - end], &b[start..b.len() - end]));
+    lines.extend(a[a.len() - end..].iter().map(|t| line(DiffSide::Both, t)));
     with_gaps(lines)
 }
 
-fn line(side: Side, text: &str) -> Line {
-    Line { side, text: text.to_owned() }
+fn line(side: DiffSide, text: &str) -> DiffLine {
+    DiffLine { side, text: text.to_owned() }
 }
 
 /// The longest common subsequence, by the table of its lengths.
-fn middle(a: &[&str], b: &[&str]) -> Vec<Line> {
+fn lcs_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
     let all = |side, lines: &[&str]| lines.iter().map(|t| line(side, t)).collect::<Vec<_>>();
     if a.len().saturating_mul(b.len()) > MAX_PAIRS {
-        return [all(Side::Before, a), all(Side::After, b)].concat();
+        return [all(DiffSide::Before, a), all(DiffSide::After, b)].concat();
     }
     let width = b.len() + 1;
     let mut common = vec![0u32; (a.len() + 1) * width];
@@ -324,27 +326,27 @@ fn middle(a: &[&str], b: &[&str]) -> Vec<Line> {
     let mut lines = Vec::new();
     while i < a.len() && j < b.len() {
         if a[i] == b[j] {
-            lines.push(line(Side::Both, a[i]));
+            lines.push(line(DiffSide::Both, a[i]));
             (i, j) = (i + 1, j + 1);
         } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
-            lines.push(line(Side::Before, a[i]));
+            lines.push(line(DiffSide::Before, a[i]));
             i += 1;
         } else {
-            lines.push(line(Side::After, b[j]));
+            lines.push(line(DiffSide::After, b[j]));
             j += 1;
         }
     }
-    lines.extend(all(Side::Before, &a[i..]));
-    lines.extend(all(Side::After, &b[j..]));
+    lines.extend(all(DiffSide::Before, &a[i..]));
+    lines.extend(all(DiffSide::After, &b[j..]));
     lines
 }
 
 /// Long runs of equal lines become a gap that says how many they were.
-fn with_gaps(lines: Vec<Line>) -> Vec<Line> {
-    let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != Side::Both).collect();
+fn with_gaps(lines: Vec<DiffLine>) -> Vec<DiffLine> {
+    let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != DiffSide::Both).collect();
     let near = |i: usize| {
         let next = differs.partition_point(|&d| d < i);
-        let close = |d: Option<&usize>| d.is_some_and(|&d| d.abs_diff(i) <= AROUND);
+        let close = |d: Option<&usize>| d.is_some_and(|&d| d.abs_diff(i) <= CONTEXT_LINES);
         close(differs.get(next)) || close(next.checked_sub(1).and_then(|p| differs.get(p)))
     };
     let mut shown = Vec::new();
@@ -352,7 +354,7 @@ fn with_gaps(lines: Vec<Line>) -> Vec<Line> {
     for (i, item) in lines.into_iter().enumerate() {
         if near(i) {
             if left_out > 0 {
-                shown.push(line(Side::Gap, &std::mem::take(&mut left_out).to_string()));
+                shown.push(line(DiffSide::Gap, &std::mem::take(&mut left_out).to_string()));
             }
             shown.push(item);
         } else {
@@ -360,7 +362,7 @@ fn with_gaps(lines: Vec<Line>) -> Vec<Line> {
         }
     }
     if left_out > 0 {
-        shown.push(line(Side::Gap, &left_out.to_string()));
+        shown.push(line(DiffSide::Gap, &left_out.to_string()));
     }
     shown
 }

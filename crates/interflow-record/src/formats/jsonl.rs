@@ -6,8 +6,8 @@ use bytes::Bytes;
 use interflow_flow::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
-use super::{Contents, Exporter, ImportError, ImportReport, Sink, WholeFlow};
-use crate::{FlowRow, MessageRow, RequestRow, ResponseRow, serial};
+use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
+use crate::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
 
 /// The version of the line's shape.
 const VERSION: u32 = 1;
@@ -17,17 +17,17 @@ const MAX_LINE: u64 = 4 << 30;
 
 /// A flow as it stands in a line.
 #[derive(Serialize, Deserialize)]
-struct Line<R> {
+struct JsonlRecord<R> {
     /// The version; also what tells these lines from other JSON.
     interflow: u32,
     flow: R,
-    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     request_body: Bytes,
-    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     response_body: Bytes,
-    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     original_request_body: Bytes,
-    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
     original_response_body: Bytes,
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     messages: Vec<MessageRow>,
@@ -46,14 +46,15 @@ impl<W: Write> JsonlWriter<W> {
     }
 }
 
-impl<W: Write> Exporter for JsonlWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+impl<W: Write> FlowExporter for JsonlWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         // Unless it is asked for, what was not sent stays in the store.
         let sent = (row.original.is_some() && !self.originals).then(|| FlowRow { original: None, ..row.clone() });
         let row = sent.as_ref().unwrap_or(row);
-        let WholeFlow { request_body, response_body, original_bodies, messages, .. } = WholeFlow::read(row, contents)?;
+        let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } =
+            FlowWithBodies::read(row, contents)?;
         let [original_request_body, original_response_body] = original_bodies;
-        let line = Line {
+        let line = JsonlRecord {
             interflow: VERSION,
             flow: row,
             request_body,
@@ -75,7 +76,7 @@ impl<W: Write> Exporter for JsonlWriter<W> {
 ///
 /// # Errors
 /// The first line that is no flow of ours; the flows before it stay.
-pub fn import(mut file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let mut report = ImportReport::default();
     let mut line = Vec::new();
     for number in 1u64.. {
@@ -104,8 +105,8 @@ pub fn import(mut file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, Im
     Ok(report)
 }
 
-fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
-    let line: Line<FlowRow> = serde_json::from_slice(line).map_err(|e| {
+fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
+    let line: JsonlRecord<FlowRow> = serde_json::from_slice(line).map_err(|e| {
         let text = e.to_string();
         let problem = text.split(" at line ").next().unwrap_or(&text);
         (e.column(), format!("no flow of Interflow: {problem}"))
@@ -115,7 +116,7 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
             format!("written by a newer Interflow (version {} of the format): update this one", line.interflow);
         return Err((1, problem));
     }
-    sound(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
+    validate_row(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
     // Where nothing was edited, the body that went on is the one that came.
     let edited = |direction, body| {
         let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
@@ -125,7 +126,7 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
         edited(Direction::Request, line.original_request_body),
         edited(Direction::Response, line.original_response_body),
     ];
-    Ok(WholeFlow {
+    Ok(FlowWithBodies {
         row: line.flow,
         request_body: line.request_body,
         response_body: line.response_body,
@@ -136,7 +137,7 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
 
 /// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
 /// open; a file may have been written by anybody.
-pub(super) fn sound(row: &FlowRow) -> Result<(), String> {
+pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
     heads("flow", row.request.as_ref(), row.response.as_ref())?;
     if let Some(original) = &row.original {
         let (request, response) = (original.request.as_ref(), original.response.as_ref());
@@ -145,7 +146,7 @@ pub(super) fn sound(row: &FlowRow) -> Result<(), String> {
         }
         heads("flow.original", request.map(|r| &r.head), response.map(|r| &r.head))?;
     }
-    row.interim.iter().try_for_each(|i| fields("flow.interim", [&i.headers]))
+    row.interim.iter().try_for_each(|i| validate_headers("flow.interim", [&i.headers]))
 }
 
 fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>) -> Result<(), String> {
@@ -157,7 +158,7 @@ fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>)
         if (path.first() != Some(&b'/') && path != b"*") || path.iter().any(|b| *b <= b' ' || *b == 0x7f) {
             return Err(format!("{at}.request.path begins with no slash, or has a space or control character"));
         }
-        fields(&format!("{at}.request"), [&request.headers, &request.trailers])?;
+        validate_headers(&format!("{at}.request"), [&request.headers, &request.trailers])?;
     }
     if let Some(response) = response {
         if !(100..1000).contains(&response.status) {
@@ -166,12 +167,12 @@ fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>)
         if response.reason.iter().any(u8::is_ascii_control) {
             return Err(format!("{at}.response.reason has a control character"));
         }
-        fields(&format!("{at}.response"), [&response.headers, &response.trailers])?;
+        validate_headers(&format!("{at}.response"), [&response.headers, &response.trailers])?;
     }
     Ok(())
 }
 
-fn fields<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {
+fn validate_headers<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {
     let mut checked = Headers::new();
     for (name, value) in lists.into_iter().flatten() {
         let name = String::from_utf8_lossy(name);

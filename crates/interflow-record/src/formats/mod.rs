@@ -1,25 +1,25 @@
 //! Archive formats: recorded flows out to files that other tools read, and back in.
 //!
 //! Export and import go flow by flow, so that neither holds a whole archive in memory. Bytes of bodies come through
-//! [`Contents`]; an import hands out one [`WholeFlow`] after another.
+//! [`BodySource`]; an import hands out one [`FlowWithBodies`] after another.
 
-pub mod coding;
+pub mod content_coding;
 pub mod curl;
 pub mod diff;
-mod foreign;
 mod frames;
 pub mod fxzy;
 pub mod greyproxy;
 pub mod har;
+mod import_support;
 pub mod jsonl;
 mod mitm;
 pub mod pcapng;
 pub mod raw;
+mod readable_bodies;
 pub mod replay;
 mod request;
 pub mod saz;
 pub mod snippet;
-mod sound;
 pub mod text;
 mod zip;
 
@@ -29,12 +29,12 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use interflow_flow::Direction;
-pub use sound::Sound;
+pub use readable_bodies::ReadableBodySource;
 
-use crate::{FlowRow, MessageRow, NewFlow, Store};
+use crate::{FlowRow, FlowStore, MessageRow, NewFlow};
 
 /// The bytes that belong to recorded flows. A body may be read more than once.
-pub trait Contents {
+pub trait BodySource {
     /// The body that went this way, transfer coding removed, content coding kept; nothing when nothing was kept.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ pub trait Contents {
 
 /// A flow with all its bytes in memory.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WholeFlow {
+pub struct FlowWithBodies {
     /// What is known of it.
     pub row: FlowRow,
     /// The request's body, content coding kept.
@@ -69,7 +69,7 @@ pub struct WholeFlow {
     pub messages: Vec<MessageRow>,
 }
 
-impl WholeFlow {
+impl FlowWithBodies {
     /// A flow without bodies or messages.
     pub fn new(row: FlowRow) -> Self {
         let (request_body, response_body) = Default::default();
@@ -88,7 +88,7 @@ impl WholeFlow {
     ///
     /// # Errors
     /// When its bytes cannot be read.
-    pub fn read(row: &FlowRow, contents: &dyn Contents) -> io::Result<Self> {
+    pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Self> {
         Ok(Self {
             row: row.clone(),
             request_body: all(contents.body(row, Direction::Request)?)?,
@@ -109,7 +109,7 @@ fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-impl Contents for WholeFlow {
+impl BodySource for FlowWithBodies {
     fn body<'a>(&'a self, _flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(self.bytes(direction).as_ref()))
     }
@@ -126,18 +126,18 @@ impl Contents for WholeFlow {
     }
 }
 
-impl From<WholeFlow> for NewFlow {
-    fn from(flow: WholeFlow) -> Self {
-        let WholeFlow { row, request_body, response_body, original_bodies, messages } = flow;
+impl From<FlowWithBodies> for NewFlow {
+    fn from(flow: FlowWithBodies) -> Self {
+        let FlowWithBodies { row, request_body, response_body, original_bodies, messages } = flow;
         Self { row, request_body, response_body, original_bodies, messages }
     }
 }
 
 /// The contents of a store's flows.
 #[derive(Clone, Copy)]
-pub struct Stored<'s>(pub &'s dyn Store);
+pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
 
-impl Contents for Stored<'_> {
+impl BodySource for StoreBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         match flow.body(direction) {
             Some(body) if body.kept > 0 => {
@@ -163,7 +163,7 @@ impl Contents for Stored<'_> {
 }
 
 /// A body as it came in, where it was edited.
-fn original_of<'a>(store: &dyn Store, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
     match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
         Some(body) if body.kept > 0 => {
             let reader = store.original_body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
@@ -175,9 +175,9 @@ fn original_of<'a>(store: &dyn Store, flow: &FlowRow, direction: Direction) -> i
 
 /// The contents of a store's flows [as they came in](FlowRow::as_it_came).
 #[derive(Clone, Copy)]
-pub struct AsTheyCame<'s>(pub &'s dyn Store);
+pub struct OriginalBodySource<'s>(pub &'s dyn FlowStore);
 
-impl Contents for AsTheyCame<'_> {
+impl BodySource for OriginalBodySource<'_> {
     fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         match flow.body(direction) {
             Some(body) if body.kept > 0 => {
@@ -193,7 +193,7 @@ impl Contents for AsTheyCame<'_> {
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
-        let all = Stored(self.0).messages(flow)?.collect::<Vec<_>>();
+        let all = StoreBodySource(self.0).messages(flow)?.collect::<Vec<_>>();
         Ok(Box::new(all.into_iter()))
     }
 }
@@ -203,9 +203,9 @@ macro_rules! formats {
         /// A format of recorded flows.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
-        pub enum Format { $(#[doc = $doc] $format,)* }
+        pub enum ArchiveFormat { $(#[doc = $doc] $format,)* }
 
-        impl Format {
+        impl ArchiveFormat {
             /// Every format.
             pub const ALL: &[Self] = &[$(Self::$format,)*];
 
@@ -249,7 +249,7 @@ formats! {
     Table "table" ["txt"] false "A line for each flow, for people.";
 }
 
-impl Format {
+impl ArchiveFormat {
     /// Whether a terminal is no place for it.
     pub const fn is_binary(self) -> bool {
         matches!(
@@ -271,14 +271,14 @@ impl Format {
     }
 
     /// By the end of a file's name.
-    pub fn of_file(name: &str) -> Option<Self> {
+    pub fn from_file_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
         let ends = |e: &&&str| name.strip_suffix(**e).is_some_and(|rest| rest.ends_with('.'));
         Self::ALL.iter().copied().find(|f| f.extensions().iter().any(|e| ends(&e)))
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for ArchiveFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -286,12 +286,12 @@ impl fmt::Display for Format {
 
 /// A name that is no format's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no format '{name}': choose one of {}", Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+#[error("there is no format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownFormat {
     name: String,
 }
 
-impl FromStr for Format {
+impl FromStr for ArchiveFormat {
     type Err = UnknownFormat;
 
     fn from_str(name: &str) -> Result<Self, UnknownFormat> {
@@ -301,12 +301,12 @@ impl FromStr for Format {
 }
 
 /// Writes flows in one format.
-pub trait Exporter {
+pub trait FlowExporter {
     /// Writes one flow.
     ///
     /// # Errors
     /// When its bytes cannot be read, or the file cannot be written.
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()>;
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()>;
 
     /// Writes what closes the file, and flushes.
     ///
@@ -315,11 +315,11 @@ pub trait Exporter {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Begins a file of this format. Call [`Exporter::finish`] at its end.
+/// Begins a file of this format. Call [`FlowExporter::finish`] at its end.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn exporter<'w>(format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
+pub fn exporter<'w>(format: ArchiveFormat, out: impl Write + 'w) -> io::Result<Box<dyn FlowExporter + 'w>> {
     exporter_with(format, out, ExportOptions::default())
 }
 
@@ -337,47 +337,51 @@ pub struct ExportOptions<'w> {
 /// # Errors
 /// When the file cannot be written.
 pub fn exporter_with<'w>(
-    format: Format,
+    format: ArchiveFormat,
     out: impl Write + 'w,
     options: ExportOptions<'w>,
-) -> io::Result<Box<dyn Exporter + 'w>> {
+) -> io::Result<Box<dyn FlowExporter + 'w>> {
     Ok(match format {
-        Format::Har => Box::new(har::HarWriter::new(out)?),
-        Format::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
-        Format::Saz => Box::new(saz::SazWriter::new(out)?),
-        Format::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
-        Format::Mitm => each(out, mitm::write),
-        Format::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
-        Format::Curl => each(out, curl::write),
-        Format::Httpie => each(out, snippet::httpie),
-        Format::Fetch => each(out, snippet::fetch),
-        Format::Python => each(out, snippet::python),
-        Format::Raw => each(out, raw::write),
-        Format::RawRequest => each(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request)),
-        Format::RawResponse => each(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response)),
-        Format::Table => each(out, |out, row, _| text::line(out, row)),
+        ArchiveFormat::Har => Box::new(har::HarWriter::new(out)?),
+        ArchiveFormat::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
+        ArchiveFormat::Saz => Box::new(saz::SazWriter::new(out)?),
+        ArchiveFormat::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
+        ArchiveFormat::Mitm => per_flow_exporter(out, mitm::write),
+        ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
+        ArchiveFormat::Curl => per_flow_exporter(out, curl::write),
+        ArchiveFormat::Httpie => per_flow_exporter(out, snippet::httpie),
+        ArchiveFormat::Fetch => per_flow_exporter(out, snippet::fetch),
+        ArchiveFormat::Python => per_flow_exporter(out, snippet::python),
+        ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
+        ArchiveFormat::RawRequest => {
+            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))
+        }
+        ArchiveFormat::RawResponse => {
+            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response))
+        }
+        ArchiveFormat::Table => per_flow_exporter(out, |out, row, _| text::line(out, row)),
     })
 }
 
 /// A format in which flows simply follow one another.
-struct Each<W, F> {
+struct PerFlowExporter<W, F> {
     out: W,
     write: F,
 }
 
-fn each<'w, W: Write + 'w>(
+fn per_flow_exporter<'w, W: Write + 'w>(
     out: W,
-    write: impl Fn(&mut dyn Write, &FlowRow, &dyn Contents) -> io::Result<()> + 'w,
-) -> Box<dyn Exporter + 'w> {
-    Box::new(Each { out, write })
+    write: impl Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()> + 'w,
+) -> Box<dyn FlowExporter + 'w> {
+    Box::new(PerFlowExporter { out, write })
 }
 
-impl<W, F> Exporter for Each<W, F>
+impl<W, F> FlowExporter for PerFlowExporter<W, F>
 where
     W: Write,
-    F: Fn(&mut dyn Write, &FlowRow, &dyn Contents) -> io::Result<()>,
+    F: Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()>,
 {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         (self.write)(&mut self.out, row, contents)
     }
 
@@ -413,7 +417,7 @@ impl ImportReport {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The file is not of this format, or breaks off.
-    #[error("{place}: {problem}{}", after(report))]
+    #[error("{place}: {problem}{}", progress_before_error(report))]
     Malformed {
         /// Line and column, and the path within the document where there is one.
         place: String,
@@ -423,7 +427,7 @@ pub enum ImportError {
         report: ImportReport,
     },
     /// The file could not be read, or a flow not be kept.
-    #[error("{source}{}", after(report))]
+    #[error("{source}{}", progress_before_error(report))]
     Io {
         /// What happened.
         #[source]
@@ -433,7 +437,7 @@ pub enum ImportError {
     },
 }
 
-fn after(report: &ImportReport) -> String {
+fn progress_before_error(report: &ImportReport) -> String {
     match report.flows {
         0 => String::new(),
         1 => " (1 flow before it was imported)".to_owned(),
@@ -442,13 +446,13 @@ fn after(report: &ImportReport) -> String {
 }
 
 /// Where an import puts its flows.
-pub type Sink<'s> = &'s mut dyn FnMut(WholeFlow) -> io::Result<()>;
+pub type FlowSink<'s> = &'s mut dyn FnMut(FlowWithBodies) -> io::Result<()>;
 
 /// Reads an archive, compressed (gzip, zlib) or not, and hands out its flows. Without a format, the first bytes tell.
 ///
 /// # Errors
 /// When the file is malformed or cannot be read, with what was imported before that.
-pub fn import(format: Option<Format>, file: impl Read, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut file = BufReader::with_capacity(64 * 1024, file);
     let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
@@ -462,16 +466,18 @@ pub fn import(format: Option<Format>, file: impl Read, sink: Sink<'_>) -> Result
     }
     let head = plain.fill_buf().map_err(failed)?;
     let format = match format {
-        Some(Format::Saz | Format::Fxzy) | None if head.starts_with(b"PK") => return zipped(plain, format, sink),
+        Some(ArchiveFormat::Saz | ArchiveFormat::Fxzy) | None if head.starts_with(b"PK") => {
+            return import_zip(plain, format, sink);
+        }
         Some(format) => format,
         None => detect(head),
     };
     match format {
-        Format::Jsonl => jsonl::import(plain, sink),
-        Format::Har => har::import(plain, sink),
-        Format::Mitm => mitm::import(plain, sink),
-        Format::Saz | Format::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
-        other => Err(malformed(format!("'{other}' can be written but not read: import {}", readable()))),
+        ArchiveFormat::Jsonl => jsonl::import(plain, sink),
+        ArchiveFormat::Har => har::import(plain, sink),
+        ArchiveFormat::Mitm => mitm::import(plain, sink),
+        ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
+        other => Err(malformed(format!("'{other}' can be written but not read: import {}", importable_formats()))),
     }
 }
 
@@ -480,23 +486,27 @@ fn malformed(problem: String) -> ImportError {
 }
 
 /// The names of the formats that can be read.
-fn readable() -> String {
-    Format::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
+fn importable_formats() -> String {
+    ArchiveFormat::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// A zip is read from its end, so it goes into a file without a name first.
-fn zipped(mut file: impl Read, format: Option<Format>, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+fn import_zip(
+    mut file: impl Read,
+    format: Option<ArchiveFormat>,
+    sink: FlowSink<'_>,
+) -> Result<ImportReport, ImportError> {
     let failed = |source| ImportError::Io { source, report: ImportReport::default() };
     let mut spool = tempfile::tempfile().map_err(failed)?;
     io::copy(&mut file, &mut spool).map_err(failed)?;
     spool.rewind().map_err(failed)?;
-    let zip = zip::Zip::open(spool).map_err(|e| match e.kind() {
+    let zip = zip::ZipReader::open(spool).map_err(|e| match e.kind() {
         io::ErrorKind::InvalidData => malformed(e.to_string()),
         _ => failed(e),
     })?;
     let holds = |folder: &str| zip.entries.iter().any(|e| e.name.starts_with(folder));
     match format {
-        Some(Format::Saz) => saz::import(zip, sink),
+        Some(ArchiveFormat::Saz) => saz::import(zip, sink),
         Some(_) => fxzy::import(zip, sink),
         None if holds("raw/") => saz::import(zip, sink),
         None if holds("exchanges/") => fxzy::import(zip, sink),
@@ -507,11 +517,11 @@ fn zipped(mut file: impl Read, format: Option<Format>, sink: Sink<'_>) -> Result
 }
 
 /// A flow file begins with a length, JSONL with our own mark; all else is taken for HAR.
-fn detect(head: &[u8]) -> Format {
+fn detect(head: &[u8]) -> ArchiveFormat {
     let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
     if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {
-        return Format::Mitm;
+        return ArchiveFormat::Mitm;
     }
     let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
-    if head.starts_with(b"{\"interflow\"") { Format::Jsonl } else { Format::Har }
+    if head.starts_with(b"{\"interflow\"") { ArchiveFormat::Jsonl } else { ArchiveFormat::Har }
 }

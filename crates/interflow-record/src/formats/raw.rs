@@ -4,14 +4,14 @@ use std::io::{self, Read, Write};
 
 use interflow_flow::{Direction, Headers};
 
-use super::Contents;
+use super::BodySource;
 use crate::FlowRow;
 
 /// Writes the request and the response, an empty line between them.
 ///
 /// # Errors
 /// When a body cannot be read, or the output not be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     write_side(out, row, contents, Direction::Request)?;
     if row.request.is_some() && row.response.is_some() {
         out.write_all(b"\r\n")?;
@@ -24,7 +24,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io:
 ///
 /// # Errors
 /// When a body cannot be read, or the output not be written.
-pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents, side: Direction) -> io::Result<()> {
+pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
     let (headers, trailers) = match side {
         Direction::Request => {
             let Some(request) = &row.request else { return Ok(()) };
@@ -44,15 +44,19 @@ pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents, s
     head.extend_from_slice(b"\r\n");
     out.write_all(&head)?;
     let body = contents.body(row, side)?;
-    if headers.has_token("transfer-encoding", "chunked") { chunked(out, body, trailers) } else { plain(out, body) }
+    if headers.has_token("transfer-encoding", "chunked") {
+        write_chunked(out, body, trailers)
+    } else {
+        write_plain(out, body)
+    }
 }
 
-fn plain(out: &mut dyn Write, mut body: Box<dyn Read + '_>) -> io::Result<()> {
+fn write_plain(out: &mut dyn Write, mut body: Box<dyn Read + '_>) -> io::Result<()> {
     io::copy(&mut body, out).map(drop)
 }
 
 /// RFC 9112 7.1. Where one chunk ended and the next began is not recorded.
-fn chunked(out: &mut dyn Write, mut body: Box<dyn Read + '_>, trailers: &Headers) -> io::Result<()> {
+fn write_chunked(out: &mut dyn Write, mut body: Box<dyn Read + '_>, trailers: &Headers) -> io::Result<()> {
     let mut buf = Vec::with_capacity(64 * 1024);
     loop {
         buf.clear();

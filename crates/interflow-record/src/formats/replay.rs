@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
-use interflow_flow::{Authority, Body, ByteStr, Method, Request, RequestHead, Scheme, Url, Version};
+use interflow_flow::{Authority, Body, ByteStr, HttpVersion, Method, Request, RequestHead, Scheme, Url};
 
-use super::request::{is_masked, sent_anew};
-use crate::{FlowKind, FlowRow, Missing};
+use super::request::{is_masked, replay_headers};
+use crate::{FlowKind, FlowRow, MissingReason};
 
 /// What is to be changed of a request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Edits {
+pub struct RequestEdits {
     /// Another method.
     pub method: Option<Method>,
     /// Another URL, or another path and query at the same origin.
@@ -67,7 +67,7 @@ pub enum ReplayError {
         /// Bytes sent.
         size: u64,
         /// Why.
-        missing: Missing,
+        missing: MissingReason,
     },
 }
 
@@ -129,7 +129,7 @@ pub fn masked_fields(row: &FlowRow) -> Vec<String> {
     headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
 }
 
-impl Edits {
+impl RequestEdits {
     /// From the texts of a command line.
     ///
     /// # Errors
@@ -164,16 +164,16 @@ impl Edits {
             None => request.method.parse().map_err(|_| ReplayError::Method(request.method.clone()))?,
         };
         let url = self.target(row, &request.path);
-        let mut headers = sent_anew(&request.headers, row);
+        let mut headers = replay_headers(&request.headers, row);
         headers.retain(|_, value| !is_masked(value));
         let moved = url.authority != row.authority || url.scheme != row.scheme;
         if moved || !headers.contains("host") {
-            let host = url.authority.host_field(url.scheme);
+            let host = url.authority.to_host_header(url.scheme);
             let mut with_host: interflow_flow::Headers = [("Host", host)].into_iter().collect();
             headers
                 .iter()
                 .filter(|(n, _)| !n.eq_ignore_ascii_case(b"host"))
-                .for_each(|(n, v)| with_host.append_parsed(n, v));
+                .for_each(|(n, v)| with_host.append_unchecked(n, v));
             headers = with_host;
         }
         if self.body.is_some() {
@@ -191,11 +191,11 @@ impl Edits {
         }
         let body = self.body.clone().unwrap_or(body);
         let version = if request.version == "HTTP/1.0" {
-            Version::Http10
+            HttpVersion::Http10
         } else if request.version.starts_with("HTTP/1") {
-            Version::Http11
+            HttpVersion::Http11
         } else {
-            Version::H2
+            HttpVersion::H2
         };
         Ok(Request {
             head: RequestHead { method, url, version, headers, protocol: None },

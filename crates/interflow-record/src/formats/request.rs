@@ -4,14 +4,14 @@ use std::io::{self, Read};
 
 use interflow_flow::{Direction, Headers};
 
-use super::Contents;
+use super::BodySource;
 use crate::{FlowKind, FlowRow};
 
 /// Longer bodies, in bytes, are not put into commands and snippets as they are.
 pub(super) const MAX_INLINE: usize = 64 * 1024;
 
 /// What a command or snippet is made of.
-pub(super) struct Sendable {
+pub(super) struct ReplayableRequest {
     pub method: String,
     pub url: String,
     pub path: String,
@@ -22,9 +22,9 @@ pub(super) struct Sendable {
     pub note: Option<String>,
 }
 
-impl Sendable {
+impl ReplayableRequest {
     /// `None` for a tunnel, which has no request.
-    pub fn read(row: &FlowRow, contents: &dyn Contents) -> io::Result<Option<Self>> {
+    pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Option<Self>> {
         let Some(request) = &row.request else { return Ok(None) };
         let mut body = Vec::new();
         contents.body(row, Direction::Request)?.read_to_end(&mut body)?;
@@ -37,7 +37,7 @@ impl Sendable {
             url: row.url(),
             path: request.path.clone(),
             version: request.version.to_string(),
-            headers: sent_anew(&request.headers, row),
+            headers: replay_headers(&request.headers, row),
             body,
             note,
         }))
@@ -54,10 +54,10 @@ impl Sendable {
 
 /// The fields that a client writes itself: those of the connection, of the framing and of the proxy go, and `Host` where
 /// the URL says it. A WebSocket keeps what asks for the upgrade.
-pub(super) fn sent_anew(headers: &Headers, row: &FlowRow) -> Headers {
+pub(super) fn replay_headers(headers: &Headers, row: &FlowRow) -> Headers {
     let web_socket = row.kind == FlowKind::WebSocket;
-    let host = row.authority.host_field(row.scheme);
-    let named: Vec<Vec<u8>> = headers.tokens("connection").map(<[u8]>::to_ascii_lowercase).collect();
+    let host = row.authority.to_host_header(row.scheme);
+    let named: Vec<Vec<u8>> = headers.list_items("connection").map(<[u8]>::to_ascii_lowercase).collect();
     let mut kept = headers.clone();
     kept.retain(|name, value| {
         let name = name.to_ascii_lowercase();

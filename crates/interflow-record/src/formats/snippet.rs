@@ -5,17 +5,17 @@ use std::io::{self, Write};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Contents;
+use super::BodySource;
 use super::curl::quote;
-use super::request::{MAX_INLINE, Sendable};
+use super::request::{MAX_INLINE, ReplayableRequest};
 use crate::FlowRow;
 
 /// Writes an HTTPie command line.
 ///
 /// # Errors
 /// When the body cannot be read, or the output not be written.
-pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-    each(out, row, contents, "#", |request| {
+pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    write_snippet(out, row, contents, "#", |request| {
         let mut words = vec!["http".to_owned(), "--ignore-stdin".to_owned()];
         let mut before = String::new();
         if request.body.len() > MAX_INLINE || request.body.contains(&0) {
@@ -38,8 +38,8 @@ pub fn httpie(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io
 ///
 /// # Errors
 /// When the body cannot be read, or the output not be written.
-pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-    each(out, row, contents, "//", |request| {
+pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    write_snippet(out, row, contents, "//", |request| {
         let headers: Vec<_> = request
             .headers
             .iter()
@@ -66,8 +66,8 @@ pub fn fetch(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io:
 ///
 /// # Errors
 /// When the body cannot be read, or the output not be written.
-pub fn python(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-    each(out, row, contents, "#", |request| {
+pub fn python(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    write_snippet(out, row, contents, "#", |request| {
         let mut headers: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, value) in &request.headers {
             let name = String::from_utf8_lossy(name).into_owned();
@@ -94,14 +94,14 @@ pub fn python(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io
     })
 }
 
-fn each(
+fn write_snippet(
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     comment: &str,
-    show: impl Fn(&Sendable) -> String,
+    show: impl Fn(&ReplayableRequest) -> String,
 ) -> io::Result<()> {
-    let Some(request) = Sendable::read(row, contents)? else {
+    let Some(request) = ReplayableRequest::read(row, contents)? else {
         return writeln!(out, "{comment} {} {}: a tunnel has no request", row.id, row.authority);
     };
     if let Some(note) = &request.note {

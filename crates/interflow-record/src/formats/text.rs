@@ -7,20 +7,20 @@ use std::io::{self, Read, Write};
 
 use interflow_flow::{Direction, Headers, Passthrough, Timestamp};
 
-use super::{Contents, coding};
-use crate::view::{self, Kind, Place, Schemas};
+use super::{BodySource, content_coding};
+use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use crate::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
 
 /// How text is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct TextStyle {
     /// With colours, for a terminal.
     pub colour: bool,
 }
 
 /// What a piece of text is, and so its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Paint {
+pub(super) enum TextRole {
     Dim,
     Bold,
     Good,
@@ -28,35 +28,35 @@ pub(super) enum Paint {
     Bad,
 }
 
-impl Style {
-    pub(super) fn paint(self, paint: Paint, text: &str) -> String {
+impl TextStyle {
+    pub(super) fn paint(self, paint: TextRole, text: &str) -> String {
         let code = match paint {
-            Paint::Dim => "2",
-            Paint::Bold => "1",
-            Paint::Good => "32",
-            Paint::Notice => "33",
-            Paint::Bad => "31",
+            TextRole::Dim => "2",
+            TextRole::Bold => "1",
+            TextRole::Good => "32",
+            TextRole::Notice => "33",
+            TextRole::Bad => "31",
         };
         if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
 /// The widths of the columns before the URL, and of those behind it.
-const FRONT: usize = 26 + 1 + 12 + 1 + 7 + 1 + 5 + 1;
-const BACK: usize = 1 + 12 + 1 + 9 + 1 + 8;
+const LEADING_WIDTH: usize = 26 + 1 + 12 + 1 + 7 + 1 + 5 + 1;
+const TRAILING_WIDTH: usize = 1 + 12 + 1 + 9 + 1 + 8;
 
 /// The line above a table of flows.
-pub fn heading(width: usize, style: Style) -> String {
+pub fn heading(width: usize, style: TextStyle) -> String {
     let url = url_width(width);
     let line = format!(
         "{:<26} {:<12} {:<7} {:<5} {:<url$} {:<12} {:>9} {:>8}",
         "ID", "TIME", "METHOD", "STATE", "URL", "TYPE", "SIZE", "TIME"
     );
-    style.paint(Paint::Bold, &line)
+    style.paint(TextRole::Bold, &line)
 }
 
 /// A flow's line in a table of `width` columns, without the end of the line.
-pub fn summary(flow: &FlowSummary, width: usize, style: Style) -> String {
+pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
     let url = url_width(width);
     let method = match flow.kind {
         FlowKind::Tunnel => "TUNNEL",
@@ -64,18 +64,22 @@ pub fn summary(flow: &FlowSummary, width: usize, style: Style) -> String {
         FlowKind::Http => flow.method.as_deref().unwrap_or("-"),
     };
     let (state, paint) = state(flow);
-    let address =
-        format!("{}://{}{}", flow.scheme, flow.authority.host_field(flow.scheme), flow.path.as_deref().unwrap_or(""));
+    let address = format!(
+        "{}://{}{}",
+        flow.scheme,
+        flow.authority.to_host_header(flow.scheme),
+        flow.path.as_deref().unwrap_or("")
+    );
     let address = if flow.kind == FlowKind::Tunnel { flow.authority.to_string() } else { address };
     let media = flow.response_type.as_deref().unwrap_or("");
     format!(
         "{:<26} {} {:<7} {} {:<url$} {:<12} {:>9} {:>8}",
         flow.id,
-        style.paint(Paint::Dim, &clock(flow.started)),
-        fit(&clean(method), 7),
+        style.paint(TextRole::Dim, &clock(flow.started)),
+        fit_width(&clean(method), 7),
         style.paint(paint, &format!("{state:<5}")),
-        fit(&clean(&address), url),
-        fit(&clean(short_type(media)), 12),
+        fit_width(&clean(&address), url),
+        fit_width(&clean(short_type(media)), 12),
         size(flow.response_size),
         duration(flow.duration),
     )
@@ -86,29 +90,29 @@ pub fn summary(flow: &FlowSummary, width: usize, style: Style) -> String {
 /// # Errors
 /// When the output cannot be written.
 pub fn line(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
-    writeln!(out, "{}", summary(&row.summary(row.started), 160, Style::default()).trim_end())
+    writeln!(out, "{}", summary(&row.summary(row.started), 160, TextStyle::default()).trim_end())
 }
 
 fn url_width(width: usize) -> usize {
-    width.saturating_sub(FRONT + BACK).max(24)
+    width.saturating_sub(LEADING_WIDTH + TRAILING_WIDTH).max(24)
 }
 
-fn state(flow: &FlowSummary) -> (String, Paint) {
+fn state(flow: &FlowSummary) -> (String, TextRole) {
     match (flow.state, flow.status) {
-        (FlowState::Failed, None) => ("error".to_owned(), Paint::Bad),
-        (FlowState::Open, None) => ("…".to_owned(), Paint::Dim),
-        (FlowState::Cut, None) => ("cut".to_owned(), Paint::Bad),
+        (FlowState::Failed, None) => ("error".to_owned(), TextRole::Bad),
+        (FlowState::Open, None) => ("…".to_owned(), TextRole::Dim),
+        (FlowState::Cut, None) => ("cut".to_owned(), TextRole::Bad),
         (_, Some(status)) => {
             let paint = match status {
-                _ if flow.state == FlowState::Failed => Paint::Bad,
-                200..300 => Paint::Good,
-                400..500 => Paint::Notice,
-                500.. => Paint::Bad,
-                _ => Paint::Dim,
+                _ if flow.state == FlowState::Failed => TextRole::Bad,
+                200..300 => TextRole::Good,
+                400..500 => TextRole::Notice,
+                500.. => TextRole::Bad,
+                _ => TextRole::Dim,
             };
             (status.to_string(), paint)
         }
-        (FlowState::Complete, None) => ("done".to_owned(), Paint::Dim),
+        (FlowState::Complete, None) => ("done".to_owned(), TextRole::Dim),
     }
 }
 
@@ -156,7 +160,7 @@ fn scaled(mut value: f64, units: &[&str], step: f64) -> String {
 }
 
 /// Cut to `width` characters, an ellipsis at the end of what was cut.
-fn fit(text: &str, width: usize) -> Cow<'_, str> {
+fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
     if text.chars().count() <= width {
         return Cow::Borrowed(text);
     }
@@ -188,11 +192,11 @@ fn clean_lines(text: &str) -> String {
 pub fn detail(
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     max_body: usize,
-    style: Style,
+    style: TextStyle,
 ) -> io::Result<()> {
-    detail_with(out, row, contents, (max_body, &Schemas::default()), style)
+    detail_with(out, row, contents, (max_body, &ProtoSchemas::default()), style)
 }
 
 /// The same; gRPC and Protocol Buffers are written out by these schemas.
@@ -202,12 +206,12 @@ pub fn detail(
 pub fn detail_with(
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
-    (max_body, schemas): (usize, &Schemas),
-    style: Style,
+    contents: &dyn BodySource,
+    (max_body, schemas): (usize, &ProtoSchemas),
+    style: TextStyle,
 ) -> io::Result<()> {
-    writeln!(out, "{}", style.paint(Paint::Bold, &format!("{} {}", row.id, clean(&row.url()))))?;
-    writeln!(out, "{}", style.paint(Paint::Dim, &facts(row)))?;
+    writeln!(out, "{}", style.paint(TextRole::Bold, &format!("{} {}", row.id, clean(&row.url()))))?;
+    writeln!(out, "{}", style.paint(TextRole::Dim, &format_facts(row)))?;
     if let Some(request) = &row.request {
         writeln!(out, "\n> {} {} {}", clean(&request.method), clean(&request.path), request.version)?;
         fields(out, '>', &request.headers, style)?;
@@ -235,16 +239,16 @@ pub fn detail_with(
         writeln!(out, "\n{} sent, {} received", size(tunnel.sent), size(tunnel.received))?;
     }
     if let Some(label) = row.passthrough.as_deref() {
-        let why = Passthrough::of(label).map_or(label, |why| why.explanation());
-        writeln!(out, "\n{}", style.paint(Paint::Notice, &format!("passed through uninspected: {}", clean(why))))?;
+        let why = Passthrough::from_label(label).map_or(label, |why| why.explanation());
+        writeln!(out, "\n{}", style.paint(TextRole::Notice, &format!("passed through uninspected: {}", clean(why))))?;
     }
     if let Some(error) = &row.error {
-        writeln!(out, "\n{}", style.paint(Paint::Bad, &format!("{}: {}", error.kind, clean(&error.message))))?;
+        writeln!(out, "\n{}", style.paint(TextRole::Bad, &format!("{}: {}", error.kind, clean(&error.message))))?;
     }
     Ok(())
 }
 
-fn facts(row: &FlowRow) -> String {
+fn format_facts(row: &FlowRow) -> String {
     let mut facts = vec![super::har::iso(row.started), row.transport.as_str().to_owned()];
     facts.extend(row.client.peer.map(|p| format!("from {p}")));
     facts.extend(row.user.as_ref().map(|u| format!("user {}", clean(u))));
@@ -263,9 +267,9 @@ fn facts(row: &FlowRow) -> String {
     facts.join(", ")
 }
 
-fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: Style) -> io::Result<()> {
+fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: TextStyle) -> io::Result<()> {
     for (name, value) in headers {
-        let name = style.paint(Paint::Dim, &clean(&String::from_utf8_lossy(name)));
+        let name = style.paint(TextRole::Dim, &clean(&String::from_utf8_lossy(name)));
         writeln!(out, "{sign} {name}: {}", clean(&String::from_utf8_lossy(value)))?;
     }
     Ok(())
@@ -274,18 +278,18 @@ fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: Style) -> i
 fn body(
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     side: Direction,
-    (max, schemas): (usize, &Schemas),
+    (max, schemas): (usize, &ProtoSchemas),
 ) -> io::Result<()> {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(()) };
     let mut kept = Vec::new();
     contents.body(row, side)?.take(known.kept).read_to_end(&mut kept)?;
     let empty = Headers::new();
     let headers = row.headers(side).unwrap_or(&empty);
-    let plain = coding::decode(headers, &kept);
+    let plain = content_coding::decode(headers, &kept);
     writeln!(out)?;
-    match (written_out(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
+    match (structured_view(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
         (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
         (None, Ok(text)) => {
             let text = pretty(text);
@@ -300,7 +304,7 @@ fn body(
             writeln!(out, "binary, {}", size(plain.len() as u64))?;
         }
     }
-    if let Some(why) = known.why() {
+    if let Some(why) = known.missing_explanation() {
         writeln!(out, "({} of {} were kept: {why})", size(known.kept), size(known.size))?;
     }
     if let Some(digest) = known.head_sha256 {
@@ -310,12 +314,12 @@ fn body(
 }
 
 /// A body of a kind that is neither text nor bytes to a reader; `None` for other kinds, and for damage.
-fn written_out(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &Schemas) -> Option<String> {
+fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
     let headers = row.headers(side)?;
     let path = row.request.as_ref().map_or("", |r| r.path.as_str());
-    let place = Place { headers, path, direction: side, message: None };
+    let place = BodyContext { headers, path, direction: side, message: None };
     let shown = &plain[..plain.len().min(view::MAX_BODY)];
-    view::pretty(Kind::of(headers)?, &place, shown, schemas, max).ok()
+    view::pretty(BinaryKind::from_headers(headers)?, &place, shown, schemas, max).ok()
 }
 
 /// JSON with its structure shown; anything else as it is.
@@ -342,7 +346,7 @@ fn message_line(message: &MessageRow, started: Timestamp) -> String {
     let sign = if message.direction == Direction::Request { '>' } else { '<' };
     let after = duration(message.at.micros().saturating_sub(started.micros()));
     let shown = match std::str::from_utf8(&message.payload) {
-        Ok(text) => fit(&clean(text), 200).into_owned(),
+        Ok(text) => fit_width(&clean(text), 200).into_owned(),
         Err(_) => format!("binary, {}", size(message.size)),
     };
     format!("{sign} {after:>8} {:?} {shown}", message.kind)

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use bytes::{Buf, Bytes};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::readers::Lent;
-use super::refs::ChunkRef;
-use super::rows::Stored;
-use super::segment::{self, Place};
+use super::chunk_refs::ChunkRef;
+use super::connection_pool::PooledConnection;
+use super::rows::StoredRow;
+use super::segment::{self, RecordLocation};
 use crate::error::{Result, StoreError};
 
 /// Segment files kept open by one reader.
@@ -22,23 +22,23 @@ const OPEN_FILES: usize = 8;
 pub(crate) struct ChunkReader<'a> {
     db: &'a Connection,
     dir: &'a Path,
-    files: &'a mut Files,
+    files: &'a mut SegmentFiles,
 }
 
 /// Segment files that are open.
 #[derive(Default)]
-pub(crate) struct Files(VecDeque<(u64, File)>);
+pub(crate) struct SegmentFiles(VecDeque<(u64, File)>);
 
 impl<'a> ChunkReader<'a> {
-    pub(crate) const fn new(db: &'a Connection, dir: &'a Path, files: &'a mut Files) -> Self {
+    pub(crate) const fn new(db: &'a Connection, dir: &'a Path, files: &'a mut SegmentFiles) -> Self {
         Self { db, dir, files }
     }
 
     /// The bytes of a chunk.
     pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
         // A chunk may be moved between the look into the index and the opening of its file: then it is elsewhere now.
-        let bytes = match self.place(chunk.id).and_then(|place| self.at(place)) {
-            Err(StoreError::Io { .. }) => self.place(chunk.id).and_then(|place| self.at(place)),
+        let bytes = match self.chunk_location(chunk.id).and_then(|place| self.read_at(place)) {
+            Err(StoreError::Io { .. }) => self.chunk_location(chunk.id).and_then(|place| self.read_at(place)),
             read => read,
         }?;
         if bytes.len() as u64 != chunk.len {
@@ -47,15 +47,15 @@ impl<'a> ChunkReader<'a> {
         Ok(bytes)
     }
 
-    fn place(&self, id: u64) -> Result<Place> {
+    fn chunk_location(&self, id: u64) -> Result<RecordLocation> {
         self.db
             .prepare_cached("SELECT segment, offset, len FROM chunks WHERE id = ?")?
-            .query_row([id], |r| Ok(Place { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
+            .query_row([id], |r| Ok(RecordLocation { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
             .optional()?
             .ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
     }
 
-    fn at(&mut self, place: Place) -> Result<Bytes> {
+    fn read_at(&mut self, place: RecordLocation) -> Result<Bytes> {
         let open = &mut self.files.0;
         if !open.iter().any(|(n, _)| *n == place.segment) {
             let path = segment::path(self.dir, place.segment);
@@ -69,15 +69,15 @@ impl<'a> ChunkReader<'a> {
 }
 
 /// Names the parts of a flow's body, in order.
-pub(crate) struct Parts {
+pub(crate) struct StoredBodyParts {
     pub(crate) chunks: Vec<ChunkRef>,
     /// What stands behind the chunks, in the database.
     pub(crate) tail: Bytes,
 }
 
-impl Parts {
+impl StoredBodyParts {
     /// The parts of the body on one side of a stored flow.
-    pub(crate) fn of(db: &Connection, flow: &mut Stored, side: usize) -> Result<Self> {
+    pub(crate) fn for_side(db: &Connection, flow: &mut StoredRow, side: usize) -> Result<Self> {
         let chunks = std::mem::take(&mut flow.refs[side]);
         let mut tail = std::mem::take(&mut flow.inline[side]);
         if tail.is_empty() {
@@ -97,9 +97,9 @@ impl Parts {
 /// A body or a part of it, read piece by piece. Memory holds one chunk at a time, and every chunk is checked against its
 /// checksum and content hash before a byte of it is given out.
 pub struct BodyReader {
-    db: Lent,
+    db: PooledConnection,
     dir: PathBuf,
-    files: Files,
+    files: SegmentFiles,
     parts: std::vec::IntoIter<ChunkRef>,
     tail: Option<Bytes>,
     /// Bytes to leave out before the first one that is wanted.
@@ -110,11 +110,11 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
-    pub(crate) fn new(db: Lent, dir: PathBuf, parts: Parts, range: Range<u64>) -> Self {
+    pub(crate) fn new(db: PooledConnection, dir: PathBuf, parts: StoredBodyParts, range: Range<u64>) -> Self {
         Self {
             db,
             dir,
-            files: Files::default(),
+            files: SegmentFiles::default(),
             parts: parts.chunks.into_iter(),
             tail: Some(parts.tail),
             skip: range.start,
@@ -124,8 +124,8 @@ impl BodyReader {
     }
 
     /// A whole body over a connection that is at hand, at most `cap` bytes of it.
-    pub(crate) fn pieces(db: &Connection, dir: &Path, parts: Parts, cap: usize) -> Result<Bytes> {
-        let mut files = Files::default();
+    pub(crate) fn pieces(db: &Connection, dir: &Path, parts: StoredBodyParts, cap: usize) -> Result<Bytes> {
+        let mut files = SegmentFiles::default();
         let mut reader = ChunkReader::new(db, dir, &mut files);
         let mut all = Vec::new();
         for r in parts.chunks {

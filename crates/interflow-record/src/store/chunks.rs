@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::refs::ChunkRef;
-use super::segment::{Appender, Place};
-use super::squeeze::Squeezer;
+use super::chunk_refs::ChunkRef;
+use super::compress::Compressor;
+use super::segment::{RecordLocation, SegmentAppender};
 use crate::error::Result;
 
 /// Chunks remembered in memory, in each of two generations.
-const REMEMBERED: usize = 32 << 10;
+const MAX_RECENT_HASHES: usize = 32 << 10;
 
 /// How a chunk comes to be found when its bytes come again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Index {
+pub(crate) enum ChunkIndexing {
     /// As long as it is remembered in memory.
     Memory,
     /// For good. Costs a row in an index, which pays for chunks of long bodies.
@@ -22,36 +22,42 @@ pub(crate) enum Index {
 }
 
 /// The writer's side of chunk storage.
-pub(crate) struct Chunks {
+pub(crate) struct ChunkWriter {
     next: u64,
     /// `next` when the batch began.
     committed: u64,
-    recent: Recent,
-    squeezer: Squeezer,
+    recent: RecentHashes,
+    squeezer: Compressor,
     /// While garbage is being collected: chunks that were found again since it began.
     pub(crate) revived: Option<Vec<u64>>,
 }
 
-impl Chunks {
+impl ChunkWriter {
     pub(crate) fn open(db: &Connection, compress: bool) -> Result<Self> {
         let last: Option<u64> = db.query_row("SELECT max(id) FROM chunks", [], |r| r.get(0))?;
         let next = last.unwrap_or(0) + 1;
-        Ok(Self { next, committed: next, recent: Recent::default(), squeezer: Squeezer::new(compress), revived: None })
+        Ok(Self {
+            next,
+            committed: next,
+            recent: RecentHashes::default(),
+            squeezer: Compressor::new(compress),
+            revived: None,
+        })
     }
 
     /// Stores bytes, or finds that they are stored.
-    pub(crate) fn put(
+    pub(crate) fn insert(
         &mut self,
         db: &Connection,
-        segments: &mut Appender,
+        segments: &mut SegmentAppender,
         raw: &[u8],
-        index: Index,
+        index: ChunkIndexing,
     ) -> Result<ChunkRef> {
         let hash = blake3::hash(raw);
         let (key, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash has 32 bytes");
         let len = raw.len() as u64;
         let known = match self.recent.get(key) {
-            None if index == Index::Lasting => {
+            None if index == ChunkIndexing::Lasting => {
                 db.prepare_cached("SELECT id FROM chunks WHERE hash = ?")?.query_row([key], |r| r.get(0)).optional()?
             }
             found => found,
@@ -63,9 +69,9 @@ impl Chunks {
             self.recent.insert(*key, id);
             return Ok(ChunkRef { id, len });
         }
-        let place = segments.append(raw, self.squeezer.squeeze(raw), &hash)?;
+        let place = segments.append(raw, self.squeezer.compress(raw), &hash)?;
         let id = self.next;
-        let lasting = (index == Index::Lasting).then_some(key);
+        let lasting = (index == ChunkIndexing::Lasting).then_some(key);
         db.prepare_cached("INSERT INTO chunks(id, segment, offset, len, hash) VALUES(?,?,?,?,?)")?.execute(params![
             id,
             place.segment,
@@ -79,8 +85,13 @@ impl Chunks {
     }
 
     /// Stores the bytes of a chunk once more, at another place.
-    pub(crate) fn rewrite(&mut self, segments: &mut Appender, raw: &[u8], hash: &blake3::Hash) -> Result<Place> {
-        segments.append(raw, self.squeezer.squeeze(raw), hash)
+    pub(crate) fn rewrite(
+        &mut self,
+        segments: &mut SegmentAppender,
+        raw: &[u8],
+        hash: &blake3::Hash,
+    ) -> Result<RecordLocation> {
+        segments.append(raw, self.squeezer.compress(raw), hash)
     }
 
     /// The number that the next chunk will have.
@@ -99,7 +110,7 @@ impl Chunks {
 
     pub(crate) fn rollback(&mut self) {
         self.next = self.committed;
-        self.recent = Recent::default();
+        self.recent = RecentHashes::default();
     }
 
     /// Forgets chunks that are no more.
@@ -111,18 +122,18 @@ impl Chunks {
 
 /// Hashes of chunks that were met lately: two generations, the older one dropped when the younger is full.
 #[derive(Default)]
-struct Recent {
+struct RecentHashes {
     young: HashMap<[u8; 16], u64>,
     old: HashMap<[u8; 16], u64>,
 }
 
-impl Recent {
+impl RecentHashes {
     fn get(&self, key: &[u8; 16]) -> Option<u64> {
         self.young.get(key).or_else(|| self.old.get(key)).copied()
     }
 
     fn insert(&mut self, key: [u8; 16], id: u64) {
-        if self.young.len() >= REMEMBERED {
+        if self.young.len() >= MAX_RECENT_HASHES {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, id);

@@ -6,11 +6,12 @@ use interflow_flow::{FlowId, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::embedded::EmbeddedStore;
-use super::shared::Job;
-use super::writer::Writer;
+use super::sqlite_store::SqliteStore;
+use super::store_state::WriterCommand;
+use super::writer::StoreWriter;
 use crate::conversations::{
-    ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used,
+    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage,
 };
 use crate::error::{Result, StoreError};
 
@@ -50,17 +51,17 @@ const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, p
 /// Where stands, beside the database, what the owner said of endpoints.
 const ENDPOINTS: &str = "endpoints.json";
 /// Bodies longer than this are compressed.
-const SQUEEZED: usize = 256;
+const MIN_COMPRESSED_LEN: usize = 256;
 /// The longest body that is read back, in bytes: what a damaged length may ask for.
-const LONGEST: usize = 256 << 20;
+const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
 /// Conversations looked at in one step of a list.
 const STEP: usize = 200;
 
-impl Writer {
+impl StoreWriter {
     /// Keeps what the LLM room found.
-    pub(crate) fn keep_findings(&mut self, found: &Findings) -> Result<()> {
+    pub(crate) fn save_conversation_update(&mut self, found: &ConversationUpdate) -> Result<()> {
         let db = &self.db;
-        rooted(db, found)?;
+        check_parents(db, found)?;
         let mut insert = db.prepare_cached(
             "INSERT INTO conversations VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET \
              parent = excluded.parent, started = excluded.started, updated = excluded.updated, agent = excluded.agent, \
@@ -79,7 +80,7 @@ impl Writer {
         )?;
         let mut bytes = 0;
         for n in &found.nodes {
-            let body = packed(&n.body);
+            let body = compress_text(&n.body);
             bytes += body.len();
             let parent = n.parent.map(u128::to_be_bytes);
             insert.execute(params![
@@ -133,7 +134,7 @@ impl Writer {
 
     /// Takes what was read from these flows out of their conversations: exchanges, and messages that no other exchange
     /// has on its way. To be called while the flows' rows are still there.
-    pub(crate) fn leave_conversations(&mut self, seqs: &[i64]) -> Result<()> {
+    pub(crate) fn detach_flows(&mut self, seqs: &[i64]) -> Result<()> {
         let db = &self.db;
         let mut touched = HashSet::new();
         let mut find = db.prepare_cached(
@@ -148,12 +149,12 @@ impl Writer {
                 leave.execute([seq])?;
             }
         }
-        touched.iter().try_for_each(|id| sweep(db, id))
+        touched.iter().try_for_each(|id| prune_conversation(db, id))
     }
 }
 
 /// Sees that the messages which new ones go on from are there: flows may have been deleted meanwhile, and messages with them.
-fn rooted(db: &Connection, found: &Findings) -> Result<()> {
+fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
     let new: HashSet<(&str, u128)> = found.nodes.iter().map(|n| (n.conversation.as_str(), n.key)).collect();
     let mut statement = db.prepare_cached("SELECT 1 FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
     for n in &found.nodes {
@@ -167,7 +168,7 @@ fn rooted(db: &Connection, found: &Findings) -> Result<()> {
 }
 
 /// Deletes the messages of a conversation that are on the way to none of its exchanges, and all of it when it has none.
-fn sweep(db: &Connection, id: &str) -> Result<()> {
+fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
     let mut parents: HashMap<u128, Option<u128>> = HashMap::new();
     let mut statement = db.prepare_cached("SELECT key, parent FROM conversation_nodes WHERE conversation = ?")?;
     let mut rows = statement.query([id])?;
@@ -197,13 +198,13 @@ fn sweep(db: &Connection, id: &str) -> Result<()> {
     Ok(())
 }
 
-impl Conversations for EmbeddedStore {
-    fn keep(&self, findings: Findings) -> Result<()> {
-        self.shared()?.ask(|reply| Job::Keep(Box::new(findings), reply))
+impl ConversationStore for SqliteStore {
+    fn save_update(&self, findings: ConversationUpdate) -> Result<()> {
+        self.shared()?.send_command(|reply| WriterCommand::Keep(Box::new(findings), reply))
     }
 
     fn forget_conversations(&self) -> Result<()> {
-        self.shared()?.ask(Job::ForgetConversations)
+        self.shared()?.send_command(WriterCommand::ForgetConversations)
     }
 
     fn cursor(&self) -> Result<Option<FlowId>> {
@@ -213,7 +214,7 @@ impl Conversations for EmbeddedStore {
         })
     }
 
-    fn set_back(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>> {
+    fn rewind_cursor(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>> {
         self.read(|db| {
             let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
                 (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
@@ -226,7 +227,7 @@ impl Conversations for EmbeddedStore {
         })
     }
 
-    fn place(&self, flow: FlowId) -> Result<Option<u64>> {
+    fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>> {
         self.read(|db| {
             let mut statement = db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
             let found = statement.query_row([flow.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0)).optional()?;
@@ -250,15 +251,15 @@ impl Conversations for EmbeddedStore {
         written.map_err(StoreError::io("could not write", &path))
     }
 
-    fn conversations(&self, options: &ConversationOptions) -> Result<Vec<Listed>> {
+    fn conversations(&self, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
         self.read(|db| list(db, options))
     }
 
-    fn conversation(&self, id: &str) -> Result<Option<Listed>> {
+    fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>> {
         self.read(|db| {
             let sql = format!("SELECT {CONVERSATION} FROM conversations c WHERE id = ?");
             let found = db.prepare_cached(&sql)?.query_row([id], conversation).optional()?;
-            found.map(|row| with_used(db, row)).transpose()
+            found.map(|row| with_usage(db, row)).transpose()
         })
     }
 
@@ -275,7 +276,7 @@ impl Conversations for EmbeddedStore {
         })
     }
 
-    fn nodes(&self, id: &str, bodies: bool) -> Result<Vec<NodeRow>> {
+    fn nodes(&self, id: &str, bodies: bool) -> Result<Vec<MessageNodeRow>> {
         self.read(|db| {
             let body = if bodies { "body" } else { "x''" };
             let sql = format!(
@@ -285,13 +286,13 @@ impl Conversations for EmbeddedStore {
             let mut rows = statement.query([id])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
-                found.push(NodeRow {
+                found.push(MessageNodeRow {
                     conversation: id.to_owned(),
                     key: key_of(row.get_ref(0)?)?.unwrap_or_default(),
                     parent: key_of(row.get_ref(1)?)?,
                     at: time(row, 2)?,
                     facts: row.get(3)?,
-                    body: unpacked(row.get_ref(4)?)?,
+                    body: decompress_text(row.get_ref(4)?)?,
                 });
             }
             Ok(found)
@@ -313,7 +314,7 @@ impl Conversations for EmbeddedStore {
         self.read(|db| calls(db, flow))
     }
 
-    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<Total>> {
+    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>> {
         self.read(|db| {
             let sql = format!(
                 "SELECT {SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
@@ -321,8 +322,8 @@ impl Conversations for EmbeddedStore {
             );
             let mut statement = db.prepare_cached(&sql)?;
             let rows = statement.query_map(params![span.max(1) as i64, since.micros() as i64], |r| {
-                Ok(Total {
-                    used: used(r, 0)?,
+                Ok(ConversationTotal {
+                    used: read_usage(r, 0)?,
                     from: r.get::<_, i64>(8)?.unsigned_abs(),
                     agent: r.get(9)?,
                     model: r.get(10)?,
@@ -341,7 +342,7 @@ pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     Ok(rows.collect::<Result<Vec<_>, _>>()?)
 }
 
-fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Listed>> {
+fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
     let mut shown = String::from("1");
     if !options.all && options.parent.is_none() {
         shown.push_str(" AND parent IS NULL AND turns > 0");
@@ -371,7 +372,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Listed>> {
         let Some(last) = rows.last() else { return Ok(found) };
         at = (last.updated.micros() as i64, last.id.clone());
         for row in rows {
-            let listed = with_used(db, row)?;
+            let listed = with_usage(db, row)?;
             if options.query.matches(&listed) {
                 found.push(listed);
                 if found.len() >= options.limit {
@@ -382,10 +383,10 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Listed>> {
     }
 }
 
-fn with_used(db: &Connection, row: ConversationRow) -> Result<Listed> {
+fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
     let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
-    let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| used(r, 0))?;
-    Ok(Listed { row, used })
+    let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
+    Ok(ConversationSummary { row, used })
 }
 
 fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
@@ -418,7 +419,7 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
         agent: r.get(5)?,
         model: r.get(6)?,
         provider: r.get(7)?,
-        used: Used {
+        used: TokenUsage {
             exchanges: 1,
             input: count(8)?,
             output: count(9)?,
@@ -433,9 +434,9 @@ fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
 }
 
 /// The columns of [`SUMS`].
-fn used(r: &Row<'_>, at: usize) -> rusqlite::Result<Used> {
+fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
     let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
-    Ok(Used {
+    Ok(TokenUsage {
         exchanges: count(0)?,
         input: count(1)?,
         output: count(2)?,
@@ -462,8 +463,8 @@ fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
 }
 
 /// A first byte says whether the rest is compressed.
-fn packed(body: &str) -> Vec<u8> {
-    if body.len() > SQUEEZED
+fn compress_text(body: &str) -> Vec<u8> {
+    if body.len() > MIN_COMPRESSED_LEN
         && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
         && squeezed.len() + 5 < body.len()
         && let Ok(length) = u32::try_from(body.len())
@@ -473,12 +474,12 @@ fn packed(body: &str) -> Vec<u8> {
     [&[0][..], body.as_bytes()].concat()
 }
 
-fn unpacked(value: ValueRef<'_>) -> Result<String> {
+fn decompress_text(value: ValueRef<'_>) -> Result<String> {
     let damaged = || StoreError::damaged("a conversation's message", "its body cannot be read");
     let bytes = match value {
         ValueRef::Blob([0, plain @ ..]) => plain.to_vec(),
         ValueRef::Blob([1, a, b, c, d, squeezed @ ..]) => {
-            let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(LONGEST);
+            let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
             zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?
         }
         _ => Vec::new(),

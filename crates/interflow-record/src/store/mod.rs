@@ -1,39 +1,39 @@
 //! The store: a trait, and the embedded one behind it (rows in SQLite, bodies in segment files).
 
-pub(crate) mod assembly;
 pub(crate) mod body;
-mod check;
+pub(crate) mod body_assembly;
+pub(crate) mod chunk_refs;
+pub(crate) mod chunker;
 pub(crate) mod chunks;
+mod commands;
+mod compress;
+mod connection_pool;
 mod conversations;
-pub(crate) mod cut;
 mod damage;
-mod detail;
-mod embedded;
+mod details_blob;
+mod disk_reserve;
+mod disk_space;
 #[cfg(test)]
 mod fault_tests;
-mod feeds;
-mod jobs;
-mod mask;
+mod header_masking;
+mod in_flight;
 mod messages;
-mod opening;
+pub(crate) mod pending_flow;
+mod quarantine;
 pub(crate) mod queue;
-mod readers;
 mod recover;
-pub(crate) mod refs;
-mod reserve;
 mod retention;
 mod rows;
-mod running;
 mod schema;
 mod search;
 mod segment;
 mod select;
-mod set_aside;
-mod shared;
-pub(crate) mod slot;
-mod space;
-mod squeeze;
+mod sqlite_store;
+mod startup;
+mod store_state;
+mod subscriptions;
 mod varint;
+mod verify;
 mod writer;
 
 use std::ops::{ControlFlow, Range};
@@ -45,14 +45,14 @@ use interflow_query::Query;
 use tokio::sync::broadcast;
 
 pub use body::BodyReader;
-pub use check::CheckReport;
-pub use embedded::EmbeddedStore;
-pub use mask::HeadMask;
-pub use recover::Recovery;
-pub use select::{ListOptions, Order, Progress};
-pub use shared::{Annotation, NewFlow};
+pub use header_masking::HeaderMasker;
+pub use recover::StoreRecovery;
+pub use select::{ListOptions, ListOrder, SearchProgress};
+pub use sqlite_store::SqliteStore;
+pub use store_state::{FlowAnnotation, NewFlow};
+pub use verify::CheckReport;
 
-use crate::conversations::Conversations;
+use crate::conversations::ConversationStore;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 
@@ -97,7 +97,7 @@ pub struct StoreStats {
 }
 
 /// Keeps flows. Every method may block on the disk: call it from a blocking thread.
-pub trait Store: Conversations + Send + Sync {
+pub trait FlowStore: ConversationStore + Send + Sync {
     /// Flows of a query, page by page.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ pub trait Store: Conversations + Send + Sync {
     fn search(
         &self,
         query: &Query,
-        progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()>;
 
@@ -164,7 +164,7 @@ pub trait Store: Conversations + Send + Sync {
     ///
     /// # Errors
     /// As [`insert`](Self::insert); no flow of this id.
-    fn annotate(&self, id: FlowId, change: Annotation) -> Result<()>;
+    fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()>;
 
     /// Deletes these flows; how many there were. Flows that still run stay.
     ///
@@ -205,15 +205,15 @@ pub trait Store: Conversations + Send + Sync {
     fn subscribe(&self) -> Subscription;
 
     /// The same for the flows that `wanted` lets by: others cost nothing but the question.
-    fn subscribe_to(&self, wanted: Wanted) -> Subscription;
+    fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription;
 }
 
 /// Says whether a subscriber wants to hear of a flow as it is now. Asked by the thread that writes, for every piece of news.
-pub type Wanted = Box<dyn FnMut(&FlowRow) -> bool + Send>;
+pub type FlowFilterFn = Box<dyn FnMut(&FlowRow) -> bool + Send>;
 
 /// What a subscriber is told.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum StoreEvent {
     /// Flows that began, changed or ended.
     Flows(Arc<[FlowSummary]>),
     /// The subscriber was too slow: so many batches passed it by.
@@ -225,10 +225,10 @@ pub struct Subscription(pub(crate) broadcast::Receiver<Arc<[FlowSummary]>>);
 
 impl Subscription {
     /// What happens next; `None` when the store is closed. Cancel-safe.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<StoreEvent> {
         match self.0.recv().await {
-            Ok(flows) => Some(Event::Flows(flows)),
-            Err(broadcast::error::RecvError::Lagged(n)) => Some(Event::Lagged(n)),
+            Ok(flows) => Some(StoreEvent::Flows(flows)),
+            Err(broadcast::error::RecvError::Lagged(n)) => Some(StoreEvent::Lagged(n)),
             Err(broadcast::error::RecvError::Closed) => None,
         }
     }

@@ -1,6 +1,6 @@
 //! What lies between the proxy's workers and the one writer: a bounded queue of flows that have news.
 //!
-//! A flow stands in the queue at most once, however often it has news: the news themselves gather in its [`Slot`]. So a
+//! A flow stands in the queue at most once, however often it has news: the news themselves gather in its [`PendingFlow`]. So a
 //! short flow costs its worker one push, and a stream is taken up by the writer's own sweep.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use std::thread::Thread;
 
 use parking_lot::Mutex;
 
-use super::slot::Slot;
-use crate::config::{Overflow, RecordConfig};
+use super::pending_flow::PendingFlow;
+use crate::config::{OverflowPolicy, RecordConfig};
 
 /// Workers push to different shards, so that they do not meet at one lock.
 const SHARDS: usize = 8;
@@ -19,11 +19,11 @@ const SHARDS: usize = 8;
 const URGENT_BYTES: usize = 1 << 20;
 const URGENT_FLOWS: usize = 128;
 /// Under `wait` a flow that never asks whether it may go on is dropped only when the queue is this many times over.
-const RUNAWAY: usize = 4;
+const HARD_LIMIT_FACTOR: usize = 4;
 
 /// The queue, its bounds, and what was counted at its door.
-pub(crate) struct Queue {
-    shards: [Mutex<Vec<Arc<Slot>>>; SHARDS],
+pub(crate) struct WriterQueue {
+    shards: [Mutex<Vec<Arc<PendingFlow>>>; SHARDS],
     bytes: AtomicUsize,
     flows: AtomicUsize,
     waiting: Mutex<Vec<Waker>>,
@@ -34,7 +34,7 @@ pub(crate) struct Queue {
     closed: AtomicBool,
     max_bytes: usize,
     max_flows: usize,
-    overflow: Overflow,
+    overflow: OverflowPolicy,
     /// Flows of which nothing was kept.
     pub(crate) dropped_flows: AtomicU64,
     /// Bytes of bodies and messages that were not kept.
@@ -43,7 +43,7 @@ pub(crate) struct Queue {
     pub(crate) waits: AtomicU64,
 }
 
-impl Queue {
+impl WriterQueue {
     pub(crate) fn new(config: &RecordConfig) -> Self {
         Self {
             shards: Default::default(),
@@ -69,32 +69,32 @@ impl Queue {
         (self.bytes.load(Ordering::Relaxed), self.flows.load(Ordering::Relaxed))
     }
 
-    fn over(&self, times: usize) -> bool {
+    fn exceeds(&self, times: usize) -> bool {
         let (bytes, flows) = self.depth();
         bytes / times >= self.max_bytes || flows / times >= self.max_flows
     }
 
     /// Whether more waits than should.
     pub(crate) fn is_behind(&self) -> bool {
-        self.over(1)
+        self.exceeds(1)
     }
 
     /// Whether there is room for news now; what is refused here has to be counted by the caller.
-    pub(crate) fn admits(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         if self.suspended.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
             return false;
         }
         match self.overflow {
-            Overflow::Drop => !self.over(1),
-            Overflow::Wait => !self.over(RUNAWAY),
+            OverflowPolicy::Drop => !self.exceeds(1),
+            OverflowPolicy::Wait => !self.exceeds(HARD_LIMIT_FACTOR),
         }
     }
 
     /// Ready when the flow may go on.
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let free = || {
-            self.overflow == Overflow::Drop
-                || !self.over(1)
+            self.overflow == OverflowPolicy::Drop
+                || !self.exceeds(1)
                 || self.suspended.load(Ordering::Relaxed)
                 || self.closed.load(Ordering::Relaxed)
         };
@@ -108,7 +108,7 @@ impl Queue {
                 waiting.push(cx.waker().clone());
             }
         }
-        self.hurry();
+        self.request_urgent_batch();
         // There may have come room between the question and the waker's place in the list.
         if free() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -117,12 +117,12 @@ impl Queue {
     pub(crate) fn charge(&self, bytes: usize) {
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if before < URGENT_BYTES && before + bytes >= URGENT_BYTES {
-            self.hurry();
+            self.request_urgent_batch();
         }
     }
 
     /// Puts a flow in, which must not be in already.
-    pub(crate) fn push(&self, slot: Arc<Slot>) {
+    pub(crate) fn push(&self, slot: Arc<PendingFlow>) {
         thread_local!(static SHARD: usize = {
             static NEXT: AtomicUsize = AtomicUsize::new(0);
             NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS
@@ -131,14 +131,14 @@ impl Queue {
         self.shards[shard].lock().push(slot);
         let before = self.flows.fetch_add(1, Ordering::AcqRel);
         if before + 1 == URGENT_FLOWS {
-            self.hurry();
+            self.request_urgent_batch();
         } else if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             self.unpark();
         }
     }
 
     /// Takes everything out. The flows count as waiting until [`settle`](Self::settle).
-    pub(crate) fn drain(&self) -> Vec<Arc<Slot>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<PendingFlow>> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -152,10 +152,10 @@ impl Queue {
     }
 
     /// What was drained is on its way to the disk: there is room again.
-    pub(crate) fn settle(&self, bytes: usize, flows: usize) {
+    pub(crate) fn release_charge(&self, bytes: usize, flows: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         self.flows.fetch_sub(flows, Ordering::AcqRel);
-        if !self.over(1) {
+        if !self.exceeds(1) {
             self.wake_all();
         }
     }
@@ -185,7 +185,7 @@ impl Queue {
     }
 
     /// Wakes the writer before its time.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn request_urgent_batch(&self) {
         if !self.urgent.swap(true, Ordering::SeqCst) {
             self.asleep.store(false, Ordering::SeqCst);
             self.unpark();
@@ -193,7 +193,7 @@ impl Queue {
     }
 
     /// The writer is up: whatever comes from here on has to wake it again.
-    pub(crate) fn roused(&self) {
+    pub(crate) fn clear_urgent(&self) {
         self.urgent.store(false, Ordering::SeqCst);
     }
 

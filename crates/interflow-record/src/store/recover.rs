@@ -7,16 +7,16 @@ use std::path::Path;
 use interflow_flow::Direction;
 use rusqlite::{Connection, params};
 
+use super::chunk_refs;
 use super::damage::is_of_row;
-use super::refs;
 use super::rows;
-use super::segment::{self, Appender, Place};
+use super::segment::{self, RecordLocation, SegmentAppender};
 use crate::error::{Result, StoreError};
-use crate::model::{BodyRow, Missing};
+use crate::model::{BodyRow, MissingReason};
 
 /// What was found when the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Recovery {
+pub struct StoreRecovery {
     /// The last writer ended without closing the store.
     pub unclean: bool,
     /// Flows that ran at that moment; they are kept as cut off.
@@ -37,8 +37,8 @@ pub(crate) fn marker(dir: &Path) -> std::path::PathBuf {
 }
 
 /// Brings a store to a state in which all that rows name is there, and opens its newest segment.
-pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(Appender, Recovery)> {
-    let mut recovery = Recovery { unclean: marker(dir).exists(), ..Recovery::default() };
+pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(SegmentAppender, StoreRecovery)> {
+    let mut recovery = StoreRecovery { unclean: marker(dir).exists(), ..StoreRecovery::default() };
     let files = segment::list(segments)?;
     let named: Option<u64> = db.query_row("SELECT max(segment) FROM chunks", [], |r| r.get(0))?;
     let newest = files.last().map_or(0, |(n, _)| *n).max(named.unwrap_or(0)).max(1);
@@ -51,7 +51,7 @@ pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(A
     }
     let end: Option<u64> =
         db.query_row("SELECT max(offset + len) FROM chunks WHERE segment = ?", [newest], |r| r.get(0))?;
-    let (appender, cut) = Appender::open(segments, newest, end.unwrap_or(0))?;
+    let (appender, cut) = SegmentAppender::open(segments, newest, end.unwrap_or(0))?;
     recovery.cut_bytes = cut;
     let path = marker(dir);
     std::fs::write(&path, b"").map_err(StoreError::io("could not write", path))?;
@@ -65,7 +65,7 @@ fn lost_chunks(segments: &Path, db: &Connection, files: &HashMap<u64, u64>, newe
     let mut rows = statement.query([])?;
     let mut lost = HashSet::new();
     while let Some(row) = rows.next()? {
-        let place = Place { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
+        let place = RecordLocation { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
         let there = files.get(&place.segment).is_some_and(|len| place.offset + place.len <= *len);
         let whole =
             there && (place.segment != newest || file.as_ref().is_some_and(|f| segment::read(f, place).is_ok()));
@@ -83,7 +83,8 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
         let mut statement = db.prepare("SELECT seq, id, chunks FROM flows WHERE chunks IS NOT NULL")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let Ok(lists) = refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?) else {
+            let Ok(lists) = chunk_refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?)
+            else {
                 continue;
             };
             if lists.iter().flatten().any(|r| lost.contains(&r.id)) {
@@ -111,7 +112,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
                 (_, Direction::Response) => row.response.as_mut().map(|r| &mut r.body),
             };
             if let Some(b) = body {
-                *b = BodyRow::part(b.size, kept, Some(Missing::Lost));
+                *b = BodyRow::partial(b.size, kept, Some(MissingReason::Lost));
             }
         }
         rows::update(db, &stored.as_new())?;

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use interflow_flow::Timestamp;
 use rusqlite::params;
 
-use super::chunks::Chunks;
-use super::refs;
-use super::segment::{self, Place};
-use super::shared::Reply;
-use super::writer::Writer;
+use super::chunk_refs;
+use super::chunks::ChunkWriter;
+use super::segment::{self, RecordLocation};
+use super::store_state::ReplySender;
+use super::writer::StoreWriter;
 use crate::error::{Result, StoreError};
 
 /// How often age and size are looked at.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same while the disk is full.
-const LOOK_WHILE_FULL: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Flows deleted in one step.
 const EXPIRE_STEP: usize = 1000;
 /// Rows looked at in one step of marking and sweeping.
@@ -35,36 +35,36 @@ const ROW_WEIGHT: u64 = 1500;
 /// Free pages of the database worth giving back, and how many at a time.
 const FREE_PAGES: i64 = 256;
 /// When the store is over its bound, it is brought to this share of it, in percent.
-const TARGET: u64 = 85;
+const TARGET_PERCENT: u64 = 85;
 /// Retention begins at this share of the bound, in percent, so that what is written meanwhile stays below it.
-pub(crate) const EARLY: u64 = 95;
+pub(crate) const EARLY_PERCENT: u64 = 95;
 
 /// Where the upkeep stands.
-pub(crate) struct Keeper {
-    phase: Phase,
+pub(crate) struct GarbageCollector {
+    phase: CollectionPhase,
     looked: Option<Instant>,
     /// Flows that had expired when it was looked last.
     expired: u64,
-    replies: Vec<Reply<u64>>,
+    replies: Vec<ReplySender<u64>>,
     freed: u64,
 }
 
-enum Phase {
+enum CollectionPhase {
     Idle,
     /// Flows up to this row go.
     Expire {
         up_to: i64,
     },
     MarkFlows {
-        live: Bits,
+        live: ChunkBitmap,
         after: i64,
     },
     MarkMessages {
-        live: Bits,
+        live: ChunkBitmap,
         after: (i64, i64),
     },
     Sweep {
-        live: Bits,
+        live: ChunkBitmap,
         after: i64,
         used: HashMap<u64, u64>,
     },
@@ -76,12 +76,12 @@ enum Phase {
 }
 
 /// One bit for each chunk that existed when marking began.
-pub(crate) struct Bits {
+pub(crate) struct ChunkBitmap {
     words: Vec<u64>,
     limit: u64,
 }
 
-impl Bits {
+impl ChunkBitmap {
     pub(crate) fn new(limit: u64) -> Self {
         Self { words: vec![0; (limit / 64 + 1) as usize], limit }
     }
@@ -99,33 +99,33 @@ impl Bits {
         id >= self.limit || self.words.get((id / 64) as usize).is_some_and(|w| w >> (id % 64) & 1 == 1)
     }
 
-    fn revive(&mut self, chunks: &mut Chunks) {
+    fn revive(&mut self, chunks: &mut ChunkWriter) {
         if let Some(revived) = &mut chunks.revived {
             revived.drain(..).for_each(|id| self.set(id));
         }
     }
 }
 
-impl Keeper {
+impl GarbageCollector {
     pub(crate) const fn new() -> Self {
-        Self { phase: Phase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
+        Self { phase: CollectionPhase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
     }
 
     /// Whether the next step is waiting.
     pub(crate) const fn is_busy(&self) -> bool {
-        !matches!(self.phase, Phase::Idle)
+        !matches!(self.phase, CollectionPhase::Idle)
     }
 
     /// Gives up what is under way: after a transaction that did not hold. It begins again at the next look.
     pub(crate) fn stop(&mut self) {
-        self.phase = Phase::Idle;
+        self.phase = CollectionPhase::Idle;
         self.looked = Some(Instant::now());
-        self.answer();
+        self.reply_waiters();
     }
 
     /// Whether another look may find more to do than the last one did.
-    pub(crate) fn may_look(&self, expired: u64) -> bool {
-        expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= LOOK_WHILE_FULL)
+    pub(crate) fn is_check_due(&self, expired: u64) -> bool {
+        expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL_WHEN_FULL)
     }
 
     /// Bytes of segments that were deleted.
@@ -133,7 +133,7 @@ impl Keeper {
         std::mem::replace(&mut self.freed, 0)
     }
 
-    fn answer(&mut self) {
+    fn reply_waiters(&mut self) {
         let freed = std::mem::take(&mut self.freed);
         for reply in self.replies.drain(..) {
             let _ = reply.send(Ok(freed));
@@ -141,9 +141,9 @@ impl Keeper {
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// Starts giving disk space back, whatever the bounds say.
-    pub(crate) fn collect_now(&mut self, reply: Reply<u64>) {
+    pub(crate) fn collect_now(&mut self, reply: ReplySender<u64>) {
         self.keeper.replies.push(reply);
         if !self.keeper.is_busy()
             && let Err(e) = self.start_marking()
@@ -154,58 +154,58 @@ impl Writer {
     }
 
     /// One step of the upkeep.
-    pub(crate) fn keep(&mut self) -> Result<()> {
-        let phase = std::mem::replace(&mut self.keeper.phase, Phase::Idle);
+    pub(crate) fn run_retention_step(&mut self) -> Result<()> {
+        let phase = std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle);
         self.keeper.phase = match phase {
-            Phase::Idle => return self.look(),
-            Phase::Expire { up_to } => self.expire(up_to)?,
-            Phase::MarkFlows { live, after } => self.mark_flows(live, after)?,
-            Phase::MarkMessages { live, after } => self.mark_messages(live, after)?,
-            Phase::Sweep { live, after, used } => self.sweep_chunks(live, after, used)?,
-            Phase::Move { sparse, after } => self.move_chunks(sparse, after)?,
-            Phase::Shrink => self.shrink()?,
+            CollectionPhase::Idle => return self.check_retention(),
+            CollectionPhase::Expire { up_to } => self.expire(up_to)?,
+            CollectionPhase::MarkFlows { live, after } => self.mark_flows(live, after)?,
+            CollectionPhase::MarkMessages { live, after } => self.mark_messages(live, after)?,
+            CollectionPhase::Sweep { live, after, used } => self.sweep_chunks(live, after, used)?,
+            CollectionPhase::Move { sparse, after } => self.move_chunks(sparse, after)?,
+            CollectionPhase::Shrink => self.shrink()?,
         };
-        if let Phase::Idle = self.keeper.phase {
-            self.keeper.answer();
+        if let CollectionPhase::Idle = self.keeper.phase {
+            self.keeper.reply_waiters();
         }
         Ok(())
     }
 
     /// Compares the store with its bounds, now and then.
-    fn look(&mut self) -> Result<()> {
-        if self.keeper.looked.is_some_and(|at| at.elapsed() < LOOK) {
+    fn check_retention(&mut self) -> Result<()> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL) {
             return Ok(());
         }
         if self.reserve.ensure().is_err() {
             tracing::debug!("the disk has no room for the store's reserve");
         }
-        self.look_now().map(drop)
+        self.start_if_due().map(drop)
     }
 
     /// Compares the store with its bounds; says whether flows have to go.
-    pub(crate) fn look_now(&mut self) -> Result<bool> {
+    pub(crate) fn start_if_due(&mut self) -> Result<bool> {
         self.keeper.expired = self.shared.expired_flows.load(Relaxed);
         self.keeper.looked = Some(Instant::now());
-        let by_age = self.too_old()?;
-        let up_to = by_age.max(self.too_much()?);
+        let by_age = self.expired_by_age()?;
+        let up_to = by_age.max(self.expired_by_size()?);
         if up_to > 0 {
-            self.keeper.phase = Phase::Expire { up_to };
+            self.keeper.phase = CollectionPhase::Expire { up_to };
         }
         Ok(up_to > 0)
     }
 
     /// The last row that has to go, asked now and then while the disk is full; nothing when none has to.
-    pub(crate) fn look_while_full(&mut self) -> Result<Option<i64>> {
-        if self.keeper.looked.is_some_and(|at| at.elapsed() < LOOK_WHILE_FULL) {
+    pub(crate) fn check_when_full(&mut self) -> Result<Option<i64>> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL_WHEN_FULL) {
             return Ok(None);
         }
         self.keeper.looked = Some(Instant::now());
-        let up_to = self.too_old()?.max(self.too_much()?);
+        let up_to = self.expired_by_age()?.max(self.expired_by_size()?);
         Ok((up_to > 0).then_some(up_to))
     }
 
     /// The last row that is over the age, 0 when none is.
-    fn too_old(&self) -> Result<i64> {
+    fn expired_by_age(&self) -> Result<i64> {
         let age = self.config.retention_age.0.as_micros() as u64;
         if age == 0 {
             return Ok(0);
@@ -213,13 +213,14 @@ impl Writer {
         let limit = Timestamp::now().micros().saturating_sub(age);
         // `stored` grows with `seq`: the search may stop at the first one that is young enough.
         let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
-        let oldest: Option<(i64, i64)> =
-            one(self
-                .db
-                .query_row("SELECT seq, stored FROM flows ORDER BY seq LIMIT 1", [], |r| Ok((r.get(0)?, r.get(1)?))))?;
+        let oldest: Option<(i64, i64)> = optional_row(self.db.query_row(
+            "SELECT seq, stored FROM flows ORDER BY seq LIMIT 1",
+            [],
+            |r| Ok((r.get(0)?, r.get(1)?)),
+        ))?;
         match oldest {
             Some((_, stored)) if (stored as u64) < limit => {
-                let first_young: Option<i64> = one(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
+                let first_young: Option<i64> = optional_row(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
                 let last: i64 = self.db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
                 Ok(first_young.map_or(last, |s| s - 1))
             }
@@ -228,15 +229,15 @@ impl Writer {
     }
 
     /// The last row that has to go for the store to be within its size, 0 when it is.
-    fn too_much(&self) -> Result<i64> {
+    fn expired_by_size(&self) -> Result<i64> {
         let bound = self.config.retention_bytes.0;
         let size = self.taken_bytes()?;
-        if bound == 0 || size <= bound / 100 * EARLY {
+        if bound == 0 || size <= bound / 100 * EARLY_PERCENT {
             return Ok(0);
         }
         let weigh = format!("SELECT coalesce(sum(kept + {ROW_WEIGHT}), 0) FROM flows");
         let all: i64 = self.db.query_row(&weigh, [], |r| r.get(0))?;
-        let excess = size.saturating_sub(bound / 100 * TARGET);
+        let excess = size.saturating_sub(bound / 100 * TARGET_PERCENT);
         let wanted = (all as u128 * u128::from(excess) / u128::from(size)) as u64;
         let mut statement = self.db.prepare_cached("SELECT seq, kept FROM flows ORDER BY seq")?;
         let mut rows = statement.query([])?;
@@ -252,7 +253,7 @@ impl Writer {
     }
 
     /// Deletes the oldest flows up to a row; those that still run stay.
-    fn expire(&mut self, up_to: i64) -> Result<Phase> {
+    fn expire(&mut self, up_to: i64) -> Result<CollectionPhase> {
         let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
         let seqs: Vec<i64> = {
             let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?")?;
@@ -262,18 +263,18 @@ impl Writer {
         };
         if seqs.is_empty() {
             self.start_marking()?;
-            return Ok(std::mem::replace(&mut self.keeper.phase, Phase::Idle));
+            return Ok(std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle));
         }
         self.begin()?;
         self.delete_rows(&seqs)?;
         self.commit()?;
         self.shared.expired_flows.fetch_add(seqs.len() as u64, Relaxed);
-        Ok(Phase::Expire { up_to })
+        Ok(CollectionPhase::Expire { up_to })
     }
 
     /// Deletes everything of these rows but their chunks.
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
-        self.leave_conversations(seqs)?;
+        self.detach_flows(seqs)?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
             for seq in seqs {
@@ -289,17 +290,17 @@ impl Writer {
         if self.segments.has_records() {
             self.roll()?;
         }
-        let mut live = Bits::new(self.chunks.next());
+        let mut live = ChunkBitmap::new(self.chunks.next());
         for flow in self.open.values() {
             flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
         }
         self.chunks.revived = Some(Vec::new());
         self.keeper.freed = 0;
-        self.keeper.phase = Phase::MarkFlows { live, after: 0 };
+        self.keeper.phase = CollectionPhase::MarkFlows { live, after: 0 };
         Ok(())
     }
 
-    fn mark_flows(&mut self, mut live: Bits, mut after: i64) -> Result<Phase> {
+    fn mark_flows(&mut self, mut live: ChunkBitmap, mut after: i64) -> Result<CollectionPhase> {
         let sql = "SELECT seq, chunks FROM flows WHERE seq > ? ORDER BY seq LIMIT ?";
         let mut statement = self.db.prepare_cached(sql)?;
         let mut rows = statement.query(params![after, ROW_STEP])?;
@@ -310,13 +311,13 @@ impl Writer {
             mark(&mut live, row.get_ref(1)?);
         }
         Ok(if seen < ROW_STEP {
-            Phase::MarkMessages { live, after: (0, -1) }
+            CollectionPhase::MarkMessages { live, after: (0, -1) }
         } else {
-            Phase::MarkFlows { live, after }
+            CollectionPhase::MarkFlows { live, after }
         })
     }
 
-    fn mark_messages(&mut self, mut live: Bits, mut after: (i64, i64)) -> Result<Phase> {
+    fn mark_messages(&mut self, mut live: ChunkBitmap, mut after: (i64, i64)) -> Result<CollectionPhase> {
         let sql = "SELECT seq, first, chunks FROM messages WHERE (seq, first) > (?, ?) ORDER BY seq, first LIMIT ?";
         let mut seen = 0;
         {
@@ -329,15 +330,20 @@ impl Writer {
             }
         }
         if seen == ROW_STEP {
-            return Ok(Phase::MarkMessages { live, after });
+            return Ok(CollectionPhase::MarkMessages { live, after });
         }
         live.revive(&mut self.chunks);
         self.chunks.forget(|id| !live.has(id));
-        Ok(Phase::Sweep { live, after: 0, used: HashMap::new() })
+        Ok(CollectionPhase::Sweep { live, after: 0, used: HashMap::new() })
     }
 
     /// Deletes the rows of dead chunks, and adds up what each segment still holds.
-    fn sweep_chunks(&mut self, mut live: Bits, mut after: i64, mut used: HashMap<u64, u64>) -> Result<Phase> {
+    fn sweep_chunks(
+        &mut self,
+        mut live: ChunkBitmap,
+        mut after: i64,
+        mut used: HashMap<u64, u64>,
+    ) -> Result<CollectionPhase> {
         live.revive(&mut self.chunks);
         let (mut dead, mut seen) = (Vec::new(), 0);
         {
@@ -366,14 +372,14 @@ impl Writer {
             self.logged += dead.len() * 128;
         }
         if seen == ROW_STEP {
-            return Ok(Phase::Sweep { live, after, used });
+            return Ok(CollectionPhase::Sweep { live, after, used });
         }
         self.chunks.revived = None;
         self.sort_segments(&used)
     }
 
     /// Deletes segments that hold nothing, and finds those that hold little.
-    fn sort_segments(&mut self, used: &HashMap<u64, u64>) -> Result<Phase> {
+    fn sort_segments(&mut self, used: &HashMap<u64, u64>) -> Result<CollectionPhase> {
         // Rows that name a segment must be gone from the disk before the segment is.
         self.checkpoint()?;
         let mut sparse = HashSet::new();
@@ -387,12 +393,12 @@ impl Writer {
                 Some(_) => {}
             }
         }
-        Ok(if sparse.is_empty() { Phase::Shrink } else { Phase::Move { sparse, after: 0 } })
+        Ok(if sparse.is_empty() { CollectionPhase::Shrink } else { CollectionPhase::Move { sparse, after: 0 } })
     }
 
     /// Copies live chunks out of sparse segments.
-    fn move_chunks(&mut self, mut sparse: HashSet<u64>, mut after: i64) -> Result<Phase> {
-        let mut found: Vec<(u64, Place)> = Vec::new();
+    fn move_chunks(&mut self, mut sparse: HashSet<u64>, mut after: i64) -> Result<CollectionPhase> {
+        let mut found: Vec<(u64, RecordLocation)> = Vec::new();
         let mut seen = 0;
         {
             let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
@@ -403,7 +409,7 @@ impl Writer {
             {
                 seen += 1;
                 after = row.get(0)?;
-                let place = Place { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
+                let place = RecordLocation { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
                 if sparse.contains(&place.segment) {
                     found.push((after as u64, place));
                 }
@@ -419,7 +425,7 @@ impl Writer {
         }
         self.commit()?;
         if seen == ROW_STEP || found.len() == MOVE_STEP as usize {
-            return Ok(Phase::Move { sparse, after });
+            return Ok(CollectionPhase::Move { sparse, after });
         }
         self.checkpoint()?;
         for (number, size) in segment::list(&self.dir_segments())? {
@@ -427,10 +433,10 @@ impl Writer {
                 self.delete_segment(number, size)?;
             }
         }
-        Ok(Phase::Shrink)
+        Ok(CollectionPhase::Shrink)
     }
 
-    fn move_chunk(&mut self, id: u64, from: Place) -> Result<()> {
+    fn move_chunk(&mut self, id: u64, from: RecordLocation) -> Result<()> {
         let path = segment::path(&self.dir_segments(), from.segment);
         let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
         let (raw, hash) = segment::read(&file, from)?;
@@ -450,16 +456,16 @@ impl Writer {
     }
 
     /// Gives free pages of the database back, some at a time.
-    fn shrink(&mut self) -> Result<Phase> {
+    fn shrink(&mut self) -> Result<CollectionPhase> {
         let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
         if free < FREE_PAGES {
             self.checkpoint()?;
-            return Ok(Phase::Idle);
+            return Ok(CollectionPhase::Idle);
         }
         self.db.execute_batch(&format!("PRAGMA incremental_vacuum({})", FREE_PAGES * 8))?;
         self.logged += (FREE_PAGES * 8 * 4096) as usize;
         let rest: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
-        Ok(if rest < free { Phase::Shrink } else { Phase::Idle })
+        Ok(if rest < free { CollectionPhase::Shrink } else { CollectionPhase::Idle })
     }
 
     pub(crate) fn dir_segments(&self) -> std::path::PathBuf {
@@ -468,15 +474,15 @@ impl Writer {
 }
 
 /// A list that is damaged names nothing that could be found again, and stands in nobody's way.
-fn mark(live: &mut Bits, blob: rusqlite::types::ValueRef<'_>) {
+fn mark(live: &mut ChunkBitmap, blob: rusqlite::types::ValueRef<'_>) {
     if let Ok(blob) = blob.as_blob_or_null()
-        && let Ok(lists) = refs::decode(blob)
+        && let Ok(lists) = chunk_refs::decode(blob)
     {
         lists.iter().flatten().for_each(|r| live.set(r.id));
     }
 }
 
-fn one<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {
+fn optional_row<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {
     use rusqlite::OptionalExtension;
     Ok(found.optional()?)
 }

@@ -10,25 +10,25 @@ use interflow_flow::{Authority, FlowId, Headers, Host, Timestamp};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
-use super::detail;
-use super::refs::{self, ChunkRef, SIDES};
+use super::chunk_refs::{self, ChunkRef, SIDES};
+use super::details_blob;
 use crate::error::{Result, StoreError};
 use crate::model::*;
 use crate::originals::*;
-use crate::serial;
+use crate::serde_repr;
 
 /// A row as it lies in the database, with what makes up its bodies.
-pub(crate) struct Stored {
+pub(crate) struct StoredRow {
     pub(crate) seq: i64,
     pub(crate) row: FlowRow,
     pub(crate) refs: [Vec<ChunkRef>; SIDES],
     pub(crate) inline: [Bytes; SIDES],
 }
 
-impl Stored {
+impl StoredRow {
     /// The flow as it is written again.
-    pub(crate) fn as_new(&self) -> New<'_> {
-        New {
+    pub(crate) fn as_new(&self) -> NewRow<'_> {
+        NewRow {
             seq: self.seq,
             row: &self.row,
             refs: self.refs.each_ref().map(Vec::as_slice),
@@ -45,7 +45,7 @@ pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN h
 
 /// Numbers of hosts, so that a row names its host in a few bytes. Bounded: what does not fit is asked for again.
 #[derive(Default)]
-pub(crate) struct Hosts {
+pub(crate) struct HostIds {
     numbers: HashMap<String, i64>,
     /// The one asked for last: flows of one host come together.
     last: (String, i64),
@@ -53,7 +53,7 @@ pub(crate) struct Hosts {
     client: Option<(IpAddr, String)>,
 }
 
-impl Hosts {
+impl HostIds {
     /// The number of a host, given out when it has none.
     fn number(&mut self, db: &Connection, name: Cow<'_, str>) -> Result<i64> {
         if self.last.0 == *name && !name.is_empty() {
@@ -103,10 +103,10 @@ const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration,
      tags, stored, kept, chunks) VALUES";
 const INSERT_DETAILS: &str = "INSERT INTO details(seq, detail) VALUES";
 /// How many columns a flow has.
-const WIDTH: usize = 27;
+const COLUMN_COUNT: usize = 27;
 /// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes. With more,
 /// its parameters would not find room in the memory that SQLite keeps at hand for a connection.
-pub(crate) const TOGETHER: usize = 16;
+pub(crate) const ROWS_PER_INSERT: usize = 16;
 
 /// An insertion of so many rows of so many columns each.
 fn insertion(into: &str, width: usize, rows: usize) -> String {
@@ -119,7 +119,7 @@ const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5
      request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
 
 /// A flow as it is written.
-pub(crate) struct New<'a> {
+pub(crate) struct NewRow<'a> {
     pub(crate) seq: i64,
     pub(crate) row: &'a FlowRow,
     pub(crate) refs: [&'a [ChunkRef]; SIDES],
@@ -128,14 +128,14 @@ pub(crate) struct New<'a> {
 
 /// Writes flows for the first time: as many at once as one statement takes, the rest one by one. Gives the length of
 /// their details.
-pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> Result<usize> {
+pub(crate) fn insert(db: &Connection, hosts: &mut HostIds, flows: &[NewRow<'_>]) -> Result<usize> {
     static TEXTS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
-        [1, TOGETHER].map(|rows| [insertion(INSERT, WIDTH, rows), insertion(INSERT_DETAILS, 2, rows)])
+        [1, ROWS_PER_INSERT].map(|rows| [insertion(INSERT, COLUMN_COUNT, rows), insertion(INSERT_DETAILS, 2, rows)])
     });
     let mut written = 0;
-    let whole = flows.len() / TOGETHER * TOGETHER;
+    let whole = flows.len() / ROWS_PER_INSERT * ROWS_PER_INSERT;
     let (many, few) = flows.split_at(whole);
-    for (texts, flows, size) in [(&TEXTS[1], many, TOGETHER), (&TEXTS[0], few, 1)] {
+    for (texts, flows, size) in [(&TEXTS[1], many, ROWS_PER_INSERT), (&TEXTS[0], few, 1)] {
         if flows.is_empty() {
             continue;
         }
@@ -145,9 +145,9 @@ pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> R
         for (flows, numbers) in flows.chunks(size).zip(numbers.chunks(size)) {
             for (i, (flow, host)) in flows.iter().zip(numbers).enumerate() {
                 let client = hosts.client(flow.row.client.peer);
-                bind(&mut rows, i * WIDTH, flow, (*host, client), now)?;
+                bind(&mut rows, i * COLUMN_COUNT, flow, (*host, client), now)?;
                 details.raw_bind_parameter(i * 2 + 1, flow.seq)?;
-                let detail = detail::encode(flow.row, flow.inline);
+                let detail = details_blob::encode(flow.row, flow.inline);
                 written += detail.len();
                 details.raw_bind_parameter(i * 2 + 2, detail)?;
             }
@@ -162,24 +162,24 @@ pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> R
 fn bind(
     to: &mut Statement<'_>,
     before: usize,
-    flow: &New<'_>,
+    flow: &NewRow<'_>,
     (host, client): (i64, Option<&str>),
     now: i64,
 ) -> Result<()> {
-    let New { seq, row, refs, .. } = flow;
-    let c = Columns::of(row);
+    let NewRow { seq, row, refs, .. } = flow;
+    let c = DerivedColumns::from_row(row);
     let request = row.request.as_ref();
     let id = row.id.to_u128().to_be_bytes();
-    let chunks = refs::encode(*refs);
-    let columns: [&dyn ToSql; WIDTH] = [
+    let chunks = chunk_refs::encode(*refs);
+    let columns: [&dyn ToSql; COLUMN_COUNT] = [
         seq,
         &id,
         &state_number(row.state),
         &kind_number(row.kind),
         &(row.started.micros() as i64),
         &c.duration,
-        &number_of(serial::transport::ALL, row.transport),
-        &number_of(serial::scheme::ALL, row.scheme),
+        &number_of(serde_repr::transport::ALL, row.transport),
+        &number_of(serde_repr::scheme::ALL, row.scheme),
         &host,
         &row.authority.port,
         &request.map(|r| r.method.as_str()),
@@ -207,9 +207,9 @@ fn bind(
 }
 
 /// Writes what has changed of a flow. Gives the length of its details.
-pub(crate) fn update(db: &Connection, flow: &New<'_>) -> Result<usize> {
-    let New { seq, row, refs, inline } = flow;
-    let c = Columns::of(row);
+pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
+    let NewRow { seq, row, refs, inline } = flow;
+    let c = DerivedColumns::from_row(row);
     db.prepare_cached(UPDATE)?.execute(params![
         seq,
         state_number(row.state),
@@ -224,16 +224,16 @@ pub(crate) fn update(db: &Connection, flow: &New<'_>) -> Result<usize> {
         row.error.as_ref().map(|e| &*e.kind),
         c.tags,
         c.kept,
-        refs::encode(*refs),
+        chunk_refs::encode(*refs),
         row.user.as_deref(),
     ])?;
-    let detail = detail::encode(row, *inline);
+    let detail = details_blob::encode(row, *inline);
     db.prepare_cached("UPDATE details SET detail = ?2 WHERE seq = ?1")?.execute(params![seq, detail])?;
     Ok(detail.len())
 }
 
 /// The columns that are made from several parts of a row.
-struct Columns<'a> {
+struct DerivedColumns<'a> {
     duration: Option<i64>,
     status: Option<u16>,
     request_size: i64,
@@ -244,8 +244,8 @@ struct Columns<'a> {
     kept: i64,
 }
 
-impl<'a> Columns<'a> {
-    fn of(row: &'a FlowRow) -> Self {
+impl<'a> DerivedColumns<'a> {
+    fn from_row(row: &'a FlowRow) -> Self {
         let body = |d| row.body(d).copied().unwrap_or_default();
         let (request, response) = (body(interflow_flow::Direction::Request), body(interflow_flow::Direction::Response));
         let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
@@ -257,13 +257,13 @@ impl<'a> Columns<'a> {
             request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
             response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
-            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::kept)) as i64,
+            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::stored_bytes)) as i64,
         }
     }
 }
 
 /// Reads a row that was selected with [`COLUMNS`].
-pub(crate) fn read(r: &Row<'_>) -> Result<Stored> {
+pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
     let text = |i: usize| -> Result<Option<String>> {
         Ok(match r.get_ref(i)? {
             ValueRef::Text(t) | ValueRef::Blob(t) => Some(String::from_utf8_lossy(t).into_owned()),
@@ -274,8 +274,9 @@ pub(crate) fn read(r: &Row<'_>) -> Result<Stored> {
     let damaged = |what: &str| StoreError::damaged(format!("row {seq}"), what);
     let id = FlowId::from_u128(u128::from_be_bytes(r.get(1)?));
     let started = Timestamp::from_micros(r.get::<_, i64>(4)? as u64);
-    let transport = *serial::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
-    let scheme = *serial::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
+    let transport =
+        *serde_repr::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *serde_repr::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
     let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
     let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
     row.state = match r.get(2)? {
@@ -309,13 +310,13 @@ pub(crate) fn read(r: &Row<'_>) -> Result<Stored> {
         text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
     row.tags =
         text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
-    let refs = refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
-    let inline = detail::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
-    Ok(Stored { seq, row, refs, inline })
+    let refs = chunk_refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+    let inline = details_blob::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
+    Ok(StoredRow { seq, row, refs, inline })
 }
 
 /// The row of this id.
-pub(crate) fn get(db: &Connection, id: FlowId) -> Result<Stored> {
+pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
     let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE f.id = ?"))?;
     let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
     match rows.next()? {
@@ -332,7 +333,7 @@ fn host(name: &str) -> Option<Host> {
     }
 }
 
-fn version(text: String) -> Label {
+fn version(text: String) -> StaticLabel {
     for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
         if text == usual {
             return Cow::Borrowed(usual);

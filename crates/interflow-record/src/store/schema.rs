@@ -42,7 +42,7 @@ CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 "];
 
 /// How long a connection waits for another one.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The version of this build.
 const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -76,7 +76,7 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     // Rows come at the ends of their trees: what is written next is a few pages.
     db.pragma_update(None, "cache_size", -(3 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    db.busy_timeout(PATIENCE)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
     db.set_prepared_statement_cache_capacity(48);
     migrate(&db)?;
     Ok(db)
@@ -89,7 +89,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
         return Err(StoreError::Absent(dir.to_owned()));
     }
     let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.busy_timeout(PATIENCE)?;
+    db.busy_timeout(BUSY_TIMEOUT)?;
     db.pragma_update(None, "cache_size", -(4 << 10))?;
     match user_version(&db)? {
         VERSION => Ok(db),

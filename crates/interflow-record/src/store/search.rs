@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use interflow_query::Query;
-use interflow_query::sql::Where;
+use interflow_query::sql::SqlCondition;
 use rusqlite::params_from_iter;
 
-use super::damage::Damages;
-use super::select::{self, Progress};
+use super::damage::DamagedRows;
+use super::select::{self, SearchProgress};
 use super::{rows, schema};
 use crate::error::{Result, StoreError};
 use crate::model::FlowRow;
-use crate::subject::Tables;
+use crate::subject::SqliteTables;
 
 /// Flows that a thread takes at a time.
 const STEP: usize = 32;
 /// Most threads of one search.
 const THREADS: usize = 8;
 
-struct Hunt<'a> {
+struct SearchJob<'a> {
     dir: &'a Path,
-    damages: &'a Damages,
+    damages: &'a DamagedRows,
     residual: Option<Query>,
     rows: Vec<i64>,
     next: AtomicUsize,
@@ -33,13 +33,13 @@ struct Hunt<'a> {
 }
 
 pub(crate) fn search(
-    (dir, damages): (&Path, &Damages),
+    (dir, damages): (&Path, &DamagedRows),
     query: &Query,
-    progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+    progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
     each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
 ) -> Result<()> {
     let (rows, residual) = candidates(dir, query)?;
-    let hunt = Hunt {
+    let hunt = SearchJob {
         dir,
         damages,
         residual,
@@ -80,14 +80,14 @@ pub(crate) fn search(
 /// The rows that SQL cannot rule out, latest first, and what is left to be matched on them.
 fn candidates(dir: &Path, query: &Query) -> Result<(Vec<i64>, Option<Query>)> {
     let db = schema::open_reader(dir)?;
-    let Where { sql, params, residual } = query.to_sql(&Tables);
+    let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
     let mut statement = db.prepare(&format!("SELECT f.seq FROM flows f WHERE {sql} ORDER BY f.seq DESC"))?;
     let rows = statement.query_map(params_from_iter(select::values(params)), |r| r.get(0))?;
     Ok((rows.collect::<Result<_, _>>()?, residual))
 }
 
-impl Hunt<'_> {
-    fn run(&self, found: &SyncSender<FlowRow>, progress: &dyn Fn(Progress) -> ControlFlow<()>) -> Result<()> {
+impl SearchJob<'_> {
+    fn run(&self, found: &SyncSender<FlowRow>, progress: &dyn Fn(SearchProgress) -> ControlFlow<()>) -> Result<()> {
         let db = schema::open_reader(self.dir)?;
         let text = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
         loop {
@@ -102,7 +102,7 @@ impl Hunt<'_> {
                 // It may have been deleted meanwhile.
                 let Some(row) = rows.next()? else { continue };
                 self.looked.fetch_add(1, Relaxed);
-                let Some(mut stored) = self.damages.sift(*seq, rows::read(row))? else { continue };
+                let Some(mut stored) = self.damages.skip_damaged(*seq, rows::read(row))? else { continue };
                 let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
                 if fits {
                     self.found.fetch_add(1, Relaxed);
@@ -111,7 +111,7 @@ impl Hunt<'_> {
                     }
                 }
             }
-            let now = Progress {
+            let now = SearchProgress {
                 looked: self.looked.load(Relaxed),
                 found: self.found.load(Relaxed),
                 total: self.rows.len() as u64,

@@ -25,7 +25,7 @@ pub(crate) const MAX_RECORD: usize = 16 << 20;
 
 /// Where a record stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RecordLocation {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     /// Bytes in the file, the head included.
@@ -53,7 +53,7 @@ pub(crate) fn list(dir: &Path) -> Result<Vec<(u64, u64)>> {
 }
 
 /// The end of the newest segment: what is appended becomes part of the store with [`commit`](Self::commit).
-pub(crate) struct Appender {
+pub(crate) struct SegmentAppender {
     dir: PathBuf,
     file: File,
     segment: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Appender {
     pub(crate) fault: Arc<AtomicBool>,
 }
 
-impl Appender {
+impl SegmentAppender {
     /// Opens segment `segment` for appending behind `end`; what stands behind is cut off. Says how much that was.
     pub(crate) fn open(dir: &Path, segment: u64, end: u64) -> Result<(Self, u64)> {
         let path = path(dir, segment);
@@ -120,7 +120,7 @@ impl Appender {
     }
 
     /// Adds a record. `stored` is the compressed form when there is one.
-    pub(crate) fn append(&mut self, raw: &[u8], stored: Option<&[u8]>, hash: &blake3::Hash) -> Result<Place> {
+    pub(crate) fn append(&mut self, raw: &[u8], stored: Option<&[u8]>, hash: &blake3::Hash) -> Result<RecordLocation> {
         let body = stored.unwrap_or(raw);
         debug_assert!(raw.len() <= MAX_RECORD && body.len() <= MAX_RECORD);
         let offset = self.committed + self.written + self.buffer.len() as u64;
@@ -137,7 +137,7 @@ impl Appender {
         if self.buffer.len() >= 1 << 20 {
             self.flush()?;
         }
-        Ok(Place { segment: self.segment, offset, len: (RECORD_HEAD + body.len()) as u64 })
+        Ok(RecordLocation { segment: self.segment, offset, len: (RECORD_HEAD + body.len()) as u64 })
     }
 
     /// Hands everything to the file system: to be done before the rows that name the places are committed.
@@ -209,7 +209,7 @@ impl Appender {
 }
 
 /// Reads and verifies the record at `place`; gives its raw bytes and their hash.
-pub(crate) fn read(file: &File, place: Place) -> Result<(Bytes, blake3::Hash)> {
+pub(crate) fn read(file: &File, place: RecordLocation) -> Result<(Bytes, blake3::Hash)> {
     let damaged = |what: &str| StoreError::damaged(format!("segment {} at {}", place.segment, place.offset), what);
     let len = usize::try_from(place.len).unwrap_or(usize::MAX);
     if !(RECORD_HEAD..=MAX_RECORD + RECORD_HEAD).contains(&len) {

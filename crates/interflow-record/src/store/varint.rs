@@ -6,7 +6,7 @@
 use crate::error::{Result, StoreError};
 
 /// Appends a number.
-pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
+pub(crate) fn write_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
         n >>= 7;
@@ -15,28 +15,28 @@ pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
 }
 
 /// Appends a difference that may go either way (zigzag).
-pub(crate) fn put_signed(out: &mut Vec<u8>, n: i64) {
-    put(out, ((n << 1) ^ (n >> 63)) as u64);
+pub(crate) fn write_signed(out: &mut Vec<u8>, n: i64) {
+    write_varint(out, ((n << 1) ^ (n >> 63)) as u64);
 }
 
 /// Appends a field.
-pub(crate) fn put_field(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
+pub(crate) fn write_field(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     out.push(tag);
-    put(out, bytes.len() as u64);
+    write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Appends a field that holds a number.
-pub(crate) fn put_number(out: &mut Vec<u8>, tag: u8, n: u64) {
+pub(crate) fn write_number(out: &mut Vec<u8>, tag: u8, n: u64) {
     out.push(tag);
     let at = out.len();
     out.push(0);
-    put(out, n);
+    write_varint(out, n);
     out[at] = (out.len() - at - 1) as u8;
 }
 
 /// Appends a field whose content `fill` writes.
-pub(crate) fn put_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn write_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
     // Two bytes hold lengths below 16 KiB: what nearly every field is.
@@ -48,22 +48,22 @@ pub(crate) fn put_nested(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<
         out[at + 1] = (len >> 7) as u8;
     } else {
         let mut prefix = Vec::with_capacity(5);
-        put(&mut prefix, len as u64);
+        write_varint(&mut prefix, len as u64);
         out.splice(at..at + 2, prefix);
     }
 }
 
 /// Reads what the functions above wrote; every read past the end is an error.
 #[derive(Clone, Copy)]
-pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+pub(crate) struct VarintReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> VarintReader<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     pub(crate) fn byte(&mut self) -> Result<u8> {
-        let (&first, rest) = self.0.split_first().ok_or_else(short)?;
+        let (&first, rest) = self.0.split_first().ok_or_else(truncated_error)?;
         self.0 = rest;
         Ok(first)
     }
@@ -77,7 +77,7 @@ impl<'a> Input<'a> {
                 return Ok(n);
             }
         }
-        Err(short())
+        Err(truncated_error())
     }
 
     pub(crate) fn signed(&mut self) -> Result<i64> {
@@ -86,8 +86,8 @@ impl<'a> Input<'a> {
     }
 
     pub(crate) fn take(&mut self, len: u64) -> Result<&'a [u8]> {
-        let len = usize::try_from(len).map_err(|_| short())?;
-        let (head, rest) = self.0.split_at_checked(len).ok_or_else(short)?;
+        let len = usize::try_from(len).map_err(|_| truncated_error())?;
+        let (head, rest) = self.0.split_at_checked(len).ok_or_else(truncated_error)?;
         self.0 = rest;
         Ok(head)
     }
@@ -104,7 +104,7 @@ impl<'a> Input<'a> {
             return Ok(None);
         }
         let tag = self.byte()?;
-        Ok(Some((tag, Input(self.bytes()?))))
+        Ok(Some((tag, VarintReader(self.bytes()?))))
     }
 
     pub(crate) fn text(self) -> String {
@@ -112,7 +112,7 @@ impl<'a> Input<'a> {
     }
 }
 
-fn short() -> StoreError {
+fn truncated_error() -> StoreError {
     StoreError::damaged("a row", "it ends before its last field")
 }
 
@@ -125,10 +125,10 @@ mod tests {
         #[test]
         fn numbers_round_trip(n: u64, d: i64) {
             let mut out = Vec::new();
-            put(&mut out, n);
-            put_signed(&mut out, d);
-            put_number(&mut out, 7, n);
-            let mut input = Input(&out);
+            write_varint(&mut out, n);
+            write_signed(&mut out, d);
+            write_number(&mut out, 7, n);
+            let mut input = VarintReader(&out);
             prop_assert_eq!(input.number().unwrap(), n);
             prop_assert_eq!(input.signed().unwrap(), d);
             let (tag, mut field) = input.field().unwrap().unwrap();
@@ -138,7 +138,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
-            let mut input = Input(&bytes);
+            let mut input = VarintReader(&bytes);
             while let Ok(Some((_, mut field))) = input.field() {
                 let _ = field.number();
                 let _ = field.signed();
@@ -150,9 +150,9 @@ mod tests {
     fn nested_fields_of_any_length_round_trip() {
         for len in [0, 1, 127, 128, 16_383, 16_384, 100_000] {
             let mut out = Vec::new();
-            put_nested(&mut out, 3, |o| o.resize(o.len() + len, 9));
-            put_number(&mut out, 4, 5);
-            let mut input = Input(&out);
+            write_nested(&mut out, 3, |o| o.resize(o.len() + len, 9));
+            write_number(&mut out, 4, 5);
+            let mut input = VarintReader(&out);
             assert_eq!(input.field().unwrap().unwrap().1.0.len(), len);
             assert_eq!(input.field().unwrap().unwrap().1.number().unwrap(), 5);
         }

@@ -7,37 +7,37 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::{FlowId, Message};
+use interflow_flow::{FlowId, StreamMessage};
 use rusqlite::Connection;
 
-use super::assembly::{Assembly, Shelf};
-use super::chunks::Chunks;
-use super::feeds::Told;
-use super::mask::Mask;
-use super::refs::SIDES;
-use super::reserve::Reserve;
-use super::retention::Keeper;
-use super::rows::{self, Hosts};
-use super::running::{self, Running};
-use super::segment::Appender;
-use super::shared::{Job, Shared};
-use super::slot::{News, Slot};
-use super::{messages, schema, segment, space};
+use super::body_assembly::{BodyAssembly, ChunkSink};
+use super::chunk_refs::SIDES;
+use super::chunks::ChunkWriter;
+use super::disk_reserve::DiskReserve;
+use super::header_masking::MaskRules;
+use super::in_flight::{self, InFlightFlow};
+use super::pending_flow::{PendingFlow, PendingUpdates};
+use super::retention::GarbageCollector;
+use super::rows::{self, HostIds};
+use super::segment::SegmentAppender;
+use super::store_state::{StoreState, WriterCommand};
+use super::subscriptions::Notification;
+use super::{disk_space, messages, schema, segment};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRow, FlowState, Missing};
+use crate::model::{FlowRow, FlowState, MissingReason};
 
 /// How long news gather before they are written.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER_INTERVAL: Duration = Duration::from_millis(20);
 /// How often running flows are looked at.
-const SWEEP: Duration = Duration::from_millis(250);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 /// The longest sleep: retention is looked at this often.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// One transaction holds about this much.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
 /// Flows that are over gather in a batch until they are so many, and get their rows then.
-const ROWS_AT_ONCE: usize = 4 * rows::TOGETHER;
+const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
 /// The database's log is taken into the database when it holds about this much, or after this time.
 pub(crate) const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
@@ -51,23 +51,23 @@ const ROW_BYTES: usize = 224;
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The ends of a flow's bodies that lie in no chunk.
-type Ends = [Bytes; SIDES];
+type InlineTails = [Bytes; SIDES];
 
 /// The state of the writer's thread.
-pub(crate) struct Writer {
+pub(crate) struct StoreWriter {
     pub(crate) dir: PathBuf,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<StoreState>,
     pub(crate) db: Connection,
-    pub(crate) segments: Appender,
-    pub(crate) chunks: Chunks,
+    pub(crate) segments: SegmentAppender,
+    pub(crate) chunks: ChunkWriter,
     pub(crate) config: RecordConfig,
-    pub(crate) hosts: Hosts,
-    mask: Mask,
-    pub(crate) open: HashMap<FlowId, Box<Running>>,
+    pub(crate) hosts: HostIds,
+    mask: MaskRules,
+    pub(crate) open: HashMap<FlowId, Box<InFlightFlow>>,
     next_seq: i64,
     /// Counts transactions: tells what belongs to the one that is open.
     generation: u64,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: GarbageCollector,
     swept: Instant,
     checkpointed: Instant,
     /// The log's file is as long as it was before the last checkpoint.
@@ -75,7 +75,7 @@ pub(crate) struct Writer {
     pub(crate) logged: usize,
     pub(crate) refused: Option<Instant>,
     /// Held back for deleting when the disk is full.
-    pub(crate) reserve: Reserve,
+    pub(crate) reserve: DiskReserve,
     /// Segments that are gone while chunks in the index still name them.
     pub(crate) freed: HashSet<u64>,
     /// Bytes of the segment files but the newest one.
@@ -84,7 +84,7 @@ pub(crate) struct Writer {
 
 /// What is due with the database's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+enum CheckpointNeed {
     Nothing,
     /// It is taken into the database, and its file is used again from the beginning.
     Taking,
@@ -92,10 +92,10 @@ enum Due {
     Cutting,
 }
 
-impl Due {
+impl CheckpointNeed {
     /// For a log that has grown by about `logged` bytes in the time since it was last seen to, and may grow by `bound`; `uncut`
     /// when its file has not been cut since it was written.
-    fn of(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
+    fn for_log(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
         let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
         match waited >= CHECKPOINT_TIME {
             true if logged > 0 || uncut => Self::Cutting,
@@ -107,7 +107,7 @@ impl Due {
 
 /// Whether running flows are looked at in a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sweep {
+enum SweepMode {
     No,
     /// Those that have run for a while.
     Due,
@@ -116,39 +116,39 @@ enum Sweep {
 
 /// A batch in the making.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     charge: usize,
     flows: usize,
     /// Flows that are over, until the transaction holds.
     #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
-    pub(crate) finished: Vec<Box<Running>>,
+    pub(crate) finished: Vec<Box<InFlightFlow>>,
     /// The first so many of these have their rows; of the others, so many have none.
     written: usize,
     unwritten: usize,
-    pub(crate) told: Told,
+    pub(crate) told: Notification,
 }
 
-impl Writer {
+impl StoreWriter {
     pub(crate) fn new(
         dir: PathBuf,
-        shared: Arc<Shared>,
+        shared: Arc<StoreState>,
         db: Connection,
-        segments: Appender,
+        segments: SegmentAppender,
         mut config: RecordConfig,
     ) -> Result<Self> {
-        let chunks = Chunks::open(&db, config.compress)?;
+        let chunks = ChunkWriter::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
         let next_seq = last.unwrap_or(0) + 1;
-        config.segment_bytes.0 = space::segment_bytes(&config);
+        config.segment_bytes.0 = disk_space::segment_bytes(&config);
         if config.retention_bytes.0 > 0 {
-            db.pragma_update(None, "journal_size_limit", (space::log_bytes(&config) * 3 / 2) as i64)?;
+            db.pragma_update(None, "journal_size_limit", (disk_space::log_bytes(&config) * 3 / 2) as i64)?;
         }
         let files = segment::list(&super::segments_dir(&dir))?;
         let closed_bytes = files.iter().filter(|(n, _)| *n != segments.segment()).map(|(_, size)| size).sum();
         Ok(Self {
-            mask: Mask::new(&config.mask_headers, &config.mask_query),
-            keeper: Keeper::new(),
-            hosts: Hosts::default(),
+            mask: MaskRules::new(&config.mask_headers, &config.mask_query),
+            keeper: GarbageCollector::new(),
+            hosts: HostIds::default(),
             open: HashMap::new(),
             generation: 1,
             swept: Instant::now(),
@@ -156,7 +156,7 @@ impl Writer {
             uncut: false,
             logged: 0,
             refused: None,
-            reserve: Reserve::of(&dir),
+            reserve: DiskReserve::for_store(&dir),
             freed: HashSet::new(),
             closed_bytes,
             dir,
@@ -175,59 +175,59 @@ impl Writer {
         loop {
             let closing = self.shared.closing.load(SeqCst);
             if !closing {
-                self.rest();
+                self.wait_for_work();
             }
-            self.round();
+            self.run_round();
             if closing {
                 break;
             }
         }
         self.shared.queue.close();
         // What was pushed while the door was being closed.
-        self.round();
-        self.cut_open();
-        self.shared.fail_jobs();
+        self.run_round();
+        self.mark_open_as_cut();
+        self.shared.fail_commands();
         self.refused.is_none() && self.checkpoint().is_ok()
     }
 
     /// Sleeps while there is nothing to do, then lets news gather.
-    fn rest(&self) {
+    fn wait_for_work(&self) {
         let queue = &self.shared.queue;
         let longest = if self.keeper.is_busy() {
             Duration::ZERO
         } else if !self.open.is_empty() {
-            SWEEP.saturating_sub(self.swept.elapsed())
+            SWEEP_INTERVAL.saturating_sub(self.swept.elapsed())
         } else if self.refused.is_some() {
             RETRY
         } else {
-            IDLE
+            IDLE_INTERVAL
         };
         if !longest.is_zero() {
             queue.sleep(longest);
         }
         if !queue.is_urgent() && !self.keeper.is_busy() {
-            std::thread::park_timeout(GATHER);
+            std::thread::park_timeout(GATHER_INTERVAL);
         }
     }
 
     /// Writes what there is, does what was asked for, and a piece of the upkeep.
-    fn round(&mut self) {
+    fn run_round(&mut self) {
         // Jobs first: what was told before a job was given is drained after the job is taken.
-        self.shared.queue.roused();
-        let jobs = self.shared.take_jobs();
-        let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, Job::Flush(_)));
+        self.shared.queue.clear_urgent();
+        let jobs = self.shared.take_commands();
+        let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, WriterCommand::Flush(_)));
         let mut slots = self.shared.queue.drain();
         let mut left = slots.len();
         let sweep = match all {
-            true => Sweep::All,
-            false if self.swept.elapsed() >= SWEEP => Sweep::Due,
-            false => Sweep::No,
+            true => SweepMode::All,
+            false if self.swept.elapsed() >= SWEEP_INTERVAL => SweepMode::Due,
+            false => SweepMode::No,
         };
-        if sweep != Sweep::No {
+        if sweep != SweepMode::No {
             self.swept = Instant::now();
         }
         // When flows wait, what others hold back has to go as well.
-        if sweep != Sweep::No || self.shared.queue.is_behind() {
+        if sweep != SweepMode::No || self.shared.queue.is_behind() {
             self.sweep(&mut slots);
         }
         let mut slots = slots.into_iter().peekable();
@@ -236,18 +236,18 @@ impl Writer {
             let last = slots.peek().is_none();
             let counted = part.len().min(left);
             left -= counted;
-            self.batch(part, counted, if last { sweep } else { Sweep::No });
+            self.batch(part, counted, if last { sweep } else { SweepMode::No });
             if last {
                 break;
             }
         }
-        jobs.into_iter().for_each(|job| self.job(job));
+        jobs.into_iter().for_each(|job| self.run_command(job));
         self.upkeep();
         self.shared.note_writer(self.open.len(), self.segments.segment());
     }
 
     /// Takes the news of running flows that are in no queue.
-    fn sweep(&self, slots: &mut Vec<Arc<Slot>>) {
+    fn sweep(&self, slots: &mut Vec<Arc<PendingFlow>>) {
         for flow in self.open.values() {
             let Some(slot) = &flow.slot else { continue };
             let mut news = slot.news.lock();
@@ -259,21 +259,21 @@ impl Writer {
     }
 
     /// Writes one batch, or gives it up as a whole.
-    fn batch(&mut self, slots: Vec<Arc<Slot>>, counted: usize, sweep: Sweep) {
-        let mut batch = Batch { flows: counted, ..Batch::default() };
-        if slots.is_empty() && !(sweep != Sweep::No && self.open.values().any(|f| f.dirty)) {
+    fn batch(&mut self, slots: Vec<Arc<PendingFlow>>, counted: usize, sweep: SweepMode) {
+        let mut batch = WriteBatch { flows: counted, ..WriteBatch::default() };
+        if slots.is_empty() && !(sweep != SweepMode::No && self.open.values().any(|f| f.dirty)) {
             return;
         }
         if self.refused.is_some() {
             self.discard(slots, &mut batch);
         } else if let Err(e) = self.write(slots, sweep, &mut batch) {
-            self.refuse(&e, &mut batch);
+            self.handle_disk_error(&e, &mut batch);
         }
-        self.shared.queue.settle(batch.charge, batch.flows);
-        self.shared.feeds.tell(batch.told);
+        self.shared.queue.release_charge(batch.charge, batch.flows);
+        self.shared.feeds.notify(batch.told);
     }
 
-    fn write(&mut self, slots: Vec<Arc<Slot>>, sweep: Sweep, batch: &mut Batch) -> Result<()> {
+    fn write(&mut self, slots: Vec<Arc<PendingFlow>>, sweep: SweepMode, batch: &mut WriteBatch) -> Result<()> {
         let mut slots = slots.into_iter();
         let done = self.write_parts(&mut slots, sweep, batch);
         if done.is_err() {
@@ -285,33 +285,33 @@ impl Writer {
 
     fn write_parts(
         &mut self,
-        slots: &mut std::vec::IntoIter<Arc<Slot>>,
-        sweep: Sweep,
-        batch: &mut Batch,
+        slots: &mut std::vec::IntoIter<Arc<PendingFlow>>,
+        sweep: SweepMode,
+        batch: &mut WriteBatch,
     ) -> Result<()> {
         self.begin()?;
         let mut in_part = 0;
         for slot in slots {
             let before = batch.charge;
-            self.absorb(&slot, batch)?;
+            self.take_updates(&slot, batch)?;
             if batch.unwritten >= ROWS_AT_ONCE {
                 self.insert_finished(batch)?;
             }
             in_part += batch.charge - before;
             if in_part >= BATCH_BYTES {
                 in_part = 0;
-                self.settle(batch)?;
+                self.finish_batch(batch)?;
                 self.begin()?;
             }
         }
-        if sweep != Sweep::No {
-            self.save_open(sweep == Sweep::All, batch)?;
+        if sweep != SweepMode::No {
+            self.save_open(sweep == SweepMode::All, batch)?;
         }
-        self.settle(batch)
+        self.finish_batch(batch)
     }
 
     /// Commits; flows that are over need not be remembered any more.
-    fn settle(&mut self, batch: &mut Batch) -> Result<()> {
+    fn finish_batch(&mut self, batch: &mut WriteBatch) -> Result<()> {
         self.insert_finished(batch)?;
         self.commit()?;
         self.shared.recorded_flows.fetch_add(batch.finished.len() as u64, Relaxed);
@@ -321,13 +321,13 @@ impl Writer {
     }
 
     /// Gives the flows of a batch that are over their rows, many with one statement.
-    fn insert_finished(&mut self, batch: &mut Batch) -> Result<()> {
+    fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
         self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
         for flow in finished {
             if flow.ends.take().is_some() {
-                self.stored(flow);
+                self.mark_stored(flow);
             }
         }
         (batch.written, batch.unwritten) = (batch.finished.len(), 0);
@@ -335,7 +335,7 @@ impl Writer {
     }
 
     /// The flow has its row, as part of this transaction.
-    fn stored(&mut self, flow: &mut Running) {
+    fn mark_stored(&mut self, flow: &mut InFlightFlow) {
         flow.touched = self.generation;
         flow.stored.get_or_insert(self.generation);
         flow.dirty = false;
@@ -368,7 +368,7 @@ impl Writer {
     }
 
     /// Takes a flow's news up.
-    fn absorb(&mut self, slot: &Arc<Slot>, batch: &mut Batch) -> Result<()> {
+    fn take_updates(&mut self, slot: &Arc<PendingFlow>, batch: &mut WriteBatch) -> Result<()> {
         let mut news = {
             let mut news = slot.news.lock();
             news.queued = false;
@@ -378,16 +378,17 @@ impl Writer {
         let mut flow = match (self.open.remove(&slot.id), news.begin.take()) {
             (Some(flow), _) => flow,
             (None, Some(begin)) => {
-                let row = running::row_of(slot, begin, &self.mask);
+                let row = in_flight::row_of(slot, begin, &self.mask);
                 let seq = self.seq();
-                Running::begin(Some(slot.clone()), row, seq)
+                InFlightFlow::begin(Some(slot.clone()), row, seq)
             }
             // Its beginning was given up when the disk refused.
             (None, None) => return Ok(()),
         };
         flow.touched = self.generation;
         let over = news.end.is_some();
-        let taken = self.take_up(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
+        let taken =
+            self.apply_updates(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
         self.shared.feeds.add(&flow.row, &mut batch.told);
         if over && taken.is_ok() {
             batch.unwritten += usize::from(flow.ends.is_some());
@@ -398,8 +399,8 @@ impl Writer {
         taken
     }
 
-    fn take_up(&mut self, flow: &mut Running, news: &mut News) -> Result<()> {
-        flow.learn(news, &self.mask);
+    fn apply_updates(&mut self, flow: &mut InFlightFlow, news: &mut PendingUpdates) -> Result<()> {
+        flow.apply_updates(news, &self.mask);
         if !news.messages.is_empty() {
             self.take_messages(flow, &news.messages)?;
         }
@@ -414,7 +415,7 @@ impl Writer {
                 if hashed[side] {
                     flow.bodies[side].hash_from_here();
                 }
-                let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
             }
         }
@@ -424,30 +425,30 @@ impl Writer {
     }
 
     /// Writes a running flow: its row, and the ends of its bodies.
-    fn save_running(&mut self, flow: &mut Running) -> Result<()> {
+    fn save_running(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         for side in 0..SIDES {
             flow.bodies[side].save_tail(&self.db, flow.seq, side)?;
         }
-        self.save(flow, Ends::default())
+        self.save(flow, InlineTails::default())
     }
 
-    pub(crate) fn take_messages(&mut self, flow: &mut Running, block: &[(Message, u64)]) -> Result<()> {
-        let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+    pub(crate) fn take_messages(&mut self, flow: &mut InFlightFlow, block: &[(StreamMessage, u64)]) -> Result<()> {
+        let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
         messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
         flow.row.messages += block.len() as u64;
         // Messages without their flow would be found by nobody.
-        if flow.stored.is_some() { Ok(()) } else { self.save(flow, Ends::default()) }
+        if flow.stored.is_some() { Ok(()) } else { self.save(flow, InlineTails::default()) }
     }
 
     /// Writes a flow that is over.
-    pub(crate) fn finish(&mut self, flow: &mut Running) -> Result<()> {
+    pub(crate) fn finish(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         self.save(flow, ends)
     }
 
     /// Writes what belongs to a flow that is over; the row of one that has none yet is left to
     /// [`insert_finished`](Self::insert_finished).
-    fn end(&mut self, flow: &mut Running) -> Result<()> {
+    fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
         let ends = self.end_bodies(flow)?;
         if flow.stored.is_some() {
             return self.save(flow, ends);
@@ -456,31 +457,31 @@ impl Writer {
         Ok(())
     }
 
-    fn end_bodies(&mut self, flow: &mut Running) -> Result<Ends> {
-        let mut ends = Ends::default();
+    fn end_bodies(&mut self, flow: &mut InFlightFlow) -> Result<InlineTails> {
+        let mut ends = InlineTails::default();
         for (side, end) in ends.iter_mut().enumerate() {
-            let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+            let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
             *end = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
         }
         Ok(ends)
     }
 
     /// Writes a flow's row.
-    fn save(&mut self, flow: &mut Running, ends: Ends) -> Result<()> {
+    fn save(&mut self, flow: &mut InFlightFlow, ends: InlineTails) -> Result<()> {
         flow.touched = self.generation;
         let new = flow.as_new(&ends);
         self.logged += match flow.stored {
             Some(_) => rows::update(&self.db, &new)?,
             None => rows::insert(&self.db, &mut self.hosts, &[new])?,
         };
-        self.stored(flow);
+        self.mark_stored(flow);
         Ok(())
     }
 
     /// Masks the secrets of a row that came from elsewhere.
     pub(crate) fn mask_row(&self, row: &mut FlowRow) {
         use std::mem::take;
-        let mask = |h: &mut interflow_flow::Headers| *h = self.mask.apply(take(h));
+        let mask = |h: &mut interflow_flow::Headers| *h = self.mask.mask_headers(take(h));
         if let Some(r) = &mut row.request {
             mask(&mut r.headers);
             mask(&mut r.trailers);
@@ -497,13 +498,16 @@ impl Writer {
     }
 
     /// Gives running flows their row, and their bodies' ends a place in the database.
-    fn save_open(&mut self, all: bool, batch: &mut Batch) -> Result<()> {
+    fn save_open(&mut self, all: bool, batch: &mut WriteBatch) -> Result<()> {
         let ids: Vec<FlowId> = self
             .open
             .iter()
             .filter(|(_, f)| {
                 f.dirty
-                    && (all || f.stored.is_some() || f.since.elapsed() >= SWEEP / 2 || f.row.state != FlowState::Open)
+                    && (all
+                        || f.stored.is_some()
+                        || f.since.elapsed() >= SWEEP_INTERVAL / 2
+                        || f.row.state != FlowState::Open)
             })
             .map(|(id, _)| *id)
             .collect();
@@ -533,12 +537,12 @@ impl Writer {
     }
 
     /// While the disk refuses: news are counted and let go.
-    fn discard(&mut self, slots: Vec<Arc<Slot>>, batch: &mut Batch) {
+    fn discard(&mut self, slots: Vec<Arc<PendingFlow>>, batch: &mut WriteBatch) {
         for slot in slots {
             let mut news = {
                 let mut news = slot.news.lock();
                 news.queued = false;
-                news.miss(Missing::Dropped);
+                news.mark_missing(MissingReason::Dropped);
                 news.take()
             };
             batch.charge += news.charge;
@@ -548,8 +552,8 @@ impl Writer {
             match self.open.get_mut(&slot.id) {
                 // Its row can still be written when there is room again.
                 Some(flow) => {
-                    flow.bodies.iter_mut().for_each(Assembly::give_up);
-                    flow.learn(&mut news, &self.mask);
+                    flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
+                    flow.apply_updates(&mut news, &self.mask);
                     flow.measure_all(&news);
                 }
                 None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
@@ -561,19 +565,19 @@ impl Writer {
     fn upkeep(&mut self) {
         self.probe();
         if self.refused.is_some() {
-            if let Err(error) = self.retain_anyway() {
+            if let Err(error) = self.retain_on_full_disk() {
                 tracing::debug!(%error, "retention could not delete anything on a full disk");
             }
             return;
         }
-        let due = Due::of(self.logged, self.log_bytes(), self.uncut, self.checkpointed.elapsed());
+        let due = CheckpointNeed::for_log(self.logged, self.log_bytes(), self.uncut, self.checkpointed.elapsed());
         let done = match due {
-            Due::Nothing => Ok(()),
-            Due::Taking => self.checkpoint(),
-            Due::Cutting => self.cut_log(),
+            CheckpointNeed::Nothing => Ok(()),
+            CheckpointNeed::Taking => self.checkpoint(),
+            CheckpointNeed::Cutting => self.truncate_log(),
         };
-        if let Err(e) = done.and_then(|()| self.keep()).and_then(|()| self.hold_bound()) {
-            self.refuse(&e, &mut Batch::default());
+        if let Err(e) = done.and_then(|()| self.run_retention_step()).and_then(|()| self.enforce_size_limit()) {
+            self.handle_disk_error(&e, &mut WriteBatch::default());
         }
     }
 
@@ -587,13 +591,13 @@ impl Writer {
     }
 
     /// The same, and the log's room is given back to the disk; not while somebody reads from it.
-    pub(crate) fn cut_log(&mut self) -> Result<()> {
+    pub(crate) fn truncate_log(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
         (self.uncut, self.logged) = (true, 0);
         self.segments.sync()?;
         self.db.busy_timeout(Duration::ZERO)?;
         let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
-        self.db.busy_timeout(schema::PATIENCE)?;
+        self.db.busy_timeout(schema::BUSY_TIMEOUT)?;
         match cut {
             Err(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
             Err(e) => Err(e.into()),
@@ -605,7 +609,7 @@ impl Writer {
     }
 
     /// At the end of the process: flows that still run are kept as cut off.
-    fn cut_open(&mut self) {
+    fn mark_open_as_cut(&mut self) {
         if self.refused.is_some() || self.open.is_empty() {
             return;
         }
@@ -619,20 +623,22 @@ impl Writer {
             self.commit()
         });
         if let Err(e) = written {
-            self.refuse(&e, &mut Batch::default());
+            self.handle_disk_error(&e, &mut WriteBatch::default());
         }
     }
 
     /// Does what somebody asked for.
-    fn job(&mut self, job: Job) {
+    fn run_command(&mut self, job: WriterCommand) {
         match job {
-            Job::Flush(reply) => drop(reply.send(self.state())),
-            Job::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
-            Job::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
-            Job::Delete(ids, reply) => drop(reply.send(self.delete_job(&ids))),
-            Job::Keep(found, reply) => drop(reply.send(self.in_batch(|w| w.keep_findings(&found)))),
-            Job::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
-            Job::Collect(reply) => self.collect_job(reply),
+            WriterCommand::Flush(reply) => drop(reply.send(self.state())),
+            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
+            WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
+            WriterCommand::Keep(found, reply) => {
+                drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
+            }
+            WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
+            WriterCommand::Collect(reply) => self.run_collect(reply),
         }
     }
 
@@ -653,7 +659,7 @@ impl Writer {
             }
             Err(e) => {
                 let e = StoreError::Suspended(e.to_string());
-                self.refuse(&e, &mut Batch::default());
+                self.handle_disk_error(&e, &mut WriteBatch::default());
             }
             Ok(_) => {}
         }
@@ -669,17 +675,21 @@ mod tests {
     fn the_log_is_seen_to_by_one_decision() {
         let seconds = Duration::from_secs_f64;
         for (logged, uncut, waited, due) in [
-            (0, false, seconds(60.0), Due::Nothing),
-            (0, true, seconds(9.0), Due::Nothing),
-            (0, true, seconds(10.0), Due::Cutting),
-            (1, false, seconds(9.0), Due::Nothing),
-            (1, false, seconds(10.0), Due::Cutting),
-            (CHECKPOINT_SOON.0, true, seconds(0.9), Due::Nothing),
-            (CHECKPOINT_SOON.0, true, seconds(1.0), Due::Taking),
-            (CHECKPOINT_BYTES, false, Duration::ZERO, Due::Taking),
-            (CHECKPOINT_BYTES, true, seconds(10.0), Due::Cutting),
+            (0, false, seconds(60.0), CheckpointNeed::Nothing),
+            (0, true, seconds(9.0), CheckpointNeed::Nothing),
+            (0, true, seconds(10.0), CheckpointNeed::Cutting),
+            (1, false, seconds(9.0), CheckpointNeed::Nothing),
+            (1, false, seconds(10.0), CheckpointNeed::Cutting),
+            (CHECKPOINT_SOON.0, true, seconds(0.9), CheckpointNeed::Nothing),
+            (CHECKPOINT_SOON.0, true, seconds(1.0), CheckpointNeed::Taking),
+            (CHECKPOINT_BYTES, false, Duration::ZERO, CheckpointNeed::Taking),
+            (CHECKPOINT_BYTES, true, seconds(10.0), CheckpointNeed::Cutting),
         ] {
-            assert_eq!(Due::of(logged, CHECKPOINT_BYTES, uncut, waited), due, "{logged} {uncut} {waited:?}");
+            assert_eq!(
+                CheckpointNeed::for_log(logged, CHECKPOINT_BYTES, uncut, waited),
+                due,
+                "{logged} {uncut} {waited:?}"
+            );
         }
     }
 }

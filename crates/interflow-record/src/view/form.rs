@@ -8,14 +8,14 @@ use memchr::memmem;
 use super::{TextKind, digits};
 
 /// The most of a part's text that is shown, in bytes.
-const PART: usize = 64 << 10;
+const MAX_PART: usize = 64 << 10;
 
 /// `name = value`, one to a line, as `application/x-www-form-urlencoded` means it (URL standard 5.1).
 pub(super) fn fields(text: &str, cap: usize) -> String {
     let mut out = String::new();
     for pair in text.trim_end().split('&').filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let _ = writeln!(out, "{} = {}", decoded(name), decoded(value));
+        let _ = writeln!(out, "{} = {}", decode_component(name), decode_component(value));
         if out.len() > cap {
             break;
         }
@@ -24,7 +24,7 @@ pub(super) fn fields(text: &str, cap: usize) -> String {
 }
 
 /// With `+` and `%XX` undone; line breaks and other controls stay visible.
-fn decoded(text: &str) -> String {
+fn decode_component(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
     let mut at = 0;
@@ -67,12 +67,12 @@ pub(super) fn parts(headers: &Headers, body: &[u8], cap: usize) -> String {
         let part = body.get(from..end).unwrap_or_default();
         number += 1;
         let _ = writeln!(out, "── part {number}");
-        one(&mut out, part, places.peek().is_none(), cap);
+        write_part(&mut out, part, places.peek().is_none(), cap);
     }
     out
 }
 
-fn one(out: &mut String, part: &[u8], cut: bool, cap: usize) {
+fn write_part(out: &mut String, part: &[u8], cut: bool, cap: usize) {
     let part = part.strip_prefix(b"\r\n").or_else(|| part.strip_prefix(b"\n")).unwrap_or(part);
     let (head, content) = match (memmem::find(part, b"\r\n\r\n"), memmem::find(part, b"\n\n")) {
         _ if part.starts_with(b"\r\n") => (&part[..0], &part[2..]),
@@ -88,7 +88,7 @@ fn one(out: &mut String, part: &[u8], cut: bool, cap: usize) {
     }
     out.push('\n');
     match std::str::from_utf8(content) {
-        Ok(text) if !text.contains('\0') => out.push_str(&shown(&fields, text, cap)),
+        Ok(text) if !text.contains('\0') => out.push_str(&format_part(&fields, text, cap)),
         _ => {
             let _ = write!(out, "{} bytes: ", content.len());
             digits(out, content);
@@ -98,14 +98,16 @@ fn one(out: &mut String, part: &[u8], cut: bool, cap: usize) {
 }
 
 /// A part's text, itself written out where that helps; parts within parts are left as they are.
-fn shown(fields: &Headers, text: &str, cap: usize) -> String {
+fn format_part(fields: &Headers, text: &str, cap: usize) -> String {
     let json = crate::media_type(fields).is_some_and(|m| m.ends_with("json"));
     if json && let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
         return format!("{value:#}");
     }
-    match TextKind::of(fields, text.as_bytes()) {
-        Some(kind) if kind != TextKind::Multipart => super::written(kind, fields, text.as_bytes(), text, cap.min(PART)),
-        _ => text[..text.floor_char_boundary(PART)].to_owned(),
+    match TextKind::detect(fields, text.as_bytes()) {
+        Some(kind) if kind != TextKind::Multipart => {
+            super::format_text(kind, fields, text.as_bytes(), text, cap.min(MAX_PART))
+        }
+        _ => text[..text.floor_char_boundary(MAX_PART)].to_owned(),
     }
 }
 

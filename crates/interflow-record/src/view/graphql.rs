@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// A request as clients send it (GraphQL over HTTP, 5.1).
 #[derive(Deserialize)]
-struct Request {
+struct GraphQlRequest {
     query: String,
     #[serde(default, rename = "operationName")]
     operation_name: Option<String>,
@@ -19,13 +19,13 @@ struct Request {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Requests {
-    One(Request),
-    Many(Vec<Request>),
+enum GraphQlRequests {
+    One(GraphQlRequest),
+    Many(Vec<GraphQlRequest>),
 }
 
-impl Requests {
-    fn into_list(self) -> Vec<Request> {
+impl GraphQlRequests {
+    fn into_list(self) -> Vec<GraphQlRequest> {
         match self {
             Self::One(one) => vec![one],
             Self::Many(many) => many,
@@ -35,7 +35,7 @@ impl Requests {
 
 /// Whether JSON is a request of GraphQL.
 pub(super) fn is_request(body: &[u8]) -> bool {
-    let read = || serde_json::from_slice::<Requests>(body).ok().map(Requests::into_list);
+    let read = || serde_json::from_slice::<GraphQlRequests>(body).ok().map(GraphQlRequests::into_list);
     let looks_so = memchr::memmem::find(&body[..body.len().min(4096)], b"\"query\"").is_some();
     looks_so && read().is_some_and(|list| !list.is_empty() && list.iter().all(|r| is_query(&r.query)))
 }
@@ -47,14 +47,14 @@ fn is_query(text: &str) -> bool {
 }
 
 /// Writes a request out; a text that is no JSON is the query itself.
-pub(super) fn written(text: &str) -> String {
-    let Ok(requests) = serde_json::from_str::<Requests>(text) else { return laid_out(text) };
+pub(super) fn format_request(text: &str) -> String {
+    let Ok(requests) = serde_json::from_str::<GraphQlRequests>(text) else { return format_query(text) };
     let mut out = String::new();
     for request in requests.into_list() {
         if let Some(name) = &request.operation_name {
             let _ = writeln!(out, "# operation {name}");
         }
-        out.push_str(&laid_out(&request.query));
+        out.push_str(&format_query(&request.query));
         for (what, value) in [("variables", &request.variables), ("extensions", &request.extensions)] {
             if let Some(value) = value.as_ref().filter(|v| !v.is_null()) {
                 let _ = writeln!(out, "\n# {what}\n{value:#}");
@@ -66,7 +66,7 @@ pub(super) fn written(text: &str) -> String {
 }
 
 /// A query that has lines of its own keeps them.
-fn laid_out(query: &str) -> String {
+fn format_query(query: &str) -> String {
     if query.trim().contains('\n') {
         return format!("{}\n", query.trim());
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_query_on_one_line_is_laid_out_with_its_variables() {
         let text = r#"{"operationName":"Me","query":"query Me($id: ID!) { user(id: $id, f: {a: 1}) { name } }","variables":{"id":"7"}}"#;
-        let shown = written(text);
+        let shown = format_request(text);
         assert!(
             shown.starts_with("# operation Me\nquery Me($id: ID!) {\n  user(id: $id, f: {a: 1}) {\n    name\n  }"),
             "{shown}"
@@ -128,7 +128,7 @@ mod tests {
     fn a_query_with_lines_keeps_them_and_batches_follow_one_another() {
         let text = r#"[{"query":"{\n  a\n}"},{"query":"{ b }"}]"#;
         assert!(is_request(text.as_bytes()));
-        let shown = written(text);
+        let shown = format_request(text);
         assert!(shown.contains("{\n  a\n}") && shown.contains("{\n  b\n}"), "{shown}");
     }
 

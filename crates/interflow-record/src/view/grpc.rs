@@ -9,8 +9,8 @@ use bytes::{Bytes, BytesMut};
 use interflow_flow::Headers;
 use interflow_wire::grpc::next_message;
 
-use super::{Place, Schemas, message};
-use crate::content;
+use super::{BodyContext, ProtoSchemas, message};
+use crate::decoded_body;
 
 /// The largest message that is shown, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
@@ -19,7 +19,12 @@ const MAX_MESSAGE: usize = 64 << 20;
 ///
 /// # Errors
 /// The place where the body stops being gRPC, and nothing could be shown.
-pub(super) fn pretty(place: &Place<'_>, body: &[u8], schemas: &Schemas, cap: usize) -> Result<String, String> {
+pub(super) fn pretty(
+    place: &BodyContext<'_>,
+    body: &[u8],
+    schemas: &ProtoSchemas,
+    cap: usize,
+) -> Result<String, String> {
     let mut rest = BytesMut::from(body);
     let mut out = String::new();
     for number in 1.. {
@@ -51,7 +56,7 @@ pub(super) fn pretty(place: &Place<'_>, body: &[u8], schemas: &Schemas, cap: usi
             }
             continue;
         }
-        let (data, note) = plain(place.headers, next.data.clone(), next.compressed);
+        let (data, note) = decompress_message(place.headers, next.data.clone(), next.compressed);
         let _ = writeln!(out, "# message {number}, {} bytes{note}", next.data.len());
         if let Err(why) = message(&mut out, &data, place, schemas, cap) {
             let _ = writeln!(out, "# {why}");
@@ -64,13 +69,13 @@ pub(super) fn pretty(place: &Place<'_>, body: &[u8], schemas: &Schemas, cap: usi
 }
 
 /// A message without its compression, and a word on it.
-fn plain(headers: &Headers, data: Bytes, compressed: bool) -> (Bytes, String) {
+fn decompress_message(headers: &Headers, data: Bytes, compressed: bool) -> (Bytes, String) {
     if !compressed {
         return (data, String::new());
     }
     let coding = headers.get_str("grpc-encoding").unwrap_or("identity").to_owned();
     let named: Headers = [("content-encoding", coding.as_str())].into_iter().collect();
-    let decoded = content::decoded(&named, data, MAX_MESSAGE);
+    let decoded = decoded_body::decode_body(&named, data, MAX_MESSAGE);
     let problem = decoded.error.map(|e| format!(" ({e})")).unwrap_or_default();
     let shown: String = coding.chars().filter(|c| !c.is_control()).take(32).collect();
     (decoded.bytes, format!(", {shown}{problem}"))
@@ -106,8 +111,8 @@ mod tests {
 
     fn shown(body: &[u8], coding: &str) -> Result<String, String> {
         let headers: Headers = [("grpc-encoding", coding)].into_iter().collect();
-        let place = Place { headers: &headers, path: "/a.B/C", direction: Direction::Request, message: None };
-        pretty(&place, body, &Schemas::default(), 1 << 16)
+        let place = BodyContext { headers: &headers, path: "/a.B/C", direction: Direction::Request, message: None };
+        pretty(&place, body, &ProtoSchemas::default(), 1 << 16)
     }
 
     #[test]

@@ -2,16 +2,16 @@
 //! white space between tags changes.
 
 /// Nesting deeper than this is indented no further.
-const DEEPEST: usize = 40;
+const MAX_INDENT: usize = 40;
 /// An element whose text is no longer than this stays on one line.
-const SHORT: usize = 100;
+const MAX_INLINE_LEN: usize = 100;
 /// Elements of HTML that have no end (HTML 13.1.2).
 const VOID: [&str; 14] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
 /// Elements of HTML whose content is no markup, or keeps its white space.
-const KEPT: [&str; 4] = ["script", "style", "pre", "textarea"];
+const VERBATIM_ELEMENTS: [&str; 4] = ["script", "style", "pre", "textarea"];
 
-enum Token<'a> {
+enum MarkupToken<'a> {
     Open(&'a str),
     Close(&'a str),
     /// Comments, declarations, CDATA, elements that close themselves.
@@ -20,8 +20,8 @@ enum Token<'a> {
 }
 
 /// Indents markup, until `cap` bytes have come out.
-pub(super) fn indented(text: &str, html: bool, cap: usize) -> String {
-    let mut tokens = Tokens { rest: text, html, raw: None }.peekable();
+pub(super) fn format_markup(text: &str, html: bool, cap: usize) -> String {
+    let mut tokens = MarkupTokens { rest: text, html, raw: None }.peekable();
     let mut out = String::new();
     let mut depth = 0_usize;
     while let Some(token) = tokens.next() {
@@ -29,29 +29,31 @@ pub(super) fn indented(text: &str, html: bool, cap: usize) -> String {
             break;
         }
         match token {
-            Token::Open(tag) => {
+            MarkupToken::Open(tag) => {
                 line(&mut out, depth, tag);
-                if let Some(Token::Text(inner)) = tokens.peek().filter(|t| matches!(t, Token::Text(t) if is_short(t))) {
+                if let Some(MarkupToken::Text(inner)) =
+                    tokens.peek().filter(|t| matches!(t, MarkupToken::Text(t) if is_short(t)))
+                {
                     out.push_str(inner.trim());
                     tokens.next();
-                    if let Some(Token::Close(end)) = tokens.peek() {
+                    if let Some(MarkupToken::Close(end)) = tokens.peek() {
                         out.push_str(end);
                         tokens.next();
                         continue;
                     }
-                } else if let Some(Token::Close(end)) = tokens.peek() {
+                } else if let Some(MarkupToken::Close(end)) = tokens.peek() {
                     out.push_str(end);
                     tokens.next();
                     continue;
                 }
                 depth += 1;
             }
-            Token::Close(tag) => {
+            MarkupToken::Close(tag) => {
                 depth = depth.saturating_sub(1);
                 line(&mut out, depth, tag);
             }
-            Token::Alone(tag) => line(&mut out, depth, tag),
-            Token::Text(inner) => {
+            MarkupToken::Alone(tag) => line(&mut out, depth, tag),
+            MarkupToken::Text(inner) => {
                 for part in inner.lines().map(str::trim_end).filter(|l| !l.trim().is_empty()) {
                     line(&mut out, depth, part.trim_start());
                 }
@@ -64,25 +66,25 @@ pub(super) fn indented(text: &str, html: bool, cap: usize) -> String {
 
 fn is_short(text: &str) -> bool {
     let text = text.trim();
-    text.len() <= SHORT && !text.contains('\n')
+    text.len() <= MAX_INLINE_LEN && !text.contains('\n')
 }
 
 fn line(out: &mut String, depth: usize, what: &str) {
     if !out.is_empty() {
         out.push('\n');
     }
-    (0..depth.min(DEEPEST)).for_each(|_| out.push_str("  "));
+    (0..depth.min(MAX_INDENT)).for_each(|_| out.push_str("  "));
     out.push_str(what);
 }
 
-struct Tokens<'a> {
+struct MarkupTokens<'a> {
     rest: &'a str,
     html: bool,
     /// The element whose content is taken as it is.
     raw: Option<&'a str>,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> MarkupTokens<'a> {
     fn take(&mut self, len: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(len);
         self.rest = rest;
@@ -130,14 +132,14 @@ fn name_of(tag: &str) -> &str {
     inner.split(|c: char| c.is_whitespace() || c == '>' || c == '/').next().unwrap_or_default()
 }
 
-impl<'a> Iterator for Tokens<'a> {
-    type Item = Token<'a>;
+impl<'a> Iterator for MarkupTokens<'a> {
+    type Item = MarkupToken<'a>;
 
-    fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<MarkupToken<'a>> {
         if let Some(name) = self.raw.take() {
             let len = self.raw_len(name);
             if len > 0 {
-                return Some(Token::Text(self.take(len)));
+                return Some(MarkupToken::Text(self.take(len)));
             }
         }
         while !self.rest.is_empty() {
@@ -147,21 +149,21 @@ impl<'a> Iterator for Tokens<'a> {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Some(Token::Text(text));
+                return Some(MarkupToken::Text(text));
             }
             let len = self.tag_len();
             let tag = self.take(len);
             let name = name_of(tag);
             let is_one_of = |list: &[&str]| self.html && list.iter().any(|n| n.eq_ignore_ascii_case(name));
             return Some(match tag.as_bytes().get(1) {
-                Some(b'/') => Token::Close(tag),
-                Some(b'!' | b'?') => Token::Alone(tag),
-                _ if tag.ends_with("/>") || is_one_of(&VOID) => Token::Alone(tag),
+                Some(b'/') => MarkupToken::Close(tag),
+                Some(b'!' | b'?') => MarkupToken::Alone(tag),
+                _ if tag.ends_with("/>") || is_one_of(&VOID) => MarkupToken::Alone(tag),
                 _ => {
-                    if is_one_of(&KEPT) {
+                    if is_one_of(&VERBATIM_ELEMENTS) {
                         self.raw = Some(name);
                     }
-                    Token::Open(tag)
+                    MarkupToken::Open(tag)
                 }
             });
         }
@@ -177,19 +179,19 @@ mod tests {
     fn elements_are_indented_and_short_texts_stay_in_their_line() {
         let xml = "<?xml version=\"1.0\"?><MPD a=\"x > y\"><Period><BaseURL>v/</BaseURL><S t='0'/></Period><!-- c --><![CDATA[ <raw> ]]></MPD>";
         let shown = "<?xml version=\"1.0\"?>\n<MPD a=\"x > y\">\n  <Period>\n    <BaseURL>v/</BaseURL>\n    <S t='0'/>\n  </Period>\n  <!-- c -->\n  <![CDATA[ <raw> ]]>\n</MPD>\n";
-        assert_eq!(indented(xml, false, 1 << 20), shown);
+        assert_eq!(format_markup(xml, false, 1 << 20), shown);
     }
 
     #[test]
     fn html_knows_void_elements_and_leaves_scripts_alone() {
         let html = "<!doctype html><head><meta charset=x><script>if (a < b) { x(\"</p>\") }\nlet c</script></head><p>a<br>b</p><i></i>";
         let shown = "<!doctype html>\n<head>\n  <meta charset=x>\n  <script>\n    if (a < b) { x(\"</p>\") }\n    let c\n  </script>\n</head>\n<p>a\n  <br>\n  b\n</p>\n<i></i>\n";
-        assert_eq!(indented(html, true, 1 << 20), shown);
+        assert_eq!(format_markup(html, true, 1 << 20), shown);
     }
 
     #[test]
     fn what_is_cut_off_is_shown_as_far_as_it_goes() {
-        assert_eq!(indented("<a><b attr=\"x", false, 100), "<a>\n  <b attr=\"x\n");
-        assert_eq!(indented("</a></a>text", false, 100), "</a>\n</a>\ntext\n");
+        assert_eq!(format_markup("<a><b attr=\"x", false, 100), "<a>\n  <b attr=\"x\n");
+        assert_eq!(format_markup("</a></a>text", false, 100), "</a>\n</a>\ntext\n");
     }
 }

@@ -9,16 +9,16 @@ mod msgpack;
 mod playlist;
 mod protobuf;
 mod schemas;
-mod textual;
+mod text_views;
 
 use interflow_flow::{Direction, Headers};
 
-pub use schemas::{SchemaError, Schemas};
-pub use textual::{TextKind, written};
+pub use schemas::{ProtoSchemaError, ProtoSchemas};
+pub use text_views::{TextKind, format_text};
 
 /// A kind of body that is written out here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BinaryKind {
     /// Length-prefixed messages (gRPC over HTTP/2), Protocol Buffers within.
     Grpc,
     /// The same in base 64 (gRPC-Web).
@@ -29,9 +29,9 @@ pub enum Kind {
     MessagePack,
 }
 
-impl Kind {
+impl BinaryKind {
     /// By the media type of a head.
-    pub fn of(headers: &Headers) -> Option<Self> {
+    pub fn from_headers(headers: &Headers) -> Option<Self> {
         let media = crate::media_type(headers)?;
         let sub = media.strip_prefix("application/")?;
         Some(match sub {
@@ -48,7 +48,7 @@ impl Kind {
 
 /// What is known of a body beside its bytes.
 #[derive(Clone, Copy)]
-pub struct Place<'a> {
+pub struct BodyContext<'a> {
     /// The head that it belongs to.
     pub headers: &'a Headers,
     /// The path of the request: for gRPC it names the method.
@@ -59,16 +59,16 @@ pub struct Place<'a> {
     pub message: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl BodyContext<'_> {
     /// The full name of the message: as said, by the head (`application/x-protobuf; messageType="a.B"`), or by the method.
-    fn message_name(&self, schemas: &Schemas) -> Option<String> {
+    fn message_name(&self, schemas: &ProtoSchemas) -> Option<String> {
         let said = self.message.map(str::to_owned).or_else(|| {
             let value = self.headers.get_str("content-type")?;
             let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
             let named = parameters.find(|(n, _)| ["messagetype", "proto"].contains(&n.to_ascii_lowercase().as_str()));
             named.map(|(_, v)| v.trim_matches('"').to_owned())
         });
-        said.or_else(|| schemas.of_method(self.path, self.direction))
+        said.or_else(|| schemas.message_of_method(self.path, self.direction))
     }
 }
 
@@ -76,21 +76,33 @@ impl Place<'_> {
 ///
 /// # Errors
 /// What is wrong with the body, with the place in it.
-pub fn pretty(kind: Kind, place: &Place<'_>, body: &[u8], schemas: &Schemas, cap: usize) -> Result<String, String> {
+pub fn pretty(
+    kind: BinaryKind,
+    place: &BodyContext<'_>,
+    body: &[u8],
+    schemas: &ProtoSchemas,
+    cap: usize,
+) -> Result<String, String> {
     match kind {
-        Kind::Protobuf => {
+        BinaryKind::Protobuf => {
             let mut out = String::new();
             message(&mut out, body, place, schemas, cap)?;
             Ok(out)
         }
-        Kind::Grpc => grpc::pretty(place, body, schemas, cap),
-        Kind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
-        Kind::MessagePack => msgpack::pretty(body, cap),
+        BinaryKind::Grpc => grpc::pretty(place, body, schemas, cap),
+        BinaryKind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
+        BinaryKind::MessagePack => msgpack::pretty(body, cap),
     }
 }
 
 /// One message of Protocol Buffers: by its schema when that is known and fits, else by the wire alone.
-fn message(out: &mut String, bytes: &[u8], place: &Place<'_>, schemas: &Schemas, cap: usize) -> Result<(), String> {
+fn message(
+    out: &mut String,
+    bytes: &[u8],
+    place: &BodyContext<'_>,
+    schemas: &ProtoSchemas,
+    cap: usize,
+) -> Result<(), String> {
     if let Some(name) = place.message_name(schemas) {
         match schemas.text(&name, bytes) {
             Some(Ok(text)) => {
@@ -143,11 +155,11 @@ fn quoted(out: &mut String, text: &str) {
 /// Bytes in hexadecimal digits, the first of them when there are many.
 fn digits(out: &mut String, bytes: &[u8]) {
     use std::fmt::Write as _;
-    const SHOWN: usize = 64;
-    for b in &bytes[..bytes.len().min(SHOWN)] {
+    const MAX_SHOWN_BYTES: usize = 64;
+    for b in &bytes[..bytes.len().min(MAX_SHOWN_BYTES)] {
         let _ = write!(out, "{b:02x}");
     }
-    if bytes.len() > SHOWN {
+    if bytes.len() > MAX_SHOWN_BYTES {
         let _ = write!(out, "… ({} bytes)", bytes.len());
     }
 }
@@ -159,20 +171,20 @@ mod tests {
     #[test]
     fn kinds_are_told_by_media_type() {
         for (value, kind) in [
-            ("application/grpc", Some(Kind::Grpc)),
-            ("application/grpc+proto", Some(Kind::Grpc)),
-            ("application/grpc-web+proto", Some(Kind::Grpc)),
-            ("application/grpc-web-text+proto", Some(Kind::GrpcWebText)),
+            ("application/grpc", Some(BinaryKind::Grpc)),
+            ("application/grpc+proto", Some(BinaryKind::Grpc)),
+            ("application/grpc-web+proto", Some(BinaryKind::Grpc)),
+            ("application/grpc-web-text+proto", Some(BinaryKind::GrpcWebText)),
             ("application/grpc+json", None),
-            ("Application/X-Protobuf; charset=x", Some(Kind::Protobuf)),
-            ("application/vnd.acme+proto", Some(Kind::Protobuf)),
-            ("application/msgpack", Some(Kind::MessagePack)),
-            ("application/vnd.acme+msgpack", Some(Kind::MessagePack)),
+            ("Application/X-Protobuf; charset=x", Some(BinaryKind::Protobuf)),
+            ("application/vnd.acme+proto", Some(BinaryKind::Protobuf)),
+            ("application/msgpack", Some(BinaryKind::MessagePack)),
+            ("application/vnd.acme+msgpack", Some(BinaryKind::MessagePack)),
             ("application/json", None),
             ("text/plain", None),
         ] {
             let headers: Headers = [("Content-Type", value)].into_iter().collect();
-            assert_eq!(Kind::of(&headers), kind, "{value}");
+            assert_eq!(BinaryKind::from_headers(&headers), kind, "{value}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 /// Segments in the table; the playlist below has them all.
-const ROWS: usize = 2000;
+const MAX_ROWS: usize = 2000;
 
 /// Writes a playlist out.
-pub(super) fn written(text: &str, cap: usize) -> String {
+pub(super) fn format_playlist(text: &str, cap: usize) -> String {
     let mut out = String::new();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
     if lines.iter().any(|l| l.starts_with("#EXT-X-STREAM-INF:")) {
@@ -59,7 +59,7 @@ fn segments(out: &mut String, lines: &[&str], cap: usize) {
             && let Some(seconds) = length.take()
         {
             rows += 1;
-            if rows > ROWS || out.len() > cap / 2 {
+            if rows > MAX_ROWS || out.len() > cap / 2 {
                 out.push_str("# …\n");
                 break;
             }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_master_playlist_lists_its_streams() {
         let text = "#EXTM3U\n#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"English, US\",LANGUAGE=\"en\",URI=\"a.m3u8\"\n#EXT-X-STREAM-INF:BANDWIDTH=1280000,CODECS=\"avc1.4d401f,mp4a.40.2\",RESOLUTION=1280x720\nlow.m3u8\n";
-        let shown = written(text, 1 << 20);
+        let shown = format_playlist(text, 1 << 20);
         for wanted in ["1280000  1280x720    avc1.4d401f,mp4a.40.2", "low.m3u8", "AUDIO  en", "English, US"] {
             assert!(shown.contains(wanted), "{wanted}\n{shown}");
         }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_media_playlist_says_when_each_segment_begins() {
         let text = "#EXTM3U\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:6.006,\ns1.ts\n#EXTINF:5.5,title\ns2.ts\n#EXTINF:nan,\ns3.ts\n#EXT-X-ENDLIST\n";
-        let shown = written(text, 1 << 20);
+        let shown = format_playlist(text, 1 << 20);
         assert!(shown.starts_with("# HLS: 2 segments, 11.506 s, ended, 1 keys\n"), "{shown}");
         assert!(shown.contains("#      6.006     5.500  s2.ts\n"), "{shown}");
     }

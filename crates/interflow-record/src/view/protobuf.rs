@@ -8,7 +8,7 @@ use super::{digits, quoted};
 const MAX_DEPTH: usize = 32;
 
 /// One field's value on the wire.
-enum Field<'a> {
+enum WireField<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
@@ -23,7 +23,7 @@ enum Field<'a> {
 /// The place where the bytes stop being a message.
 pub(super) fn write(out: &mut String, bytes: &[u8], cap: usize) -> Result<(), String> {
     if !is_message(bytes, 0) {
-        let at = broken_at(bytes);
+        let at = first_bad_offset(bytes);
         return Err(format!("byte {at}: this is no message of Protocol Buffers"));
     }
     fields(out, bytes, 0, cap);
@@ -31,7 +31,7 @@ pub(super) fn write(out: &mut String, bytes: &[u8], cap: usize) -> Result<(), St
 }
 
 fn fields(out: &mut String, mut rest: &[u8], depth: usize, cap: usize) {
-    while let Some((number, field, behind)) = next(rest) {
+    while let Some((number, field, behind)) = next_field(rest) {
         if out.len() > cap {
             out.push_str("…\n");
             return;
@@ -45,25 +45,25 @@ fn fields(out: &mut String, mut rest: &[u8], depth: usize, cap: usize) {
     }
 }
 
-fn value(out: &mut String, field: &Field<'_>, depth: usize, cap: usize) {
+fn value(out: &mut String, field: &WireField<'_>, depth: usize, cap: usize) {
     match field {
-        Field::Varint(n) => {
+        WireField::Varint(n) => {
             let _ = write!(out, ": {n}");
             // A negative number of int32 or int64 takes ten bytes.
             if *n > i64::MAX as u64 {
                 let _ = write!(out, " ({})", *n as i64);
             }
         }
-        Field::Fixed32(n) => drop(write!(out, ": {n:#010x} ({:?})", f32::from_bits(*n))),
-        Field::Fixed64(n) => drop(write!(out, ": {n:#018x} ({:?})", f64::from_bits(*n))),
-        Field::Group(inner) => return nested(out, inner, depth, cap),
-        Field::Bytes(b) => match guess(b, depth) {
-            Guess::Text(text) => {
+        WireField::Fixed32(n) => drop(write!(out, ": {n:#010x} ({:?})", f32::from_bits(*n))),
+        WireField::Fixed64(n) => drop(write!(out, ": {n:#018x} ({:?})", f64::from_bits(*n))),
+        WireField::Group(inner) => return nested(out, inner, depth, cap),
+        WireField::Bytes(b) => match guess(b, depth) {
+            FieldGuess::Text(text) => {
                 out.push_str(": ");
                 quoted(out, text);
             }
-            Guess::Message => return nested(out, b, depth, cap),
-            Guess::Bytes => {
+            FieldGuess::Message => return nested(out, b, depth, cap),
+            FieldGuess::Bytes => {
                 out.push_str(": 0x");
                 digits(out, b);
             }
@@ -81,22 +81,22 @@ fn nested(out: &mut String, inner: &[u8], depth: usize, cap: usize) {
     out.push_str("}\n");
 }
 
-enum Guess<'a> {
+enum FieldGuess<'a> {
     Text(&'a str),
     Message,
     Bytes,
 }
 
 /// Text, unless it begins like a message: the tag of a first field is a control character, which texts rarely begin with.
-fn guess(bytes: &[u8], depth: usize) -> Guess<'_> {
+fn guess(bytes: &[u8], depth: usize) -> FieldGuess<'_> {
     let text = std::str::from_utf8(bytes).ok();
     let text = text.filter(|t| t.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t')));
     let plain = text.filter(|t| !t.starts_with(|c: char| c.is_control()));
     match (plain, text) {
-        (Some(text), _) => Guess::Text(text),
-        _ if !bytes.is_empty() && depth < MAX_DEPTH && is_message(bytes, depth + 1) => Guess::Message,
-        (_, Some(text)) => Guess::Text(text),
-        _ => Guess::Bytes,
+        (Some(text), _) => FieldGuess::Text(text),
+        _ if !bytes.is_empty() && depth < MAX_DEPTH && is_message(bytes, depth + 1) => FieldGuess::Message,
+        (_, Some(text)) => FieldGuess::Text(text),
+        _ => FieldGuess::Bytes,
     }
 }
 
@@ -106,43 +106,43 @@ fn is_message(mut rest: &[u8], depth: usize) -> bool {
         return false;
     }
     while !rest.is_empty() {
-        match next(rest) {
-            Some((_, Field::Group(inner), behind)) if is_message(inner, depth + 1) => rest = behind,
-            Some((_, Field::Group(_), _)) | None => return false,
+        match next_field(rest) {
+            Some((_, WireField::Group(inner), behind)) if is_message(inner, depth + 1) => rest = behind,
+            Some((_, WireField::Group(_), _)) | None => return false,
             Some((_, _, behind)) => rest = behind,
         }
     }
     true
 }
 
-fn broken_at(bytes: &[u8]) -> usize {
+fn first_bad_offset(bytes: &[u8]) -> usize {
     let mut rest = bytes;
-    while let Some((_, _, behind)) = next(rest).filter(|_| !rest.is_empty()) {
+    while let Some((_, _, behind)) = next_field(rest).filter(|_| !rest.is_empty()) {
         rest = behind;
     }
     bytes.len() - rest.len()
 }
 
 /// The next field: its number, its value, and what is behind it.
-fn next(bytes: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
+fn next_field(bytes: &[u8]) -> Option<(u64, WireField<'_>, &[u8])> {
     let (tag, rest) = varint(bytes)?;
     let number = tag >> 3;
     if !(1..=0x1fff_ffff).contains(&number) {
         return None;
     }
     let (field, rest) = match tag & 7 {
-        0 => varint(rest).map(|(n, rest)| (Field::Varint(n), rest))?,
-        1 => rest.split_first_chunk::<8>().map(|(n, rest)| (Field::Fixed64(u64::from_le_bytes(*n)), rest))?,
+        0 => varint(rest).map(|(n, rest)| (WireField::Varint(n), rest))?,
+        1 => rest.split_first_chunk::<8>().map(|(n, rest)| (WireField::Fixed64(u64::from_le_bytes(*n)), rest))?,
         2 => {
             let (len, rest) = varint(rest)?;
             let (inner, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
-            (Field::Bytes(inner), rest)
+            (WireField::Bytes(inner), rest)
         }
         3 => {
             let (inner, rest) = group(rest, number)?;
-            (Field::Group(inner), rest)
+            (WireField::Group(inner), rest)
         }
-        5 => rest.split_first_chunk::<4>().map(|(n, rest)| (Field::Fixed32(u32::from_le_bytes(*n)), rest))?,
+        5 => rest.split_first_chunk::<4>().map(|(n, rest)| (WireField::Fixed32(u32::from_le_bytes(*n)), rest))?,
         _ => return None,
     };
     Some((number, field, rest))
@@ -168,7 +168,7 @@ fn group(bytes: &[u8], number: u64) -> Option<(&[u8], &[u8])> {
                 rest = behind;
             }
             4 => return None,
-            _ => rest = next(rest)?.2,
+            _ => rest = next_field(rest)?.2,
         }
     }
     None

@@ -16,35 +16,35 @@ const MAX_FILES: usize = 10_000;
 /// A schema that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("the schema {}: {problem}", path.display())]
-pub struct SchemaError {
+pub struct ProtoSchemaError {
     path: PathBuf,
     problem: String,
 }
 
 /// The messages and methods that are known by name.
 #[derive(Clone, Default)]
-pub struct Schemas {
+pub struct ProtoSchemas {
     pools: Vec<DescriptorPool>,
 }
 
-impl fmt::Debug for Schemas {
+impl fmt::Debug for ProtoSchemas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let messages: usize = self.pools.iter().map(|p| p.all_messages().count()).sum();
         write!(f, "Schemas({messages} messages)")
     }
 }
 
-impl Schemas {
+impl ProtoSchemas {
     /// Reads `.proto` files, folders of them (imports are looked for from the folder on), and compiled descriptor sets
     /// (any other file, as `protoc --descriptor_set_out --include_imports` writes it).
     ///
     /// # Errors
     /// A file that cannot be read or compiled, with line and column where there are such.
-    pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Self, SchemaError> {
+    pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ProtoSchemaError> {
         let mut schemas = Self::default();
         for path in paths {
             let path = path.as_ref();
-            let failed = |problem: String| SchemaError { path: path.to_owned(), problem };
+            let failed = |problem: String| ProtoSchemaError { path: path.to_owned(), problem };
             let pool = if path.is_dir() {
                 let mut files = Vec::new();
                 find(path, MAX_DEPTH, &mut files).map_err(|e| failed(e.to_string()))?;
@@ -61,7 +61,7 @@ impl Schemas {
     }
 
     /// The full name of what a gRPC method takes or gives: `/package.Service/Method`.
-    pub(super) fn of_method(&self, path: &str, direction: Direction) -> Option<String> {
+    pub(super) fn message_of_method(&self, path: &str, direction: Direction) -> Option<String> {
         let (service, method) = path.split('?').next()?.trim_start_matches('/').rsplit_once('/')?;
         // A prefix may stand before the service where several share a host.
         let service = service.rsplit('/').next()?;
@@ -108,7 +108,7 @@ mod tests {
     use interflow_flow::Headers;
 
     use super::*;
-    use crate::view::{Kind, Place, pretty};
+    use crate::view::{BinaryKind, BodyContext, pretty};
 
     const PROTO: &str = r#"
         syntax = "proto3";
@@ -136,26 +136,27 @@ mod tests {
     #[test]
     fn a_method_names_its_messages() {
         let folder = folder();
-        let schemas = Schemas::load(&[folder.path()]).unwrap();
+        let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
         let headers: Headers = [("content-type", "application/grpc")].into_iter().collect();
         let body = [&[0, 0, 0, 0, ORDER.len() as u8], ORDER].concat();
-        let place = |direction| Place { headers: &headers, path: "/shop.v1.Shop/Buy", direction, message: None };
-        let shown = pretty(Kind::Grpc, &place(Direction::Request), &body, &schemas, 9999).unwrap();
+        let place = |direction| BodyContext { headers: &headers, path: "/shop.v1.Shop/Buy", direction, message: None };
+        let shown = pretty(BinaryKind::Grpc, &place(Direction::Request), &body, &schemas, 9999).unwrap();
         for line in ["# shop.v1.Order", "id: \"o1\"", "name: \"nut\"", "count: -3", "state: PAID", "9: 7"] {
             assert!(shown.contains(line), "{line} in {shown}");
         }
-        let receipt = pretty(Kind::Grpc, &place(Direction::Response), &[0, 0, 0, 0, 2, 8, 42], &schemas, 9999).unwrap();
+        let receipt =
+            pretty(BinaryKind::Grpc, &place(Direction::Response), &[0, 0, 0, 0, 2, 8, 42], &schemas, 9999).unwrap();
         assert!(receipt.contains("# shop.v1.Receipt") && receipt.contains("total: 42"), "{receipt}");
     }
 
     #[test]
     fn a_message_is_named_by_its_head_or_by_who_asks() {
         let folder = folder();
-        let schemas = Schemas::load(&[folder.path()]).unwrap();
+        let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
         let shown = |content_type: &str, message| {
             let headers: Headers = [("content-type", content_type)].into_iter().collect();
-            let place = Place { headers: &headers, path: "/x", direction: Direction::Request, message };
-            pretty(Kind::Protobuf, &place, ORDER, &schemas, 9999)
+            let place = BodyContext { headers: &headers, path: "/x", direction: Direction::Request, message };
+            pretty(BinaryKind::Protobuf, &place, ORDER, &schemas, 9999)
         };
         assert!(shown("application/x-protobuf; messageType=\"shop.v1.Order\"", None).unwrap().contains("id: \"o1\""));
         assert!(shown("application/x-protobuf", Some("shop.v1.Order")).unwrap().contains("id: \"o1\""));
@@ -170,9 +171,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("bad.proto");
         fs::write(&path, "syntax = \"proto3\";\nmessage A { strng b = 1; }\n").unwrap();
-        let error = Schemas::load(&[&path]).unwrap_err().to_string();
+        let error = ProtoSchemas::load(&[&path]).unwrap_err().to_string();
         assert!(error.contains("bad.proto") && error.contains("strng"), "{error}");
         fs::write(folder.path().join("set.bin"), b"\xff").unwrap();
-        assert!(Schemas::load(&[folder.path().join("set.bin")]).unwrap_err().to_string().contains("no descriptor set"));
+        assert!(
+            ProtoSchemas::load(&[folder.path().join("set.bin")]).unwrap_err().to_string().contains("no descriptor set")
+        );
     }
 }

@@ -4,15 +4,15 @@ use std::io::Write;
 
 use interflow_flow::{Direction, Scheme};
 use interflow_record::FlowKind;
-use interflow_record::formats::{Format, WholeFlow};
+use interflow_record::formats::{ArchiveFormat, FlowWithBodies};
 
 use super::{STARTED, body_row, exchange, export, gzipped, imported, samples, web_socket};
 
 /// The archives with everything that a flow has as far as they have a place for it.
-const ARCHIVES: [Format; 3] = [Format::Saz, Format::Fxzy, Format::Mitm];
+const ARCHIVES: [ArchiveFormat; 3] = [ArchiveFormat::Saz, ArchiveFormat::Fxzy, ArchiveFormat::Mitm];
 
 /// What every one of them keeps.
-fn kept(flow: &WholeFlow) -> impl PartialEq + std::fmt::Debug + use<> {
+fn kept(flow: &FlowWithBodies) -> impl PartialEq + std::fmt::Debug + use<> {
     let row = &flow.row;
     let request = row.request.as_ref().map(|r| (r.method.clone(), r.path.clone(), r.headers.clone()));
     let response = row.response.as_ref().map(|r| (r.status, r.headers.clone()));
@@ -47,10 +47,10 @@ fn the_same_file_gives_the_same_ids_and_our_own_come_back() {
     let flows = samples();
     for format in ARCHIVES {
         let file = export(format, &flows);
-        let ids = |flows: &[WholeFlow]| flows.iter().map(|f| f.row.id).collect::<Vec<_>>();
+        let ids = |flows: &[FlowWithBodies]| flows.iter().map(|f| f.row.id).collect::<Vec<_>>();
         let once = ids(&imported(None, &file).0);
         assert_eq!(once, ids(&imported(None, &file).0), "{format}");
-        if format != Format::Fxzy {
+        if format != ArchiveFormat::Fxzy {
             assert_eq!(once, ids(&flows), "{format}");
         }
     }
@@ -58,7 +58,7 @@ fn the_same_file_gives_the_same_ids_and_our_own_come_back() {
 
 #[test]
 fn a_file_cut_anywhere_keeps_what_was_whole_and_names_the_place() {
-    let flows: Vec<WholeFlow> = (0..6).map(|i| exchange("GET", &format!("/{i}"), &[], b"", b"a body")).collect();
+    let flows: Vec<FlowWithBodies> = (0..6).map(|i| exchange("GET", &format!("/{i}"), &[], b"", b"a body")).collect();
     for format in ARCHIVES {
         let file = export(format, &flows);
         let mut most = 0;
@@ -162,7 +162,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 #[test]
 fn a_saz_of_fiddlers_own_is_read() {
     let client = b"GET /relative?x=1 HTTP/1.1\r\nHost: example.com:8443\r\nAccept: */*\r\n\r\n";
-    let (flows, report) = imported(Some(Format::Saz), &zip("raw/07_c.txt", &deflated(client), crc32(client), 1));
+    let (flows, report) = imported(Some(ArchiveFormat::Saz), &zip("raw/07_c.txt", &deflated(client), crc32(client), 1));
     assert_eq!(report, Ok(vec![]));
     let row = &flows[0].row;
     assert_eq!((row.scheme, row.authority.to_string().as_str()), (Scheme::Http, "example.com:8443"));
@@ -256,11 +256,11 @@ fn a_body_that_was_not_kept_whole_says_so_in_a_flow_file() {
     let mut flow = exchange("GET", "/big", &[], b"", b"start");
     flow.row.response.as_mut().unwrap().body = interflow_record::BodyRow {
         size: 9000,
-        missing: Some(interflow_record::Missing::Capped),
+        missing: Some(interflow_record::MissingReason::Capped),
         head_sha256: None,
         ..body_row(b"start")
     };
-    let (back, _) = imported(None, &export(Format::Mitm, &[flow]));
+    let (back, _) = imported(None, &export(ArchiveFormat::Mitm, &[flow]));
     let body = back[0].row.body(Direction::Response).unwrap();
     assert_eq!((body.size, body.kept), (9000, 5));
     assert_eq!(back[0].row.started.micros(), STARTED);
@@ -342,13 +342,13 @@ fn a_flow_over_quic_is_written_as_mitmproxy_reads_it() {
     {
         let (flows, report) = imported(None, mitm_flow(read, &[]).as_bytes());
         assert_eq!(report, Ok(vec![]));
-        let file = export(Format::Mitm, &flows);
+        let file = export(ArchiveFormat::Mitm, &flows);
         assert!(holds(&file, &format!("11:tls_version;{}", tn::s(written))), "{read}");
         let carrier = if written == "QUICv1" { "udp" } else { "tcp" };
         assert!(holds(&file, &format!("18:transport_protocol;{}", tn::s(carrier))), "{read}");
     }
     let (flows, _) = imported(None, mitm_flow("something new", &[]).as_bytes());
-    assert!(holds(&export(Format::Mitm, &flows), "11:tls_version;0:~"), "what it does not know it is not told");
+    assert!(holds(&export(ArchiveFormat::Mitm, &flows), "11:tls_version;0:~"), "what it does not know it is not told");
 }
 
 /// The text of the first netstring, and what follows it.
@@ -362,7 +362,7 @@ fn netstring(text: &str) -> (&str, &str) {
 #[test]
 fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
     let (flows, _) = imported(None, mitm_flow("QUICv1", &[]).as_bytes());
-    let file = String::from_utf8(export(Format::Mitm, &flows)).unwrap();
+    let file = String::from_utf8(export(ArchiveFormat::Mitm, &flows)).unwrap();
     assert!(file.contains("12:http_version;6:HTTP/3,"), "{file}");
     let both = [
         "alpn",
@@ -404,7 +404,7 @@ fn a_certificate_that_nobody_can_read_is_not_written() {
     for broken in ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "-----MITM-----", "MAMCAQE="] {
         let (flows, report) = imported(None, mitm_flow_with(broken, "QUICv1", &[]).as_bytes());
         assert_eq!((flows.len(), report), (1, Ok(vec![])));
-        let file = export(Format::Mitm, &flows);
+        let file = export(ArchiveFormat::Mitm, &flows);
         assert!(holds(&file, "16:certificate_list;0:]") && holds(&file, "8:mitmcert;0:~"), "{broken}");
     }
 }
@@ -428,7 +428,7 @@ fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
         (&flows[0].row.tags[..], flows[0].row.comment.as_deref()),
         (&["red_circle".to_owned()][..], Some("look here"))
     );
-    let file = export(Format::Mitm, &flows);
+    let file = export(ArchiveFormat::Mitm, &flows);
     for what in [
         format!("6:marked;{}", s(":red_circle:")),
         format!("9:is_replay;{}", s("response")),
@@ -442,7 +442,7 @@ fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
         assert!(holds(&file, &what), "{what} is not in {}", String::from_utf8_lossy(&file));
     }
     // And once more, through another archive that knows nothing of mitmproxy.
-    let (again, _) = imported(None, &export(Format::Har, &flows));
+    let (again, _) = imported(None, &export(ArchiveFormat::Har, &flows));
     assert_eq!(again[0].row.archive, flows[0].row.archive);
 }
 

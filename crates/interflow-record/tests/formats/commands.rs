@@ -6,8 +6,8 @@ use std::process::Command;
 use std::thread;
 
 use interflow_flow::{Headers, Scheme};
-use interflow_record::formats::{Format, WholeFlow};
-use interflow_record::{BodyRow, Missing};
+use interflow_record::formats::{ArchiveFormat, FlowWithBodies};
+use interflow_record::{BodyRow, MissingReason};
 
 use super::{exchange, export, exported, samples};
 
@@ -56,7 +56,7 @@ fn curl_commands_say_what_was_sent() {
             "printf %s AA== | base64 -d | curl --http1.1 https://api.example.com/ -H 'User-Agent: a' -H 'Accept: */*' -H 'Content-Type: x' --data-binary @-",
         ),
     ] {
-        assert_eq!(exported(Format::Curl, &flow).trim_end(), command);
+        assert_eq!(exported(ArchiveFormat::Curl, &flow).trim_end(), command);
     }
 }
 
@@ -71,19 +71,23 @@ fn curl_speaks_the_version_that_was_spoken() {
         let mut flow = exchange("GET", "/", &[], b"", b"");
         flow.row.scheme = scheme;
         flow.row.request.as_mut().unwrap().version = version.into();
-        assert!(exported(Format::Curl, &flow).contains(&format!("curl {option} ")), "{version}");
+        assert!(exported(ArchiveFormat::Curl, &flow).contains(&format!("curl {option} ")), "{version}");
     }
 }
 
 #[test]
 fn tunnels_and_capped_bodies_are_said_in_comments() {
     let tunnel = samples().into_iter().find(|f| f.row.request.is_none()).unwrap();
-    for (format, sign) in [(Format::Curl, "# "), (Format::Httpie, "# "), (Format::Fetch, "// "), (Format::Python, "# ")]
-    {
+    for (format, sign) in [
+        (ArchiveFormat::Curl, "# "),
+        (ArchiveFormat::Httpie, "# "),
+        (ArchiveFormat::Fetch, "// "),
+        (ArchiveFormat::Python, "# "),
+    ] {
         let text = exported(format, &tunnel);
         assert!(text.starts_with(sign) && text.ends_with("a tunnel has no request\n"), "{text}");
         let mut capped = exchange("POST", "/", &[], b"abc", b"");
-        capped.row.request.as_mut().unwrap().body = BodyRow::part(10, 3, Some(Missing::Capped));
+        capped.row.request.as_mut().unwrap().body = BodyRow::partial(10, 3, Some(MissingReason::Capped));
         let text = exported(format, &capped);
         assert!(text.starts_with(&format!("{sign}only 3 of the 10 bytes of the body were kept\n")), "{text}");
     }
@@ -121,7 +125,8 @@ fn sent_by_curl(method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) 
     let mut flow = exchange(method, path, fields, body, b"");
     flow.row.scheme = Scheme::Http;
     flow.row.authority = format!("127.0.0.1:{port}").parse().unwrap();
-    let script = String::from_utf8(export(Format::Curl, &[flow])).unwrap().replace("curl ", "curl -sS --noproxy '*' ");
+    let script =
+        String::from_utf8(export(ArchiveFormat::Curl, &[flow])).unwrap().replace("curl ", "curl -sS --noproxy '*' ");
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(script.as_bytes()).unwrap();
     let run = Command::new("bash").arg(file.path()).output().unwrap();
@@ -159,24 +164,24 @@ fn curl_sends_the_same_request_again() {
 fn httpie_fetch_and_python_say_the_same() {
     let flow = exchange("POST", "/x?a='", &[("A", "é\""), ("B", ""), ("A", "2")], b"bo\"dy\n", b"");
     assert_eq!(
-        exported(Format::Httpie, &flow),
+        exported(ArchiveFormat::Httpie, &flow),
         "http --ignore-stdin --raw 'bo\"dy\n' POST 'https://api.example.com/x?a='\\''' 'A:é\"' 'B;' A:2\n"
     );
     assert_eq!(
-        exported(Format::Fetch, &flow),
+        exported(ArchiveFormat::Fetch, &flow),
         "await fetch(\"https://api.example.com/x?a='\", {\n  method: \"POST\",\n  headers: [\n    [\"A\",\"é\\\"\"],\n    \
          [\"B\",\"\"],\n    [\"A\",\"2\"]\n  ],\n  body: \"bo\\\"dy\\n\"\n});\n"
     );
     assert_eq!(
-        exported(Format::Python, &flow),
+        exported(ArchiveFormat::Python, &flow),
         "import requests\n\nresponse = requests.request(\n    \"POST\",\n    \"https://api.example.com/x?a='\",\n    \
          headers={\n        \"A\": b\"\\xc3\\xa9\\\", 2\",\n        \"B\": b\"\",\n    },\n    data=b\"bo\\\"dy\\n\",\n    \
          allow_redirects=False,\n)\nprint(response.status_code, response.text)\n"
     );
     let binary = exchange("POST", "/", &[], b"\0\xff", b"");
-    assert!(exported(Format::Fetch, &binary).contains("atob(\"AP8=\")"));
-    assert!(exported(Format::Python, &binary).contains("data=b\"\\x00\\xff\""));
-    assert!(exported(Format::Httpie, &binary).starts_with("printf %s AP8= | base64 -d | http POST "));
+    assert!(exported(ArchiveFormat::Fetch, &binary).contains("atob(\"AP8=\")"));
+    assert!(exported(ArchiveFormat::Python, &binary).contains("data=b\"\\x00\\xff\""));
+    assert!(exported(ArchiveFormat::Httpie, &binary).starts_with("printf %s AP8= | base64 -d | http POST "));
 }
 
 #[test]
@@ -185,17 +190,17 @@ fn raw_is_what_stood_on_the_wire() {
     let request = b"POST /x HTTP/1.1\r\nHost: api.example.com\r\nB: \xc3\xa9\r\n\r\n\0body";
     let response = b"HTTP/1.1 200 Fine\r\nContent-Type: application/json\r\nSet-Cookie: a=1; Path=/; Secure\r\n\r\n{}";
     let one = |format| export(format, std::slice::from_ref(&flow));
-    assert_eq!(one(Format::RawRequest), request);
-    assert_eq!(one(Format::RawResponse), response);
-    assert_eq!(one(Format::Raw), [&request[..], b"\r\n", response].concat());
+    assert_eq!(one(ArchiveFormat::RawRequest), request);
+    assert_eq!(one(ArchiveFormat::RawResponse), response);
+    assert_eq!(one(ArchiveFormat::Raw), [&request[..], b"\r\n", response].concat());
 }
 
 #[test]
 fn raw_puts_the_transfer_coding_back() {
-    let mut flow: WholeFlow = exchange("GET", "/", &[], b"", b"hello");
+    let mut flow: FlowWithBodies = exchange("GET", "/", &[], b"", b"hello");
     let response = flow.row.response.as_mut().unwrap();
     response.headers = [("Transfer-Encoding", "chunked"), ("Trailer", "X")].into_iter().collect::<Headers>();
     response.trailers = [("X", "1")].into_iter().collect();
-    let text = exported(Format::RawResponse, &flow);
+    let text = exported(ArchiveFormat::RawResponse, &flow);
     assert!(text.ends_with("\r\n\r\n5\r\nhello\r\n0\r\nX: 1\r\n\r\n"), "{text:?}");
 }

@@ -1,18 +1,18 @@
 //! What differs between two flows.
 
-use interflow_record::formats::WholeFlow;
-use interflow_record::formats::diff::{BodyDiff, FlowDiff, Side};
-use interflow_record::formats::text::Style;
+use interflow_record::formats::FlowWithBodies;
+use interflow_record::formats::diff::{BodyDiff, DiffSide, FlowDiff};
+use interflow_record::formats::text::TextStyle;
 
 use super::{exchange, gzipped};
 
-fn text(before: &WholeFlow, after: &WholeFlow) -> String {
+fn text(before: &FlowWithBodies, after: &FlowWithBodies) -> String {
     let mut out = Vec::new();
-    FlowDiff::new(before, after).write(&mut out, Style::default()).unwrap();
+    FlowDiff::new(before, after).write(&mut out, TextStyle::default()).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-fn with_response(body: &[u8]) -> WholeFlow {
+fn with_response(body: &[u8]) -> FlowWithBodies {
     exchange("GET", "/", &[], b"", body)
 }
 
@@ -71,7 +71,7 @@ fn texts_are_compared_by_line() {
     let diff = FlowDiff::new(&with_response(lines("a\nb").as_bytes()), &with_response(lines("b\nc").as_bytes()));
     let BodyDiff::Lines { lines } = diff.response_body else { panic!("{diff:?}") };
     let shown: Vec<_> = lines.iter().map(|l| (l.side, l.text.as_str())).collect();
-    use Side::{After, Before, Both, Gap};
+    use DiffSide::{After, Before, Both, Gap};
     assert_eq!(
         shown,
         [

@@ -3,21 +3,21 @@
 use std::io::Write;
 
 use interflow_flow::{Direction, MessageKind};
-use interflow_record::formats::{Format, WholeFlow, coding};
-use interflow_record::{FlowKind, FlowState, Missing};
+use interflow_record::formats::{ArchiveFormat, FlowWithBodies, content_coding};
+use interflow_record::{FlowKind, FlowState, MissingReason};
 use serde_json::{Value, json};
 
 use super::{export, gzipped, imported, samples, schema, web_socket};
 
-fn exported(flows: &[WholeFlow]) -> Value {
-    serde_json::from_slice(&export(Format::Har, flows)).unwrap()
+fn exported(flows: &[FlowWithBodies]) -> Value {
+    serde_json::from_slice(&export(ArchiveFormat::Har, flows)).unwrap()
 }
 
-fn entry(flow: &WholeFlow) -> Value {
+fn entry(flow: &FlowWithBodies) -> Value {
     exported(std::slice::from_ref(flow))["log"]["entries"][0].take()
 }
 
-fn sample(path: &str) -> WholeFlow {
+fn sample(path: &str) -> FlowWithBodies {
     samples().into_iter().find(|f| f.row.request.as_ref().is_some_and(|r| r.path.starts_with(path))).unwrap()
 }
 
@@ -117,7 +117,7 @@ fn a_flow_without_an_answer_says_why() {
 }
 
 /// What a HAR cannot say: identity, the listener's side, how bodies were packed.
-fn comparable(mut flow: WholeFlow) -> WholeFlow {
+fn comparable(mut flow: FlowWithBodies) -> FlowWithBodies {
     let row = &mut flow.row;
     row.id = interflow_flow::FlowId::from_u128(0);
     row.imported = false;
@@ -135,7 +135,7 @@ fn comparable(mut flow: WholeFlow) -> WholeFlow {
     row.timings.request_head = None;
     row.timings.blocked = None;
     if let Some(response) = &mut row.response {
-        flow.response_body = coding::decode(&response.headers, &flow.response_body).into();
+        flow.response_body = content_coding::decode(&response.headers, &flow.response_body).into();
         response.body = Default::default();
     }
     flow
@@ -143,7 +143,7 @@ fn comparable(mut flow: WholeFlow) -> WholeFlow {
 
 #[test]
 fn what_was_written_comes_back() {
-    let (back, report) = imported(None, &export(Format::Har, &samples()));
+    let (back, report) = imported(None, &export(ArchiveFormat::Har, &samples()));
     assert_eq!(report, Ok(vec![]));
     for (flow, back) in samples().into_iter().zip(back) {
         assert!(back.row.imported);
@@ -163,7 +163,7 @@ fn what_was_written_comes_back() {
 
 #[test]
 fn a_second_way_out_writes_the_same() {
-    let first = export(Format::Har, &samples());
+    let first = export(ArchiveFormat::Har, &samples());
     let (flows, _) = imported(None, &first);
     let strip = |bytes: &[u8]| {
         let mut har: Value = serde_json::from_slice(bytes).unwrap();
@@ -178,7 +178,7 @@ fn a_second_way_out_writes_the_same() {
         }
         har
     };
-    let again = strip(&export(Format::Har, &flows));
+    let again = strip(&export(ArchiveFormat::Har, &flows));
     let first = strip(&first);
     for (a, b) in first["log"]["entries"].as_array().unwrap().iter().zip(again["log"]["entries"].as_array().unwrap()) {
         if !a["request"]["url"].as_str().unwrap().ends_with("/big") {
@@ -189,7 +189,7 @@ fn a_second_way_out_writes_the_same() {
 
 #[test]
 fn packed_archives_and_byte_order_marks_are_read() {
-    let har = export(Format::Har, &samples());
+    let har = export(ArchiveFormat::Har, &samples());
     let zlib = {
         let mut out = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
         out.write_all(&har).unwrap();
@@ -199,7 +199,7 @@ fn packed_archives_and_byte_order_marks_are_read() {
     for (name, file) in [("gzip", gzipped(&har)), ("zlib", zlib), ("mark", marked.clone()), ("both", gzipped(&marked))]
     {
         assert_eq!(imported(None, &file).0.len(), samples().len(), "{name}");
-        assert_eq!(imported(Some(Format::Har), &file).0.len(), samples().len(), "{name}");
+        assert_eq!(imported(Some(ArchiveFormat::Har), &file).0.len(), samples().len(), "{name}");
     }
 }
 
@@ -213,14 +213,14 @@ fn a_browsers_archive_is_read() {
     assert!(!request.headers.iter().any(|(n, _)| n.starts_with(b":")));
     let response = page.row.response.as_ref().unwrap();
     assert_eq!(response.headers.get_all("set-cookie").collect::<Vec<_>>(), [b"a=1", b"b=2"]);
-    assert_eq!(coding::decode(&response.headers, &page.response_body), b"<p>caf\xc3\xa9</p>");
+    assert_eq!(content_coding::decode(&response.headers, &page.response_body), b"<p>caf\xc3\xa9</p>");
     assert_ne!(page.response_body, "<p>café</p>", "the head says gzip, so the body is packed again");
     assert_eq!(page.row.upstream.as_ref().unwrap().peer, Some("[2001:db8::1]:443".parse().unwrap()));
     assert_eq!((page.row.timings.tls, page.row.timings.connect), (Some(30_000), Some(20_000)));
     let kept = page.row.archive.as_ref().unwrap();
     assert_eq!((&kept["_initiator"]["type"], &kept["_resourceType"]), (&json!("other"), &json!("document")));
     assert_eq!(post.request_body, "q=a+b&lang=%C3%A9");
-    assert_eq!(post.row.response.as_ref().unwrap().body.missing, Some(Missing::Capped));
+    assert_eq!(post.row.response.as_ref().unwrap().body.missing, Some(MissingReason::Capped));
     assert_eq!((socket.row.kind, socket.messages.len()), (FlowKind::WebSocket, 2));
     assert_eq!((socket.messages[1].direction, socket.messages[1].kind), (Direction::Response, MessageKind::Binary));
     assert_eq!(
@@ -233,7 +233,7 @@ fn a_browsers_archive_is_read() {
 
 #[test]
 fn what_is_no_har_is_named_with_its_place() {
-    let whole = export(Format::Har, &samples());
+    let whole = export(ArchiveFormat::Har, &samples());
     let cut = &whole[..whole.len() / 2];
     for (file, error) in [
         (&b""[..], "line 1 column 0: EOF while parsing a value; this is no whole HAR"),
@@ -257,7 +257,7 @@ fn what_is_no_har_is_named_with_its_place() {
         ),
         (b"{\"log\":{\"entries\":[]}} x", "line 1 column 24: trailing characters; this is no whole HAR"),
     ] {
-        assert_eq!(imported(Some(Format::Har), file).1, Err(error.to_owned()));
+        assert_eq!(imported(Some(ArchiveFormat::Har), file).1, Err(error.to_owned()));
     }
     let (flows, report) = imported(None, cut);
     let error = report.unwrap_err();
@@ -305,7 +305,7 @@ fn entries_that_are_no_flow_are_left_out_and_counted() {
 #[test]
 fn a_store_that_refuses_stops_the_import() {
     let mut seen = 0;
-    let error = interflow_record::formats::import(None, &*export(Format::Har, &samples()), &mut |_| {
+    let error = interflow_record::formats::import(None, &*export(ArchiveFormat::Har, &samples()), &mut |_| {
         seen += 1;
         if seen == 3 { Err(std::io::Error::other("the disk is full")) } else { Ok(()) }
     });
@@ -338,7 +338,7 @@ fn a_type_that_only_the_content_names_is_kept() {
     assert_eq!(report, Ok(vec![]));
     assert_eq!(flows[0].row.media_type(Direction::Response).as_deref(), Some("text/css"));
     assert_eq!(flows[0].row.media_type(Direction::Request).as_deref(), Some("application/json"));
-    let back: Value = serde_json::from_slice(&export(Format::Har, &flows)).unwrap();
+    let back: Value = serde_json::from_slice(&export(ArchiveFormat::Har, &flows)).unwrap();
     assert_eq!(back["log"]["entries"][0]["response"]["content"]["mimeType"], "text/css; charset=utf-8");
     let other = response.replace("\"headers\":[]", r#""headers":[{"name":"content-type","value":"text/plain"}]"#);
     let (flows, _) = imported(None, paged(&entry_of("", &other)).as_bytes());
@@ -354,11 +354,11 @@ fn a_blocked_request_with_a_negative_status_comes_back_as_it_was() {
         let (flows, report) = imported(None, paged(&entry_of("", &response)).as_bytes());
         assert_eq!(report, Ok(vec![]), "{status}");
         assert!(flows[0].row.response.is_none() && flows[0].row.error.is_some());
-        let file = export(Format::Har, &flows);
+        let file = export(ArchiveFormat::Har, &flows);
         let back: Value = serde_json::from_slice(&file).unwrap();
         assert_eq!(back["log"]["entries"][0]["response"]["status"], status);
         let (again, _) = imported(None, &file);
-        assert_eq!(export(Format::Har, &again), file);
+        assert_eq!(export(ArchiveFormat::Har, &again), file);
     }
 }
 
@@ -369,7 +369,7 @@ fn pages_and_the_entries_that_belong_to_them_survive() {
     let entries = ["page_1", "page_2", "page_1", "page_9"].map(|p| entry_of(&format!(r#""pageref":"{p}","#), response));
     let (mut flows, report) = imported(None, paged(&entries.join(",")).as_bytes());
     assert_eq!(report, Ok(vec![]));
-    let file = export(Format::Har, &flows);
+    let file = export(ArchiveFormat::Har, &flows);
     let check = |file: &[u8]| {
         let back: Value = serde_json::from_slice(file).unwrap();
         let pages = back["log"]["pages"].as_array().unwrap().clone();
@@ -381,12 +381,12 @@ fn pages_and_the_entries_that_belong_to_them_survive() {
     };
     check(&file);
     let (again, _) = imported(None, &file);
-    check(&export(Format::Har, &again));
+    check(&export(ArchiveFormat::Har, &again));
 
     // Another archive has a page of the same id: in one file they stay two.
     let other = paged(&entries[0]).replace("\"Start\"", "\"Elsewhere\"");
     flows.extend(imported(None, other.as_bytes()).0);
-    let back: Value = serde_json::from_slice(&export(Format::Har, &flows)).unwrap();
+    let back: Value = serde_json::from_slice(&export(ArchiveFormat::Har, &flows)).unwrap();
     assert_eq!(back["log"]["pages"].as_array().unwrap().len(), 4);
     assert_eq!(back["log"]["entries"][4]["pageref"], "page_1-2");
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use interflow_record::formats::jsonl::JsonlWriter;
-use interflow_record::formats::{Exporter, Format, WholeFlow};
+use interflow_record::formats::{ArchiveFormat, FlowExporter, FlowWithBodies};
 use interflow_record::{OriginalRequestRow, OriginalResponseRow, OriginalRow, RequestRow, ResponseRow};
 use proptest::prelude::*;
 
@@ -10,17 +10,17 @@ use super::{body_row, exchange, export, gzipped, headers, imported, samples};
 
 #[test]
 fn what_leaves_comes_back_the_same() {
-    let file = export(Format::Jsonl, &samples());
+    let file = export(ArchiveFormat::Jsonl, &samples());
     assert_eq!(file.iter().filter(|b| **b == b'\n').count(), samples().len());
     let samples = imported(None, &file).0;
-    let again = export(Format::Jsonl, &samples);
+    let again = export(ArchiveFormat::Jsonl, &samples);
     assert_eq!(file, again);
     assert_eq!(imported(None, &gzipped(&again)), (samples, Ok(vec![])));
 }
 
 #[test]
 fn a_bad_line_is_named() {
-    let mut file = export(Format::Jsonl, &samples()[..2]);
+    let mut file = export(ArchiveFormat::Jsonl, &samples()[..2]);
     file.extend_from_slice(b"\n{\"interflow\": 1}\n");
     let (flows, report) = imported(None, &file);
     assert_eq!(flows.len(), 2);
@@ -35,7 +35,7 @@ fn a_bad_line_is_named() {
 
 #[test]
 fn a_flow_that_could_split_a_head_is_refused() {
-    let line = String::from_utf8(export(Format::Jsonl, &samples()[..1])).unwrap();
+    let line = String::from_utf8(export(ArchiveFormat::Jsonl, &samples()[..1])).unwrap();
     for (sound, unsound, problem) in [
         ("\"method\":\"GET\"", "\"method\":\"G T\"", "flow.request.method is no method"),
         ("\"path\":\"/p", "\"path\":\"p", "flow.request.path begins with no slash"),
@@ -55,13 +55,13 @@ proptest! {
     #[test]
     fn any_bytes_survive(request in any::<Vec<u8>>(), response in any::<Vec<u8>>(), value in "[ -~é]{0,20}") {
         let flow = exchange("POST", "/x", &[("X", value.as_str())], &request, &response);
-        let (back, _) = imported(None, &export(Format::Jsonl, std::slice::from_ref(&flow)));
+        let (back, _) = imported(None, &export(ArchiveFormat::Jsonl, std::slice::from_ref(&flow)));
         prop_assert_eq!(back, vec![flow]);
     }
 }
 
 /// A flow whose request and response were edited, the one with its body, the other in its head alone.
-pub(super) fn edited() -> WholeFlow {
+pub(super) fn edited() -> FlowWithBodies {
     let mut flow = exchange("POST", "/sent", &[("Host", "api.example.com"), ("X-Tag", "new")], b"beta", b"back");
     let (request, response) = (flow.row.request.clone().unwrap(), flow.row.response.clone().unwrap());
     let request = RequestRow {
@@ -86,7 +86,7 @@ pub(super) fn edited() -> WholeFlow {
     flow
 }
 
-fn lines(flow: &WholeFlow, originals: bool) -> Vec<u8> {
+fn lines(flow: &FlowWithBodies, originals: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = JsonlWriter::new(&mut out, originals);
     writer.flow(&flow.row, flow).unwrap();

@@ -12,10 +12,10 @@ mod stored;
 mod text;
 
 use bytes::Bytes;
-use interflow_flow::{Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Timings, Transport};
-use interflow_record::formats::{Format, WholeFlow, exporter, import};
+use interflow_flow::{Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
+use interflow_record::formats::{ArchiveFormat, FlowWithBodies, exporter, import};
 use interflow_record::{
-    BodyRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, Missing, RequestRow, ResponseRow,
+    BodyRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, MissingReason, RequestRow, ResponseRow,
     TunnelRow, UpstreamRow,
 };
 
@@ -28,15 +28,15 @@ fn headers(fields: &[(&str, &str)]) -> Headers {
 
 fn row(scheme: Scheme, authority: &str) -> FlowRow {
     let started = Timestamp::from_micros(STARTED);
-    FlowRow::new(FlowId::new(started), started, Transport::Connect, scheme, authority.parse().unwrap())
+    FlowRow::new(FlowId::new(started), started, EntryKind::Connect, scheme, authority.parse().unwrap())
 }
 
 fn body_row(bytes: &[u8]) -> BodyRow {
-    BodyRow::part(bytes.len() as u64, bytes.len() as u64, None)
+    BodyRow::partial(bytes.len() as u64, bytes.len() as u64, None)
 }
 
 /// A flow that was answered with 200.
-fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], response: &[u8]) -> WholeFlow {
+fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], response: &[u8]) -> FlowWithBodies {
     let mut row = row(Scheme::Https, "api.example.com:443");
     row.state = FlowState::Complete;
     row.request = Some(RequestRow {
@@ -62,7 +62,7 @@ fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], r
         connection: 42,
         ..UpstreamRow::default()
     });
-    row.timings = Timings {
+    row.timings = FlowTimings {
         request_head: Some(100),
         blocked: Some(50),
         dns: Some(1000),
@@ -72,9 +72,13 @@ fn exchange(method: &str, path: &str, fields: &[(&str, &str)], request: &[u8], r
         first_byte: Some(10_000),
         last_byte: Some(12_000),
         done: Some(12_000),
-        ..Timings::default()
+        ..FlowTimings::default()
     };
-    WholeFlow { request_body: request.to_vec().into(), response_body: response.to_vec().into(), ..WholeFlow::new(row) }
+    FlowWithBodies {
+        request_body: request.to_vec().into(),
+        response_body: response.to_vec().into(),
+        ..FlowWithBodies::new(row)
+    }
 }
 
 fn gzipped(text: &[u8]) -> Vec<u8> {
@@ -84,7 +88,7 @@ fn gzipped(text: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
-fn web_socket() -> WholeFlow {
+fn web_socket() -> FlowWithBodies {
     let mut flow = exchange("GET", "/chat", &[("Upgrade", "websocket"), ("Connection", "Upgrade")], b"", b"");
     flow.row.kind = FlowKind::WebSocket;
     let message = |index: u64, direction, kind, payload: &'static [u8]| MessageRow {
@@ -106,7 +110,7 @@ fn web_socket() -> WholeFlow {
 }
 
 /// One flow of each kind that an archive has to hold.
-fn samples() -> Vec<WholeFlow> {
+fn samples() -> Vec<FlowWithBodies> {
     let form = "application/x-www-form-urlencoded";
     let mut coded = exchange("GET", "/coded", &[("Host", "api.example.com")], b"", &gzipped(b"{\"a\": [1, 2, 3]}"));
     coded.row.response.as_mut().unwrap().headers.append("Content-Encoding", "gzip").unwrap();
@@ -114,12 +118,12 @@ fn samples() -> Vec<WholeFlow> {
     latin.row.response.as_mut().unwrap().headers = headers(&[("Content-Type", "text/html; charset=ISO-8859-1")]);
     let mut h2 = exchange("GET", "/h2", &[("cookie", "s=1; t=2")], b"", b"plain");
     h2.row.request.as_mut().unwrap().version = "HTTP/2".into();
-    h2.row.timings = Timings {
+    h2.row.timings = FlowTimings {
         request_sent: Some(10),
         first_byte: Some(30),
         last_byte: Some(40),
         done: Some(40),
-        ..Timings::default()
+        ..FlowTimings::default()
     };
     h2.row.tags = vec!["one".into(), "two".into()];
     h2.row.comment = Some("a \"comment\"".into());
@@ -130,12 +134,12 @@ fn samples() -> Vec<WholeFlow> {
     failed.row.response = None;
     failed.row.upstream = None;
     failed.row.state = FlowState::Failed;
-    failed.row.timings = Timings { request_head: Some(10), done: Some(500), ..Timings::default() };
+    failed.row.timings = FlowTimings { request_head: Some(10), done: Some(500), ..FlowTimings::default() };
     failed.row.error =
         Some(ErrorRow { kind: "dns".into(), blame: "upstream".into(), message: "no address for the name".into() });
     let mut capped = exchange("GET", "/big", &[], b"", b"start");
-    capped.row.response.as_mut().unwrap().body = BodyRow::part(9000, 5, Some(Missing::Capped));
-    let mut tunnel = WholeFlow::new(row(Scheme::Https, "192.0.2.7:22"));
+    capped.row.response.as_mut().unwrap().body = BodyRow::partial(9000, 5, Some(MissingReason::Capped));
+    let mut tunnel = FlowWithBodies::new(row(Scheme::Https, "192.0.2.7:22"));
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.state = FlowState::Complete;
     tunnel.row.tunnel = Some(TunnelRow { sent: 10, received: 2000 });
@@ -160,7 +164,7 @@ fn samples() -> Vec<WholeFlow> {
     ]
 }
 
-fn export(format: Format, flows: &[WholeFlow]) -> Vec<u8> {
+fn export(format: ArchiveFormat, flows: &[FlowWithBodies]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut exporter = exporter(format, &mut out).unwrap();
     for flow in flows {
@@ -171,12 +175,12 @@ fn export(format: Format, flows: &[WholeFlow]) -> Vec<u8> {
     out
 }
 
-fn exported(format: Format, flow: &WholeFlow) -> String {
+fn exported(format: ArchiveFormat, flow: &FlowWithBodies) -> String {
     String::from_utf8(export(format, std::slice::from_ref(flow))).unwrap()
 }
 
 /// What an import makes of a file: its flows, and its report or error as text.
-fn imported(format: Option<Format>, file: &[u8]) -> (Vec<WholeFlow>, Result<Vec<String>, String>) {
+fn imported(format: Option<ArchiveFormat>, file: &[u8]) -> (Vec<FlowWithBodies>, Result<Vec<String>, String>) {
     let mut flows = Vec::new();
     let report = import(format, file, &mut |flow| {
         flows.push(flow);
@@ -191,28 +195,28 @@ fn imported(format: Option<Format>, file: &[u8]) -> (Vec<WholeFlow>, Result<Vec<
 
 #[test]
 fn formats_are_known_by_name_and_by_file() {
-    for format in Format::ALL {
+    for format in ArchiveFormat::ALL {
         assert_eq!(format.name().parse(), Ok(*format));
     }
     for (name, format) in [
-        ("a.har", Some(Format::Har)),
-        ("A.HAR.GZ", Some(Format::Har)),
-        ("x/y.zhar", Some(Format::Har)),
-        ("a.jsonl", Some(Format::Jsonl)),
+        ("a.har", Some(ArchiveFormat::Har)),
+        ("A.HAR.GZ", Some(ArchiveFormat::Har)),
+        ("x/y.zhar", Some(ArchiveFormat::Har)),
+        ("a.jsonl", Some(ArchiveFormat::Jsonl)),
         ("har", None),
         ("a.pdf", None),
     ] {
-        assert_eq!(Format::of_file(name), format, "{name}");
+        assert_eq!(ArchiveFormat::from_file_name(name), format, "{name}");
     }
-    let error = "hra".parse::<Format>().unwrap_err().to_string();
+    let error = "hra".parse::<ArchiveFormat>().unwrap_err().to_string();
     assert!(error.contains("'hra'") && error.contains("har, jsonl, saz"), "{error}");
 }
 
 #[test]
 fn a_format_that_cannot_be_read_back_says_so() {
-    let (_, report) = imported(Some(Format::Curl), b"curl");
+    let (_, report) = imported(Some(ArchiveFormat::Curl), b"curl");
     assert!(report.unwrap_err().contains("'curl' can be written but not read"));
-    for format in Format::ALL.iter().filter(|f| f.imports()) {
+    for format in ArchiveFormat::ALL.iter().filter(|f| f.imports()) {
         assert!(imported(Some(*format), &export(*format, &samples())).1.is_ok(), "{format}");
     }
 }

@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::process::Command;
 
-use interflow_flow::{Direction, Transport};
-use interflow_record::formats::pcapng::{Leg, PcapngOptions, PcapngWriter};
-use interflow_record::formats::{Exporter, Format, WholeFlow};
-use interflow_record::{ClientTlsRow, FlowKind, Missing};
+use interflow_flow::{Direction, EntryKind};
+use interflow_record::formats::pcapng::{PacketSides, PcapngOptions, PcapngWriter};
+use interflow_record::formats::{ArchiveFormat, FlowExporter, FlowWithBodies};
+use interflow_record::{ClientTlsRow, FlowKind, MissingReason};
 
 use super::{body_row, exchange, export, headers, samples, web_socket};
 
-fn packets(leg: Leg, flows: &[WholeFlow]) -> (Vec<u8>, String) {
+fn packets(leg: PacketSides, flows: &[FlowWithBodies]) -> (Vec<u8>, String) {
     let (mut file, mut keylog) = (Vec::new(), Vec::new());
     {
         let options = PcapngOptions { leg, keylog: Some(Box::new(&mut keylog)) };
@@ -24,7 +24,7 @@ fn packets(leg: Leg, flows: &[WholeFlow]) -> (Vec<u8>, String) {
 }
 
 /// A flow on a recorded connection.
-fn recorded(connection: u64, version: &'static str, path: &str, request: &[u8], response: &[u8]) -> WholeFlow {
+fn recorded(connection: u64, version: &'static str, path: &str, request: &[u8], response: &[u8]) -> FlowWithBodies {
     let mut flow =
         exchange("POST", path, &[("Host", "api.example.com"), ("Content-Type", "text/plain")], request, response);
     let row = &mut flow.row;
@@ -60,7 +60,7 @@ fn blocks(file: &[u8]) -> Vec<(u32, &[u8])> {
 #[test]
 fn every_sample_becomes_sound_blocks() {
     let flows = samples();
-    for leg in [Leg::Client, Leg::Upstream, Leg::Both] {
+    for leg in [PacketSides::Client, PacketSides::Upstream, PacketSides::Both] {
         let (file, keylog) = packets(leg, &flows);
         let blocks = blocks(&file);
         assert_eq!(blocks[0].0, 0x0a0d_0d0a);
@@ -70,7 +70,10 @@ fn every_sample_becomes_sound_blocks() {
         assert_eq!(keylog.lines().count(), secrets.len() * 4);
         assert!(blocks.iter().any(|b| b.0 == 6));
     }
-    assert!(packets(Leg::Client, &flows) == packets(Leg::Client, &flows), "the same flows give the same file");
+    assert!(
+        packets(PacketSides::Client, &flows) == packets(PacketSides::Client, &flows),
+        "the same flows give the same file"
+    );
 }
 
 /// The payloads of the packets of each interface that go from its client, and those that come to it, joined.
@@ -93,11 +96,11 @@ fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
     let mut flow = super::jsonl::edited();
     // Plain connections, so that the packets can be read here.
     flow.row.scheme = interflow_flow::Scheme::Http;
-    flow.row.transport = Transport::Absolute;
+    flow.row.transport = EntryKind::Absolute;
     flow.row.authority = "api.example.com:80".parse().unwrap();
     flow.row.upstream.as_mut().unwrap().peer = Some("198.51.100.7:80".parse().unwrap());
     flow.row.original.as_mut().unwrap().request.as_mut().unwrap().url = "http://old.example.com/came".into();
-    let [client, upstream] = streams(&packets(Leg::Both, &[flow.clone()]).0);
+    let [client, upstream] = streams(&packets(PacketSides::Both, &[flow.clone()]).0);
     let has = |text: &str, yes: &[&str], no: &[&str]| {
         assert!(yes.iter().all(|y| text.contains(y)) && !no.iter().any(|n| text.contains(n)), "{text}");
     };
@@ -105,7 +108,7 @@ fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
     has(&client[1], &["200 Fine", "Set-Cookie", "back"], &["X-Back"]);
     has(&upstream[0], &["POST /sent", "X-Tag: new", "beta"], &["X-Tag: old", "alpha"]);
     has(&upstream[1], &["200 Fine", "X-Back: raw", "back"], &["Set-Cookie"]);
-    let [only, none] = streams(&packets(Leg::Client, &[flow]).0);
+    let [only, none] = streams(&packets(PacketSides::Client, &[flow]).0);
     assert!(only == client && none.iter().all(String::is_empty));
 }
 
@@ -113,7 +116,7 @@ fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
 fn a_damaged_body_does_not_keep_the_writer_going_for_ever() {
     let mut flow = recorded(1, "HTTP/2", "/x", b"", b"short");
     flow.row.response.as_mut().unwrap().body.kept = 1 << 40;
-    assert!(packets(Leg::Client, &[flow]).0.len() < 1 << 16);
+    assert!(packets(PacketSides::Client, &[flow]).0.len() < 1 << 16);
 }
 
 /// The fields that tshark shows of the packets that a filter selects; `None` where there is no tshark.
@@ -147,7 +150,7 @@ fn tshark_decrypts_the_same_http1_messages() {
     let big = vec![b'x'; 100_000];
     let flows =
         [recorded(1, "HTTP/1.1", "/one?a=1", b"question", b"answer"), recorded(1, "HTTP/1.1", "/two", b"", &big)];
-    for (leg, stream) in [(Leg::Client, "0"), (Leg::Upstream, "0")] {
+    for (leg, stream) in [(PacketSides::Client, "0"), (PacketSides::Upstream, "0")] {
         let (file, _) = packets(leg, &flows);
         let Some(found) = tshark(&file, "(http.request || http.response) && tls", &HTTP1) else { return };
         let shown: Vec<[&str; 4]> =
@@ -181,10 +184,10 @@ fn tshark_finds_nothing_wrong_with_the_packets() {
     let mut flows = vec![recorded(1, "HTTP/1.1", "/", b"a", &vec![0; 70_000]), recorded(2, "HTTP/2", "/", b"b", b"c")];
     let mut plain = recorded(3, "HTTP/1.1", "/plain", b"", b"plain");
     plain.row.scheme = interflow_flow::Scheme::Http;
-    plain.row.transport = Transport::Absolute;
+    plain.row.transport = EntryKind::Absolute;
     plain.row.client.tls = None;
     flows.push(plain);
-    let (file, _) = packets(Leg::Both, &flows);
+    let (file, _) = packets(PacketSides::Both, &flows);
     let Some(bad) = tshark(
         &file,
         "tcp.analysis.flags || tcp.checksum.status == 0 || ip.checksum.status == 0 || _ws.malformed || _ws.expert.severity >= 8388608",
@@ -206,7 +209,7 @@ fn tshark_decrypts_http2_with_its_streams() {
     let mut second = recorded(5, "HTTP/2", "/two", b"", &vec![b'y'; 40_000]);
     second.row.response.as_mut().unwrap().trailers = headers(&[("grpc-status", "0")]);
     let flows = [recorded(5, "HTTP/2", "/one", b"in", b"out"), second];
-    let (file, _) = packets(Leg::Client, &flows);
+    let (file, _) = packets(PacketSides::Client, &flows);
     let fields = ["http2.streamid", "http2.headers.path", "http2.headers.status"];
     let Some(found) = tshark(&file, "http2.headers.path || http2.headers.status", &fields) else { return };
     let shown: Vec<Vec<&str>> = found.iter().map(|f| f.iter().map(String::as_str).collect()).collect();
@@ -232,7 +235,7 @@ fn tshark_shows_the_messages_of_a_websocket() {
     let response = flow.row.response.as_mut().unwrap();
     response.status = 101;
     response.headers = headers(&[("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", "y")]);
-    let (file, _) = packets(Leg::Client, &[flow]);
+    let (file, _) = packets(PacketSides::Client, &[flow]);
     let Some(found) = tshark(&file, "websocket", &["websocket.opcode"]) else { return };
     assert_eq!(found, [["1"], ["2"], ["9"], ["8"]]);
 }
@@ -242,10 +245,10 @@ fn tshark_sees_what_was_kept_of_a_body_and_the_next_flow_all_the_same() {
     let mut capped = recorded(1, "HTTP/1.1", "/capped", b"", b"start");
     let response = capped.row.response.as_mut().unwrap();
     response.headers = headers(&[("Content-Length", "9000")]);
-    response.body = interflow_record::BodyRow::part(9000, 5, Some(Missing::Capped));
+    response.body = interflow_record::BodyRow::partial(9000, 5, Some(MissingReason::Capped));
     assert_eq!(response.body.kept, body_row(b"start").kept);
     let flows = [capped, recorded(1, "HTTP/1.1", "/next", b"", b"whole")];
-    let (file, _) = packets(Leg::Client, &flows);
+    let (file, _) = packets(PacketSides::Client, &flows);
     let Some(found) = tshark(&file, "http.request && tls", &["http.request.uri", "tcp.stream"]) else { return };
     assert_eq!(found, [["/capped", "0"], ["/next", "1"]]);
 }
@@ -256,7 +259,7 @@ fn the_exporter_writes_the_clients_leg_and_tunnels_are_bare() {
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.request = None;
     tunnel.row.response = None;
-    let file = export(Format::Pcapng, std::slice::from_ref(&tunnel));
+    let file = export(ArchiveFormat::Pcapng, std::slice::from_ref(&tunnel));
     let interfaces: Vec<u32> =
         blocks(&file).iter().filter(|b| b.0 == 6).map(|b| u32::from_le_bytes(b.1[..4].try_into().unwrap())).collect();
     assert!(interfaces.iter().all(|i| *i == 0) && interfaces.len() >= 6);

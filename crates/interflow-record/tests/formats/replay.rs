@@ -1,16 +1,16 @@
 //! Requests sent again, with changes.
 
 use bytes::Bytes;
-use interflow_flow::{Body, Request, Version};
-use interflow_record::formats::WholeFlow;
-use interflow_record::formats::replay::{Edits, ReplayError, masked_fields};
-use interflow_record::{BodyRow, Missing};
+use interflow_flow::{Body, HttpVersion, Request};
+use interflow_record::formats::FlowWithBodies;
+use interflow_record::formats::replay::{ReplayError, RequestEdits, masked_fields};
+use interflow_record::{BodyRow, MissingReason};
 
 use super::{exchange, samples, web_socket};
 
-fn edits(method: Option<&str>, url: Option<&str>, headers: &[&str], body: Option<&'static str>) -> Edits {
+fn edits(method: Option<&str>, url: Option<&str>, headers: &[&str], body: Option<&'static str>) -> RequestEdits {
     let headers: Vec<String> = headers.iter().map(|h| (*h).to_owned()).collect();
-    Edits::parse(method, url, &headers, body.map(Bytes::from)).unwrap()
+    RequestEdits::parse(method, url, &headers, body.map(Bytes::from)).unwrap()
 }
 
 fn shown(request: &Request) -> String {
@@ -29,7 +29,7 @@ fn shown(request: &Request) -> String {
     )
 }
 
-fn recorded() -> WholeFlow {
+fn recorded() -> FlowWithBodies {
     let fields = [
         ("Host", "api.example.com"),
         ("Connection", "close"),
@@ -46,13 +46,13 @@ fn recorded() -> WholeFlow {
 #[test]
 fn an_unchanged_request_is_the_recorded_one() {
     let flow = recorded();
-    let request = Edits::default().apply(&flow.row, flow.request_body.clone()).unwrap();
+    let request = RequestEdits::default().apply(&flow.row, flow.request_body.clone()).unwrap();
     assert_eq!(
         shown(&request),
         "POST https://api.example.com/a?b\nHost: api.example.com\nAccept: */*\nContent-Encoding: br\n\
          X-Stars: *** (many bytes) here\n\nold"
     );
-    assert_eq!(request.head.version, Version::Http11);
+    assert_eq!(request.head.version, HttpVersion::Http11);
     assert_eq!(masked_fields(&flow.row), ["Authorization", "Cookie"]);
 }
 
@@ -81,7 +81,7 @@ fn edits_change_what_they_name() {
 fn edits_that_cannot_be_read_say_what_to_write() {
     let parse = |method, url, header: Option<&str>| {
         let headers: Vec<String> = header.into_iter().map(str::to_owned).collect();
-        Edits::parse(method, url, &headers, None).unwrap_err().to_string()
+        RequestEdits::parse(method, url, &headers, None).unwrap_err().to_string()
     };
     assert_eq!(parse(Some("A B"), None, None), "'A B' is no method: write one word such as POST");
     for url in ["example.com", "ftp://a/", "http://", "http://a b/", "http://u:p@h/", ""] {
@@ -95,12 +95,12 @@ fn edits_that_cannot_be_read_say_what_to_write() {
 #[test]
 fn what_cannot_be_sent_again_is_refused() {
     let tunnel = samples().into_iter().find(|f| f.row.request.is_none()).unwrap();
-    let apply = |flow: &WholeFlow, edits: &Edits| edits.apply(&flow.row, flow.request_body.clone());
-    assert!(matches!(apply(&tunnel, &Edits::default()), Err(ReplayError::Tunnel(_))));
-    assert!(matches!(apply(&web_socket(), &Edits::default()), Err(ReplayError::WebSocket(_))));
+    let apply = |flow: &FlowWithBodies, edits: &RequestEdits| edits.apply(&flow.row, flow.request_body.clone());
+    assert!(matches!(apply(&tunnel, &RequestEdits::default()), Err(ReplayError::Tunnel(_))));
+    assert!(matches!(apply(&web_socket(), &RequestEdits::default()), Err(ReplayError::WebSocket(_))));
     let mut capped = recorded();
-    capped.row.request.as_mut().unwrap().body = BodyRow::part(9, 3, Some(Missing::Capped));
-    let error = apply(&capped, &Edits::default()).unwrap_err().to_string();
+    capped.row.request.as_mut().unwrap().body = BodyRow::partial(9, 3, Some(MissingReason::Capped));
+    let error = apply(&capped, &RequestEdits::default()).unwrap_err().to_string();
     assert!(error.contains("only 3 of 9 bytes") && error.contains("--body"), "{error}");
     assert!(apply(&capped, &edits(None, None, &[], Some("whole"))).is_ok());
 }

@@ -2,17 +2,19 @@
 
 use interflow_flow::Direction;
 use interflow_query::Query;
-use interflow_record::formats::{ExportOptions, Format, Sound, Stored, WholeFlow, exporter, exporter_with, import};
-use interflow_record::{EmbeddedStore, ListOptions, MessageRow, RecordConfig, Store};
+use interflow_record::formats::{
+    ArchiveFormat, ExportOptions, FlowWithBodies, ReadableBodySource, StoreBodySource, exporter, exporter_with, import,
+};
+use interflow_record::{FlowStore, ListOptions, MessageRow, RecordConfig, SqliteStore};
 
 use super::jsonl::edited;
 use super::{export, imported, samples, web_socket};
 
-fn filled(flows: &[WholeFlow]) -> (tempfile::TempDir, EmbeddedStore) {
+fn filled(flows: &[FlowWithBodies]) -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
     let config = RecordConfig { mask_headers: Vec::new(), ..RecordConfig::default() };
-    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
-    let report = import(None, &*export(Format::Jsonl, flows), &mut |flow| {
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
+    let report = import(None, &*export(ArchiveFormat::Jsonl, flows), &mut |flow| {
         assert!(store.insert(flow.into()).map_err(std::io::Error::other)?);
         Ok(())
     });
@@ -21,11 +23,11 @@ fn filled(flows: &[WholeFlow]) -> (tempfile::TempDir, EmbeddedStore) {
     (dir, store)
 }
 
-fn out_of(store: &EmbeddedStore, format: Format, ids: &[WholeFlow]) -> Vec<u8> {
+fn out_of(store: &SqliteStore, format: ArchiveFormat, ids: &[FlowWithBodies]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut exporter = exporter(format, &mut out).unwrap();
     for flow in ids {
-        exporter.flow(&store.get(flow.row.id).unwrap(), &Stored(store)).unwrap();
+        exporter.flow(&store.get(flow.row.id).unwrap(), &StoreBodySource(store)).unwrap();
     }
     exporter.finish().unwrap();
     drop(exporter);
@@ -36,7 +38,7 @@ fn out_of(store: &EmbeddedStore, format: Format, ids: &[WholeFlow]) -> Vec<u8> {
 fn a_store_gives_out_what_was_put_in() {
     let flows = samples();
     let (_dir, store) = filled(&flows);
-    for format in [Format::Har, Format::Jsonl, Format::Curl, Format::Raw] {
+    for format in [ArchiveFormat::Har, ArchiveFormat::Jsonl, ArchiveFormat::Curl, ArchiveFormat::Raw] {
         let (a, b) = (out_of(&store, format, &flows), export(format, &flows));
         assert_eq!(String::from_utf8_lossy(&a), String::from_utf8_lossy(&b), "{format}");
     }
@@ -55,15 +57,15 @@ fn originals_of_an_archive_stay_in_the_store_and_leave_it_again() {
     let original = |d| store.original_body(row.id, d, 0..99).unwrap().read_all(99).unwrap();
     assert_eq!(&original(Direction::Request)[..], b"the alpha");
     assert_eq!(&original(Direction::Response)[..], b"back", "only its head was edited");
-    let sound = Sound::of(&store);
+    let sound = ReadableBodySource::new(&store);
     let mut file = Vec::new();
     let options = ExportOptions { originals: true, ..ExportOptions::default() };
-    let mut exporter = exporter_with(Format::Jsonl, &mut file, options).unwrap();
+    let mut exporter = exporter_with(ArchiveFormat::Jsonl, &mut file, options).unwrap();
     exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
     exporter.finish().unwrap();
     drop(exporter);
     assert_eq!(imported(None, &file).0[0].original_bodies, flow.original_bodies);
-    assert_eq!(sound.cut(), 0);
+    assert_eq!(sound.truncated_flows(), 0);
 }
 
 #[test]
@@ -74,13 +76,13 @@ fn many_messages_are_read_in_pages() {
     flow.row.messages = 600;
     let flows = [flow];
     let (_dir, store) = filled(&flows);
-    assert!(out_of(&store, Format::Jsonl, &flows) == export(Format::Jsonl, &flows));
+    assert!(out_of(&store, ArchiveFormat::Jsonl, &flows) == export(ArchiveFormat::Jsonl, &flows));
 }
 
 #[test]
 fn what_an_archive_said_beyond_our_model_stays_in_the_store() {
     let (flows, _) = imported(None, include_bytes!("data/chromium.har"));
     let (_dir, store) = filled(&flows);
-    let har = out_of(&store, Format::Har, &flows[..1]);
+    let har = out_of(&store, ArchiveFormat::Har, &flows[..1]);
     assert!(String::from_utf8(har).unwrap().contains("\"_initiator\":{\"type\":\"other\"}"));
 }

@@ -1,14 +1,14 @@
 //! Flows as text for people.
 
 use interflow_flow::Timestamp;
-use interflow_record::formats::text::{Style, detail, duration, heading, size, summary};
-use interflow_record::formats::{Format, WholeFlow};
+use interflow_record::formats::text::{TextStyle, detail, duration, heading, size, summary};
+use interflow_record::formats::{ArchiveFormat, FlowWithBodies};
 
 use super::{exchange, exported, samples, web_socket};
 
-fn shown(flow: &WholeFlow, max_body: usize) -> String {
+fn shown(flow: &FlowWithBodies, max_body: usize) -> String {
     let mut out = Vec::new();
-    detail(&mut out, &flow.row, flow, max_body, Style::default()).unwrap();
+    detail(&mut out, &flow.row, flow, max_body, TextStyle::default()).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -34,7 +34,8 @@ fn figures_have_three_digits() {
 #[test]
 fn a_flow_is_a_line_in_a_table() {
     let flow = exchange("POST", "/v1/messages?beta=true", &[], b"", &[b' '; 1234]);
-    let summary_of = |f: &WholeFlow, width, colour| summary(&f.row.summary(Timestamp::now()), width, Style { colour });
+    let summary_of =
+        |f: &FlowWithBodies, width, colour| summary(&f.row.summary(Timestamp::now()), width, TextStyle { colour });
     let line = summary_of(&flow, 140, false);
     let id = flow.row.id.to_string();
     assert!(
@@ -46,7 +47,7 @@ fn a_flow_is_a_line_in_a_table() {
         assert_eq!(summary_of(&flow, width, false).contains('…'), cut, "{width}");
         assert_eq!(
             summary_of(&flow, width, false).chars().count(),
-            heading(width, Style::default()).chars().count(),
+            heading(width, TextStyle::default()).chars().count(),
             "{width}"
         );
     }
@@ -55,7 +56,7 @@ fn a_flow_is_a_line_in_a_table() {
         let flow = samples().into_iter().find(|f| f.row.url().ends_with(path)).unwrap();
         assert!(summary_of(&flow, 140, false).contains(state), "{path}");
     }
-    assert_eq!(exported(Format::Table, &flow).lines().count(), 1);
+    assert_eq!(exported(ArchiveFormat::Table, &flow).lines().count(), 1);
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn nothing_a_peer_sent_steers_the_terminal() {
     let evil = "/\x1b[2J\r\u{202e}x";
     let mut flow = exchange("GET", evil, &[("X", "\x1b]0;title\x07")], b"", b"\x1b[31m body\r\n");
     flow.row.comment = Some("\x1b[5m".into());
-    let line = summary(&flow.row.summary(Timestamp::now()), 200, Style::default());
+    let line = summary(&flow.row.summary(Timestamp::now()), 200, TextStyle::default());
     for text in [line, shown(&flow, 1000)] {
         assert!(!text.contains(['\x1b', '\r', '\x07', '\u{202e}']), "{text:?}");
     }

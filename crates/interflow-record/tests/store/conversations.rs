@@ -3,8 +3,8 @@
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
 use interflow_record::{
-    ConversationOptions, ConversationRow, Conversations, EmbeddedStore, ExchangeRow, Findings, NodeRow, Store,
-    StoreError, Used,
+    ConversationOptions, ConversationRow, ConversationStore, ConversationUpdate, ExchangeRow, FlowStore,
+    MessageNodeRow, SqliteStore, StoreError, TokenUsage,
 };
 
 use interflow_record::RecordConfig;
@@ -23,9 +23,9 @@ fn row(id: &str, updated: u64) -> ConversationRow {
     }
 }
 
-fn node(conversation: &str, key: u128, parent: Option<u128>, body: &str) -> NodeRow {
+fn node(conversation: &str, key: u128, parent: Option<u128>, body: &str) -> MessageNodeRow {
     let at = Timestamp::from_micros(key as u64);
-    NodeRow { conversation: conversation.into(), key, parent, at, facts: "{}".into(), body: body.into() }
+    MessageNodeRow { conversation: conversation.into(), key, parent, at, facts: "{}".into(), body: body.into() }
 }
 
 fn exchange(conversation: &str, flow: FlowId, leaf: u128) -> ExchangeRow {
@@ -38,12 +38,12 @@ fn exchange(conversation: &str, flow: FlowId, leaf: u128) -> ExchangeRow {
         agent: "claude-code".into(),
         model: "opus".into(),
         provider: "anthropic".into(),
-        used: Used { exchanges: 1, input: 100, output: 10, cost: 0.25, ..Used::default() },
+        used: TokenUsage { exchanges: 1, input: 100, output: 10, cost: 0.25, ..TokenUsage::default() },
         facts: "{}".into(),
     }
 }
 
-fn ids(store: &EmbeddedStore, query: &str, all: bool) -> Vec<String> {
+fn ids(store: &SqliteStore, query: &str, all: bool) -> Vec<String> {
     let options = ConversationOptions { query: Query::parse(query).unwrap(), all, ..ConversationOptions::default() };
     store.conversations(&options).unwrap().into_iter().map(|l| l.row.id).collect()
 }
@@ -53,17 +53,17 @@ fn what_is_kept_comes_back_also_from_a_store_that_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let flow = FlowId::from_u128(7);
     let long = "a long message, ".repeat(1000);
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
-    let found = Findings {
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let found = ConversationUpdate {
         conversations: vec![row("a", 5)],
         nodes: vec![node("a", 1, None, "short"), node("a", 2, Some(1), &long)],
         exchanges: vec![exchange("a", flow, 2)],
         cursor: Some(flow),
     };
-    store.keep(found.clone()).unwrap();
-    store.keep(found.clone()).unwrap();
+    store.save_update(found.clone()).unwrap();
+    store.save_update(found.clone()).unwrap();
     drop(store);
-    let store = EmbeddedStore::open_read(dir.path()).unwrap();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
     let listed = store.conversation("a").unwrap().unwrap();
     assert_eq!((listed.row, listed.used.cost, listed.used.exchanges), (row("a", 5), 0.25, 1));
     assert_eq!(store.nodes("a", true).unwrap(), found.nodes);
@@ -71,13 +71,13 @@ fn what_is_kept_comes_back_also_from_a_store_that_is_opened_again() {
     assert_eq!(store.exchanges("a").unwrap(), found.exchanges);
     assert_eq!(store.exchanges_in(flow).unwrap(), found.exchanges);
     assert_eq!((store.cursor().unwrap(), store.session("s", 9).unwrap().len()), (Some(flow), 1));
-    assert!(matches!(store.keep(Findings::default()), Err(StoreError::ReadOnly)));
+    assert!(matches!(store.save_update(ConversationUpdate::default()), Err(StoreError::ReadOnly)));
 }
 
 #[test]
 fn lists_are_newest_first_filtered_and_leave_out_what_is_folded_away() {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let child = ConversationRow { parent: Some("b".into()), ..row("child", 9) };
     let beside = ConversationRow { turns: 0, ..row("beside", 8) };
     let other = ConversationRow { agent: "codex".into(), ..row("c", 3) };
@@ -85,7 +85,9 @@ fn lists_are_newest_first_filtered_and_leave_out_what_is_folded_away() {
     conversations
         .extend((0..500).map(|i| ConversationRow { agent: "aider".into(), ..row(&format!("m{i:03}"), 100 + i) }));
     let flows = [exchange("b", FlowId::from_u128(1), 1), exchange("b", FlowId::from_u128(2), 2)];
-    store.keep(Findings { conversations, exchanges: flows.to_vec(), ..Findings::default() }).unwrap();
+    store
+        .save_update(ConversationUpdate { conversations, exchanges: flows.to_vec(), ..ConversationUpdate::default() })
+        .unwrap();
     assert_eq!(ids(&store, "-agent:aider", false), ["c", "b", "a"]);
     assert_eq!(ids(&store, "-agent:aider", true), ["child", "beside", "c", "b", "a"]);
     assert_eq!(ids(&store, "agent:claude-code tokens:>200", false), ["b"]);
@@ -105,7 +107,7 @@ fn lists_are_newest_first_filtered_and_leave_out_what_is_folded_away() {
 #[test]
 fn deleting_flows_deletes_what_only_they_said() {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let recorder = store.recorder().unwrap();
     let flows: Vec<FlowId> = (1..=3).map(|_| super::exchange(&recorder, "api.test", "/", b"a", b"b").id).collect();
     store.flush().unwrap();
@@ -117,7 +119,7 @@ fn deleting_flows_deletes_what_only_they_said() {
         node("a", 4, Some(3), "z"),
     ];
     let exchanges = vec![exchange("a", flows[0], 2), exchange("a", flows[1], 3), exchange("a", flows[2], 4)];
-    store.keep(Findings { conversations: vec![row("a", 1)], nodes, exchanges, cursor: None }).unwrap();
+    store.save_update(ConversationUpdate { conversations: vec![row("a", 1)], nodes, exchanges, cursor: None }).unwrap();
     let keys = || store.nodes("a", false).unwrap().iter().map(|n| n.key).collect::<Vec<_>>();
     store.delete(&[flows[0]]).unwrap();
     assert_eq!(keys(), [1, 3, 4]);

@@ -57,7 +57,7 @@ fn kill_9_under_load_loses_at_most_the_last_batch() {
         child.0.wait().unwrap();
         promised.push(last);
 
-        let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+        let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
         assert!(store.recovery().unclean);
         assert_eq!(store.recovery().damaged_flows, 0);
         let report = store.check(&mut |_, _| ()).unwrap();
@@ -103,7 +103,7 @@ fn a_full_disk_suspends_recording_until_there_is_room() {
     assert!(resumed > last, "{resumed:?} {last:?}");
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let report = store.check(&mut |_, _| ()).unwrap();
     assert!(report.is_sound(), "{:?}", report.problems);
     let path = interflow_query::Query::parse(&format!("path:/{}", resumed.unwrap())).unwrap();
@@ -115,7 +115,7 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
     let dir = tempfile::tempdir().unwrap();
     let config = RecordConfig::default();
     let (good, bad) = {
-        let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+        let store = SqliteStore::open(dir.path(), &config).unwrap();
         let recorder = store.recorder().unwrap();
         let good = exchange(&recorder, "a.test", "/", b"", &noise(5_000, 1));
         store.flush().unwrap();
@@ -128,7 +128,7 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
     file.write_all(b"damage").unwrap();
     drop(file);
 
-    let store = EmbeddedStore::open_read(dir.path()).unwrap();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
     let read = |f: &Flow| store.body(f.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX);
     assert_eq!(read(&good).unwrap(), noise(5_000, 1));
     assert!(matches!(read(&bad), Err(StoreError::Damaged { .. })));
@@ -139,10 +139,10 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
 
     // After an unclean end the newest segment is read through, and the flow says that it lost its body.
     std::fs::write(dir.path().join("writing"), b"").unwrap();
-    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
     assert_eq!(store.recovery().damaged_flows, 1);
     let body = store.get(bad.id).unwrap().response.unwrap().body;
-    assert_eq!(body, BodyRow::part(5_000, 0, Some(Missing::Lost)));
+    assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
 
@@ -150,11 +150,11 @@ fn damaged_bytes_are_found_by_reads_and_by_check() {
 fn an_unfinished_batch_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let config = RecordConfig::default();
-    drop(EmbeddedStore::open(dir.path(), &config).unwrap());
+    drop(SqliteStore::open(dir.path(), &config).unwrap());
     let segment = dir.path().join("segments/00000001.seg");
     std::fs::OpenOptions::new().append(true).open(&segment).unwrap().write_all(&[7; 1234]).unwrap();
     std::fs::write(dir.path().join("writing"), b"").unwrap();
-    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
     assert_eq!((store.recovery().unclean, store.recovery().cut_bytes), (true, 1234));
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"", &noise(9_000, 5));
     store.flush().unwrap();

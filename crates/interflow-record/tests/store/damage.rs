@@ -4,13 +4,13 @@ use std::os::unix::fs::FileExt;
 
 use interflow_flow::Direction;
 use interflow_query::Query;
-use interflow_record::formats::{Format, Sound, exporter};
+use interflow_record::formats::{ArchiveFormat, ReadableBodySource, exporter};
 use interflow_record::*;
 
 use super::*;
 
 fn recorded(dir: &std::path::Path, flows: u64) -> Vec<Flow> {
-    let store = EmbeddedStore::open(dir, &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir, &RecordConfig::default()).unwrap();
     let recorder = store.recorder().unwrap();
     (0..flows).map(|i| exchange(&recorder, "a.test", "/x", b"sent", &noise(5_000, i))).collect()
 }
@@ -35,7 +35,7 @@ fn a_damaged_database_is_set_aside_and_recording_goes_on_with_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
         recorded(dir.path(), 3);
         damage(dir.path());
-        let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+        let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
         assert!(store.recovery().set_aside);
         let aside = set_aside(dir.path());
         assert_eq!(aside.len(), 1);
@@ -46,7 +46,7 @@ fn a_damaged_database_is_set_aside_and_recording_goes_on_with_a_new_one() {
         assert!(store.get(flow.id).is_ok());
         assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
         drop(store);
-        assert!(!EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap().recovery().set_aside);
+        assert!(!SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap().recovery().set_aside);
     }
 }
 
@@ -62,13 +62,13 @@ fn damaged_rows_are_left_out_and_counted() {
         db.execute("UPDATE flows SET chunks = x'ff' WHERE seq = 7", []).unwrap();
         db.execute("UPDATE flows SET transport = 'x' WHERE seq = 9", []).unwrap();
     }
-    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
     let list = |options: ListOptions| store.list(&options).unwrap().len();
     assert_eq!(list(ListOptions { limit: 1000, ..ListOptions::default() }), 26);
     assert_eq!(store.damaged_flows(), 4);
     assert_eq!(store.stats().unwrap().damaged_flows, 4, "each is counted once");
     // Pages are full although rows of them are damaged: whoever pages sees the end only at the end.
-    for order in [Order::Oldest, Order::Newest] {
+    for order in [ListOrder::Oldest, ListOrder::Newest] {
         let mut seen = 0;
         let mut after = None;
         loop {
@@ -105,21 +105,28 @@ fn an_export_goes_on_behind_a_damaged_body() {
     };
     let segment = std::fs::OpenOptions::new().write(true).open(dir.path().join("segments/00000001.seg")).unwrap();
     segment.write_all_at(b"damage", place.0 + place.1 - 20).unwrap();
-    let store = EmbeddedStore::open_read(dir.path()).unwrap();
-    for format in [Format::Har, Format::Jsonl, Format::Mitm, Format::Saz, Format::Fxzy, Format::Pcapng] {
-        let sound = Sound::of(&store);
+    let store = SqliteStore::open_read(dir.path()).unwrap();
+    for format in [
+        ArchiveFormat::Har,
+        ArchiveFormat::Jsonl,
+        ArchiveFormat::Mitm,
+        ArchiveFormat::Saz,
+        ArchiveFormat::Fxzy,
+        ArchiveFormat::Pcapng,
+    ] {
+        let sound = ReadableBodySource::new(&store);
         let mut out = Vec::new();
         {
             let mut exporter = exporter(format, &mut out).unwrap();
-            for row in store.list(&ListOptions { order: Order::Oldest, ..ListOptions::default() }).unwrap() {
+            for row in store.list(&ListOptions { order: ListOrder::Oldest, ..ListOptions::default() }).unwrap() {
                 exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
             }
             exporter.finish().unwrap();
         }
-        assert_eq!(sound.cut(), 1, "{format}");
+        assert_eq!(sound.truncated_flows(), 1, "{format}");
     }
-    let sound = Sound::of(&store);
+    let sound = ReadableBodySource::new(&store);
     let row = store.get(flows[1].id).unwrap();
     let body = *sound.row(&row).unwrap().body(Direction::Response).unwrap();
-    assert_eq!(body, BodyRow::part(5_000, 0, Some(Missing::Lost)));
+    assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
 }

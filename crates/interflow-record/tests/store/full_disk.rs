@@ -53,7 +53,7 @@ fn config() -> RecordConfig {
 }
 
 /// Records until the disk is full; gives how many flows there are.
-fn record_until_full(disk: &SmallDisk, store: &EmbeddedStore) -> u64 {
+fn record_until_full(disk: &SmallDisk, store: &SqliteStore) -> u64 {
     let recorder = store.recorder().unwrap();
     for i in 0..400 {
         if store.stats().unwrap().suspended.is_some() {
@@ -79,7 +79,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn records(store: &EmbeddedStore, dir: &Path) {
+fn records(store: &SqliteStore, dir: &Path) {
     until("recording never went on", || store.stats().unwrap().suspended.is_none());
     let flow = exchange(&store.recorder().unwrap(), "later.test", "/", b"", &noise(90_000, 9_999));
     store.flush().unwrap();
@@ -92,7 +92,7 @@ fn records(store: &EmbeddedStore, dir: &Path) {
 #[test]
 fn flows_can_be_pruned_on_a_full_disk_and_recording_goes_on() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
-    let store = EmbeddedStore::open(&disk.store(), &config()).unwrap();
+    let store = SqliteStore::open(&disk.store(), &config()).unwrap();
     let flows = record_until_full(&disk, &store);
     assert!(flows > 20, "{flows}");
     let before = disk_bytes(&disk);
@@ -109,12 +109,12 @@ fn disk_bytes(disk: &SmallDisk) -> u64 {
 fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     let flows = {
-        let store = EmbeddedStore::open(&disk.store(), &config()).unwrap();
+        let store = SqliteStore::open(&disk.store(), &config()).unwrap();
         record_until_full(&disk, &store)
     };
     disk.fill();
     let bounded = RecordConfig { retention_bytes: ByteSize(6 << 20), ..config() };
-    let store = EmbeddedStore::open(&disk.store(), &bounded).unwrap();
+    let store = SqliteStore::open(&disk.store(), &bounded).unwrap();
     // Segment files go first; their rows follow once that has made room for the database.
     until("retention never made room", || {
         let stats = store.stats().unwrap();
@@ -128,12 +128,12 @@ fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
 fn a_disk_too_full_to_open_the_store_suspends_recording_until_there_is_room() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     {
-        let store = EmbeddedStore::open(&disk.store(), &config()).unwrap();
+        let store = SqliteStore::open(&disk.store(), &config()).unwrap();
         exchange(&store.recorder().unwrap(), "a.test", "/", b"", &noise(200_000, 1));
     }
     std::fs::remove_file(disk.store().join("reserve")).unwrap();
     disk.fill();
-    let store = EmbeddedStore::open(&disk.store(), &config()).unwrap();
+    let store = SqliteStore::open(&disk.store(), &config()).unwrap();
     assert!(store.recovery().full);
     assert!(matches!(store.flush(), Err(StoreError::Suspended(_))));
     assert!(matches!(store.prune(&Query::all()), Err(_) | Ok(0)));
@@ -143,7 +143,7 @@ fn a_disk_too_full_to_open_the_store_suspends_recording_until_there_is_room() {
     records_after_wait(&store, &disk);
 }
 
-fn records_after_wait(store: &EmbeddedStore, disk: &SmallDisk) {
+fn records_after_wait(store: &SqliteStore, disk: &SmallDisk) {
     until("the store was never opened", || store.flush().is_ok());
     records(store, &disk.store());
 }

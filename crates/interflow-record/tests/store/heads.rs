@@ -7,24 +7,19 @@ use sha2::Digest as _;
 use super::*;
 
 /// Records a response of this type whose length is told; gives its row.
-fn recorded(
-    config: &RecordConfig,
-    kind: &str,
-    body: &[u8],
-    clear: bool,
-) -> (tempfile::TempDir, EmbeddedStore, FlowRow) {
+fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tempfile::TempDir, SqliteStore, FlowRow) {
     let (dir, store) = store(config);
     let mut flow = flow("media.test");
     let recorder = store.recorder().unwrap();
     let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
     if clear {
-        flow.note_mut::<DecryptedMedia>();
+        flow.extension_mut::<DecryptedMedia>();
     }
     let mut head = response(200);
     head.headers = [("Content-Type", kind), ("Content-Length", &body.len().to_string())].into_iter().collect();
     capture.response(&flow, &head);
     feed(&mut *capture, Direction::Response, body);
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
     (dir, store, row)
@@ -36,14 +31,16 @@ fn of_a_segment_the_size_the_first_part_and_its_hash_are_recorded() {
     for kind in ["video/mp2t", "video/mp4", "application/octet-stream"] {
         let (dir, store, row) = recorded(&RecordConfig::default(), kind, &body, false);
         let known = row.response.as_ref().unwrap().body;
-        assert_eq!((known.size, known.kept, known.missing), (7 << 20, 64 << 10, Some(Missing::Head)), "{kind}");
+        assert_eq!((known.size, known.kept, known.missing), (7 << 20, 64 << 10, Some(MissingReason::Head)), "{kind}");
         let digest: [u8; 32] = sha2::Sha256::digest(&body[..64 << 10]).into();
-        assert_eq!(known.head_sha256, Some(Digest(digest)));
+        assert_eq!(known.head_sha256, Some(Sha256Digest(digest)));
         let read = store.body(row.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
         assert_eq!(read, body[..64 << 10]);
         assert!(disk(&dir.path().join("segments")) < 100_000);
         let json = serde_json::to_string(&row).unwrap();
-        assert!(json.contains(&Digest(digest).to_string()) && serde_json::from_str::<FlowRow>(&json).unwrap() == row);
+        assert!(
+            json.contains(&Sha256Digest(digest).to_string()) && serde_json::from_str::<FlowRow>(&json).unwrap() == row
+        );
     }
 }
 
@@ -63,7 +60,7 @@ fn text_stays_whole_and_so_does_everything_when_it_is_asked_for() {
 fn decrypted_media_is_recorded_only_when_it_is_asked_for_by_name() {
     let body = noise(200_000, 3);
     let (dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body, true);
-    assert_eq!(row.response.unwrap().body, BodyRow::part(200_000, 0, Some(Missing::Decrypted)));
+    assert_eq!(row.response.unwrap().body, BodyRow::partial(200_000, 0, Some(MissingReason::Decrypted)));
     assert!(disk(&dir.path().join("segments")) < 1000);
     let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
     let (_dir, _store, row) = recorded(&full, "video/mp4", &body, true);
@@ -89,9 +86,9 @@ fn an_upload_is_recorded_as_a_head_and_what_is_only_counted_takes_nothing_of_the
         assert!(store.stats().unwrap().queue_bytes < 1000);
     }
     capture.response(&flow, &response(200));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let body = store.get(flow.id).unwrap().request.unwrap().body;
-    assert_eq!((body.size, body.kept, body.missing), (32 << 20, 64 << 10, Some(Missing::Head)));
+    assert_eq!((body.size, body.kept, body.missing), (32 << 20, 64 << 10, Some(MissingReason::Head)));
     assert!(body.head_sha256.is_some());
 }

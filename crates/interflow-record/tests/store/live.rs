@@ -21,7 +21,7 @@ fn a_running_stream_can_be_read_by_another_process() {
     let (dir, store) = store(&RecordConfig::default());
     let flow = flow("stream.test");
     let mut capture = store.recorder().unwrap().begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
-    let other = EmbeddedStore::open_read(dir.path()).unwrap();
+    let other = SqliteStore::open_read(dir.path()).unwrap();
     until("a row", || other.get(flow.id).is_ok());
     assert_eq!(other.get(flow.id).unwrap().state, FlowState::Open);
     capture.response(&flow, &response(200));
@@ -38,7 +38,7 @@ fn a_running_stream_can_be_read_by_another_process() {
     }
     assert!(other.recorder().is_none());
     assert!(matches!(other.flush(), Err(StoreError::ReadOnly)));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     until("the end", || other.get(flow.id).unwrap().state == FlowState::Complete);
     assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
@@ -52,7 +52,7 @@ fn subscribers_hear_of_begin_and_end() {
     let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/now"))).unwrap();
     store.flush().unwrap();
     capture.response(&flow, &response(204));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     store.close();
     drop(store);
@@ -60,7 +60,7 @@ fn subscribers_hear_of_begin_and_end() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut seen = Vec::new();
     while let Some(event) = runtime.block_on(events.next()) {
-        let Event::Flows(flows) = event else { panic!("{event:?}") };
+        let StoreEvent::Flows(flows) = event else { panic!("{event:?}") };
         seen.extend(flows.iter().map(|f| (f.id, f.state, f.status)));
     }
     assert_eq!(seen.first(), Some(&(flow.id, FlowState::Open, None)));
@@ -87,14 +87,14 @@ fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news()
             flow.id
         })
         .into();
-    store.annotate(flows[1], Annotation { add_tags: vec!["seen".into()], ..Annotation::default() }).unwrap();
+    store.annotate(flows[1], FlowAnnotation { add_tags: vec!["seen".into()], ..FlowAnnotation::default() }).unwrap();
     store.close();
     drop((recorder, store));
     let ended = |events: &mut Subscription| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut ids = Vec::new();
         while let Some(event) = runtime.block_on(events.next()) {
-            let Event::Flows(flows) = event else { panic!("{event:?}") };
+            let StoreEvent::Flows(flows) = event else { panic!("{event:?}") };
             ids.extend(flows.iter().filter(|f| f.state == FlowState::Complete).map(|f| f.id));
         }
         ids
@@ -115,8 +115,8 @@ fn a_slow_subscriber_is_told_what_it_missed() {
         store.flush().unwrap();
     }
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    assert!(matches!(runtime.block_on(events.next()), Some(Event::Lagged(n)) if n >= 44));
-    assert!(matches!(runtime.block_on(events.next()), Some(Event::Flows(_))));
+    assert!(matches!(runtime.block_on(events.next()), Some(StoreEvent::Lagged(n)) if n >= 44));
+    assert!(matches!(runtime.block_on(events.next()), Some(StoreEvent::Flows(_))));
 }
 
 #[test]
@@ -125,18 +125,19 @@ fn marks_stay_on_a_flow_that_still_runs() {
     let flow = flow("a.test");
     let mut capture = store.recorder().unwrap().begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
     store.flush().unwrap();
-    let mark = Annotation {
+    let mark = FlowAnnotation {
         add_tags: vec!["mine".into(), "other".into()],
         comment: Some("odd".into()),
-        ..Annotation::default()
+        ..FlowAnnotation::default()
     };
     store.annotate(flow.id, mark).unwrap();
     capture.response(&flow, &response(200));
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
     assert_eq!((row.tags, row.comment.as_deref()), (vec!["mine".into(), "other".into()], Some("odd")));
-    let unmark = Annotation { remove_tags: vec!["mine".into()], comment: Some(String::new()), ..Annotation::default() };
+    let unmark =
+        FlowAnnotation { remove_tags: vec!["mine".into()], comment: Some(String::new()), ..FlowAnnotation::default() };
     store.annotate(flow.id, unmark).unwrap();
     let row = store.get(flow.id).unwrap();
     assert_eq!((row.tags, row.comment), (vec!["other".to_owned()], None));
@@ -146,8 +147,8 @@ fn marks_stay_on_a_flow_that_still_runs() {
 #[test]
 fn one_process_writes_at_a_time() {
     let (dir, store) = store(&RecordConfig::default());
-    assert!(matches!(EmbeddedStore::open(dir.path(), &RecordConfig::default()), Err(StoreError::Busy(_))));
+    assert!(matches!(SqliteStore::open(dir.path(), &RecordConfig::default()), Err(StoreError::Busy(_))));
     drop(store);
-    assert!(EmbeddedStore::open(dir.path(), &RecordConfig::default()).is_ok());
-    assert!(matches!(EmbeddedStore::open_read(&dir.path().join("none")), Err(StoreError::Absent(_))));
+    assert!(SqliteStore::open(dir.path(), &RecordConfig::default()).is_ok());
+    assert!(matches!(SqliteStore::open_read(&dir.path().join("none")), Err(StoreError::Absent(_))));
 }

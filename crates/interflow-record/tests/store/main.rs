@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    ByteStr, Capture, ClientInfo, Direction, Flow, Headers, Method, Outcome, Recorder, RequestHead, ResponseHead,
-    Scheme, StatusCode, Timestamp, Transport, Url, Version,
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, FlowRecording, Headers, HttpVersion, Method,
+    Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{EmbeddedStore, RecordConfig};
+use interflow_record::{RecordConfig, SqliteStore};
 
 /// A store in a temporary folder.
-fn store(config: &RecordConfig) -> (tempfile::TempDir, EmbeddedStore) {
+fn store(config: &RecordConfig) -> (tempfile::TempDir, SqliteStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(dir.path(), config).unwrap();
+    let store = SqliteStore::open(dir.path(), config).unwrap();
     (dir, store)
 }
 
@@ -41,14 +41,14 @@ fn client() -> Arc<ClientInfo> {
 }
 
 fn flow(host: &str) -> Flow {
-    Flow::begin(client(), Transport::Connect, Scheme::Https, format!("{host}:443").parse().unwrap())
+    Flow::begin(client(), EntryKind::Connect, Scheme::Https, format!("{host}:443").parse().unwrap())
 }
 
 fn request(flow: &Flow, method: &str, path: &str) -> RequestHead {
     RequestHead {
         method: Method::from_bytes(method.as_bytes()).unwrap(),
         url: Url { scheme: flow.scheme, authority: flow.authority.clone(), path: ByteStr::from(path) },
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: [("Host", "api.test"), ("Content-Type", "application/json; charset=utf-8")].into_iter().collect(),
         protocol: None,
     }
@@ -58,7 +58,7 @@ fn response(status: u16) -> ResponseHead {
     ResponseHead {
         status: StatusCode::from_u16(status).unwrap(),
         reason: Bytes::from_static(b"Fine"),
-        version: Version::Http11,
+        version: HttpVersion::Http11,
         headers: Headers::from_iter([("content-type", "text/plain")]),
     }
 }
@@ -70,12 +70,12 @@ fn exchange(recorder: &dyn Recorder, host: &str, path: &str, sent: &[u8], receiv
     feed(&mut *capture, Direction::Request, sent);
     capture.response(&flow, &response(200));
     feed(&mut *capture, Direction::Response, received);
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     flow
 }
 
 /// Gives a body in the pieces in which it might come.
-fn feed(capture: &mut dyn Capture, direction: Direction, body: &[u8]) {
+fn feed(capture: &mut dyn FlowRecording, direction: Direction, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
     for at in (0..body.len()).step_by(16 << 10) {
         capture.data(direction, &body.slice(at..(at + (16 << 10)).min(body.len())));

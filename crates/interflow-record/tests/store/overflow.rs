@@ -19,13 +19,13 @@ impl Wake for Count {
     }
 }
 
-fn tight(overflow: Overflow) -> RecordConfig {
+fn tight(overflow: OverflowPolicy) -> RecordConfig {
     RecordConfig { queue_bytes: ByteSize(100_000), overflow, ..RecordConfig::default() }
 }
 
 #[test]
 fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
-    let (_dir, store) = store(&tight(Overflow::Wait));
+    let (_dir, store) = store(&tight(OverflowPolicy::Wait));
     let recorder = store.recorder().unwrap();
     let flow = flow("a.test");
     let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
@@ -57,7 +57,7 @@ fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
         assert!(start.elapsed() < Duration::from_secs(30), "nobody was woken");
         std::thread::sleep(Duration::from_millis(1));
     }
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let back = store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
     assert_eq!(back, sent);
@@ -67,7 +67,7 @@ fn a_flow_waits_while_the_recorder_is_behind_and_is_woken() {
 
 #[test]
 fn set_to_drop_captures_are_dropped_and_counted() {
-    let (_dir, store) = store(&tight(Overflow::Drop));
+    let (_dir, store) = store(&tight(OverflowPolicy::Drop));
     let recorder = store.recorder().unwrap();
     let flow = flow("a.test");
     let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
@@ -76,13 +76,13 @@ fn set_to_drop_captures_are_dropped_and_counted() {
     let refused = (0..1000).filter(|_| recorder.begin(&flow, None).is_none()).count() as u64;
     capture.data(Direction::Response, &noise(500_000, 2).into());
     assert!(capture.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let stats = store.stats().unwrap();
     assert_eq!(stats.dropped_flows, refused);
     let body = store.get(flow.id).unwrap().response.unwrap().body;
     assert_eq!(body.size, 1_000_000);
     assert_eq!(body.size - body.kept, stats.dropped_bytes);
-    assert_eq!(body.missing, (stats.dropped_bytes > 0).then_some(Missing::Dropped));
+    assert_eq!(body.missing, (stats.dropped_bytes > 0).then_some(MissingReason::Dropped));
     assert_eq!(stats.queue_bytes, 0);
 }

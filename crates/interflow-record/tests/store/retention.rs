@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use interflow_flow::Direction;
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use interflow_query::Query;
 use interflow_record::*;
 
@@ -13,7 +13,7 @@ fn small_segments() -> RecordConfig {
     RecordConfig { segment_bytes: ByteSize(1 << 20), ..RecordConfig::default() }
 }
 
-fn whole(store: &EmbeddedStore, flow: &Flow) -> Vec<u8> {
+fn whole(store: &SqliteStore, flow: &Flow) -> Vec<u8> {
     store.body(flow.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().to_vec()
 }
 
@@ -54,12 +54,12 @@ fn the_oldest_flows_go_when_the_store_is_over_its_bound() {
     let dir = tempfile::tempdir().unwrap();
     let flows: Vec<Flow> = {
         let store =
-            EmbeddedStore::open(dir.path(), &RecordConfig { retention_bytes: ByteSize(0), ..config.clone() }).unwrap();
+            SqliteStore::open(dir.path(), &RecordConfig { retention_bytes: ByteSize(0), ..config.clone() }).unwrap();
         let recorder = store.recorder().unwrap();
         (0..60).map(|i| exchange(&recorder, "a.test", "/", b"", &noise(250_000, i))).collect()
     };
     assert!(disk(&dir.path().join("segments")) > 14 << 20);
-    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
     let start = Instant::now();
     while store.stats().unwrap().segment_bytes > 6 << 20 {
         assert!(start.elapsed() < Duration::from_secs(60), "{:?}", store.stats().unwrap());
@@ -74,14 +74,14 @@ fn the_oldest_flows_go_when_the_store_is_over_its_bound() {
 
 #[test]
 fn flows_over_the_age_go_and_running_ones_stay() {
-    let config = RecordConfig { retention_age: Span(Duration::from_millis(300)), ..small_segments() };
+    let config = RecordConfig { retention_age: HumanDuration(Duration::from_millis(300)), ..small_segments() };
     let dir = tempfile::tempdir().unwrap();
     let old = {
-        let store = EmbeddedStore::open(dir.path(), &small_segments()).unwrap();
+        let store = SqliteStore::open(dir.path(), &small_segments()).unwrap();
         exchange(&store.recorder().unwrap(), "a.test", "/", b"", &noise(100_000, 1))
     };
     std::thread::sleep(Duration::from_millis(350));
-    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+    let store = SqliteStore::open(dir.path(), &config).unwrap();
     let start = Instant::now();
     while store.get(old.id).is_ok() {
         assert!(start.elapsed() < Duration::from_secs(60));
@@ -107,7 +107,7 @@ fn push(recorder: &dyn Recorder, i: u64) {
         }
         capture.data(Direction::Response, &body.slice(at..at + (64 << 10)));
     }
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn one_flow_that_alone_exceeds_the_bound_keeps_only_its_beginning() {
         }
         capture.data(Direction::Response, &Bytes::from(noise(128 << 10, i)));
     }
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     assert!(disk(dir.path()) < 24 << 20, "{} MiB", disk(dir.path()) >> 20);
 }

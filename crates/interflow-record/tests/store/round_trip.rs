@@ -2,15 +2,15 @@
 
 use bytes::Bytes;
 use interflow_flow::{
-    ClientInfo, ClientTls, Direction, Error, FlowId, Kind, Message, MessageKind, Outcome, Process, Recorder,
-    StatusCode, Timestamp, TunnelBytes, UpstreamInfo, UpstreamTls, Version,
+    ByteCounts, ClientInfo, ClientProcess, ClientTls, Direction, Error, ErrorKind, FlowId, FlowOutcome, HttpVersion,
+    MessageKind, Recorder, StatusCode, StreamMessage, Timestamp, UpstreamInfo, UpstreamTls,
 };
 use interflow_query::Query;
 use interflow_record::*;
 
 use super::*;
 
-fn read(store: &EmbeddedStore, id: FlowId, direction: Direction) -> Vec<u8> {
+fn read(store: &SqliteStore, id: FlowId, direction: Direction) -> Vec<u8> {
     store.body(id, direction, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap().to_vec()
 }
 
@@ -31,26 +31,26 @@ fn an_exchange_comes_back_with_everything_it_had() {
     }));
     flow.client_http2 = Some("1:65536|0|0|m,a,s,p".into());
     flow.ja4h = Some("po11nn".into());
-    let process = Process { pid: 4711, name: "curl".into() };
+    let process = ClientProcess { pid: 4711, name: "curl".into() };
     flow.client = Arc::new(ClientInfo { process: Some(Arc::new(process)), ..(*flow.client).clone() });
     flow.user = Some("alice".into());
     flow.parent = Some(FlowId::from_u128(5));
     flow.tag("redacted");
     let mut head = request(&flow, "PoST", "/v1/x?y=1");
-    head.headers.append_parsed(b"Authorization", b"Bearer sk-secret");
-    head.headers.append_parsed(b"X-Raw", b"\xff\xfe");
-    head.headers.append_parsed(b"x-raw", b"");
+    head.headers.append_unchecked(b"Authorization", b"Bearer sk-secret");
+    head.headers.append_unchecked(b"X-Raw", b"\xff\xfe");
+    head.headers.append_unchecked(b"x-raw", b"");
     let mut capture = recorder.begin(&flow, Some(&head)).unwrap();
     capture.data(Direction::Request, &Bytes::from_static(b"question"));
     capture.trailers(Direction::Request, &[("T", "1")].into_iter().collect());
     let mut early = response(103);
-    early.headers.append_parsed(b"Link", b"</a>");
+    early.headers.append_unchecked(b"Link", b"</a>");
     capture.interim(&early);
     flow.upstream = Some(UpstreamInfo {
         peer: Some("[2001:db8::1]:443".parse().unwrap()),
         local: Some("[::1]:999".parse().unwrap()),
         via: Some("corp-proxy:3128".into()),
-        version: Version::H2,
+        version: HttpVersion::H2,
         connection: 12,
         reused: true,
         tls: Some(Arc::new(UpstreamTls {
@@ -66,19 +66,19 @@ fn an_exchange_comes_back_with_everything_it_had() {
     flow.timings.request_head = Some(0);
     flow.timings.first_byte = Some(1_000);
     let mut answer = response(418);
-    answer.headers.append_parsed(b"Set-Cookie", b"s=secret");
+    answer.headers.append_unchecked(b"Set-Cookie", b"s=secret");
     capture.response(&flow, &answer);
     let long = noise(300_000, 1);
     feed(&mut *capture, Direction::Response, &long);
     flow.timings.done = Some(2_500);
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
 
     let row = store.get(flow.id).unwrap();
     let seen = serde_json::to_value(&row).unwrap();
     assert_eq!(
         (row.id, row.state, row.kind, row.started),
-        (flow.id, FlowState::Complete, FlowKind::Http, flow.clock.born())
+        (flow.id, FlowState::Complete, FlowKind::Http, flow.clock.started_at())
     );
     assert_eq!(row.url(), "https://api.test/v1/x?y=1");
     assert_eq!(row.user.as_deref(), Some("alice"));
@@ -101,14 +101,14 @@ fn an_exchange_comes_back_with_everything_it_had() {
     assert_eq!((r.method.as_str(), r.headers.get("authorization").unwrap()), ("PoST", &b"Bearer *** (9 bytes)"[..]));
     assert_eq!(r.headers.get_all("x-raw").collect::<Vec<_>>(), [&b"\xff\xfe"[..], b""]);
     assert_eq!(r.trailers.get("t"), Some(&b"1"[..]));
-    assert_eq!(r.body, BodyRow::part(8, 8, None));
+    assert_eq!(r.body, BodyRow::partial(8, 8, None));
     assert_eq!(row.interim[0].status, 103);
     let a = row.response.as_ref().unwrap();
     assert_eq!(
         (a.status, &a.reason[..], a.headers.get("set-cookie").unwrap()),
         (418, &b"Fine"[..], &b"*** (8 bytes)"[..])
     );
-    assert_eq!(a.body, BodyRow::part(300_000, 300_000, None));
+    assert_eq!(a.body, BodyRow::partial(300_000, 300_000, None));
     assert_eq!(read(&store, flow.id, Direction::Request), b"question");
     assert_eq!(read(&store, flow.id, Direction::Response), long);
     assert_eq!(serde_json::from_value::<FlowRow>(seen).unwrap(), row);
@@ -125,7 +125,7 @@ fn bodies_of_every_length_and_every_range_come_back() {
         .collect();
     store.flush().unwrap();
     drop(store);
-    let store = EmbeddedStore::open_read(dir.path()).unwrap();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
     for (id, len) in kept {
         let sent = noise(len, 9);
         assert_eq!(read(&store, id, Direction::Request), sent, "{len}");
@@ -149,8 +149,8 @@ fn messages_keep_order_direction_and_time() {
     let mut capture = recorder.begin(&flow, Some(&head)).unwrap();
     capture.response(&flow, &response(101));
     let kinds = [MessageKind::Text, MessageKind::Binary, MessageKind::Ping, MessageKind::Close];
-    let sent: Vec<Message> = (0..40u64)
-        .map(|i| Message {
+    let sent: Vec<StreamMessage> = (0..40u64)
+        .map(|i| StreamMessage {
             direction: if i % 3 == 0 { Direction::Request } else { Direction::Response },
             kind: kinds[i as usize % 4],
             payload: noise(i as usize * 37, i).into(),
@@ -163,7 +163,7 @@ fn messages_keep_order_direction_and_time() {
             store.flush().unwrap();
         }
     }
-    capture.done(&flow, Outcome::Complete);
+    capture.finish(&flow, FlowOutcome::Complete);
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
     assert_eq!((row.kind, row.messages), (FlowKind::WebSocket, 40));
@@ -182,11 +182,14 @@ fn tunnels_errors_and_dropped_captures_say_how_they_ended() {
     let (_dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let tunnel = flow("t.test");
-    recorder.begin(&tunnel, None).unwrap().done(&tunnel, Outcome::Tunnelled(TunnelBytes { sent: 10, received: 20 }));
+    recorder
+        .begin(&tunnel, None)
+        .unwrap()
+        .finish(&tunnel, FlowOutcome::Tunnelled(ByteCounts { sent: 10, received: 20 }));
     let failed = flow("f.test");
-    let error = Error::new(Kind::UpstreamTimeout, "f.test did not answer");
+    let error = Error::new(ErrorKind::UpstreamTimeout, "f.test did not answer");
     let capture = recorder.begin(&failed, Some(&request(&failed, "GET", "/"))).unwrap();
-    capture.done(&failed, Outcome::Failed(&error, TunnelBytes::default()));
+    capture.finish(&failed, FlowOutcome::Failed(&error, ByteCounts::default()));
     let cut = flow("c.test");
     drop(recorder.begin(&cut, Some(&request(&cut, "GET", "/"))).unwrap());
     store.flush().unwrap();
@@ -213,8 +216,8 @@ fn the_owners_caps_are_kept_and_shown() {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
-    assert_eq!(row.request.unwrap().body, BodyRow::part(50_000, 20_000, Some(Missing::Capped)));
-    assert_eq!(row.response.unwrap().body, BodyRow::part(5, 5, None));
+    assert_eq!(row.request.unwrap().body, BodyRow::partial(50_000, 20_000, Some(MissingReason::Capped)));
+    assert_eq!(row.response.unwrap().body, BodyRow::partial(5, 5, None));
     assert_eq!(read(&store, flow.id, Direction::Request), noise(50_000, 1)[..20_000]);
 }
 
@@ -224,7 +227,7 @@ fn without_bodies_only_sizes_are_kept() {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"secret words", b"more");
     store.flush().unwrap();
     let body = store.get(flow.id).unwrap().request.unwrap().body;
-    assert_eq!(body, BodyRow::part(12, 0, Some(Missing::Capped)));
+    assert_eq!(body, BodyRow::partial(12, 0, Some(MissingReason::Capped)));
     assert_eq!(read(&store, flow.id, Direction::Request), b"");
 }
 
@@ -234,7 +237,7 @@ fn an_imported_flow_is_stored_once() {
     let mut row = FlowRow::new(
         FlowId::from_u128(99),
         Timestamp::from_micros(5),
-        interflow_flow::Transport::Internal,
+        interflow_flow::EntryKind::Internal,
         Scheme::Http,
         "[::1]:80".parse().unwrap(),
     );
@@ -274,7 +277,7 @@ fn flows_written_together_keep_their_own_host_client_and_type() {
             let host = ["a.test", "b.test", "[::1]"][usize::from(i) % 3];
             let flow = Flow::begin(
                 Arc::new(client),
-                Transport::Connect,
+                EntryKind::Connect,
                 Scheme::Https,
                 format!("{host}:443").parse().unwrap(),
             );
@@ -282,7 +285,7 @@ fn flows_written_together_keep_their_own_host_client_and_type() {
             let media = ["Text/HTML ; charset=x", "image/png", ""][usize::from(i) % 3];
             let head = ResponseHead { headers: Headers::from_iter([("content-type", media)]), ..response(200) };
             capture.response(&flow, &head);
-            capture.done(&flow, Outcome::Complete);
+            capture.finish(&flow, FlowOutcome::Complete);
             (flow.id, i)
         })
         .collect();

@@ -60,7 +60,7 @@ fn a_hundred_thousand_flows_take_bounded_memory() {
         }
         capture.response(&flow, &response(200));
         capture.data(Direction::Response, &Bytes::from(i.to_string()));
-        capture.done(&flow, Outcome::Complete);
+        capture.finish(&flow, FlowOutcome::Complete);
         last = Some(flow.id);
         if i == 20_000 {
             store.flush().unwrap();

@@ -7,7 +7,7 @@ use interflow_record::*;
 
 use super::*;
 
-fn filled() -> (tempfile::TempDir, EmbeddedStore, Vec<Flow>) {
+fn filled() -> (tempfile::TempDir, SqliteStore, Vec<Flow>) {
     let (dir, store) = store(&RecordConfig::default());
     let recorder = store.recorder().unwrap();
     let flows = (0..60)
@@ -26,7 +26,7 @@ fn filled() -> (tempfile::TempDir, EmbeddedStore, Vec<Flow>) {
     (dir, store, flows)
 }
 
-fn found(store: &EmbeddedStore, query: &str) -> usize {
+fn found(store: &SqliteStore, query: &str) -> usize {
     let options = ListOptions { query: Query::parse(query).unwrap(), limit: 1000, ..ListOptions::default() };
     let listed = store.list(&options).unwrap().len();
     assert_eq!(store.count(&options.query).unwrap(), listed as u64, "{query}");
@@ -69,9 +69,9 @@ fn queries_find_rows_by_columns_by_matching_and_by_bodies() {
 #[test]
 fn pages_follow_one_another_in_both_orders() {
     let (_dir, store, flows) = filled();
-    for order in [Order::Newest, Order::Oldest] {
+    for order in [ListOrder::Newest, ListOrder::Oldest] {
         let mut ids: Vec<_> = flows.iter().map(|f| f.id).collect();
-        if order == Order::Newest {
+        if order == ListOrder::Newest {
             ids.reverse();
         }
         let (mut seen, mut after) = (Vec::new(), None);

@@ -1,16 +1,16 @@
 //! Street addresses: a street with its number, and what is chained to it: unit, town, region, postal code.
 
-mod onward;
+mod address_continuation;
 
-use self::onward::extend;
-use super::Scan;
+use self::address_continuation::extend_address;
+use super::ScanState;
 use super::numbers::is_house_number;
 use crate::Kind;
-use crate::lexicon::{Folded, mark, topic};
-use crate::token::{Shape, Token};
+use crate::lexicon::{CaseFolded, mark, topic};
+use crate::token::{TokenShape, WordToken};
 
 /// Endings of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
-const COMPOUND: &[&str] = &[
+const COMPOUND_SUFFIXES: &[&str] = &[
     "strasse",
     "stra\u{df}e",
     "gasse",
@@ -46,7 +46,7 @@ const COMPOUND: &[&str] = &[
 ];
 
 /// Street words that hardly mean anything else.
-const STRONG: &[&str] = &[
+const STRONG_SUFFIXES: &[&str] = &[
     "street",
     "avenue",
     "ave",
@@ -74,40 +74,40 @@ const STRONG: &[&str] = &[
 ];
 
 /// Words before a street's name that are written small as well.
-const SMALL_PREFIXES: &[&str] =
+const LOWERCASE_PREFIXES: &[&str] =
     &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
 
 /// Words before a street's name that are written small behind its number: `5 avenue Anatole France`.
-const SMALL_NUMBERED: &[&str] =
+const LOWERCASE_NUMBERED_PREFIXES: &[&str] =
     &["avenue", "boulevard", "place", "allee", "allée", "chemin", "impasse", "quai", "route", "cours"];
 
 /// Most words of a street's name on one side of its street word.
-const NAME_WORDS: usize = 5;
+const MAX_NAME_WORDS: usize = 5;
 
 /// Addresses anywhere in the text.
-pub(super) fn addresses(scan: &mut Scan<'_>) {
+pub(super) fn addresses(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::StreetAddress]) {
         return;
     }
     let mut i = 0;
-    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
-        let marks = token.marks();
-        let plain = token.shape == Shape::Lower
+    while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
+        let marks = token.flags();
+        let plain = token.shape == TokenShape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
             && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
         let found = match token.is_word() {
             _ if plain && !(token.len() == 1 && scan.byte_at(token.end()) == b'/') => None,
-            true => core(scan, i, token),
-            false => bare(scan, i, token),
+            true => address_core(scan, i, token),
+            false => number_name_number(scan, i, token),
         };
         let Some(mut part) = found else {
             i += 1;
             continue;
         };
-        let (last, pieces) = extend(scan, part.last);
+        let (last, pieces) = extend_address(scan, part.last);
         part.last = last.min(scan.list().len() - 1);
         let confidence = part.confidence + if pieces > 0 { 20 } else { 0 };
-        let cued = scan.near(part.first, topic::ADDRESS, 6, 0);
+        let cued = scan.has_topic_near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
         let list = scan.list();
         // `95 230 Wit Road`: a number of the block, or one that was typed twice.
@@ -124,48 +124,48 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
     }
 }
 
-struct Part {
+struct AddressPart {
     first: usize,
     last: usize,
     confidence: u8,
 }
 
-fn part(first: usize, last: usize, confidence: u8) -> Option<Part> {
-    Some(Part { first, last, confidence })
+fn address_part(first: usize, last: usize, confidence: u8) -> Option<AddressPart> {
+    Some(AddressPart { first, last, confidence })
 }
 
-fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
-    let marks = token.marks();
-    if token.shape == Shape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
-        return military(scan, i);
+fn address_core(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
+    let marks = token.flags();
+    if token.shape == TokenShape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
+        return military_address(scan, i);
     }
     let boxed = token.len() == 1 && scan.word(token) == "P" && scan.byte_at(token.end()) == b'.';
     if (marks & mark::UNIT != 0 || boxed)
-        && let Some(found) = unit(scan, i)
+        && let Some(found) = unit_address(scan, i)
     {
         return Some(found);
     }
     let calle = token.len() == 1 && scan.byte_at(token.end()) == b'/' && matches!(scan.word(token), "C" | "c");
     if (marks & mark::STREET_PREFIX != 0 || calle)
-        && let Some(found) = prefixed(scan, i, token)
+        && let Some(found) = prefixed_street(scan, i, token)
     {
         return Some(found);
     }
     if marks & mark::STREET_SUFFIX != 0 {
-        return suffixed(scan, i, token);
+        return suffixed_street(scan, i, token);
     }
     if token.len() >= 7
         && marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) == 0
-        && compound(scan.word(token))
+        && has_street_suffix(scan.word(token))
     {
-        return around(scan, i);
+        return with_house_number(scan, i);
     }
     None
 }
 
 /// `98 Tylova 1036`, `85 Trg revolucije 12`: a name between two house numbers, where an address is spoken of or goes on.
-fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
-    if let Some(found) = above_postcode(scan, i, token).or_else(|| above_town(scan, i, token)) {
+fn number_name_number(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
+    if let Some(found) = line_above_postcode(scan, i, token).or_else(|| line_above_town(scan, i, token)) {
         return Some(found);
     }
     if !is_house_number(scan, token) || token.len() > 3 || scan.gap(i) != " " {
@@ -178,10 +178,10 @@ fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         if is_house_number(scan, next) {
             break;
         }
-        let lower = next.shape == Shape::Lower && (next.class == 0 || next.has(mark::PARTICLE));
-        if !(next.is_capital() || next.shape == Shape::Caseless || lower)
+        let lower = next.shape == TokenShape::Lower && (next.class == 0 || next.has(mark::PARTICLE));
+        if !(next.is_capital() || next.shape == TokenShape::Caseless || lower)
             || next.has(mark::STOP | mark::MONTH | mark::TECH)
-            || !small_join(scan.gap(last))
+            || !is_name_join(scan.gap(last))
         {
             return None;
         }
@@ -189,14 +189,14 @@ fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         last += 1;
     }
     let number = scan.token(last).filter(|t| is_house_number(scan, t))?;
-    let cued = scan.near(i, topic::ADDRESS, 5, 0);
+    let cued = scan.has_topic_near(i, topic::ADDRESS, 5, 0);
     let goes_on = scan.gap(last).starts_with([',', '\n']) && scan.token(last + 1).is_some_and(|t| t.is_capital());
     let fits = capitals > 0 && last > i + 1 && number.len() <= 4 && !followed_by_unit_of_measure(scan, last);
-    (fits && (cued || goes_on)).then_some(Part { first: i, last, confidence: 55 })
+    (fits && (cued || goes_on)).then_some(AddressPart { first: i, last, confidence: 55 })
 }
 
 /// `3265 Mary Bridge` and a line, then a town with its code: what the street's word is does not matter.
-fn above_town(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+fn line_above_town(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     if !is_house_number(scan, token) || scan.gap(i) != " " {
         return None;
     }
@@ -210,26 +210,26 @@ fn above_town(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     if last == i || !scan.gap(last).starts_with(['\n', ',']) {
         return None;
     }
-    let (end, _) = extend(scan, last);
+    let (end, _) = extend_address(scan, last);
     // A list of years and names: `2014 Oracle`, a line, `2019`.
-    let years = year(scan, token) && scan.token(end).is_some_and(|t| year(scan, t));
+    let years = is_year(scan, token) && scan.token(end).is_some_and(|t| is_year(scan, t));
     let coded = scan.token(end).is_some_and(|t| t.is_digits() && t.len() >= 4) && end > last + 1 && !years;
-    coded.then_some(Part { first: i, last, confidence: 60 })
+    coded.then_some(AddressPart { first: i, last, confidence: 60 })
 }
 
-fn year(scan: &Scan<'_>, token: &Token) -> bool {
+fn is_year(scan: &ScanState<'_>, token: &WordToken) -> bool {
     token.is_digits() && token.len() == 4 && matches!(scan.word(token).as_bytes(), [b'1', b'9', ..] | [b'2', b'0', ..])
 }
 
 /// `Fempad 3`, a line, `3576 HW Friens`: the line above a postal code and a town ends with a house number.
-fn above_postcode(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+fn line_above_postcode(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     let end = i.checked_sub(1)?;
     let code = token.is_digits() && matches!(token.len(), 4 | 5)
         || token.is_digits()
             && token.len() == 2
             && scan.gap(i) == "-"
             && scan.token(i + 1).is_some_and(|t| t.is_digits() && t.len() == 3)
-        || token.shape == Shape::Mixed
+        || token.shape == TokenShape::Mixed
             && token.len() == 6
             && scan.word(token).ends_with(|c: char| c.is_ascii_uppercase());
     let number = scan.list()[end];
@@ -256,12 +256,12 @@ fn above_postcode(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         first = p;
     }
     let town = if token.len() == 2 { i + 2 } else { i + 1 };
-    let towned = scan.token(town).is_some_and(Token::is_capital) && scan.gap(town - 1).len() <= 2;
-    (capitals > 0 && towned).then_some(Part { first, last: town, confidence: 70 })
+    let towned = scan.token(town).is_some_and(WordToken::is_capital) && scan.gap(town - 1).len() <= 2;
+    (capitals > 0 && towned).then_some(AddressPart { first, last: town, confidence: 70 })
 }
 
 /// The lines of capitals right before an address block name who lives or works there.
-fn addressee(scan: &mut Scan<'_>, first: usize) {
+fn addressee(scan: &mut ScanState<'_>, first: usize) {
     let mut at = first;
     for _ in 0..3 {
         let Some(end) = at.checked_sub(1) else { return };
@@ -292,7 +292,7 @@ fn addressee(scan: &mut Scan<'_>, first: usize) {
     }
 }
 
-fn compound(word: &str) -> bool {
+fn has_street_suffix(word: &str) -> bool {
     // All of these end with one of a few letters.
     if !word.ends_with([
         'e', 'g', 'z', 'r', 'm', 'n', 't', 'l', 'j', 'u', 'a', 'o', 'E', 'G', 'Z', 'R', 'M', 'N', 'T', 'L', 'J', 'U',
@@ -303,7 +303,9 @@ fn compound(word: &str) -> bool {
     // Most are told apart by the last letter, and no word of ASCII must be copied.
     let last = word.as_bytes().last().map(u8::to_ascii_lowercase);
     let ends = |word: &str| {
-        COMPOUND.iter().any(|c| word.len() >= c.len() + 3 && c.as_bytes().last().copied() == last && word.ends_with(c))
+        COMPOUND_SUFFIXES
+            .iter()
+            .any(|c| word.len() >= c.len() + 3 && c.as_bytes().last().copied() == last && word.ends_with(c))
     };
     if word.is_ascii() && !word.as_bytes()[1..].iter().any(u8::is_ascii_uppercase) {
         ends(word)
@@ -313,15 +315,15 @@ fn compound(word: &str) -> bool {
 }
 
 /// A house number right behind or before the word at `i`.
-fn around(scan: &Scan<'_>, i: usize) -> Option<Part> {
+fn with_house_number(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let (before, after) = (number_before(scan, i), number_after(scan, i));
     match (before, after) {
         (None, None) => None,
-        (first, last) => part(first.unwrap_or(i), last.unwrap_or(i), 75),
+        (first, last) => address_part(first.unwrap_or(i), last.unwrap_or(i), 75),
     }
 }
 
-fn number_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
+fn number_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let next = scan.token(i + 1)?;
     (matches!(scan.gap(i), " " | ", " | ". " | " n. " | " nr. " | " no. " | " #")
         && is_house_number(scan, next)
@@ -329,14 +331,14 @@ fn number_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
     .then_some(i + 1)
 }
 
-fn number_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
+fn number_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let p = i.checked_sub(1)?;
     let before = scan.token(p)?;
     (matches!(scan.gap(p), " " | ", ") && is_house_number(scan, before)).then_some(p)
 }
 
 /// `5 km`, `10 %`, `3 times`: the number counts something.
-fn followed_by_unit_of_measure(scan: &Scan<'_>, i: usize) -> bool {
+fn followed_by_unit_of_measure(scan: &ScanState<'_>, i: usize) -> bool {
     scan.gap(i) == " "
         && scan.token(i + 1).is_some_and(|t| {
             matches!(
@@ -359,36 +361,37 @@ fn followed_by_unit_of_measure(scan: &Scan<'_>, i: usize) -> bool {
 }
 
 /// Whether a token can be a word of a street's name.
-fn name_word(scan: &Scan<'_>, token: &Token) -> bool {
+fn name_word(scan: &ScanState<'_>, token: &WordToken) -> bool {
     token.is_capital() && !token.has(mark::TECH)
         || token.has(mark::PARTICLE)
         // 5th, 42nd
-        || token.shape == Shape::Mixed && scan.word(token).ends_with(['h', 't', 'd']) && token.len() <= 5
+        || token.shape == TokenShape::Mixed && scan.word(token).ends_with(['h', 't', 'd']) && token.len() <= 5
 }
 
-fn small_join(gap: &str) -> bool {
+fn is_name_join(gap: &str) -> bool {
     matches!(gap, " " | "-" | "'" | "’" | ". " | "." | "/ " | "/" | " - ")
 }
 
 /// `2249 College Street`, `Vizirov Street`, `Paul-Nevermann-Platz 47`.
-fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+fn suffixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
     let mut first = i;
     let mut names = 0;
     let mut number = None;
-    while names <= NAME_WORDS {
+    while names <= MAX_NAME_WORDS {
         let Some(p) = first.checked_sub(1) else { break };
         let before = scan.list()[p];
-        if !small_join(scan.gap(p)) {
+        if !is_name_join(scan.gap(p)) {
             break;
         }
         if is_house_number(scan, &before) && names > 0 && matches!(scan.gap(p), " ") {
             number = Some(p);
             break;
         }
-        let plain =
-            before.shape == Shape::Lower && before.marks() & (mark::STOP | mark::PREP | mark::SAY) == 0 && names < 3;
+        let plain = before.shape == TokenShape::Lower
+            && before.flags() & (mark::STOP | mark::PREP | mark::SAY) == 0
+            && names < 3;
         if !(name_word(scan, &before) || plain && lower_street(scan, first, &before))
-            || before.marks() & (mark::STOP | mark::MONTH) == mark::STOP
+            || before.flags() & (mark::STOP | mark::MONTH) == mark::STOP
         {
             break;
         }
@@ -399,32 +402,38 @@ fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         return None;
     }
     let word = scan.word(token).to_lowercase();
-    let strong = STRONG.contains(&word.as_str());
+    let strong = STRONG_SUFFIXES.contains(&word.as_str());
     let after = number_after(scan, i).filter(|_| token.is_capital());
     let capital = token.is_capital();
     // A second number before the street: `71 34 Avenue`, a house and its entry.
     let first_number = number.map(|n| number_before(scan, n).unwrap_or(n));
     match (first_number, after) {
-        (Some(n), after) if strong => part(n, after.unwrap_or(i), if capital { 80 } else { 65 }),
-        (Some(n), after) if capital && settled(scan, after.unwrap_or(i)) => part(n, after.unwrap_or(i), 60),
+        (Some(n), after) if strong => address_part(n, after.unwrap_or(i), if capital { 80 } else { 65 }),
+        (Some(n), after) if capital && continues_as_address(scan, after.unwrap_or(i)) => {
+            address_part(n, after.unwrap_or(i), 60)
+        }
         // `1148 Volimski Place`: nothing goes on behind it, but the number and the name speak for a street.
-        (Some(n), None) if capital && numbered_street(scan, n, first, i) => part(n, i, 58),
-        (None, Some(a)) if strong || scan.gap(first) == "-" || settled(scan, a) => part(first, a, 60),
-        (None, None) if strong && capital && token.len() > 3 && named_street(scan, first, i) => part(first, i, 50),
+        (Some(n), None) if capital && numbered_street(scan, n, first, i) => address_part(n, i, 58),
+        (None, Some(a)) if strong || scan.gap(first) == "-" || continues_as_address(scan, a) => {
+            address_part(first, a, 60)
+        }
+        (None, None) if strong && capital && token.len() > 3 && named_street(scan, first, i) => {
+            address_part(first, i, 50)
+        }
         _ => None,
     }
 }
 
 /// A house number of three digits or more, and a name that is no plain word or a street word that is little else.
-fn numbered_street(scan: &Scan<'_>, number: usize, first: usize, suffix: usize) -> bool {
+fn numbered_street(scan: &ScanState<'_>, number: usize, first: usize, suffix: usize) -> bool {
     let list = scan.list();
     let named = list[first..suffix].iter().any(|t| t.is_capital() && t.len() > 2 && !t.has(mark::COMMON | mark::STOP));
     let usual = matches!(scan.word(&list[suffix]), "St" | "Drive" | "Circle" | "Court" | "Trail" | "Ct" | "Cir" | "Dr");
-    list[number].len() >= 3 && (named || usual) && list[first..suffix].iter().all(Token::is_capital)
+    list[number].len() >= 3 && (named || usual) && list[first..suffix].iter().all(WordToken::is_capital)
 }
 
 /// In `123 main street` the words between are small; there must be a number at the end of them.
-fn lower_street(scan: &Scan<'_>, first: usize, before: &Token) -> bool {
+fn lower_street(scan: &ScanState<'_>, first: usize, before: &WordToken) -> bool {
     let mut at = first.saturating_sub(1);
     for _ in 0..3 {
         let Some(p) = at.checked_sub(1) else { return false };
@@ -441,27 +450,27 @@ fn lower_street(scan: &Scan<'_>, first: usize, before: &Token) -> bool {
 }
 
 /// Whether an address goes on behind token `i`: a line's end, a comma and a capital, a unit.
-fn settled(scan: &Scan<'_>, i: usize) -> bool {
+fn continues_as_address(scan: &ScanState<'_>, i: usize) -> bool {
     let gap = scan.gap(i);
     let next = scan.token(i + 1);
     gap.starts_with(['\n', '\r', ',']) && next.is_none_or(|t| t.is_capital() || t.is_digits())
         || next.is_some_and(|t| gap == " " && t.has(mark::UNIT) && t.is_capital())
-        || scan.near(i, topic::ADDRESS, 8, 0)
+        || scan.has_topic_near(i, topic::ADDRESS, 8, 0)
 }
 
 /// Whether the words before a street word are a name rather than the start of a sentence.
-fn named_street(scan: &Scan<'_>, first: usize, suffix: usize) -> bool {
+fn named_street(scan: &ScanState<'_>, first: usize, suffix: usize) -> bool {
     scan.list()[first..suffix]
         .iter()
-        .any(|t| t.is_capital() && t.len() > 2 && t.marks() & (mark::STOP | mark::COMMON) == 0)
-        || scan.near(first, topic::ADDRESS, 4, 1)
+        .any(|t| t.is_capital() && t.len() > 2 && t.flags() & (mark::STOP | mark::COMMON) == 0)
+        || scan.has_topic_near(first, topic::ADDRESS, 4, 1)
 }
 
 /// `Rue de la Sarthe 421`, `31 Rue Al Imam Al Bakri`, `ul. miła 131`.
-fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
-    let small = token.shape == Shape::Lower;
-    let numbered = || SMALL_NUMBERED.contains(&scan.word(token)) && number_before(scan, i).is_some();
-    if small && !SMALL_PREFIXES.contains(&scan.word(token)) && !numbered() || scan.word(token) == "OS" {
+fn prefixed_street(scan: &ScanState<'_>, i: usize, token: &WordToken) -> Option<AddressPart> {
+    let small = token.shape == TokenShape::Lower;
+    let numbered = || LOWERCASE_NUMBERED_PREFIXES.contains(&scan.word(token)) && number_before(scan, i).is_some();
+    if small && !LOWERCASE_PREFIXES.contains(&scan.word(token)) && !numbered() || scan.word(token) == "OS" {
         return None;
     }
     let word = scan.word(token).to_lowercase();
@@ -471,13 +480,13 @@ fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     }
     let mut last = i;
     let mut names = 0;
-    while names < NAME_WORDS {
+    while names < MAX_NAME_WORDS {
         let Some(next) = scan.token(last + 1) else { break };
-        if !small_join(scan.gap(last)) || !next.is_word() {
+        if !is_name_join(scan.gap(last)) || !next.is_word() {
             break;
         }
-        let lower_ok = next.shape == Shape::Lower
-            && (names == 0 && small || next.has(mark::PARTICLE) || connective(scan.word(next)));
+        let lower_ok = next.shape == TokenShape::Lower
+            && (names == 0 && small || next.has(mark::PARTICLE) || is_connective(scan.word(next)));
         if !(next.is_capital() || lower_ok) || next.has(mark::UNIT) && names > 0 {
             break;
         }
@@ -490,17 +499,19 @@ fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     let before = number_before(scan, i).map(|n| number_before(scan, n).unwrap_or(n));
     let after = number_after(scan, last);
     // Words like `Place` and `Via` begin sentences too.
-    let loose = token.marks() & (mark::COMMON | mark::WORD | mark::STOP) != 0
+    let loose = token.flags() & (mark::COMMON | mark::WORD | mark::STOP) != 0
         && !matches!(word.as_str(), "rue" | "avenue" | "boulevard");
     match (before, after) {
-        (before, Some(a)) => part(before.unwrap_or(i), a, if loose { 60 } else { 80 }),
-        (Some(b), None) if !loose || settled(scan, last) => part(b, last, 70),
-        (None, None) if !loose && token.is_capital() && scan.near(i, topic::ADDRESS, 5, 0) => part(i, last, 55),
+        (before, Some(a)) => address_part(before.unwrap_or(i), a, if loose { 60 } else { 80 }),
+        (Some(b), None) if !loose || continues_as_address(scan, last) => address_part(b, last, 70),
+        (None, None) if !loose && token.is_capital() && scan.has_topic_near(i, topic::ADDRESS, 5, 0) => {
+            address_part(i, last, 55)
+        }
         _ => None,
     }
 }
 
-fn connective(word: &str) -> bool {
+fn is_connective(word: &str) -> bool {
     matches!(
         word,
         "de" | "des"
@@ -532,7 +543,7 @@ fn connective(word: &str) -> bool {
 }
 
 /// `Apt. 434`, `PO Box 12`, with the street line before it when that is a number and words.
-fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
+fn unit_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let token = scan.token(i)?;
     let word = scan.word(token).to_lowercase();
     let next = scan.token(i + 1)?;
@@ -544,9 +555,10 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
             at += 1;
         }
         let boxed = scan.token(at).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"));
-        let number =
-            scan.token(at + 1).is_some_and(Token::is_digits) && scan.gap(at).len() <= 2 && !scan.gap(at).contains('(');
-        return (boxed && number).then_some(()).and_then(|()| part(lead(scan, i), at + 1, 80));
+        let number = scan.token(at + 1).is_some_and(WordToken::is_digits)
+            && scan.gap(at).len() <= 2
+            && !scan.gap(at).contains('(');
+        return (boxed && number).then_some(()).and_then(|()| address_part(house_number_or_self(scan, i), at + 1, 80));
     }
     let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next))
         && matches!(gap, " " | ". " | " #" | "." | ", " | " no. ");
@@ -556,26 +568,26 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
     let strong = matches!(word.as_str(), "apt" | "apartment" | "suite" | "ste" | "appt" | "wohnung");
     let first = street_before(scan, i);
     match first {
-        Some(f) => part(f, i + 1, if strong { 75 } else { 45 }),
-        None if strong && token.is_capital() => part(i, i + 1, 60),
+        Some(f) => address_part(f, i + 1, if strong { 75 } else { 45 }),
+        None if strong && token.is_capital() => address_part(i, i + 1, 60),
         None if matches!(word.as_str(), "unit")
             && token.is_capital()
             && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"))
-            && scan.token(i + 3).is_some_and(Token::is_digits) =>
+            && scan.token(i + 3).is_some_and(WordToken::is_digits) =>
         {
-            part(i, i + 3, 75)
+            address_part(i, i + 3, 75)
         }
-        None if strong && scan.near(i, topic::ADDRESS, 8, 0) => part(i, i + 1, 60),
+        None if strong && scan.has_topic_near(i, topic::ADDRESS, 8, 0) => address_part(i, i + 1, 60),
         None => None,
     }
 }
 
-fn lead(scan: &Scan<'_>, i: usize) -> usize {
+fn house_number_or_self(scan: &ScanState<'_>, i: usize) -> usize {
     number_before(scan, i).unwrap_or(i)
 }
 
 /// The street before a unit: `92 De Lindeboom 105` on the line or the part of the line before it.
-fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
+fn street_before(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let mut at = i;
     let mut first = None;
     let mut words = 0;
@@ -586,7 +598,7 @@ fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
             || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
         let new_line = gap.contains('\n') && at < i;
         let token = scan.list()[p];
-        if broken || new_line || token.marks() & mark::STOP != 0 && !token.has(mark::PARTICLE) {
+        if broken || new_line || token.flags() & mark::STOP != 0 && !token.has(mark::PARTICLE) {
             break;
         }
         if is_house_number(scan, &token) {
@@ -607,7 +619,7 @@ fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
 }
 
 /// `USNS Ujváry` or `PSC 1234, Box 5` before, `AP 24796` behind.
-fn military(scan: &Scan<'_>, i: usize) -> Option<Part> {
+fn military_address(scan: &ScanState<'_>, i: usize) -> Option<AddressPart> {
     let area = scan.token(i + 1)?;
     let zip = scan.token(i + 2)?;
     if !matches!(scan.word(area), "AA" | "AE" | "AP") || !zip.is_digits() || zip.len() != 5 {
@@ -622,18 +634,18 @@ fn military(scan: &Scan<'_>, i: usize) -> Option<Part> {
             break;
         }
         let word = scan.word(&token);
-        if word.starts_with("US") && token.shape == Shape::Upper || matches!(word, "PSC" | "Unit" | "CMR") {
+        if word.starts_with("US") && token.shape == TokenShape::Upper || matches!(word, "PSC" | "Unit" | "CMR") {
             first = p;
             break;
         }
     }
-    part(first, i + 2, 90)
+    address_part(first, i + 2, 90)
 }
 
 /// The last token of the longest town or region that begins at `i`.
-pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
+pub(super) fn place_at(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let token = scan.token(i)?;
-    let marks = token.marks();
+    let marks = token.flags();
     if marks & mark::PHRASE != 0
         && let Some((end, found)) = phrase_at(scan, i)
         && found & (mark::PLACE | mark::REGION) != 0
@@ -645,8 +657,8 @@ pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
 }
 
 /// The last token of the longest town, region or organisation of several words that begins at `i`, and its marks.
-pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<(usize, u32)> {
-    let mut folded = Folded::default();
+pub(super) fn phrase_at(scan: &ScanState<'_>, i: usize) -> Option<(usize, u32)> {
+    let mut folded = CaseFolded::default();
     let mut best = None;
     for n in 0..5 {
         let Some(token) = scan.token(i + n).filter(|t| t.is_word()) else { break };

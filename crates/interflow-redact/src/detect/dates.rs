@@ -1,118 +1,129 @@
 //! Calendar dates in digits and in words, and ages.
 
-use super::Scan;
-use super::numbers::{Hit, Run};
+use super::ScanState;
+use super::numbers::{DigitRun, NumberMatch};
 use crate::Kind;
 use crate::lexicon::{mark, topic};
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
 
 /// A date in digits that begins at group `k`.
-pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    if !scan.want(Kind::Date) || k > 0 && matches!(run.sep(k - 1), b'.' | b'/') {
+pub(super) fn numeric_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    if !scan.wants(Kind::Date) || k > 0 && matches!(run.separator_after(k - 1), b'.' | b'/') {
         return None;
     }
-    let sep = run.sep(k);
+    let sep = run.separator_after(k);
     if !matches!(sep, b'-' | b'/' | b'.') {
         return None;
     }
-    iso(scan, run, k).or_else(|| little_endian(scan, run, k))
+    iso_date(scan, run, k).or_else(|| day_month_year(scan, run, k))
 }
 
 /// `2024-06-01`, with `T12:30:00Z` perhaps.
-fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    if run.len_of(k) != 4 || !YEARS.contains(&run.number(scan.bytes, k)) {
+fn iso_date(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    if run.group_len(k) != 4 || !YEARS.contains(&run.number(scan.bytes, k)) {
         return None;
     }
     let month = run.number(scan.bytes, k + 1);
-    if run.len_of(k + 1) > 2 || !(1..=12).contains(&month) {
+    if run.group_len(k + 1) > 2 || !(1..=12).contains(&month) {
         return None;
     }
     let at = run.first + k;
-    let (groups, mut end) = if run.sep(k + 1) == run.sep(k) && run.len_of(k + 2) <= 2 {
+    let (groups, mut end) = if run.separator_after(k + 1) == run.separator_after(k) && run.group_len(k + 2) <= 2 {
         ((1..=31).contains(&run.number(scan.bytes, k + 2))).then_some((3, run.span(k, 3).1))?
     } else {
         // 2024-06-01T12:30:00Z: the day and the hour are one token.
         let month_end = run.groups.get(k + 1)?.1;
-        let glued = scan.token(at + 2).filter(|t| t.shape == Shape::Mixed && t.start() == month_end + 1)?;
+        let glued = scan.token(at + 2).filter(|t| t.shape == TokenShape::Mixed && t.start() == month_end + 1)?;
         let word = scan.word(glued).as_bytes();
         let ok =
             word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
         ok.then_some((2, glued.end()))?
     };
     let mut taken = groups;
-    let timed = matches!(scan.byte_at(end), b' ' | b':') && time(scan, end).is_some();
-    if let Some(behind) = time(scan, end) {
+    let timed = matches!(scan.byte_at(end), b' ' | b':') && time_end(scan, end).is_some();
+    if let Some(behind) = time_end(scan, end) {
         end = behind;
         taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
     // `Date: 2024-06-01`: a label or a birth; ISO dates elsewhere are mostly software's.
-    let labelled = scan.gap_before(at).contains(':') && scan.near(at, topic::DATE, 1, 0)
+    let labelled = scan.gap_before(at).contains(':') && scan.has_topic_near(at, topic::DATE, 1, 0)
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
-    let spoken = labelled || scan.near(at, topic::BIRTH, 6, 2);
-    let logged = timed && line_starts(scan, run.groups[k].0);
-    let told = !timed && in_prose(scan, at, run.groups[k].0, end);
+    let spoken = labelled || scan.has_topic_near(at, topic::BIRTH, 6, 2);
+    let logged = timed && is_line_start(scan, run.groups[k].0);
+    let told = !timed && is_in_prose(scan, at, run.groups[k].0, end);
     let confidence = match (spoken, logged) {
         (true, _) => 75,
         (_, true) => 20,
         _ if told => 55,
-        _ if run.sep(k) == b'-' => 40,
+        _ if run.separator_after(k) == b'-' => 40,
         _ => 50,
     };
-    Some(Hit { end: Some(end), ..Hit::new(taken.max(1), Kind::Date, confidence) })
+    Some(NumberMatch { end: Some(end), ..NumberMatch::new(taken.max(1), Kind::Date, confidence) })
 }
 
 /// Whether the date stands in a sentence or behind a name, not in a log, a heading or a version's line.
-fn in_prose(scan: &Scan<'_>, at: usize, start: usize, end: usize) -> bool {
+fn is_in_prose(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
     let Some(before) = at.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
     let joined = matches!(scan.gap_before(at), " " | ", ") && before.is_word();
     let ends = matches!(scan.byte_at(end), b' ' | b'.' | b',' | b';' | b')' | b'?' | b'!' | b'\n');
     joined
         && ends
-        && !line_starts(scan, start)
-        && !scan.near(at, topic::VERSION | topic::ORDER, 4, 2)
+        && !is_line_start(scan, start)
+        && !scan.has_topic_near(at, topic::VERSION | topic::ORDER, 4, 2)
         && !before.has(mark::TECH)
-        && !super::names::code_line(scan, at)
+        && !super::names::is_code_line(scan, at)
 }
 
 /// `1/30/1950`, `30.1.1950`, `30-1-50`.
-fn little_endian(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    let lengths = [run.len_of(k), run.len_of(k + 1), run.len_of(k + 2)];
-    if k + 3 > run.groups.len() || lengths[0] > 2 || lengths[1] > 2 || run.sep(k + 1) != run.sep(k) {
+fn day_month_year(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    let lengths = [run.group_len(k), run.group_len(k + 1), run.group_len(k + 2)];
+    if k + 3 > run.groups.len()
+        || lengths[0] > 2
+        || lengths[1] > 2
+        || run.separator_after(k + 1) != run.separator_after(k)
+    {
         return None;
     }
-    let continues = run.sep(k + 2) == run.sep(k);
+    let continues = run.separator_after(k + 2) == run.separator_after(k);
     let (a, b, year) = (run.number(scan.bytes, k), run.number(scan.bytes, k + 1), run.number(scan.bytes, k + 2));
     let fits = (1..=31).contains(&a) && (1..=31).contains(&b) && a.min(b) <= 12;
     if !fits || continues || run.glued_left && k == 0 {
         return None;
     }
     let at = run.first + k;
-    let spoken = spoken_of(scan, at, 5);
+    let spoken = has_date_cue(scan, at, 5);
     let confidence = match lengths[2] {
-        4 if YEARS.contains(&year) => match (run.sep(k), spoken) {
+        4 if YEARS.contains(&year) => match (run.separator_after(k), spoken) {
             (_, true) => 90,
             (b'/', _) => 70,
             _ => 60,
         },
         // `since dpkg 1.18.19` is a version: the word that tells of a date must stand right before it.
-        2 if spoken && (run.sep(k) != b'.' || scan.near(at, topic::BIRTH | topic::DATE, 1, 0)) => 75,
-        2 if run.sep(k) == b'/' => 45,
+        2 if spoken
+            && (run.separator_after(k) != b'.' || scan.has_topic_near(at, topic::BIRTH | topic::DATE, 1, 0)) =>
+        {
+            75
+        }
+        2 if run.separator_after(k) == b'/' => 45,
         _ => return None,
     };
     let (start, mut end) = run.span(k, 3);
-    let logged = line_starts(scan, start) && time(scan, end).is_some();
+    let logged = is_line_start(scan, start) && time_end(scan, end).is_some();
     let mut taken = 3;
-    if let Some(behind) = time(scan, end) {
+    if let Some(behind) = time_end(scan, end) {
         end = behind;
         taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
-    Some(Hit { end: Some(end), ..Hit::new(taken.max(3), Kind::Date, if logged { 30 } else { confidence }) })
+    Some(NumberMatch {
+        end: Some(end),
+        ..NumberMatch::new(taken.max(3), Kind::Date, if logged { 30 } else { confidence })
+    })
 }
 
 /// Where ` 12:30:59.123 PM` behind a date ends.
-fn time(scan: &Scan<'_>, end: usize) -> Option<usize> {
+fn time_end(scan: &ScanState<'_>, end: usize) -> Option<usize> {
     let rest = scan.bytes.get(end..)?;
     let gap = match rest {
         [b' ' | b'T', b'0'..=b'9', ..] => 1,
@@ -127,18 +138,18 @@ fn time(scan: &Scan<'_>, end: usize) -> Option<usize> {
         .then_some(end + gap + clock.len())
 }
 
-fn line_starts(scan: &Scan<'_>, at: usize) -> bool {
+fn is_line_start(scan: &ScanState<'_>, at: usize) -> bool {
     matches!(scan.bytes[..at].iter().rev().find(|b| !matches!(b, b' ' | b'[' | b'(')), None | Some(b'\n'))
 }
 
 /// Whether a date of somebody's life is spoken of, or the text says that a date comes.
-fn spoken_of(scan: &Scan<'_>, at: usize, back: usize) -> bool {
-    scan.near(at, topic::BIRTH, back + 4, 2) || scan.near(at, topic::DATE, back.min(2), 0)
+fn has_date_cue(scan: &ScanState<'_>, at: usize, back: usize) -> bool {
+    scan.has_topic_near(at, topic::BIRTH, back + 4, 2) || scan.has_topic_near(at, topic::DATE, back.min(2), 0)
 }
 
 /// Whether a word can be a part of a date or an age.
 #[inline]
-pub(super) fn may_be(scan: &Scan<'_>, token: &crate::token::Token) -> bool {
+pub(super) fn may_be_date_word(scan: &ScanState<'_>, token: &crate::token::WordToken) -> bool {
     let second = |b: u8| scan.byte_at(token.start() + 1) | 0x20 == b;
     token.has(mark::MONTH)
         || (1..=6).contains(&token.len())
@@ -154,16 +165,16 @@ pub(super) fn may_be(scan: &Scan<'_>, token: &crate::token::Token) -> bool {
 }
 
 /// Dates with a month's name, and ages, both recognised by a word.
-pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
+pub(super) fn date_or_age_word(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i) else { return };
-    if token.has(mark::MONTH) && scan.want(Kind::Date) {
-        month(scan, i);
-    } else if scan.want(Kind::Age) && token.len() <= 6 {
-        age(scan, i);
+    if token.has(mark::MONTH) && scan.wants(Kind::Date) {
+        month_date(scan, i);
+    } else if scan.wants(Kind::Age) && token.len() <= 6 {
+        age_phrase(scan, i);
     }
 }
 
-fn day_of(scan: &Scan<'_>, i: usize) -> bool {
+fn is_day(scan: &ScanState<'_>, i: usize) -> bool {
     let Some(token) = scan.token(i) else { return false };
     let word = scan.word(token);
     let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -173,38 +184,38 @@ fn day_of(scan: &Scan<'_>, i: usize) -> bool {
         && digits.parse().is_ok_and(|d: u32| (1..=31).contains(&d))
 }
 
-fn year_of(scan: &Scan<'_>, i: usize) -> bool {
+fn is_year(scan: &ScanState<'_>, i: usize) -> bool {
     scan.token(i)
         .is_some_and(|t| t.is_digits() && t.len() == 4 && scan.word(t).parse().is_ok_and(|y| YEARS.contains(&y)))
 }
 
-fn month(scan: &mut Scan<'_>, i: usize) {
+fn month_date(scan: &mut ScanState<'_>, i: usize) {
     let small_gap = |gap: &str| matches!(gap, " " | "-" | ". " | ", " | "/" | "." | " of " | " de " | " del " | "");
     let token = scan.list()[i];
-    let before = i > 0 && small_gap(scan.gap_before(i)) && day_of(scan, i - 1)
+    let before = i > 0 && small_gap(scan.gap_before(i)) && is_day(scan, i - 1)
         || i > 1
             && scan.gap_before(i) == " "
             && matches!(scan.word(&scan.list()[i - 1]), "of" | "de")
-            && day_of(scan, i - 2);
+            && is_day(scan, i - 2);
     let mut start = token.start();
     let mut end = token.end();
     let mut day = false;
     let mut last = i;
     if before {
-        let steps = if day_of(scan, i - 1) { 1 } else { 2 };
+        let steps = if is_day(scan, i - 1) { 1 } else { 2 };
         start = scan.list()[i - steps].start();
         day = true;
-    } else if small_gap(scan.gap(i)) && day_of(scan, i + 1) {
+    } else if small_gap(scan.gap(i)) && is_day(scan, i + 1) {
         last = i + 1;
         end = scan.list()[last].end();
         day = true;
     }
     // `21 de diciembre de 1990`
     let linked = scan.token(last + 1).is_some_and(|t| matches!(scan.word(t), "de" | "del")) && scan.gap(last) == " ";
-    if linked && scan.gap(last + 1) == " " && year_of(scan, last + 2) {
+    if linked && scan.gap(last + 1) == " " && is_year(scan, last + 2) {
         last += 1;
     }
-    let year = small_gap(scan.gap(last)) && year_of(scan, last + 1);
+    let year = small_gap(scan.gap(last)) && is_year(scan, last + 1);
     if year {
         last += 1;
         end = scan.list()[last].end();
@@ -215,13 +226,13 @@ fn month(scan: &mut Scan<'_>, i: usize) {
     if !capital && !certain {
         return;
     }
-    let spoken = scan.near(i, topic::BIRTH, 6, 3);
+    let spoken = scan.has_topic_near(i, topic::BIRTH, 6, 3);
     let confidence = match (day, year) {
-        _ if matches!(scan.byte_at(end), b':') || line_starts(scan, start) && time(scan, end).is_some() => 20,
+        _ if matches!(scan.byte_at(end), b':') || is_line_start(scan, start) && time_end(scan, end).is_some() => 20,
         (true, true) => {
             if spoken {
                 85
-            } else if super::names::code_line(scan, i) {
+            } else if super::names::is_code_line(scan, i) {
                 45
             } else {
                 60
@@ -232,17 +243,17 @@ fn month(scan: &mut Scan<'_>, i: usize) {
         (true, false) | (false, true) => 45,
         _ => return,
     };
-    if let Some(behind) = time(scan, end) {
+    if let Some(behind) = time_end(scan, end) {
         end = behind;
     }
     scan.push(Kind::Date, start, end, confidence);
 }
 
 /// `50 years old`, `50-year-old`, `50 y/o`, `aged 50`, `age: 50`.
-fn age(scan: &mut Scan<'_>, i: usize) {
+fn age_phrase(scan: &mut ScanState<'_>, i: usize) {
     let token = scan.list()[i];
     let lower = scan.word(&token).to_ascii_lowercase();
-    let number = |scan: &Scan<'_>, i: usize| {
+    let number = |scan: &ScanState<'_>, i: usize| {
         scan.token(i).is_some_and(|t| {
             t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n))
         })
@@ -259,7 +270,7 @@ fn age(scan: &mut Scan<'_>, i: usize) {
                 matches!(scan.word(t).to_ascii_lowercase().as_str(), "old" | "o") && near_gap(scan.gap(i))
             }) || lower == "yo";
             let before = scan.list()[i - 1];
-            let worded = !before.is_digits() && number_word(&scan.word(&before).to_ascii_lowercase());
+            let worded = !before.is_digits() && is_number_word(&scan.word(&before).to_ascii_lowercase());
             if old && (number(scan, i - 1) || worded) {
                 let end = if lower == "yo" { token.end() } else { scan.list()[i + 1].end() };
                 scan.push(Kind::Age, before.start(), end, 85);
@@ -272,7 +283,7 @@ fn age(scan: &mut Scan<'_>, i: usize) {
                     || scan.list()[i - 1].has(mark::FIRST | mark::RELATION));
             let counted = scan.token(i + 2).is_some_and(|t| {
                 matches!(scan.gap(i + 1), " ")
-                    && t.shape == Shape::Lower
+                    && t.shape == TokenShape::Lower
                     && !t.has(mark::STOP | mark::PREP)
                     && !matches!(scan.word(t), "last" | "today" | "yesterday" | "years")
             });
@@ -287,7 +298,7 @@ fn age(scan: &mut Scan<'_>, i: usize) {
         }
         "age" | "aged" | "ages" => {
             let compound = matches!(scan.byte_before(token.start()), b'-' | b'_')
-                || token.shape == Shape::Upper && scan.gap(i) == " ";
+                || token.shape == TokenShape::Upper && scan.gap(i) == " ";
             if near_gap(scan.gap(i)) && number(scan, i + 1) && !compound {
                 let n = scan.list()[i + 1];
                 scan.push(Kind::Age, n.start(), n.end(), 80);
@@ -298,7 +309,7 @@ fn age(scan: &mut Scan<'_>, i: usize) {
 }
 
 /// `Elle a 34 ans`, `tiene 25 años`, `ist 47 Jahre alt`: somebody has or is as many years.
-fn foreign_age(scan: &mut Scan<'_>, i: usize, word: &str) {
+fn foreign_age(scan: &mut ScanState<'_>, i: usize, word: &str) {
     let Some(number) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
     let fits = number.is_digits() && number.len() <= 3 && scan.gap_before(i) == " ";
     if !fits || !scan.word(&number).parse().is_ok_and(|n: u32| (1..=120).contains(&n)) {
@@ -324,12 +335,12 @@ fn foreign_age(scan: &mut Scan<'_>, i: usize, word: &str) {
         0,
     );
     if told && (!of || aged) {
-        let end = if behind { scan.token(i + 1).map_or(number.end(), Token::end) } else { scan.list()[i].end() };
+        let end = if behind { scan.token(i + 1).map_or(number.end(), WordToken::end) } else { scan.list()[i].end() };
         scan.push(Kind::Age, number.start(), end, 75);
     }
 }
 
-fn number_word(word: &str) -> bool {
+fn is_number_word(word: &str) -> bool {
     matches!(
         word,
         "one"

@@ -1,15 +1,15 @@
 //! Fields whose key says what the value is: `"last_name": "Berg"`, `zip: 2450`, `nationality = "Danish"`.
 
-use super::Scan;
-use super::records::is_name;
+use super::ScanState;
+use super::tables::is_name;
 use crate::Kind::{self, *};
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// Longest key and longest value that are looked at.
-const LONGEST: usize = 80;
+const MAX_FIELD_LEN: usize = 80;
 
 /// Keys without `_`, `-` and capitals, in their order.
-static KEYS: &[(&str, Kind)] = &[
+static FIELD_KINDS: &[(&str, Kind)] = &[
     ("accountholder", Person),
     ("achternaam", Person),
     ("address", StreetAddress),
@@ -136,7 +136,7 @@ static KEYS: &[(&str, Kind)] = &[
 ];
 
 /// Words that stand for a value in a schema or an example.
-const TYPES: &[&str] = &[
+const TYPE_NAMES: &[&str] = &[
     "string",
     "str",
     "text",
@@ -183,19 +183,19 @@ const TYPES: &[&str] = &[
 ];
 
 /// The values of known keys anywhere in the text.
-pub(super) fn fields(scan: &mut Scan<'_>) {
+pub(super) fn fields(scan: &mut ScanState<'_>) {
     if scan.tokens.colons.is_empty() && !scan.tokens.signs.iter().any(|s| scan.byte_at(*s as usize) == b'=') {
         return;
     }
     for i in 0..scan.list().len() {
         let token = scan.list()[i];
-        if token.is_word() || token.shape == Shape::Mixed {
-            field(scan, i, &token);
+        if token.is_word() || token.shape == TokenShape::Mixed {
+            detect_field(scan, i, &token);
         }
     }
 }
 
-fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
+fn detect_field(scan: &mut ScanState<'_>, i: usize, token: &WordToken) {
     let after = scan.byte_at(token.end());
     if !matches!(after, b'"' | b'\'' | b':' | b'=' | b' ' | b'\\') || scan.token(i + 1).is_none() {
         return;
@@ -208,10 +208,10 @@ fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
         return;
     }
     let mut buffer = [0; 24];
-    let Some(kind) = key_of(scan, i, token.end(), &mut buffer) else { return };
+    let Some(kind) = kind_for_key(scan, i, token.end(), &mut buffer) else { return };
     let from = token.end() + gap.len();
     let rest = scan.text.get(from..).unwrap_or_default();
-    let rest = &rest[..rest.floor_char_boundary(LONGEST)];
+    let rest = &rest[..rest.floor_char_boundary(MAX_FIELD_LEN)];
     let quote = gap.bytes().next_back().filter(|b| matches!(b, b'"' | b'\''));
     let stop = match quote {
         Some(q) => rest.find([char::from(q), '\n', '\\']),
@@ -220,17 +220,17 @@ fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
     let whole =
         quote.is_none() && stop.is_none_or(|at| matches!(rest.as_bytes()[at], b'\n' | b'\r' | b'&' | b',' | b'}'));
     let value = rest[..stop.unwrap_or(rest.len())].trim_end();
-    let plain = TYPES.iter().any(|t| value.eq_ignore_ascii_case(t)) || value.contains(['(', '{', '$', '%', '_']);
-    if value.is_empty() || plain || quote.is_none() && (!whole || !written_plainly(value)) {
+    let plain = TYPE_NAMES.iter().any(|t| value.eq_ignore_ascii_case(t)) || value.contains(['(', '{', '$', '%', '_']);
+    if value.is_empty() || plain || quote.is_none() && (!whole || !is_plain_value(value)) {
         return;
     }
-    if fits(kind, value) {
+    if fits_kind(kind, value) {
         scan.push(kind, from, from + value.len(), 80);
     }
 }
 
 /// What the identifier that ends at `end` is a key for.
-fn key_of(scan: &Scan<'_>, i: usize, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
+fn kind_for_key(scan: &ScanState<'_>, i: usize, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
     let key = scan.bytes[..end].iter().rev().take(buffer.len() + 4);
     let key = key.take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let mut at = buffer.len();
@@ -249,16 +249,16 @@ fn key_of(scan: &Scan<'_>, i: usize, end: usize, buffer: &mut [u8; 24]) -> Optio
         let quoted = matches!(scan.byte_at(end), b'"' | b'\'');
         return (quoted && scan.near_word(i, &[beside], 4, 4)).then_some(Person);
     }
-    KEYS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| KEYS[n].1)
+    FIELD_KINDS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| FIELD_KINDS[n].1)
 }
 
 /// Without quotes: words with one capital each, or digits, as nobody writes a type or a variable.
-fn written_plainly(value: &str) -> bool {
+fn is_plain_value(value: &str) -> bool {
     let word = |w: &str| w.chars().skip(1).all(|c| c.is_lowercase() || matches!(c, '\'' | '’' | '.'));
     value.split([' ', '-']).all(|w| word(w) || w.bytes().any(|b| b.is_ascii_digit())) && value.len() <= 60
 }
 
-fn fits(kind: Kind, value: &str) -> bool {
+fn fits_kind(kind: Kind, value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let code = |least: usize, most: usize| {
         (least..=most).contains(&value.len())
@@ -287,6 +287,6 @@ mod tests {
 
     #[test]
     fn keys_stand_in_their_order() {
-        assert!(KEYS.windows(2).all(|w| w[0].0 < w[1].0));
+        assert!(FIELD_KINDS.windows(2).all(|w| w[0].0 < w[1].0));
     }
 }

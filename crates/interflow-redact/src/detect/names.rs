@@ -1,26 +1,26 @@
 //! Persons, organisations, places and nationalities: runs of capitalised words, weighed by what the lexicon knows of
 //! them and by the words around.
 
-mod around;
-mod bodies;
+mod context_cues;
 mod eponyms;
+mod organisations;
+mod scoring;
 mod software;
-mod weigh;
 
-pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
-use self::around::{in_code, located};
-use self::bodies::company_form;
+pub(super) use self::context_cues::{ORG_LABELS, PLACE_LABELS};
+use self::context_cues::{has_location_cue, is_in_code};
+use self::organisations::company_form;
+use self::scoring::{classify, first_name_score, is_foreign_word, last_name_score};
 use self::software::{described, technical};
-use self::weigh::{as_first, as_last, classify, foreign};
-use super::{Scan, address};
+use super::{ScanState, address};
 use crate::Kind;
 use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// A run of words that may be a name, with what speaks for each reading.
 #[derive(Clone, Copy, Debug)]
-struct Chunk {
+struct NameCandidate {
     first: usize,
     last: usize,
     person: i32,
@@ -29,43 +29,45 @@ struct Chunk {
 }
 
 /// Whether token `i` stands in a line of code.
-pub(super) fn code_line(scan: &Scan<'_>, i: usize) -> bool {
-    in_code(scan, i, i)
+pub(super) fn is_code_line(scan: &ScanState<'_>, i: usize) -> bool {
+    is_in_code(scan, i, i)
 }
 
 /// Names anywhere in the text.
-pub(super) fn names(scan: &mut Scan<'_>) {
+pub(super) fn names(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Person, Kind::Title, Kind::Organization, Kind::Location, Kind::Nationality]) {
         return;
     }
     let mut chunks = Vec::new();
     let mut i = 0;
-    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
+    while let Some(token) = scan.token(i).filter(|_| !scan.should_stop(i)) {
         let next = match token.shape {
-            Shape::Title | Shape::Upper | Shape::Camel => capitals(scan, i, &mut chunks),
-            Shape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,
-            Shape::Lower => small(scan, i, token, &mut chunks),
+            TokenShape::Title | TokenShape::Upper | TokenShape::Camel => capitalized_run(scan, i, &mut chunks),
+            TokenShape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,
+            TokenShape::Lower => lowercase_name(scan, i, token, &mut chunks),
             _ => i + 1,
         };
         i = next.max(i + 1);
     }
-    towns_of_regions(scan, &mut chunks);
-    bodies::listed(scan, &mut chunks);
-    promote(scan, &mut chunks);
+    classify_towns(scan, &mut chunks);
+    organisations::classify_listed(scan, &mut chunks);
+    promote_repeated(scan, &mut chunks);
     things(scan, &mut chunks);
     let mut small = None;
     for chunk in chunks {
-        if !common_here(scan, &chunk, &mut small) {
-            report(scan, &chunk);
+        if !is_common_in_text(scan, &chunk, &mut small) {
+            report_name(scan, &chunk);
         }
     }
 }
 
 /// `The Ninja generator`, where software is spoken of: what is named so once is a thing everywhere in the text.
-fn things(scan: &Scan<'_>, chunks: &mut [Chunk]) {
+fn things(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let list = scan.list();
-    let doubtful = |c: &Chunk| c.first == c.last && c.person < 75 && !list[c.first].has(FIRST_TOP | LAST_TOP);
-    let named = |c: &&Chunk| doubtful(c) && c.person >= TOLD && described(scan, c.first) && technical(scan, c.first);
+    let doubtful = |c: &NameCandidate| c.first == c.last && c.person < 75 && !list[c.first].has(FIRST_TOP | LAST_TOP);
+    let named = |c: &&NameCandidate| {
+        doubtful(c) && c.person >= MIN_REPORTED_SCORE && described(scan, c.first) && technical(scan, c.first)
+    };
     let mut words: Vec<&str> = chunks.iter().filter(named).map(|c| scan.word(&list[c.first])).collect();
     words.sort_unstable();
     if words.is_empty() {
@@ -80,19 +82,19 @@ fn things(scan: &Scan<'_>, chunks: &mut [Chunk]) {
 
 /// Whether a doubtful word that is no first name is written small elsewhere in the text: then it is the name of a thing.
 /// `small` keeps the hashes of the rare words in small letters, in order, once somebody asked.
-fn common_here(scan: &Scan<'_>, chunk: &Chunk, small: &mut Option<Vec<u64>>) -> bool {
+fn is_common_in_text(scan: &ScanState<'_>, chunk: &NameCandidate, small: &mut Option<Vec<u64>>) -> bool {
     let list = scan.list();
     let token = &list[chunk.first];
     let doubtful = chunk.first == chunk.last && !token.has(FIRST | REGION | ORG) && token.is_capital();
-    if !doubtful || !(SURE_ENOUGH..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
+    if !doubtful || !(CONFIDENT_SCORE..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
         return false;
     }
-    let hash = |t: &Token| hash_letters(scan.bytes, t.start(), t.end());
+    let hash = |t: &WordToken| hash_letters(scan.bytes, t.start(), t.end());
     let small = small.get_or_insert_with(|| {
-        let rare = list.iter().filter(|t| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST)));
+        let rare = list.iter().filter(|t| t.shape == TokenShape::Lower && (t.class == 0 || t.has(PLACE | LAST)));
         // By itself: a mailbox, `anna.b@…`, tells of a name.
         let mut hashes: Vec<u64> =
-            rare.filter(|t| starts_cleanly(scan, t) && ends_cleanly(scan, t)).map(hash).collect();
+            rare.filter(|t| has_clean_start(scan, t) && has_clean_end(scan, t)).map(hash).collect();
         hashes.sort_unstable();
         hashes
     });
@@ -100,12 +102,12 @@ fn common_here(scan: &Scan<'_>, chunk: &Chunk, small: &mut Option<Vec<u64>>) -> 
 }
 
 /// What default policies take out begins here; what is less sure need not be looked at twice.
-const SURE_ENOUGH: i32 = 45;
+const CONFIDENT_SCORE: i32 = 45;
 
 /// Below this, nobody is told.
-const TOLD: i32 = 30;
+const MIN_REPORTED_SCORE: i32 = 30;
 
-fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
+fn report_name(scan: &mut ScanState<'_>, chunk: &NameCandidate) {
     let list = scan.list();
     let (start, end) = (list[chunk.first].start(), list[chunk.last].end());
     let (kind, score) = if chunk.org > chunk.person && chunk.org >= chunk.place {
@@ -121,7 +123,7 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
     {
         return scan.push(Kind::Organization, start, longer, 80);
     }
-    if score >= TOLD {
+    if score >= MIN_REPORTED_SCORE {
         let score = score.clamp(0, 95) as u8;
         scan.push(kind, start, end, score);
         if kind == Kind::Person {
@@ -131,30 +133,31 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
 }
 
 /// `Mrs.` before a name tells who is meant, too; without a name it tells nothing.
-fn title(scan: &mut Scan<'_>, first: usize, score: u8) {
+fn title(scan: &mut ScanState<'_>, first: usize, score: u8) {
     let Some(token) = first.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
     let gap = scan.gap_before(first);
-    if token.has(HONORIFIC) && matches!(gap, " " | ". ") && matches!(token.shape, Shape::Title | Shape::Upper) {
+    if token.has(HONORIFIC) && matches!(gap, " " | ". ") && matches!(token.shape, TokenShape::Title | TokenShape::Upper)
+    {
         let end = token.end() + usize::from(gap == ". ");
         scan.push(Kind::Title, token.start(), end, score);
     }
 }
 
 /// A run of capitalised words from token `i` on; gives the token to go on from.
-fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
+fn capitalized_run(scan: &mut ScanState<'_>, i: usize, chunks: &mut Vec<NameCandidate>) -> usize {
     let token = scan.list()[i];
-    let marks = token.marks();
+    let marks = token.flags();
     if marks & NRP != 0 && token.len() > 3 {
-        let confidence = match (belongs_to_a_person(scan, i), spoken(scan.word(&token))) {
+        let confidence = match (belongs_to_person(scan, i), is_language_name(scan.word(&token))) {
             (true, _) => 65,
             // A tongue, or what is called after a country: `English`, `French`.
             (false, true) => 40,
-            (false, false) if in_code(scan, i, i) => 40,
+            (false, false) if is_in_code(scan, i, i) => 40,
             (false, false) => 55,
         };
         scan.push(Kind::Nationality, token.start(), token.end(), confidence);
     }
-    if !starts_cleanly(scan, &token) {
+    if !has_clean_start(scan, &token) {
         return i + 1;
     }
     if marks & (STOP | HONORIFIC) != 0 && marks & (PARTICLE | PHRASE) == 0 {
@@ -170,20 +173,20 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     if let Some(last) = eponyms::named_after(scan, i) {
         return last + 1;
     }
-    if let Some(firm) = bodies::firm(scan, i) {
+    if let Some(firm) = organisations::partnership(scan, i) {
         chunks.push(firm);
         return firm.last + 1;
     }
     let phrase = if marks & PHRASE != 0 { address::phrase_at(scan, i) } else { None };
     let last = run_end(scan, i);
-    if let Some(body) = bodies::of_something(scan, i, last) {
+    if let Some(body) = organisations::organisation_of(scan, i, last) {
         chunks.push(body);
         return body.last + 1;
     }
     match phrase {
         Some((end, found)) if found & (PLACE | REGION) != 0 => return place_phrase(scan, i, end, chunks),
-        Some((end, _)) if ends_cleanly(scan, &scan.list()[end]) && end >= last => {
-            chunks.push(Chunk { first: i, last: end, person: 0, place: 0, org: 72 });
+        Some((end, _)) if has_clean_end(scan, &scan.list()[end]) && end >= last => {
+            chunks.push(NameCandidate { first: i, last: end, person: 0, place: 0, org: 72 });
             return end + 1;
         }
         _ => {}
@@ -202,7 +205,7 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
 }
 
 /// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: somebody's, not a language's or a dish's.
-fn belongs_to_a_person(scan: &Scan<'_>, i: usize) -> bool {
+fn belongs_to_person(scan: &ScanState<'_>, i: usize) -> bool {
     let of = ["nationality", "citizenship", "religion", "ethnicity", "am", "m", "born", "practicing", "devout"];
     let who = [
         "citizen",
@@ -226,7 +229,7 @@ fn belongs_to_a_person(scan: &Scan<'_>, i: usize) -> bool {
     let pronoun = scan.near_word(i, &["he", "she", "they", "who", "i", "we"], 3, 0)
         && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
     let next = scan.token(i + 1).filter(|_| scan.gap(i) == " ");
-    let worker = next.is_some_and(|t| t.has(JOB | RELATION) && t.shape == Shape::Lower);
+    let worker = next.is_some_and(|t| t.has(JOB | RELATION) && t.shape == TokenShape::Lower);
     // `She is 40, Polish, and teaches`: said of the one before.
     let aside = matches!(scan.gap(i), ", " | "." | "; ")
         && scan.near_word(i, &["is", "was", "am", "are", "old"], 5, 0)
@@ -235,8 +238,8 @@ fn belongs_to_a_person(scan: &Scan<'_>, i: usize) -> bool {
 }
 
 /// Whether the name of a nationality is more often that of a language.
-fn spoken(word: &str) -> bool {
-    const TONGUES: &[&str] = &[
+fn is_language_name(word: &str) -> bool {
+    const LANGUAGE_NAMES: &[&str] = &[
         "english",
         "french",
         "german",
@@ -307,14 +310,14 @@ fn spoken(word: &str) -> bool {
         "democrat",
         "independent",
     ];
-    TONGUES.contains(&word.to_ascii_lowercase().as_str())
+    LANGUAGE_NAMES.contains(&word.to_ascii_lowercase().as_str())
 }
 
-fn place_phrase(scan: &Scan<'_>, i: usize, end: usize, chunks: &mut Vec<Chunk>) -> usize {
+fn place_phrase(scan: &ScanState<'_>, i: usize, end: usize, chunks: &mut Vec<NameCandidate>) -> usize {
     // `Jordan Smith` where Jordan is a country is no phrase; `San Marino Cruz` goes on as a name.
     let list = scan.list();
     let wordy = list[i..=end].iter().all(|t| t.has(COMMON | WORD | STOP));
-    let located = located(scan, i);
+    let located = has_location_cue(scan, i);
     let named = scan.list()[i].has(FIRST) && list[end].has(LAST) && !list[end].has(COMMON);
     let score = match (located, wordy) {
         (true, _) => 80,
@@ -330,14 +333,14 @@ fn place_phrase(scan: &Scan<'_>, i: usize, end: usize, chunks: &mut Vec<Chunk>) 
         return chunk.last + 1;
     }
     let person = if named && !located { 60 } else { 0 };
-    if ends_cleanly(scan, &list[end]) {
-        chunks.push(Chunk { first: i, last: end, person, place: score, org: 0 });
+    if has_clean_end(scan, &list[end]) {
+        chunks.push(NameCandidate { first: i, last: end, person, place: score, org: 0 });
     }
     end + 1
 }
 
 /// Whether the bytes around allow a word of prose here, not a part of code, of a path or of a longer name.
-fn starts_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
+fn has_clean_start(scan: &ScanState<'_>, token: &WordToken) -> bool {
     match scan.byte_before(token.start()) {
         b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'&' | b'~' | b'^' | b'%' | b'<' => false,
         // `@Tomasz, can you …` speaks to somebody; `@Test` and `a@b` do not.
@@ -353,11 +356,11 @@ fn starts_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
 }
 
 /// `J.Smith`: a stop behind a single capital.
-fn initials_before(scan: &Scan<'_>, at: usize) -> bool {
+fn initials_before(scan: &ScanState<'_>, at: usize) -> bool {
     at >= 2 && scan.bytes[at - 2].is_ascii_uppercase() && !scan.byte_before(at - 2).is_ascii_alphanumeric()
 }
 
-fn ends_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
+fn has_clean_end(scan: &ScanState<'_>, token: &WordToken) -> bool {
     let (a, b) = (scan.byte_at(token.end()), scan.byte_at(token.end() + 1));
     match a {
         // The end of an element: `<name>Anna</name>`.
@@ -373,18 +376,18 @@ fn ends_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
 }
 
 /// How far the run of words written as a name goes.
-fn run_end(scan: &Scan<'_>, i: usize) -> usize {
+fn run_end(scan: &ScanState<'_>, i: usize) -> usize {
     let mut last = i;
     while last < i + 7 {
         let Some(next) = scan.token(last + 1) else { break };
         let gap = scan.gap(last);
         let current = scan.list()[last];
-        let initial = current.shape == Shape::Upper && current.len() == 1;
+        let initial = current.shape == TokenShape::Upper && current.len() == 1;
         let joined = match gap {
             " " | "-" | "'" | "’" => true,
             ". " | "." => initial || current.has(ABBR) || matches!(scan.word(&current), "St" | "Jr" | "Mt" | "Ft"),
             " & " => next.is_capital(),
-            ", " => next.has(CREDENTIAL | ORG_SUFFIX) && next.is_capital() && next.marks() & (COMMON | FIRST) == 0,
+            ", " => next.has(CREDENTIAL | ORG_SUFFIX) && next.is_capital() && next.flags() & (COMMON | FIRST) == 0,
             _ => false,
         };
         if !joined {
@@ -400,7 +403,7 @@ fn run_end(scan: &Scan<'_>, i: usize) -> usize {
         // van der, de la: small words inside a name, with a capital behind them.
         let mut ahead = last + 1;
         while ahead <= last + 3
-            && scan.token(ahead).is_some_and(|t| t.has(PARTICLE) && t.shape == Shape::Lower)
+            && scan.token(ahead).is_some_and(|t| t.has(PARTICLE) && t.shape == TokenShape::Lower)
             && matches!(scan.gap(ahead), " " | "'" | "’")
         {
             ahead += 1;
@@ -415,17 +418,17 @@ fn run_end(scan: &Scan<'_>, i: usize) -> usize {
 }
 
 /// Small letters: names behind a cue, and a known first name with a last name behind it.
-fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> usize {
-    let m = token.marks();
+fn lowercase_name(scan: &ScanState<'_>, i: usize, token: &WordToken, chunks: &mut Vec<NameCandidate>) -> usize {
+    let m = token.flags();
     if m & (FIRST | REGION) == 0 && token.class != 0 || m & STOP != 0 || token.len() < 3 {
         // Ministry of …: bodies that go on behind an `of` are capitals and seen there.
         return i + 1;
     }
-    if m & TECH != 0 || token.class == 0 && (!cue_at(scan, i) || in_code(scan, i, i)) {
+    if m & TECH != 0 || token.class == 0 && (!has_cue_at(scan, i) || is_in_code(scan, i, i)) {
         return i + 1;
     }
-    if !starts_cleanly(scan, token)
-        || !ends_cleanly(scan, token)
+    if !has_clean_start(scan, token)
+        || !has_clean_end(scan, token)
         || !scan.gap_before(i).ends_with([' ', '\n', '"', '\'', '(', ',']) && i > 0
     {
         return i + 1;
@@ -434,14 +437,14 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
     if token.class == 0 && technical(scan, i) {
         return i + 1;
     }
-    let first = as_first(token);
+    let first = first_name_score(token);
     let next = scan.token(i + 1).filter(|t| {
-        t.shape == Shape::Lower && t.len() >= 3 && matches!(scan.gap(i), " " | "-") && ends_cleanly(scan, t)
+        t.shape == TokenShape::Lower && t.len() >= 3 && matches!(scan.gap(i), " " | "-") && has_clean_end(scan, t)
     });
-    let last = next.map_or(0, |t| if t.has(STOP) { 0 } else { as_last(t) });
-    let cue = cue_at(scan, i);
-    let code = in_code(scan, i, i);
-    if !cue && around::in_another_tongue(scan, i, i) {
+    let last = next.map_or(0, |t| if t.has(STOP) { 0 } else { last_name_score(t) });
+    let cue = has_cue_at(scan, i);
+    let code = is_in_code(scan, i, i);
+    if !cue && context_cues::is_foreign_text(scan, i, i) {
         return i + 1;
     }
     let person = match (first, last, cue) {
@@ -449,21 +452,21 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
         (85.., 60.., false) if !code => 60,
         (100, 45.., false) if !code => 52,
         (45.., _, true) => 55,
-        (_, _, true) if foreign(token) || m & LAST != 0 && m & COMMON == 0 => 50,
-        (100, _, false) if !code && speaks(scan, i) => 50,
+        (_, _, true) if is_foreign_word(token) || m & LAST != 0 && m & COMMON == 0 => 50,
+        (100, _, false) if !code && is_speaker_line(scan, i) => 50,
         _ => 0,
     };
-    let place = if m & REGION != 0 && m & (COMMON | WORD) == 0 && located(scan, i) && !code { 60 } else { 0 };
+    let place = if m & REGION != 0 && m & (COMMON | WORD) == 0 && has_location_cue(scan, i) && !code { 60 } else { 0 };
     if person.max(place) == 0 {
         return i + 1;
     }
     let end = if person > 0 && last >= 45 { i + 1 } else { i };
-    chunks.push(Chunk { first: i, last: end, person, place, org: 0 });
+    chunks.push(NameCandidate { first: i, last: end, person, place, org: 0 });
     end + 1
 }
 
 /// What stands before `_name` when it is a person's.
-const PEOPLE: &[&str] = &[
+const PEOPLE_WORDS: &[&str] = &[
     "first",
     "last",
     "full",
@@ -500,7 +503,7 @@ const PEOPLE: &[&str] = &[
 ];
 
 /// `my name is`, `call me`, `on behalf of`: what follows is a name however it is written.
-fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
+fn has_cue_at(scan: &ScanState<'_>, i: usize) -> bool {
     let list = scan.list();
     let gap = scan.gap_before(i);
     if !matches!(gap, " " | ": " | ":" | "? " | ": \"" | " \"" | ". ") {
@@ -515,7 +518,7 @@ fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
     let any = |n: usize, words: &[&str]| words.iter().any(|w| word(n).eq_ignore_ascii_case(w));
     // `model_name: llama`: a thing's name.
     let glued = i > 1 && any(1, &["name", "names"]) && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
-    if glued && !any(2, PEOPLE) {
+    if glued && !any(2, PEOPLE_WORDS) {
         return false;
     }
     any(1, &["named", "nicknamed", "surname", "firstname", "lastname", "mr", "mrs"])
@@ -525,24 +528,24 @@ fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
         || gap.contains('?') && (1..=6).any(|n| any(n, &["name", "names"]))
         || gap.contains(':')
             && (1..=3).any(|n| {
-                any(n, &["name", "names"]) && same_line(scan, i - n, i) && (n > 1 || glued || !key(scan, i - 1))
+                any(n, &["name", "names"]) && is_same_line(scan, i - n, i) && (n > 1 || glued || !is_key(scan, i - 1))
             })
 }
 
 /// Whether no line ends between two tokens, and no other label stands there.
-fn same_line(scan: &Scan<'_>, from: usize, to: usize) -> bool {
+fn is_same_line(scan: &ScanState<'_>, from: usize, to: usize) -> bool {
     (from..to.saturating_sub(1)).all(|n| !scan.gap(n).contains(['\n', ':']))
 }
 
 /// `  name: bar`: a key at the beginning of a line or in quotes, whose value may be anything's name.
-fn key(scan: &Scan<'_>, i: usize) -> bool {
+fn is_key(scan: &ScanState<'_>, i: usize) -> bool {
     let gap = scan.gap_before(i);
-    scan.list().get(i).is_some_and(|t| t.shape == Shape::Lower)
+    scan.list().get(i).is_some_and(|t| t.shape == TokenShape::Lower)
         && (gap.ends_with(['"', '\'', '{', ',']) || gap.trim_matches(' ').ends_with(['\n', '-']))
 }
 
 /// Whether the word behind a small first name is what a person does.
-fn speaks(scan: &Scan<'_>, i: usize) -> bool {
+fn is_speaker_line(scan: &ScanState<'_>, i: usize) -> bool {
     let after = scan.token(i + 1);
     let before = i.checked_sub(1).and_then(|p| scan.token(p));
     after.is_some_and(|t| t.has(SAY) && scan.gap(i) == " ")
@@ -553,7 +556,7 @@ fn speaks(scan: &Scan<'_>, i: usize) -> bool {
 }
 
 /// The words of the mailboxes in the text: `priya.r@…` tells that Priya is a name.
-fn mailboxes<'t>(scan: &Scan<'t>) -> Vec<&'t str> {
+fn mailboxes<'t>(scan: &ScanState<'t>) -> Vec<&'t str> {
     let list = scan.list();
     let mut words = Vec::new();
     for at in scan.tokens.ats.iter().take(64) {
@@ -576,7 +579,7 @@ fn mailboxes<'t>(scan: &Scan<'t>) -> Vec<&'t str> {
 }
 
 /// `Anderstad, Ghana`: a word that no list knows before a country or a state is a town.
-fn towns_of_regions(scan: &Scan<'_>, chunks: &mut [Chunk]) {
+fn classify_towns(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
     let list = scan.list();
     for at in 1..chunks.len() {
         let (a, b) = (chunks[at - 1], chunks[at]);
@@ -589,10 +592,10 @@ fn towns_of_regions(scan: &Scan<'_>, chunks: &mut [Chunk]) {
 }
 
 /// Second look: a doubtful word beside a person in a list, or one that was part of a name elsewhere in the text.
-fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
-    const SURE: i32 = 55;
+fn promote_repeated(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
+    const PROMOTION_SCORE: i32 = 55;
     let list = scan.list();
-    let sure = |c: &Chunk| c.person >= SURE && c.person >= c.place && c.person >= c.org;
+    let sure = |c: &NameCandidate| c.person >= PROMOTION_SCORE && c.person >= c.place && c.person >= c.org;
     // Parts of sure names; a single word that no list knows is not sure enough to look for it everywhere.
     let mut parts: Vec<&str> = chunks
         .iter()
@@ -616,8 +619,8 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
             && a.person.max(b.person) >= 36
             && a.person + b.person > a.place + b.place
         {
-            chunks[at - 1].person = a.person.max(SURE);
-            chunks[at].person = b.person.max(SURE);
+            chunks[at - 1].person = a.person.max(PROMOTION_SCORE);
+            chunks[at].person = b.person.max(PROMOTION_SCORE);
         }
     }
     for at in 0..chunks.len() {
@@ -629,7 +632,7 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
             let word = scan.word(&list[c.first]);
             parts.binary_search(&word).is_ok() || mails && parts.iter().any(|p| p.eq_ignore_ascii_case(word))
         };
-        let tied = |a: &Chunk, b: &Chunk| {
+        let tied = |a: &NameCandidate, b: &NameCandidate| {
             b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ")
                 || b.first == a.last + 2
                     && matches!(scan.word(&list[a.last + 1]), "and" | "or")
@@ -638,7 +641,7 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
         let left = at.checked_sub(1).is_some_and(|p| sure(&chunks[p]) && tied(&chunks[p], &c));
         let right = chunks.get(at + 1).is_some_and(|n| sure(n) && tied(&c, n));
         if known || (left || right) && c.person >= 8 {
-            chunks[at].person = c.person.max(SURE).max(c.place + 1);
+            chunks[at].person = c.person.max(PROMOTION_SCORE).max(c.place + 1);
         }
     }
 }

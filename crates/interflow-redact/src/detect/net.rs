@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use super::Scan;
+use super::ScanState;
 use crate::Kind;
 
-const fn is_local(b: u8) -> bool {
+const fn is_local_part_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric()
         || matches!(
             b,
@@ -32,17 +32,17 @@ const fn is_local(b: u8) -> bool {
         || b >= 0x80
 }
 
-const fn is_host(b: u8) -> bool {
+const fn is_host_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_') || b >= 0x80
 }
 
 /// No host name is longer than 253 bytes; beyond this none is looked for.
-const LONGEST_HOST: usize = 512;
+const MAX_HOST_BYTES: usize = 512;
 
 /// Where a host name that begins at `from` ends, dots at the end left out.
-fn host_end(scan: &Scan<'_>, from: usize) -> usize {
+fn host_end(scan: &ScanState<'_>, from: usize) -> usize {
     let mut end = from;
-    while is_host(scan.byte_at(end)) && end < scan.bytes.len() && end - from < LONGEST_HOST {
+    while is_host_byte(scan.byte_at(end)) && end < scan.bytes.len() && end - from < MAX_HOST_BYTES {
         let b = scan.bytes[end];
         if b >= 0x80 {
             let Some(c) = scan.text.get(end..).and_then(|t| t.chars().next()) else { break };
@@ -61,8 +61,8 @@ fn host_end(scan: &Scan<'_>, from: usize) -> usize {
 }
 
 /// Addresses around every `@`.
-pub(super) fn emails(scan: &mut Scan<'_>) {
-    if !scan.want(Kind::Email) {
+pub(super) fn emails(scan: &mut ScanState<'_>) {
+    if !scan.wants(Kind::Email) {
         return;
     }
     for at in &scan.tokens.ats {
@@ -80,14 +80,14 @@ pub(super) fn emails(scan: &mut Scan<'_>) {
 }
 
 /// Where the part before the `@` begins.
-fn local_start(scan: &Scan<'_>, at: usize) -> Option<usize> {
+fn local_start(scan: &ScanState<'_>, at: usize) -> Option<usize> {
     if scan.byte_before(at) == b'"' {
         // "quoted local part"@host, on one line.
         let open = scan.bytes[..at - 1].iter().rposition(|b| matches!(b, b'"' | b'\n'))?;
         return (scan.bytes[open] == b'"' && at - open <= 66).then_some(open);
     }
     let mut start = at;
-    while start > 0 && at - start < 128 && is_local(scan.bytes[start - 1]) {
+    while start > 0 && at - start < 128 && is_local_part_byte(scan.bytes[start - 1]) {
         start -= 1;
     }
     while !scan.text.is_char_boundary(start) {
@@ -98,17 +98,18 @@ fn local_start(scan: &Scan<'_>, at: usize) -> Option<usize> {
     let skip = local.rfind(['=', '/', '{', '}', '|', '`', '$', '*', '^', '!', '#', '&']).map_or(0, |i| i + 1);
     let trimmed = local[skip..].trim_start_matches(|c: char| !c.is_alphanumeric() && c != '_');
     let start = at - trimmed.len();
-    let password_in_url = scan.byte_before(start) == b':' && scan.bytes[..start].ends_with(b":") && in_url(scan, start);
+    let password_in_url =
+        scan.byte_before(start) == b':' && scan.bytes[..start].ends_with(b":") && is_in_url(scan, start);
     (!trimmed.is_empty() && !password_in_url).then_some(start)
 }
 
 /// Whether the place is inside the authority of a URL: `scheme://user:` before it.
-fn in_url(scan: &Scan<'_>, at: usize) -> bool {
+fn is_in_url(scan: &ScanState<'_>, at: usize) -> bool {
     let schemes = &scan.tokens.schemes;
     let nearest = schemes.partition_point(|s| (*s as usize) + 3 < at).checked_sub(1);
     nearest
         .and_then(|n| scan.text.get(schemes[n] as usize + 3..at))
-        .is_some_and(|t| t.len() <= LONGEST_HOST && !t.contains([' ', '/', '\n', '"']))
+        .is_some_and(|t| t.len() <= MAX_HOST_BYTES && !t.contains([' ', '/', '\n', '"']))
 }
 
 /// Hosts that everybody reads: a link to them says nothing about anyone.
@@ -277,7 +278,7 @@ const PUBLIC_HOSTS: &[&str] = &[
 ];
 
 /// Names that are kept for examples and for the inside of a machine (RFC 2606, RFC 6761).
-fn reserved_host(host: &str) -> bool {
+fn is_reserved_host(host: &str) -> bool {
     let host = host.to_ascii_lowercase();
     let host = host.strip_prefix("www.").unwrap_or(&host);
     let last = host.rsplit('.').next().unwrap_or_default();
@@ -312,7 +313,7 @@ fn reserved_host(host: &str) -> bool {
         .any(|h| host.strip_suffix(h).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
-fn public_host(host: &str) -> bool {
+fn is_public_host(host: &str) -> bool {
     static HOSTS: LazyLock<HashSet<&str>> = LazyLock::new(|| PUBLIC_HOSTS.iter().copied().collect());
     let host = host.to_ascii_lowercase();
     let mut rest = host.as_str();
@@ -328,15 +329,15 @@ fn public_host(host: &str) -> bool {
 }
 
 /// Bytes that are looked through for the ends of a text's URLs, all together.
-const LOOKED_THROUGH: usize = 8 << 20;
+const MAX_URL_SCAN_BYTES: usize = 8 << 20;
 
 /// URLs around every `://`, and `www.` names.
-pub(super) fn urls(scan: &mut Scan<'_>) {
+pub(super) fn urls(scan: &mut ScanState<'_>) {
     if !scan.wants.kinds.any(&[Kind::Url, Kind::Domain]) {
         return;
     }
     // The more of them a text has, the shorter they are: a text of nothing else must not be walked again for each.
-    let longest = (LOOKED_THROUGH / scan.tokens.schemes.len().max(1)).clamp(1024, 8192);
+    let longest = (MAX_URL_SCAN_BYTES / scan.tokens.schemes.len().max(1)).clamp(1024, 8192);
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let scheme = scan.bytes[..at]
@@ -353,16 +354,16 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         let host = authority.rsplit('@').next().unwrap_or_default();
         let host = if host.starts_with('[') { host } else { host.split(':').next().unwrap_or_default() };
         let name = scan.text.get(at - scheme..at).unwrap_or_default().to_ascii_lowercase();
-        if webhook(authority, scan.text.get(at + 3..end).unwrap_or_default()) {
+        if is_webhook(authority, scan.text.get(at + 3..end).unwrap_or_default()) {
             scan.push(Kind::Secret, at - scheme, end, 92);
         }
         let confidence = if end <= at + 4 || host.is_empty() || host.contains(['{', '$', '<', '%']) {
             continue;
-        } else if reserved_host(host) {
+        } else if is_reserved_host(host) {
             20
-        } else if public_host(host) {
+        } else if is_public_host(host) {
             30
-        } else if documented(scan, at - scheme, end) {
+        } else if is_documentation_link(scan, at - scheme, end) {
             45
         } else if matches!(name.as_str(), "http" | "https" | "ftp" | "ftps" | "sftp" | "ws" | "wss") {
             90
@@ -374,14 +375,14 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
 }
 
 /// A `www.` name or a domain whose first label may be token `i`, which has a dot behind it.
-pub(super) fn dotted(scan: &mut Scan<'_>, i: usize) {
+pub(super) fn dotted(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     if token.len() == 3 && scan.word(&token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
         let end = url_end(scan, token.start(), 2048);
         let host_end = host_end(scan, token.start());
         let host = scan.text.get(token.start()..host_end).unwrap_or_default();
-        if host.matches('.').count() >= 2 && !reserved_host(host) {
-            scan.push(Kind::Url, token.start(), end, if public_host(host) { 30 } else { 85 });
+        if host.matches('.').count() >= 2 && !is_reserved_host(host) {
+            scan.push(Kind::Url, token.start(), end, if is_public_host(host) { 30 } else { 85 });
         }
     } else {
         domain(scan, i);
@@ -389,7 +390,7 @@ pub(super) fn dotted(scan: &mut Scan<'_>, i: usize) {
 }
 
 /// Addresses that anyone who knows them may post to.
-fn webhook(authority: &str, rest: &str) -> bool {
+fn is_webhook(authority: &str, rest: &str) -> bool {
     let path = rest.get(authority.len()..).unwrap_or_default();
     match authority {
         "hooks.slack.com" => path.len() > 40 && !path.contains("XXXX"),
@@ -403,7 +404,7 @@ fn webhook(authority: &str, rest: &str) -> bool {
 
 /// Whether the URL stands as a reference in documentation (`](https://…)`, `<https://…>`, `[name]: https://…`) and
 /// carries nothing of anyone: no query and no login.
-fn documented(scan: &Scan<'_>, start: usize, end: usize) -> bool {
+fn is_documentation_link(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
     let before = &scan.bytes[..start];
     let reference = before.ends_with(b"](") || before.ends_with(b"<") || before.ends_with(b"]: ");
     reference && !scan.bytes[start..end].iter().any(|b| matches!(b, b'?' | b'@'))
@@ -418,23 +419,23 @@ const SAFE_TLDS: &[&str] = &[
 
 /// `name.tld` without a scheme. Code is full of dots, so that only lower-case names with an ending that is no file's
 /// and no method's count.
-fn domain(scan: &mut Scan<'_>, i: usize) {
+fn domain(scan: &mut ScanState<'_>, i: usize) {
     let (Some(token), Some(next)) = (scan.token(i), scan.token(i + 1)) else { return };
-    if next.start() != token.end() + 1 || !scan.want(Kind::Domain) {
+    if next.start() != token.end() + 1 || !scan.wants(Kind::Domain) {
         return;
     }
     let word = scan.word(next);
-    if next.shape != crate::token::Shape::Lower
+    if next.shape != crate::token::TokenShape::Lower
         || word.len() > 6
         || !SAFE_TLDS.contains(&word)
-        || is_host(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.'
+        || is_host_byte(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.'
     {
         return;
     }
     let mut start = token.start();
     while start > 0
-        && token.start() - start < LONGEST_HOST
-        && is_host(scan.bytes[start - 1])
+        && token.start() - start < MAX_HOST_BYTES
+        && is_host_byte(scan.bytes[start - 1])
         && scan.bytes[start - 1] < 0x80
     {
         start -= 1;
@@ -444,7 +445,13 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
     let last = host.rsplit('.').next().unwrap_or_default();
     let code = matches!(scan.byte_before(start), b'@' | b'/' | b'$' | b':' | b'=' | b'\\')
         || matches!(scan.byte_at(end), b'(' | b'[' | b'@' | b':' | b'=' | b'\\');
-    if last != word || code || host.starts_with('.') || end != next.end() || reserved_host(host) || host.contains('_') {
+    if last != word
+        || code
+        || host.starts_with('.')
+        || end != next.end()
+        || is_reserved_host(host)
+        || host.contains('_')
+    {
         return;
     }
     let mut labels = host.split('.');
@@ -462,10 +469,10 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
         )
         && own.len() >= 3;
     let common = matches!(last, "com" | "org" | "net" | "edu" | "gov");
-    let confidence = match (common, public_host(host)) {
+    let confidence = match (common, is_public_host(host)) {
         (_, true) => 25,
         (true, _) => 60,
-        _ if apart && !machine && !super::names::code_line(scan, i) => 55,
+        _ if apart && !machine && !super::names::is_code_line(scan, i) => 55,
         _ if scan.near_word(i, &["domain", "website", "site", "visit", "web", "homepage", "blog", "at"], 4, 0) => 65,
         _ => 40,
     };
@@ -473,7 +480,7 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
 }
 
 /// Where a URL ends: at a space, a quote or a bracket, with the sentence's punctuation left out.
-fn url_end(scan: &Scan<'_>, from: usize, longest: usize) -> usize {
+fn url_end(scan: &ScanState<'_>, from: usize, longest: usize) -> usize {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(longest)];
     let stop = rest
@@ -502,7 +509,7 @@ fn url_end(scan: &Scan<'_>, from: usize, longest: usize) -> usize {
 }
 
 /// IPv6 and hardware addresses, which both hold colons.
-pub(super) fn colon_addresses(scan: &mut Scan<'_>) {
+pub(super) fn colon_addresses(scan: &mut ScanState<'_>) {
     let wanted = scan.wants.kinds.any(&[Kind::IpAddress, Kind::MacAddress]);
     let mut done = 0;
     for at in scan.tokens.colons.iter().filter(|_| wanted) {
@@ -523,7 +530,7 @@ pub(super) fn colon_addresses(scan: &mut Scan<'_>) {
         let end = start + address.len();
         if address.len() == 17 && is_mac(address.as_bytes()) {
             scan.push(Kind::MacAddress, start, end, 90);
-        } else if let Some(confidence) = ipv6(address) {
+        } else if let Some(confidence) = ipv6_confidence(address) {
             // `fd00::/24` is a whole network.
             let network = address.ends_with("::") && scan.byte_at(end) == b'/';
             let confidence = if network { 30 } else { confidence };
@@ -532,7 +539,7 @@ pub(super) fn colon_addresses(scan: &mut Scan<'_>) {
     }
 }
 
-fn ipv6(address: &str) -> Option<u8> {
+fn ipv6_confidence(address: &str) -> Option<u8> {
     if address.matches(':').count() < 2 || !address.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }

@@ -2,17 +2,17 @@
 
 use smallvec::SmallVec;
 
-use super::{Scan, dates, figures, ids, labelled, phone};
+use super::{ScanState, dates, labeled_values, national_ids, number_context, phone};
 use crate::Kind;
-use crate::check;
+use crate::check_digits;
 use crate::lexicon::topic;
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// Most groups that are looked at as one run.
-const MOST_GROUPS: usize = 24;
+const MAX_GROUPS: usize = 24;
 
 /// Groups of digits with single separators between them.
-pub(super) struct Run {
+pub(super) struct DigitRun {
     /// Token index of the first group.
     pub first: usize,
     /// Start and end of each group.
@@ -28,12 +28,12 @@ pub(super) struct Run {
     pub extension: Option<usize>,
 }
 
-impl Run {
-    pub fn len_of(&self, k: usize) -> usize {
+impl DigitRun {
+    pub fn group_len(&self, k: usize) -> usize {
         self.groups.get(k).map_or(0, |(s, e)| e - s)
     }
 
-    pub fn sep(&self, k: usize) -> u8 {
+    pub fn separator_after(&self, k: usize) -> u8 {
         self.seps.get(k).copied().unwrap_or(0)
     }
 
@@ -48,10 +48,12 @@ impl Run {
     }
 
     /// Whether the groups from `k` on have these lengths, with the same separator (one of `seps`) between them.
-    pub fn shaped(&self, k: usize, lengths: &[usize], seps: &[u8]) -> bool {
-        let groups =
-            k + lengths.len() <= self.groups.len() && lengths.iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l);
-        groups && (k..k + lengths.len() - 1).all(|i| seps.contains(&self.sep(i)) && self.sep(i) == self.sep(k))
+    pub fn has_shape(&self, k: usize, lengths: &[usize], seps: &[u8]) -> bool {
+        let groups = k + lengths.len() <= self.groups.len()
+            && lengths.iter().enumerate().all(|(i, l)| self.group_len(k + i) == *l);
+        groups
+            && (k..k + lengths.len() - 1)
+                .all(|i| seps.contains(&self.separator_after(i)) && self.separator_after(i) == self.separator_after(k))
     }
 
     pub fn number(&self, bytes: &[u8], k: usize) -> u32 {
@@ -64,7 +66,7 @@ impl Run {
 }
 
 /// What a matcher found: how many groups it took, and what they are.
-pub(super) struct Hit {
+pub(super) struct NumberMatch {
     pub groups: usize,
     pub kind: Kind,
     pub confidence: u8,
@@ -73,7 +75,7 @@ pub(super) struct Hit {
     pub end: Option<usize>,
 }
 
-impl Hit {
+impl NumberMatch {
     pub const fn new(groups: usize, kind: Kind, confidence: u8) -> Self {
         Self { groups, kind, confidence, start: None, end: None }
     }
@@ -90,15 +92,15 @@ fn separator(gap: &str) -> Option<u8> {
 }
 
 /// How many digits stand before the extension in `3994x1887`.
-fn extended(word: &str) -> Option<usize> {
+fn extension_number(word: &str) -> Option<usize> {
     let (number, extension) = word.split_once(['x', 'X'])?;
     let digits = |s: &str, most: usize| !s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_digit());
     (number.len() >= 2 && digits(number, 7) && digits(extension, 6)).then_some(number.len())
 }
 
-fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
+fn collect_run(scan: &ScanState<'_>, i: usize) -> Option<DigitRun> {
     let first = scan.token(i)?;
-    let mut run = Run {
+    let mut run = DigitRun {
         first: i,
         groups: SmallVec::new(),
         seps: SmallVec::new(),
@@ -108,11 +110,11 @@ fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
     };
     run.groups.push((first.start(), first.end()));
     let mut at = i;
-    while run.groups.len() < MOST_GROUPS {
+    while run.groups.len() < MAX_GROUPS {
         let Some(next) = scan.token(at + 1) else { break };
         let Some(sep) = separator(scan.gap(at)) else { break };
-        if next.shape != Shape::Digits {
-            if let Some(digits) = extended(scan.word(next)) {
+        if next.shape != TokenShape::Digits {
+            if let Some(digits) = extension_number(scan.word(next)) {
                 run.seps.push(sep);
                 run.groups.push((next.start(), next.start() + digits));
                 run.extension = Some(next.end());
@@ -123,13 +125,13 @@ fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
         run.groups.push((next.start(), next.end()));
         at += 1;
     }
-    run.glued_left = glued_left(scan, i, first);
+    run.glued_left = is_glued_left(scan, i, first);
     let end = run.groups.last()?.1;
     let next = scan.token(at + 1);
     run.glued_right = match scan.byte_at(end) {
         b'_' => true,
         _ if run.extension.is_some() => false,
-        b'-' => next.is_some_and(|t| t.start() == end + 1 && t.shape == Shape::Mixed),
+        b'-' => next.is_some_and(|t| t.start() == end + 1 && t.shape == TokenShape::Mixed),
         b'%' => true,
         _ => false,
     };
@@ -137,43 +139,43 @@ fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
 }
 
 /// Whether the number is the tail of something: `CVE-2024-1`, `id_12`, `3.5` behind a letter.
-fn glued_left(scan: &Scan<'_>, i: usize, first: &Token) -> bool {
+fn is_glued_left(scan: &ScanState<'_>, i: usize, first: &WordToken) -> bool {
     match scan.byte_before(first.start()) {
         b'_' | b'$' => true,
         b'-' | b'.' => {
             let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
-            before.end() + 1 == first.start() && before.topics & super::PERSONAL == 0
+            before.end() + 1 == first.start() && before.topics & super::PERSONAL_TOPICS == 0
         }
         _ => false,
     }
 }
 
 /// Looks at the run of digit groups that begins at token `i`; gives the token to go on from.
-pub(super) fn run(scan: &mut Scan<'_>, i: usize) -> usize {
+pub(super) fn detect_run(scan: &mut ScanState<'_>, i: usize) -> usize {
     // A number of one to three digits that stands alone is the commonest case and only an age or an address.
     let Some(token) = scan.token(i) else { return i + 1 };
     if token.len() < 4 && !matches!(scan.byte_at(token.end()), b'.' | b'-' | b'/' | b' ' | b')' | b':') {
         return i + 1;
     }
-    let Some(run) = collect(scan, i) else { return i + 1 };
+    let Some(run) = collect_run(scan, i) else { return i + 1 };
     let before = scan.found.len();
-    let next = groups(scan, i, &run, token.len());
+    let next = detect_groups(scan, i, &run, token.len());
     // What no rule knew may have a label.
     if scan.found.len() == before
-        && let Some(labelled) = labelled::value(scan, i)
+        && let Some(labelled) = labeled_values::detect_labeled(scan, i)
     {
         return labelled;
     }
     next
 }
 
-fn groups(scan: &mut Scan<'_>, i: usize, run: &Run, length: usize) -> usize {
+fn detect_groups(scan: &mut ScanState<'_>, i: usize, run: &DigitRun, length: usize) -> usize {
     if run.groups.len() == 1 && length < 5 {
         return i + 1;
     }
     let (mut k, mut dated) = (0, 0);
     while k < run.groups.len() {
-        match best(scan, run, k) {
+        match best_match(scan, run, k) {
             Some(mut hit) => {
                 // The second date of a range is as sure as the first.
                 if hit.kind == Kind::Date {
@@ -190,45 +192,50 @@ fn groups(scan: &mut Scan<'_>, i: usize, run: &Run, length: usize) -> usize {
     i + run.groups.len()
 }
 
-fn best(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+fn best_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     ip(scan, run, k)
-        .or_else(|| dates::numeric(scan, run, k))
-        .or_else(|| if decimal(run, k) || run.glued_left && k == 0 { None } else { plain(scan, run, k) })
+        .or_else(|| dates::numeric_date(scan, run, k))
+        .or_else(|| if is_decimal(run, k) || run.glued_left && k == 0 { None } else { plain_match(scan, run, k) })
 }
 
-fn plain(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+fn plain_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     card(scan, run, k)
         .or_else(|| ssn(scan, run, k))
-        .or_else(|| ids::numeric(scan, run, k))
-        .or_else(|| contextual(scan, run, k))
-        .or_else(|| phone::number(scan, run, k))
+        .or_else(|| national_ids::numeric_id(scan, run, k))
+        .or_else(|| contextual_match(scan, run, k))
+        .or_else(|| phone::phone_number(scan, run, k))
         .filter(|_| !run.glued_right)
         .filter(|hit| {
             let at = run.first + k;
             let row = hit.groups > 1
-                && run.sep(k) == b' '
+                && run.separator_after(k) == b' '
                 && hit.kind != Kind::CreditCard
                 && hit.kind != Kind::Phone
-                && run.len_of(k) == run.len_of(k + 1)
-                && alike_beyond(run, k, hit.groups) >= 2;
-            let round = hit.kind != Kind::CreditCard && figures::round(&run.digits(scan.bytes, k, hit.groups));
-            !(row || round) || scan.near(at, super::PERSONAL, 4, 0)
+                && run.group_len(k) == run.group_len(k + 1)
+                && similar_groups_after(run, k, hit.groups) >= 2;
+            let round =
+                hit.kind != Kind::CreditCard && number_context::is_round_number(&run.digits(scan.bytes, k, hit.groups));
+            !(row || round) || scan.has_topic_near(at, super::PERSONAL_TOPICS, 4, 0)
         })
 }
 
 /// `3.14159265`: a fraction, not a number with a dot in it.
-fn decimal(run: &Run, k: usize) -> bool {
-    let alone = |a: usize| run.sep(a) == b'.' && (a == 0 || run.sep(a - 1) != b'.') && run.sep(a + 1) != b'.';
+fn is_decimal(run: &DigitRun, k: usize) -> bool {
+    let alone = |a: usize| {
+        run.separator_after(a) == b'.'
+            && (a == 0 || run.separator_after(a - 1) != b'.')
+            && run.separator_after(a + 1) != b'.'
+    };
     alone(k) || k > 0 && alone(k - 1)
 }
 
-fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    if !run.shaped_dots(k) || !scan.want(Kind::IpAddress) {
+fn ip(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    if !run.has_dotted_shape(k) || !scan.wants(Kind::IpAddress) {
         return None;
     }
     let mut parts = [0u32; 4];
     for (i, part) in parts.iter_mut().enumerate() {
-        let length = run.len_of(k + i);
+        let length = run.group_len(k + i);
         *part = run.number(scan.bytes, k + i);
         if length > 3 || *part > 255 || length > 1 && scan.bytes[run.groups[k + i].0] == b'0' {
             return None;
@@ -240,18 +247,18 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         [.., 0] if scan.byte_at(run.span(k, 4).1) == b'/' => 40,
         [169, 254, ..] => 40,
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
-        _ => figures::address_or_version(scan, run, k, parts),
+        _ => number_context::address_or_version(scan, run, k, parts),
     };
-    Some(Hit::new(4, Kind::IpAddress, confidence))
+    Some(NumberMatch::new(4, Kind::IpAddress, confidence))
 }
 
-impl Run {
+impl DigitRun {
     /// Four groups with dots between them and none around.
-    fn shaped_dots(&self, k: usize) -> bool {
+    fn has_dotted_shape(&self, k: usize) -> bool {
         k + 4 <= self.groups.len()
-            && (k..k + 3).all(|i| self.sep(i) == b'.')
-            && self.sep(k + 3) != b'.'
-            && (k == 0 || self.sep(k - 1) != b'.')
+            && (k..k + 3).all(|i| self.separator_after(i) == b'.')
+            && self.separator_after(k + 3) != b'.'
+            && (k == 0 || self.separator_after(k - 1) != b'.')
     }
 }
 
@@ -273,13 +280,16 @@ fn card_lengths(digits: &[u8]) -> &'static [usize] {
     }
 }
 
-fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    if !scan.want(Kind::CreditCard) {
+fn card(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    if !scan.wants(Kind::CreditCard) {
         return None;
     }
     let mut best = None;
     for n in 1..=(run.groups.len() - k).min(7) {
-        if n > 1 && !(matches!(run.sep(k + n - 2), b' ' | b'-' | b'n' | b'.') && run.sep(k + n - 2) == run.sep(k)) {
+        if n > 1
+            && !(matches!(run.separator_after(k + n - 2), b' ' | b'-' | b'n' | b'.')
+                && run.separator_after(k + n - 2) == run.separator_after(k))
+        {
             break;
         }
         let digits = run.digits(scan.bytes, k, n);
@@ -290,41 +300,43 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         {
             continue;
         }
-        let near = scan.near(run.first + k, topic::CARD, 8, 4);
-        let confidence = match (check::luhn(&digits), near) {
+        let near = scan.has_topic_near(run.first + k, topic::CARD, 8, 4);
+        let confidence = match (check_digits::luhn(&digits), near) {
             (true, true) => 98,
             (true, false) if matches!(digits.len(), 14..=16) => 90,
             // Short or long numbers pass the check by chance too often.
             (true, false) if digits.len() == 12 => continue,
             // A row of numbers of four digits.
-            (true, false) if n > 1 && alike_beyond(run, k, n) >= 2 && !beside_a_card(scan, run, k, n) => 40,
+            (true, false) if n > 1 && similar_groups_after(run, k, n) >= 2 && !is_beside_card(scan, run, k, n) => 40,
             (true, false) => 55,
             (false, true) if !scan.wants.valid_cards_only => 70,
             // A card with a wrong digit, for policies that want to know of it.
             (false, true) if n > 1 || matches!(digits.len(), 15 | 16) => 45,
             _ => continue,
         };
-        best = Some(Hit::new(n, Kind::CreditCard, confidence));
+        best = Some(NumberMatch::new(n, Kind::CreditCard, confidence));
     }
     best
 }
 
 /// Whether as many groups right before or behind are a card's number too.
-fn beside_a_card(scan: &Scan<'_>, run: &Run, k: usize, n: usize) -> bool {
-    let card = |from: usize| from + n <= run.groups.len() && check::luhn(&run.digits(scan.bytes, from, n));
+fn is_beside_card(scan: &ScanState<'_>, run: &DigitRun, k: usize, n: usize) -> bool {
+    let card = |from: usize| from + n <= run.groups.len() && check_digits::luhn(&run.digits(scan.bytes, from, n));
     card(k + n) || k >= n && card(k - n)
 }
 
 /// How many groups beside the `n` from `k` on are as long as these and separated in the same way.
-fn alike_beyond(run: &Run, k: usize, n: usize) -> usize {
-    let alike = |g: usize, sep: usize| run.len_of(g) == run.len_of(k) && run.sep(sep) == run.sep(k);
+fn similar_groups_after(run: &DigitRun, k: usize, n: usize) -> usize {
+    let alike = |g: usize, sep: usize| {
+        run.group_len(g) == run.group_len(k) && run.separator_after(sep) == run.separator_after(k)
+    };
     let before = (0..k).rev().take_while(|g| alike(*g, *g)).count();
     before + (k + n..run.groups.len()).take_while(|g| alike(*g, *g - 1)).count()
 }
 
 /// One group, fours with a rest, or American Express's 4-6-5.
-fn card_groups(run: &Run, k: usize, n: usize, total: usize) -> bool {
-    let lengths = || (k..k + n).map(|i| run.len_of(i));
+fn card_groups(run: &DigitRun, k: usize, n: usize, total: usize) -> bool {
+    let lengths = || (k..k + n).map(|i| run.group_len(i));
     n == 1
         || lengths().take(n - 1).all(|l| l == 4) && lengths().next_back().is_some_and(|l| l <= 4)
         || total == 15 && n == 3 && lengths().eq([4, 6, 5])
@@ -333,17 +345,17 @@ fn card_groups(run: &Run, k: usize, n: usize, total: usize) -> bool {
         || total == 19 && n == 2 && lengths().eq([6, 13])
 }
 
-fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    let dashed = run.shaped(k, &[3, 2, 4], b"-n .") || run.shaped_ssn_wrapped(k);
-    let bare = run.len_of(k) == 9;
+fn ssn(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
+    let dashed = run.has_shape(k, &[3, 2, 4], b"-n .") || run.has_wrapped_ssn_shape(k);
+    let bare = run.group_len(k) == 9;
     let groups = if dashed { 3 } else { 1 };
-    if !dashed && !bare || chained(run, k, groups) {
+    if !dashed && !bare || is_chained(run, k, groups) {
         return None;
     }
     let digits = run.digits(scan.bytes, k, groups);
     let number = |range: std::ops::Range<usize>| digits[range].iter().fold(0u32, |n, d| n * 10 + u32::from(*d));
     let (area, group, serial) = (number(0..3), number(3..5), number(5..9));
-    let mut near = scan.near(run.first + k, topic::SSN, 8, 5);
+    let mut near = scan.has_topic_near(run.first + k, topic::SSN, 8, 5);
     if bare && near {
         // `SSN: …, license: 123456789`: the nearer word tells.
         let told = scan.nearest_personal(run.first + k, 8);
@@ -351,12 +363,12 @@ fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     }
     if area >= 900 {
         let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99) && (dashed || near);
-        return itin.then(|| Hit::new(groups, Kind::Itin, if near { 95 } else { 80 }));
+        return itin.then(|| NumberMatch::new(groups, Kind::Itin, if near { 95 } else { 80 }));
     }
     let issued = area != 0 && area != 666 && group != 0 && serial != 0;
     let confidence = match (issued, dashed, near) {
         (true, true, true) => 98,
-        (true, true, false) => match run.sep(k) {
+        (true, true, false) => match run.separator_after(k) {
             b'-' | b'n' => 88,
             _ => 45,
         },
@@ -364,48 +376,48 @@ fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         (false, true, true) => 45,
         _ => return None,
     };
-    Some(Hit::new(groups, Kind::Ssn, confidence))
+    Some(NumberMatch::new(groups, Kind::Ssn, confidence))
 }
 
-impl Run {
+impl DigitRun {
     /// 3-2-4 where one of the hyphens is followed by a line break.
-    fn shaped_ssn_wrapped(&self, k: usize) -> bool {
-        let seps = [self.sep(k), self.sep(k + 1)];
-        [3, 2, 4].iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l)
+    fn has_wrapped_ssn_shape(&self, k: usize) -> bool {
+        let seps = [self.separator_after(k), self.separator_after(k + 1)];
+        [3, 2, 4].iter().enumerate().all(|(i, l)| self.group_len(k + i) == *l)
             && seps.iter().all(|s| matches!(s, b'-' | b'n'))
     }
 }
 
 /// Whether more groups follow with the same separator, as in a table or a serial number; a second number of the
 /// same shape right behind does not count.
-fn chained(run: &Run, k: usize, groups: usize) -> bool {
+fn is_chained(run: &DigitRun, k: usize, groups: usize) -> bool {
     groups > 1 && k + groups < run.groups.len() && {
-        let sep = run.sep(k + groups - 1);
-        sep == run.sep(k) && sep != b' ' && run.len_of(k + groups) != run.len_of(k)
+        let sep = run.separator_after(k + groups - 1);
+        sep == run.separator_after(k) && sep != b' ' && run.group_len(k + groups) != run.group_len(k)
     }
 }
 
 /// Numbers that only the words around them explain.
-fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+fn contextual_match(scan: &ScanState<'_>, run: &DigitRun, k: usize) -> Option<NumberMatch> {
     let at = run.first + k;
-    let digits = run.len_of(k);
+    let digits = run.group_len(k);
     if digits < 4 {
         return None;
     }
-    let topics = scan.topics(at, 4, 0);
-    let labelled = scan.topics(at, 3, 0);
+    let topics = scan.topics_near(at, 4, 0);
+    let labelled = scan.topics_near(at, 3, 0);
     if digits == 5 && labelled & topic::ZIP != 0 {
-        let n = if run.sep(k) == b'-' && run.len_of(k + 1) == 4 { 2 } else { 1 };
-        return Some(Hit::new(n, Kind::ZipCode, 85));
+        let n = if run.separator_after(k) == b'-' && run.group_len(k + 1) == 4 { 2 } else { 1 };
+        return Some(NumberMatch::new(n, Kind::ZipCode, 85));
     }
     if matches!(digits, 4 | 6) && labelled & topic::ZIP != 0 {
-        return Some(Hit::new(1, Kind::ZipCode, 70));
+        return Some(NumberMatch::new(1, Kind::ZipCode, 70));
     }
-    if run.groups.len() > k + 1 && matches!(run.sep(k), b'.' | b'/' | b':') {
+    if run.groups.len() > k + 1 && matches!(run.separator_after(k), b'.' | b'/' | b':') {
         return None;
     }
     let word = |w: &[&str]| scan.near_word(at, w, 4, 0);
-    let one = |kind, confidence| Some(Hit::new(1, kind, confidence));
+    let one = |kind, confidence| Some(NumberMatch::new(1, kind, confidence));
     match digits {
         7..=9 if topics & topic::PASSPORT != 0 => one(Kind::Passport, 80),
         5..=14
@@ -430,11 +442,11 @@ fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
 }
 
 /// Whether the token is a number that could be a house's.
-pub(super) fn is_house_number(scan: &Scan<'_>, token: &Token) -> bool {
+pub(super) fn is_house_number(scan: &ScanState<'_>, token: &WordToken) -> bool {
     match token.shape {
-        Shape::Digits => token.len() <= 5,
+        TokenShape::Digits => token.len() <= 5,
         // 12a, 14B
-        Shape::Mixed => {
+        TokenShape::Mixed => {
             let word = scan.word(token).as_bytes();
             matches!(word, [d @ .., l] if l.is_ascii_alphabetic() && !d.is_empty() && d.len() <= 4 && d.iter().all(u8::is_ascii_digit))
         }

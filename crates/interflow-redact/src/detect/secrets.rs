@@ -2,79 +2,80 @@
 //! a token is expected. Placeholders and published examples are none.
 
 mod examples;
-mod known;
-mod places;
+mod known_prefixes;
+mod secret_locations;
 
 use self::examples::is_placeholder;
-use self::known::{BY_FIRST, KNOWN};
-pub(super) use self::places::pgpass;
-use super::Scan;
-use super::runs::RunClass;
+use self::known_prefixes::{BY_FIRST, KNOWN_PREFIXES};
+pub(super) use self::secret_locations::pgpass;
+use super::ScanState;
+use super::byte_runs::RunClass;
 use crate::Kind;
 use crate::lexicon::{mark, topic};
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// The beginnings by which keys are known.
 #[cfg(test)]
 pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
-    KNOWN.iter().map(|known| known.prefix)
+    KNOWN_PREFIXES.iter().map(|known| known.prefix)
 }
 
-const fn in_key(b: u8) -> bool {
+const fn is_key_byte(b: u8) -> bool {
     RunClass::Key.contains(b)
 }
 
-const fn in_token(b: u8) -> bool {
+const fn is_token_byte(b: u8) -> bool {
     RunClass::Token.contains(b)
 }
 
 /// Whether a token can begin or announce one at all; most words do not.
 #[inline]
-pub(super) const fn may_be(token: &Token, after: u8) -> bool {
+pub(super) const fn may_be_secret(token: &WordToken, after: u8) -> bool {
     token.len() >= 16
         || token.topics & (topic::SECRET | topic::PASSWORD | topic::USER) != 0
         || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':' | b'\\' | b'}')
-        || places::is_command(token)
-        || matches!(token.shape, Shape::Camel)
+        || secret_locations::is_command(token)
+        || matches!(token.shape, TokenShape::Camel)
 }
 
 /// What may be a secret that begins with token `i`, or that token `i` announces.
 #[inline]
-pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
+pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
     let after = scan.byte_at(token.end());
-    if matches!(after, b'$' | b'}') && places::hash(scan, &token) {
+    if matches!(after, b'$' | b'}') && secret_locations::password_hash(scan, &token) {
         return;
     }
-    if places::is_command(&token) {
-        places::command(scan, &token);
+    if secret_locations::is_command(&token) {
+        secret_locations::password_command(scan, &token);
     }
     if (token.len() >= 16 || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':'))
-        && ((BY_FIRST[b as usize].1 > 0 || b == b'e') && with_prefix(scan, &token) || by_form(scan, &token, after))
+        && ((BY_FIRST[b as usize].1 > 0 || b == b'e') && detect_by_prefix(scan, &token)
+            || detect_by_shape(scan, &token, after))
     {
         return;
     }
-    if matches!(token.len(), 4 | 5) && matches!(scan.byte_at(token.end()), b'/' | b'\\') && scan.want(Kind::Username) {
+    if matches!(token.len(), 4 | 5) && matches!(scan.byte_at(token.end()), b'/' | b'\\') && scan.wants(Kind::Username) {
         home_folder(scan, &token);
     }
-    if token.class != 0 || token.shape == Shape::Camel {
+    if token.class != 0 || token.shape == TokenShape::Camel {
         let topics = if token.class != 0 { token.topics } else { camel(scan, &token) };
         if topics & (topic::SECRET | topic::PASSWORD) != 0 {
-            announced(scan, i, topics);
-        } else if topics & topic::USER != 0 && scan.want(Kind::Username) {
+            detect_announced(scan, i, topics);
+        } else if topics & topic::USER != 0 && scan.wants(Kind::Username) {
             user_name(scan, &token, topics);
         }
     }
 }
 
-fn camel(scan: &Scan<'_>, token: &Token) -> u32 {
+fn camel(scan: &ScanState<'_>, token: &WordToken) -> u32 {
     if token.len() > 40 { 0 } else { super::camel_topics(scan.word(token)) }
 }
 
-fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
+fn detect_by_prefix(scan: &mut ScanState<'_>, token: &WordToken) -> bool {
     let start = token.start();
-    if in_key(scan.byte_before(start)) {
+    if is_key_byte(scan.byte_before(start)) {
         return false;
     }
     let rest = &scan.text[start..];
@@ -82,9 +83,9 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
         return jwt(scan, start);
     }
     let (from, count) = BY_FIRST[usize::from(scan.byte_at(start))];
-    let bucket = KNOWN.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
+    let bucket = KNOWN_PREFIXES.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
     let second = scan.byte_at(start + 1);
-    let alike = |k: &&known::Known| k.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
+    let alike = |k: &&known_prefixes::KnownPrefix| k.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
     let Some(known) = bucket.iter().filter(alike).find(|k| rest.starts_with(k.prefix)) else { return false };
     let dotted =
         known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3" | "ATCTT3" | "fm1_" | "fm2_");
@@ -127,40 +128,40 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
 }
 
 /// Bytes of a token without a prefix that are looked at; all of them are shorter.
-const LONGEST_FORM: usize = 256;
+const MAX_TOKEN_BYTES: usize = 256;
 
 /// Tokens without a prefix whose form is their own: bots of Telegram and Discord, Azure's client secrets, Mailchimp's keys.
-fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
+fn detect_by_shape(scan: &mut ScanState<'_>, token: &WordToken, after: u8) -> bool {
     let (start, rest) = (token.start(), &scan.bytes[token.start()..]);
-    if in_key(scan.byte_before(start)) && after != b'~' {
+    if is_key_byte(scan.byte_before(start)) && after != b'~' {
         return false;
     }
     let run = |from: usize, f: fn(u8) -> bool| {
-        rest.get(from..).map_or(0, |r| r.iter().take(LONGEST_FORM).take_while(|b| f(**b)).count())
+        rest.get(from..).map_or(0, |r| r.iter().take(MAX_TOKEN_BYTES).take_while(|b| f(**b)).count())
     };
     let length = token.len();
     let found = match after {
         // curl -u name:password
-        b':' if logged_in(scan, start) => {
+        b':' if has_login_flag(scan, start) => {
             let from = token.end() + 1;
             let body = run(length + 1, |b| !b.is_ascii_whitespace() && !matches!(b, b'"' | b'\'' | b'$' | b'<'));
             let value = scan.text.get(from..from + body).unwrap_or_default();
             // `docker run -u 1000:1000` names users.
             let numbers = value.bytes().all(|b| b.is_ascii_digit()) && token.is_digits();
-            if (4..LONGEST_FORM).contains(&body) && !numbers && !is_placeholder(value) {
+            if (4..MAX_TOKEN_BYTES).contains(&body) && !numbers && !is_placeholder(value) {
                 scan.push(Kind::Password, from, from + body, 85);
             }
             return false;
         }
         // 1234567890:AA…
         b':' if token.is_digits() && (8..=10).contains(&length) && rest.get(length + 1..length + 3) == Some(b"AA") => {
-            let body = run(length + 1, in_key);
+            let body = run(length + 1, is_key_byte);
             (34..=36).contains(&body).then_some((start, start + length + 1 + body, Kind::Token))
         }
         // three parts of base64url: a number, a time, a signature
         b'.' if (23..=28).contains(&length) && matches!(rest.first(), Some(b'M' | b'N' | b'O')) => {
-            let middle = run(length + 1, in_key);
-            let last = run(length + middle + 2, in_key);
+            let middle = run(length + 1, is_key_byte);
+            let last = run(length + middle + 2, is_key_byte);
             let dot = rest.get(length + 1 + middle) == Some(&b'.');
             let end = start + length + middle + 2 + last;
             ((6..=7).contains(&middle) && dot && (27..=45).contains(&last)).then_some((start, end, Kind::Token))
@@ -171,9 +172,9 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
             && scan.byte_before(token.end() - 1).is_ascii_digit() =>
         {
             let from = token.end() - 5;
-            let body = run(length + 1, |b| in_key(b) || matches!(b, b'.' | b'~'));
+            let body = run(length + 1, |b| is_key_byte(b) || matches!(b, b'.' | b'~'));
             let end = token.end() + 1 + body;
-            let clean = scan.text.is_char_boundary(from) && !in_key(scan.byte_before(from));
+            let clean = scan.text.is_char_boundary(from) && !is_key_byte(scan.byte_before(from));
             (clean && (31..=34).contains(&body)).then_some((from, end, Kind::CloudCredential))
         }
         b'-' if length == 32 && rest[..32].iter().all(u8::is_ascii_hexdigit) && rest[32..].starts_with(b"-us") => {
@@ -191,14 +192,14 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
 }
 
 /// Whether a login and a password are given to a program here: `-u `, `--user `.
-fn logged_in(scan: &Scan<'_>, start: usize) -> bool {
+fn has_login_flag(scan: &ScanState<'_>, start: usize) -> bool {
     let before = scan.bytes.get(..start).unwrap_or_default();
     let before = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
     [&b" -u "[..], b" --user ", b" --user=", b" --proxy-user "].iter().any(|f| before.ends_with(f))
 }
 
 /// Three base64url parts, of which the first is a JSON header (RFC 7519 3).
-fn jwt(scan: &mut Scan<'_>, start: usize) -> bool {
+fn jwt(scan: &mut ScanState<'_>, start: usize) -> bool {
     let (end, trimmed) = scan.runs.end(scan.bytes, start, RunClass::Jwt);
     let (header, _) = scan.runs.end(scan.bytes, start, RunClass::Key);
     let (payload, _) = scan.runs.end(scan.bytes, header + 1, RunClass::Key);
@@ -215,10 +216,10 @@ fn jwt(scan: &mut Scan<'_>, start: usize) -> bool {
 }
 
 /// Bytes in which a private key must end; the largest take a tenth of it.
-const LONGEST_KEY: usize = 64 << 10;
+const MAX_PRIVATE_KEY_BYTES: usize = 64 << 10;
 
 /// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text when it is cut.
-pub(super) fn private_keys(scan: &mut Scan<'_>) {
+pub(super) fn private_keys(scan: &mut ScanState<'_>) {
     let mut done = 0;
     let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
     let Some(last_end) = scan.tokens.dashes.first().map(|_| scan.tokens.dashes.iter().rev().find(ends).copied()) else {
@@ -227,7 +228,7 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
     for at in &scan.tokens.dashes {
         let at = *at as usize;
         let rest = &scan.text[at..];
-        let rest = &rest[..rest.floor_char_boundary(LONGEST_KEY)];
+        let rest = &rest[..rest.floor_char_boundary(MAX_PRIVATE_KEY_BYTES)];
         if at < done || !rest.starts_with("-----BEGIN ") {
             continue;
         }
@@ -244,11 +245,11 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
             // A cut key is a key: everything that can be base64 goes.
             None => rest
                 .bytes()
-                .take_while(|b| in_token(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b','))
+                .take_while(|b| is_token_byte(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b','))
                 .count(),
         };
         let body = rest.get(head..len).unwrap_or_default();
-        if body.bytes().filter(|b| in_token(*b)).count() < 16 + end_mark.len() && found.is_some() {
+        if body.bytes().filter(|b| is_token_byte(*b)).count() < 16 + end_mark.len() && found.is_some() {
             continue;
         }
         done = at + len;
@@ -257,14 +258,14 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
 }
 
 /// Bytes behind `://` in which a login and its host are looked for.
-const LONGEST_LOGIN: usize = 1024;
+const MAX_LOGIN_BYTES: usize = 1024;
 
 /// `scheme://user:password@host/…`.
-pub(super) fn connection_strings(scan: &mut Scan<'_>) {
+pub(super) fn connection_strings(scan: &mut ScanState<'_>) {
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let authority = &scan.text[at + 3..];
-        let authority = &authority[..authority.floor_char_boundary(LONGEST_LOGIN)];
+        let authority = &authority[..authority.floor_char_boundary(MAX_LOGIN_BYTES)];
         let stop = authority
             .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#'))
             .unwrap_or(authority.len());
@@ -287,7 +288,10 @@ pub(super) fn connection_strings(scan: &mut Scan<'_>) {
             .count();
         let query = scan.text[at + 3 + stop..].bytes();
         let more = if scan.byte_at(at + 3 + stop) == b'?' {
-            query.take(LONGEST_LOGIN).take_while(|b| in_token(*b) || matches!(b, b'?' | b'&' | b',' | b':')).count()
+            query
+                .take(MAX_LOGIN_BYTES)
+                .take_while(|b| is_token_byte(*b) || matches!(b, b'?' | b'&' | b',' | b':'))
+                .count()
         } else {
             0
         };
@@ -296,7 +300,7 @@ pub(super) fn connection_strings(scan: &mut Scan<'_>) {
 }
 
 /// The value behind `password:`, `API_KEY=`, `"token": "…"`, `Authorization: Bearer …`.
-fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
+fn detect_announced(scan: &mut ScanState<'_>, i: usize, topics: u32) {
     let Some(token) = scan.token(i).copied() else { return };
     // The last part of a compound name announces: `secret` in `client_secret_value` is followed by more of the name.
     let mut end = token.end();
@@ -372,7 +376,7 @@ const MACHINE_ACCOUNTS: &[&str] = &[
 ];
 
 /// The account in `/home/anna/…`, `/Users/anna/…`, `C:\\Users\\anna\\…`.
-fn home_folder(scan: &mut Scan<'_>, token: &Token) {
+fn home_folder(scan: &mut ScanState<'_>, token: &WordToken) {
     let separator = scan.byte_at(token.end());
     let word = scan.word(token);
     if scan.byte_before(token.start()) != separator || !matches!(word, "home" | "Users") {
@@ -380,7 +384,7 @@ fn home_folder(scan: &mut Scan<'_>, token: &Token) {
     }
     let from = token.end() + scan.bytes[token.end()..].iter().take_while(|b| **b == separator).count();
     let name = scan.text.get(from..).unwrap_or_default();
-    let len = name.bytes().take_while(|b| in_key(*b) || *b == b'.').count();
+    let len = name.bytes().take_while(|b| is_key_byte(*b) || *b == b'.').count();
     let name = name[..len].trim_end_matches('.');
     if (2..=32).contains(&name.len())
         && !MACHINE_ACCOUNTS.contains(&name.to_ascii_lowercase().as_str())
@@ -391,10 +395,11 @@ fn home_folder(scan: &mut Scan<'_>, token: &Token) {
 }
 
 /// The value behind `username:`, `login = "…"`.
-fn user_name(scan: &mut Scan<'_>, token: &Token, topics: u32) {
+fn user_name(scan: &mut ScanState<'_>, token: &WordToken, topics: u32) {
     let Some((from, quoted, true)) = value_start(scan, token.end(), topics) else { return };
     let value = value_at(scan, from, quoted);
-    let name = (3..=40).contains(&value.len()) && value.bytes().all(|b| in_key(b) || matches!(b, b'.' | b'@' | b'\\'));
+    let name =
+        (3..=40).contains(&value.len()) && value.bytes().all(|b| is_key_byte(b) || matches!(b, b'.' | b'@' | b'\\'));
     let word = crate::lexicon::look_up(value).marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0;
     // Without quotes it may be code: `username: payload.username`.
     let plain = quoted != 0 || value.bytes().any(|b| b.is_ascii_digit()) && !value.contains(['.', '@']);
@@ -404,7 +409,7 @@ fn user_name(scan: &mut Scan<'_>, token: &Token, topics: u32) {
 }
 
 /// Where the value begins, whether in quotes (which), and whether `=` or `:` stands before it.
-fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
+fn value_start(scan: &ScanState<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
     let rest = scan.text.get(end..)?;
     let mut at = 0;
     let bytes = rest.as_bytes();
@@ -413,16 +418,16 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
         *at += n;
         n
     };
-    if let Some(skipped) = places::argument(scan, end) {
+    if let Some(skipped) = secret_locations::argument_value(scan, end) {
         return Some((end + skipped + 1, bytes[skipped], true));
     }
-    if let Some(skipped) = places::called(scan, end).filter(|_| topics & topic::PASSWORD != 0) {
+    if let Some(skipped) = secret_locations::called(scan, end).filter(|_| topics & topic::PASSWORD != 0) {
         return Some((end + skipped + 1, bytes[skipped], true));
     }
-    if let Some(at) = places::of_something(rest).filter(|_| topics & topic::PASSWORD != 0) {
+    if let Some(at) = secret_locations::of_something(rest).filter(|_| topics & topic::PASSWORD != 0) {
         return Some((end + at, 0, false));
     }
-    if let Some(beside) = places::beside(scan, end) {
+    if let Some(beside) = secret_locations::adjacent_value(scan, end) {
         at = beside;
     }
     skip(&mut at, b"\"'`]*", 4);
@@ -438,7 +443,7 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
             true
         }
         // `<password>x</password>`
-        Some([b'>', ..]) if at == 0 && element(scan, end) => {
+        Some([b'>', ..]) if at == 0 && is_element(scan, end) => {
             at += 1;
             true
         }
@@ -480,13 +485,13 @@ fn copula(text: &[u8]) -> usize {
 }
 
 /// Whether the name that ends here is an element's: `<db:password>`.
-fn element(scan: &Scan<'_>, end: usize) -> bool {
+fn is_element(scan: &ScanState<'_>, end: usize) -> bool {
     let name = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
     let length = scan.bytes[..end].iter().rev().take(48).take_while(name).count();
     scan.byte_before(end - length) == b'<'
 }
 
-fn value_at<'t>(scan: &Scan<'t>, from: usize, quote: u8) -> &'t str {
+fn value_at<'t>(scan: &ScanState<'t>, from: usize, quote: u8) -> &'t str {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(512)];
     let stop = match quote {
@@ -527,9 +532,9 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
         (true, true) if !value.contains(' ') => Some(85),
         (true, false) if mixed => Some(85),
         // DB_PASSWORD=kqXuRTmb: letters alone, but in no order of words.
-        (true, false) if length >= 8 && variety(value) >= 2 && jumbled(value) => Some(75),
+        (true, false) if length >= 8 && distinct_chars(value) >= 2 && has_jumbled_case(value) => Some(75),
         (false, true) if mixed => Some(60),
-        (false, false) if mixed && length >= 6 && variety(value) >= 3 => Some(60),
+        (false, false) if mixed && length >= 6 && distinct_chars(value) >= 3 => Some(60),
         _ => None,
     }
 }
@@ -538,21 +543,27 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let length = value.len();
     // Keys of Django and WordPress are of every sign there is.
     let signs = quoted != 0 && assigned && length >= 24 && value.bytes().filter(|b| *b == b' ').count() * 10 <= length;
-    let drawn =
-        signs && value.bytes().all(|b| (b' '..=b'~').contains(&b)) && variety(value) >= 3 && entropy(value) >= 4.0;
-    if drawn && value.bytes().filter(u8::is_ascii_digit).count() >= 2 && !value.contains("://") && jumps(value) {
+    let drawn = signs
+        && value.bytes().all(|b| (b' '..=b'~').contains(&b))
+        && distinct_chars(value) >= 3
+        && entropy(value) >= 4.0;
+    if drawn
+        && value.bytes().filter(u8::is_ascii_digit).count() >= 2
+        && !value.contains("://")
+        && alternates_kinds(value)
+    {
         return Some(80);
     }
-    if length < 12 || !value.bytes().all(in_token) {
+    if length < 12 || !value.bytes().all(is_token_byte) {
         return None;
     }
-    let classes = variety(value);
+    let classes = distinct_chars(value);
     let bits = entropy(value);
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let random = (bits >= 3.5 && classes >= 3 || bits >= 3.0 && classes >= 2 && length >= 20) && digits >= 2;
     let wordy =
         value.split(['-', '_', '.', '/']).filter(|p| p.len() > 2).all(|p| p.bytes().all(|b| b.is_ascii_lowercase()));
-    match (random && !wordy && !slug(value), assigned || quoted != 0) {
+    match (random && !wordy && !is_slug(value), assigned || quoted != 0) {
         (true, true) if length >= 16 => Some(80),
         (true, true) => Some(60),
         (true, false) if length >= 20 && classes >= 3 => Some(60),
@@ -561,14 +572,14 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
 }
 
 /// Whether signs and digits stand among the letters as in no sentence and no code: in a third of all places.
-fn jumps(value: &str) -> bool {
+fn alternates_kinds(value: &str) -> bool {
     let letters = |b: &u8| b.is_ascii_alphabetic();
     let bytes = value.as_bytes();
     bytes.windows(2).filter(|w| letters(&w[0]) != letters(&w[1])).count() * 3 >= bytes.len()
 }
 
 /// `linux-x64-node-18-npm-2f5d3a`: words and numbers in a row, the name of a thing.
-fn slug(value: &str) -> bool {
+fn is_slug(value: &str) -> bool {
     let parts = value.split(['-', '_', '.', '/']).filter(|p| !p.is_empty());
     let (all, words) = parts.fold((0, 0), |(all, words), p| {
         (all + 1, words + usize::from(p.len() > 2 && p.bytes().all(|b| b.is_ascii_lowercase())))
@@ -577,14 +588,14 @@ fn slug(value: &str) -> bool {
 }
 
 /// Whether upper and lower case change as they never do in words and in camelCase.
-fn jumbled(value: &str) -> bool {
+fn has_jumbled_case(value: &str) -> bool {
     let bytes = value.as_bytes();
     let humps = bytes.windows(2).filter(|w| w[0].is_ascii_lowercase() != w[1].is_ascii_lowercase()).count();
     bytes.iter().all(u8::is_ascii_alphabetic) && humps * 3 >= bytes.len()
 }
 
 /// How many of lower case, upper case, digits and punctuation a text holds.
-fn variety(text: &str) -> usize {
+fn distinct_chars(text: &str) -> usize {
     let has = |f: fn(&u8) -> bool| usize::from(text.bytes().any(|b| f(&b)));
     has(u8::is_ascii_lowercase) + has(u8::is_ascii_uppercase) + has(u8::is_ascii_digit) + has(u8::is_ascii_punctuation)
 }
@@ -603,7 +614,7 @@ mod tests {
 
     #[test]
     fn prefixes_stand_in_their_order() {
-        assert!(KNOWN.windows(2).all(|w| w[0].prefix > w[1].prefix));
+        assert!(KNOWN_PREFIXES.windows(2).all(|w| w[0].prefix > w[1].prefix));
     }
 
     #[test]

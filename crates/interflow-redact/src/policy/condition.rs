@@ -4,17 +4,17 @@ use crate::RedactError;
 
 /// A condition: all of its comparisons must hold.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Condition(Vec<Comparison>);
+pub struct StrategyCondition(Vec<ConditionComparison>);
 
 #[derive(Clone, Debug, PartialEq)]
-struct Comparison {
-    field: Field,
-    op: Op,
+struct ConditionComparison {
+    field: ConditionField,
+    op: ComparisonOp,
     value: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum ConditionField {
     Token,
     Context,
     Confidence,
@@ -25,7 +25,7 @@ enum Field {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Op {
+enum ComparisonOp {
     StartsWith,
     Equal,
     NotEqual,
@@ -39,7 +39,7 @@ enum Op {
 
 /// What a condition is asked about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct ConditionInput<'a> {
     pub token: &'a str,
     pub context: &'a str,
     /// From 0 to 1.
@@ -51,23 +51,23 @@ pub(crate) struct Facts<'a> {
     pub before: &'a str,
 }
 
-impl Condition {
+impl StrategyCondition {
     /// Reads a condition; an empty one always holds.
     ///
     /// # Errors
     /// When a field, an operator or a number is unknown.
     pub fn parse(text: &str) -> Result<Self, RedactError> {
-        let mut words = words(text).into_iter();
+        let mut words = split_words(text).into_iter();
         let mut all = Vec::new();
         while let Some(field) = words.next() {
             let bad = |what: &str| RedactError::Policy(format!("condition `{text}`: {what}"));
             let field = match field.to_ascii_lowercase().as_str() {
-                "token" => Field::Token,
-                "context" => Field::Context,
-                "confidence" => Field::Confidence,
-                "type" => Field::Type,
-                "classification" => Field::Class,
-                "population" => Field::Population,
+                "token" => ConditionField::Token,
+                "context" => ConditionField::Context,
+                "confidence" => ConditionField::Confidence,
+                "type" => ConditionField::Type,
+                "classification" => ConditionField::Class,
+                "population" => ConditionField::Population,
                 other => {
                     return Err(bad(&format!(
                         "unknown field `{other}`; there are token, context, confidence, type and population"
@@ -77,24 +77,24 @@ impl Condition {
             let op = words.next().ok_or_else(|| bad("an operator is missing"))?;
             let mut value = words.next().ok_or_else(|| bad("a value is missing"))?;
             let op = match op.to_ascii_lowercase().as_str() {
-                "startswith" => Op::StartsWith,
-                "==" | "=" => Op::Equal,
-                "!=" => Op::NotEqual,
-                "<" => Op::Less,
-                "<=" => Op::LessOrEqual,
-                ">" => Op::Greater,
-                ">=" => Op::GreaterOrEqual,
+                "startswith" => ComparisonOp::StartsWith,
+                "==" | "=" => ComparisonOp::Equal,
+                "!=" => ComparisonOp::NotEqual,
+                "<" => ComparisonOp::Less,
+                "<=" => ComparisonOp::LessOrEqual,
+                ">" => ComparisonOp::Greater,
+                ">=" => ComparisonOp::GreaterOrEqual,
                 "is" if value.eq_ignore_ascii_case("not") => {
                     value = words.next().ok_or_else(|| bad("a value is missing"))?;
-                    Op::IsNot
+                    ComparisonOp::IsNot
                 }
-                "is" => Op::Is,
+                "is" => ComparisonOp::Is,
                 other => return Err(bad(&format!("unknown operator `{other}`"))),
             };
-            if field == Field::Confidence && value.parse::<f64>().is_err() {
+            if field == ConditionField::Confidence && value.parse::<f64>().is_err() {
                 return Err(bad("confidence is compared with a number from 0 to 1"));
             }
-            all.push(Comparison { field, op, value });
+            all.push(ConditionComparison { field, op, value });
             match words.next() {
                 None => break,
                 Some(and) if and.eq_ignore_ascii_case("and") => {}
@@ -104,51 +104,55 @@ impl Condition {
         Ok(Self(all))
     }
 
-    pub(crate) fn holds(&self, facts: &Facts<'_>) -> bool {
+    pub(crate) fn holds(&self, facts: &ConditionInput<'_>) -> bool {
         self.0.iter().all(|c| c.holds(facts))
     }
 }
 
-impl Comparison {
-    fn holds(&self, facts: &Facts<'_>) -> bool {
+impl ConditionComparison {
+    fn holds(&self, facts: &ConditionInput<'_>) -> bool {
         match self.field {
-            Field::Token if matches!(self.op, Op::Is | Op::IsNot) => self.date_of_life(facts),
-            Field::Token => self.text(facts.token),
-            Field::Context => self.text(facts.context),
-            Field::Type => self.text(facts.type_name),
-            Field::Class => self.text(facts.class),
-            Field::Confidence => self.value.parse().is_ok_and(|v: f64| self.number(facts.confidence, v)),
+            ConditionField::Token if matches!(self.op, ComparisonOp::Is | ComparisonOp::IsNot) => {
+                self.is_life_date(facts)
+            }
+            ConditionField::Token => self.compare_text(facts.token),
+            ConditionField::Context => self.compare_text(facts.context),
+            ConditionField::Type => self.compare_text(facts.type_name),
+            ConditionField::Class => self.compare_text(facts.class),
+            ConditionField::Confidence => {
+                self.value.parse().is_ok_and(|v: f64| self.compare_number(facts.confidence, v))
+            }
             // Unknown here; that the strategy is carried out is the careful answer.
-            Field::Population => true,
+            ConditionField::Population => true,
         }
     }
 
-    fn text(&self, actual: &str) -> bool {
+    fn compare_text(&self, actual: &str) -> bool {
         match self.op {
-            Op::StartsWith => actual.starts_with(&self.value),
-            Op::Equal | Op::Is => actual == self.value,
-            Op::NotEqual | Op::IsNot => actual != self.value,
+            ComparisonOp::StartsWith => actual.starts_with(&self.value),
+            ComparisonOp::Equal | ComparisonOp::Is => actual == self.value,
+            ComparisonOp::NotEqual | ComparisonOp::IsNot => actual != self.value,
             _ => match (actual.parse(), self.value.parse()) {
-                (Ok(a), Ok(b)) => self.number(a, b),
+                (Ok(a), Ok(b)) => self.compare_number(a, b),
                 _ => false,
             },
         }
     }
 
-    fn number(&self, actual: f64, wanted: f64) -> bool {
+    fn compare_number(&self, actual: f64, wanted: f64) -> bool {
         match self.op {
-            Op::Less => actual < wanted,
-            Op::LessOrEqual => actual <= wanted,
-            Op::Greater => actual > wanted,
-            Op::GreaterOrEqual => actual >= wanted,
-            Op::Equal | Op::Is => (actual - wanted).abs() < f64::EPSILON,
-            Op::NotEqual | Op::IsNot => (actual - wanted).abs() >= f64::EPSILON,
-            Op::StartsWith => false,
+            ComparisonOp::Less => actual < wanted,
+            ComparisonOp::LessOrEqual => actual <= wanted,
+            ComparisonOp::Greater => actual > wanted,
+            ComparisonOp::GreaterOrEqual => actual >= wanted,
+            ComparisonOp::Equal | ComparisonOp::Is => (actual - wanted).abs() < f64::EPSILON,
+            ComparisonOp::NotEqual | ComparisonOp::IsNot => (actual - wanted).abs() >= f64::EPSILON,
+            ComparisonOp::StartsWith => false,
         }
     }
 
     /// `token is birthdate`: the words before a date tell.
-    fn date_of_life(&self, facts: &Facts<'_>) -> bool {
+    fn is_life_date(&self, facts: &ConditionInput<'_>) -> bool {
         let words: &[&str] = match self.value.to_ascii_lowercase().as_str() {
             "birthdate" => &["born", "birth", "birthday", "birthdate", "dob"],
             "deathdate" => &["died", "death", "deceased", "dod", "passed"],
@@ -158,12 +162,12 @@ impl Comparison {
         let told = window
             .map(|w| w.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
             .any(|w| words.contains(&w.as_str()));
-        told == (self.op == Op::Is)
+        told == (self.op == ComparisonOp::Is)
     }
 }
 
 /// Splits at spaces; quotes keep a value together.
-fn words(text: &str) -> Vec<String> {
+fn split_words(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
@@ -183,7 +187,7 @@ mod tests {
 
     #[test]
     fn conditions_hold_or_do_not() {
-        let facts = Facts {
+        let facts = ConditionInput {
             token: "90210",
             context: "court",
             confidence: 0.8,
@@ -204,14 +208,14 @@ mod tests {
             ("token is deathdate", false),
             ("population < 20000", true),
         ] {
-            assert_eq!(Condition::parse(text).map(|c| c.holds(&facts)).ok(), Some(holds), "{text}");
+            assert_eq!(StrategyCondition::parse(text).map(|c| c.holds(&facts)).ok(), Some(holds), "{text}");
         }
     }
 
     #[test]
     fn broken_conditions_are_refused() {
         for text in ["weight > 3", "token", "token ~ x", "confidence > high", "token == a or token == b"] {
-            assert!(Condition::parse(text).is_err(), "{text}");
+            assert!(StrategyCondition::parse(text).is_err(), "{text}");
         }
     }
 }

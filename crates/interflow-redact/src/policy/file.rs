@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Builder, Condition, DEFAULT_CONFIDENCE, Policy, Rule, compile, default_kinds};
-use crate::custom::{Pattern, Section};
-use crate::strategy::{DateShift, Keys, MaskLength, Random, Side, Strategy};
+use super::{DEFAULT_CONFIDENCE, KindRule, Policy, PolicyBuilder, StrategyCondition, compile, default_kinds};
+use crate::custom_rules::{CustomPattern, CustomSection};
+use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError};
 
 /// A redaction policy.
@@ -201,15 +201,15 @@ pub struct PatternFile {
     #[serde(default)]
     pub group: usize,
     /// Whether upper and lower case differ; true when absent.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub case_sensitive: bool,
     /// A check digit that must hold.
-    pub validator: Option<Validator>,
+    pub validator: Option<PatternValidator>,
     /// What replaces it.
     pub strategy: Option<StrategyFile>,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 
@@ -230,7 +230,7 @@ pub struct SectionFile {
 /// Check digits that a custom pattern may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Validator {
+pub enum PatternValidator {
     /// Payment cards, SIN, IMEI.
     Luhn,
     /// Aadhaar.
@@ -283,7 +283,7 @@ impl std::fmt::Debug for FpeFile {
     }
 }
 
-impl From<StrategyFile> for Strategy {
+impl From<StrategyFile> for RedactionStrategy {
     fn from(file: StrategyFile) -> Self {
         match file {
             StrategyFile::Placeholder => Self::Placeholder,
@@ -293,9 +293,9 @@ impl From<StrategyFile> for Strategy {
                 length: length.map_or(MaskLength::Same, MaskLength::Fixed),
             },
             StrategyFile::Replace { with } => Self::Static(with),
-            StrategyFile::Random { from } if from.is_empty() => Self::Random(Random::Realistic),
-            StrategyFile::Random { from } => Self::Random(Random::From(from)),
-            StrategyFile::Uuid => Self::Random(Random::Uuid),
+            StrategyFile::Random { from } if from.is_empty() => Self::Random(RandomReplacement::Realistic),
+            StrategyFile::Random { from } => Self::Random(RandomReplacement::From(from)),
+            StrategyFile::Uuid => Self::Random(RandomReplacement::Uuid),
             StrategyFile::Hash { salt } => Self::Hash { salt, random_salt: false },
             StrategyFile::Encrypt => Self::Crypto,
             StrategyFile::Fpe => Self::Fpe,
@@ -303,7 +303,7 @@ impl From<StrategyFile> for Strategy {
             StrategyFile::Truncate { keep, character, leading } => Self::Truncate {
                 keep: keep.unwrap_or(4),
                 character: character.unwrap_or('*'),
-                side: if leading { Side::Leading } else { Side::Trailing },
+                side: if leading { TruncateSide::Leading } else { TruncateSide::Trailing },
             },
             StrategyFile::Abbreviate => Self::Abbreviate,
             StrategyFile::Map { table, otherwise } => Self::Map {
@@ -344,35 +344,35 @@ pub(super) fn with_suggestion(message: &str) -> String {
 
 impl PolicyFile {
     pub(super) fn compile(self, text: &[u8]) -> Result<Policy, RedactError> {
-        let mut builder = Builder {
+        let mut builder = PolicyBuilder {
             name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() },
-            ..Builder::default()
+            ..PolicyBuilder::default()
         };
-        builder.wants.kinds = self.wanted()?;
+        builder.wants.kinds = self.enabled_kinds()?;
         builder.wants.valid_cards_only = self.valid_cards_only.unwrap_or(true);
         builder.wants.valid_ibans_only = self.valid_ibans_only.unwrap_or(true);
         if !self.phone_regions.is_empty() {
             builder.wants.phone_regions = regions(&self.phone_regions)?;
         }
-        builder.keys = Keys::from_config(
+        builder.keys = PolicyKeys::from_config(
             self.crypto.as_ref().map(|c| c.key.as_str()),
             self.fpe.as_ref().map(|f| (f.key.as_str(), f.tweak.as_str())),
         )?;
         self.never.iter().for_each(|t| builder.ignore.add(t, false));
         self.never_patterns.iter().try_for_each(|p| builder.ignore.add_pattern(p))?;
         let confidence = self.confidence.unwrap_or(DEFAULT_CONFIDENCE);
-        let strategy = self.strategy.clone().map_or(Strategy::Placeholder, Strategy::from);
+        let strategy = self.strategy.clone().map_or(RedactionStrategy::Placeholder, RedactionStrategy::from);
         strategy.check(&builder.keys)?;
         for (name, file) in &self.kind {
             let kind = kind_named(name)?;
             let rule = file.rule(kind, confidence, &strategy)?;
             builder.rules.insert(kind, rule);
         }
-        self.own_rules(&mut builder, &strategy)?;
-        builder.build(|kind| rule_of(kind.as_str(), kind.label(), confidence, strategy.clone()), text)
+        self.add_custom_rules(&mut builder, &strategy)?;
+        builder.build(|kind| custom_rule(kind.as_str(), kind.label(), confidence, strategy.clone()), text)
     }
 
-    fn wanted(&self) -> Result<KindSet, RedactError> {
+    fn enabled_kinds(&self) -> Result<KindSet, RedactError> {
         let mut kinds = default_kinds();
         if !self.kinds.is_empty() {
             kinds = self.kinds.iter().map(|k| kind_named(k)).collect::<Result<_, _>>()?;
@@ -386,14 +386,25 @@ impl PolicyFile {
         Ok(kinds)
     }
 
-    fn own_rules(&self, builder: &mut Builder, default: &Strategy) -> Result<(), RedactError> {
-        let strategy = |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), Strategy::from);
+    fn add_custom_rules(&self, builder: &mut PolicyBuilder, default: &RedactionStrategy) -> Result<(), RedactError> {
+        let strategy =
+            |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), RedactionStrategy::from);
         if !self.always.is_empty() {
-            let rule = builder.own_rule(rule_of(Kind::Custom.as_str(), Kind::Custom.label(), 0, default.clone()))?;
+            let rule = builder.add_custom_rule(custom_rule(
+                Kind::Custom.as_str(),
+                Kind::Custom.label(),
+                0,
+                default.clone(),
+            ))?;
             self.always.iter().for_each(|t| builder.terms.add_term(t, false, rule));
         }
         for list in &self.terms {
-            let rule = builder.own_rule(rule_of(&list.name, &label_from(&list.name), 0, strategy(&list.strategy)))?;
+            let rule = builder.add_custom_rule(custom_rule(
+                &list.name,
+                &label_from(&list.name),
+                0,
+                strategy(&list.strategy),
+            ))?;
             for term in &list.terms {
                 match list.fuzzy {
                     0 => builder.terms.add_term(term, list.case_sensitive, rule),
@@ -402,16 +413,26 @@ impl PolicyFile {
             }
         }
         for file in &self.patterns {
-            let rule = builder.own_rule(rule_of(&file.name, &label_from(&file.name), 0, strategy(&file.strategy)))?;
+            let rule = builder.add_custom_rule(custom_rule(
+                &file.name,
+                &label_from(&file.name),
+                0,
+                strategy(&file.strategy),
+            ))?;
             let regex = compile(&file.pattern, file.case_sensitive)?;
             if file.group >= regex.captures_len() {
                 return Err(RedactError::Policy(format!("pattern `{}` has no group {}", file.name, file.group)));
             }
-            builder.terms.patterns.push(Pattern { regex, group: file.group, validator: file.validator, rule });
+            builder.terms.patterns.push(CustomPattern { regex, group: file.group, validator: file.validator, rule });
         }
         for file in &self.sections {
-            let rule = builder.own_rule(rule_of(&file.name, &label_from(&file.name), 0, strategy(&file.strategy)))?;
-            builder.terms.sections.push(Section {
+            let rule = builder.add_custom_rule(custom_rule(
+                &file.name,
+                &label_from(&file.name),
+                0,
+                strategy(&file.strategy),
+            ))?;
+            builder.terms.sections.push(CustomSection {
                 start: compile(&file.start, true)?,
                 end: compile(&file.end, true)?,
                 rule,
@@ -422,13 +443,14 @@ impl PolicyFile {
 }
 
 impl KindFile {
-    fn rule(&self, kind: Kind, confidence: u8, default: &Strategy) -> Result<Rule, RedactError> {
-        let mut rule = rule_of(kind.as_str(), kind.label(), self.confidence.unwrap_or(confidence), default.clone());
+    fn rule(&self, kind: Kind, confidence: u8, default: &RedactionStrategy) -> Result<KindRule, RedactError> {
+        let mut rule = custom_rule(kind.as_str(), kind.label(), self.confidence.unwrap_or(confidence), default.clone());
         if let Some(strategy) = &self.strategy {
             rule.strategies = vec![(None, strategy.clone().into())];
         }
         if !self.strategies.is_empty() {
-            let one = |c: &ConditionalFile| Ok((Some(Condition::parse(&c.condition)?), c.strategy.clone().into()));
+            let one =
+                |c: &ConditionalFile| Ok((Some(StrategyCondition::parse(&c.condition)?), c.strategy.clone().into()));
             rule.strategies = self.strategies.iter().map(one).collect::<Result<_, RedactError>>()?;
         }
         self.never.iter().for_each(|t| rule.ignore.add(t, false));
@@ -437,13 +459,13 @@ impl KindFile {
     }
 }
 
-pub(super) fn rule_of(name: &str, label: &str, confidence: u8, strategy: Strategy) -> Rule {
-    Rule {
+pub(super) fn custom_rule(name: &str, label: &str, confidence: u8, strategy: RedactionStrategy) -> KindRule {
+    KindRule {
         name: name.to_owned(),
         label: label.to_owned(),
         confidence,
         strategies: vec![(None, strategy)],
-        ..Rule::default()
+        ..KindRule::default()
     }
 }
 

@@ -2,62 +2,72 @@
 
 use serde_json::{Map, Value};
 
-use super::file::{label_from, regions, rule_of, suggestion};
-use super::{Builder, Condition, Ignore, Policy, Rule, Validator, compile};
-use crate::custom::{Pattern, Section};
-use crate::strategy::{DateShift, Keys, MaskLength, Random, Side, Strategy};
+use super::file::{custom_rule, label_from, regions, suggestion};
+use super::{IgnoreList, KindRule, PatternValidator, Policy, PolicyBuilder, StrategyCondition, compile};
+use crate::custom_rules::{CustomPattern, CustomSection};
+use crate::strategy::{DateShift, MaskLength, PolicyKeys, RandomReplacement, RedactionStrategy, TruncateSide};
 use crate::{Kind, KindSet, RedactError};
 
 /// An identifier of Phileas: its key, the kinds here, its `filterType`, the key of its strategies.
-struct Identifier(&'static str, &'static [Kind], &'static str, &'static str);
+struct PhileasIdentifier(&'static str, &'static [Kind], &'static str, &'static str);
 
-const IDENTIFIERS: &[Identifier] = &[
-    Identifier("age", &[Kind::Age], "age", "ageFilterStrategies"),
-    Identifier("bankRoutingNumber", &[Kind::BankRouting], "bank-routing-number", "bankRoutingNumberFilterStrategies"),
-    Identifier("bitcoinAddress", &[Kind::Bitcoin], "bitcoin-address", "bitcoinFilterStrategies"),
-    Identifier("city", &[Kind::Location], "city", "cityFilterStrategies"),
-    Identifier("county", &[Kind::Location], "county", "countyFilterStrategies"),
-    Identifier("state", &[Kind::Location], "state", "stateFilterStrategies"),
-    Identifier("hospital", &[Kind::Organization], "hospital", "hospitalFilterStrategies"),
-    Identifier(
+const IDENTIFIERS: &[PhileasIdentifier] = &[
+    PhileasIdentifier("age", &[Kind::Age], "age", "ageFilterStrategies"),
+    PhileasIdentifier(
+        "bankRoutingNumber",
+        &[Kind::BankRouting],
+        "bank-routing-number",
+        "bankRoutingNumberFilterStrategies",
+    ),
+    PhileasIdentifier("bitcoinAddress", &[Kind::Bitcoin], "bitcoin-address", "bitcoinFilterStrategies"),
+    PhileasIdentifier("city", &[Kind::Location], "city", "cityFilterStrategies"),
+    PhileasIdentifier("county", &[Kind::Location], "county", "countyFilterStrategies"),
+    PhileasIdentifier("state", &[Kind::Location], "state", "stateFilterStrategies"),
+    PhileasIdentifier("hospital", &[Kind::Organization], "hospital", "hospitalFilterStrategies"),
+    PhileasIdentifier(
         "hospitalAbbreviation",
         &[Kind::Organization],
         "hospital-abbreviation",
         "hospitalAbbreviationFilterStrategies",
     ),
-    Identifier("firstName", &[Kind::Person], "first-name", "firstNameFilterStrategies"),
-    Identifier("surname", &[Kind::Person], "surname", "surnameFilterStrategies"),
-    Identifier("physicianName", &[Kind::Person], "physician-name", "physicianNameFilterStrategies"),
-    Identifier("person", &[Kind::Person], "person", "personFilterStrategies"),
-    Identifier("creditCard", &[Kind::CreditCard], "credit-card", "creditCardFilterStrategies"),
-    Identifier("currency", &[Kind::Currency], "currency", "currencyFilterStrategies"),
-    Identifier("date", &[Kind::Date], "date", "dateFilterStrategies"),
-    Identifier("driversLicense", &[Kind::DriversLicense], "drivers-license-number", "driversLicenseFilterStrategies"),
-    Identifier("ein", &[Kind::Ein], "ein", "einFilterStrategies"),
-    Identifier("emailAddress", &[Kind::Email], "email-address", "emailAddressFilterStrategies"),
-    Identifier("ibanCode", &[Kind::Iban], "iban-code", "ibanCodeFilterStrategies"),
-    Identifier("ipAddress", &[Kind::IpAddress], "ip-address", "ipAddressFilterStrategies"),
-    Identifier("macAddress", &[Kind::MacAddress], "mac-address", "macAddressFilterStrategies"),
-    Identifier("passportNumber", &[Kind::Passport], "passport-number", "passportNumberFilterStrategies"),
-    Identifier("phoneNumber", &[Kind::Phone], "phone-number", "phoneNumberFilterStrategies"),
-    Identifier(
+    PhileasIdentifier("firstName", &[Kind::Person], "first-name", "firstNameFilterStrategies"),
+    PhileasIdentifier("surname", &[Kind::Person], "surname", "surnameFilterStrategies"),
+    PhileasIdentifier("physicianName", &[Kind::Person], "physician-name", "physicianNameFilterStrategies"),
+    PhileasIdentifier("person", &[Kind::Person], "person", "personFilterStrategies"),
+    PhileasIdentifier("creditCard", &[Kind::CreditCard], "credit-card", "creditCardFilterStrategies"),
+    PhileasIdentifier("currency", &[Kind::Currency], "currency", "currencyFilterStrategies"),
+    PhileasIdentifier("date", &[Kind::Date], "date", "dateFilterStrategies"),
+    PhileasIdentifier(
+        "driversLicense",
+        &[Kind::DriversLicense],
+        "drivers-license-number",
+        "driversLicenseFilterStrategies",
+    ),
+    PhileasIdentifier("ein", &[Kind::Ein], "ein", "einFilterStrategies"),
+    PhileasIdentifier("emailAddress", &[Kind::Email], "email-address", "emailAddressFilterStrategies"),
+    PhileasIdentifier("ibanCode", &[Kind::Iban], "iban-code", "ibanCodeFilterStrategies"),
+    PhileasIdentifier("ipAddress", &[Kind::IpAddress], "ip-address", "ipAddressFilterStrategies"),
+    PhileasIdentifier("macAddress", &[Kind::MacAddress], "mac-address", "macAddressFilterStrategies"),
+    PhileasIdentifier("passportNumber", &[Kind::Passport], "passport-number", "passportNumberFilterStrategies"),
+    PhileasIdentifier("phoneNumber", &[Kind::Phone], "phone-number", "phoneNumberFilterStrategies"),
+    PhileasIdentifier(
         "phoneNumberExtension",
         &[Kind::PhoneExtension],
         "phone-number-extension",
         "phoneNumberExtensionFilterStrategies",
     ),
-    Identifier("ssn", &[Kind::Ssn, Kind::Itin], "ssn", "ssnFilterStrategies"),
-    Identifier(
+    PhileasIdentifier("ssn", &[Kind::Ssn, Kind::Itin], "ssn", "ssnFilterStrategies"),
+    PhileasIdentifier(
         "stateAbbreviation",
         &[Kind::StateAbbreviation],
         "state-abbreviation",
         "stateAbbreviationFilterStrategies",
     ),
-    Identifier("streetAddress", &[Kind::StreetAddress], "street-address", "streetAddressFilterStrategies"),
-    Identifier("trackingNumber", &[Kind::TrackingNumber], "tracking-number", "trackingNumberFilterStrategies"),
-    Identifier("url", &[Kind::Url, Kind::Domain], "url", "urlFilterStrategies"),
-    Identifier("vin", &[Kind::Vin], "vin", "vinFilterStrategies"),
-    Identifier("zipCode", &[Kind::ZipCode], "zip-code", "zipCodeFilterStrategy"),
+    PhileasIdentifier("streetAddress", &[Kind::StreetAddress], "street-address", "streetAddressFilterStrategies"),
+    PhileasIdentifier("trackingNumber", &[Kind::TrackingNumber], "tracking-number", "trackingNumberFilterStrategies"),
+    PhileasIdentifier("url", &[Kind::Url, Kind::Domain], "url", "urlFilterStrategies"),
+    PhileasIdentifier("vin", &[Kind::Vin], "vin", "vinFilterStrategies"),
+    PhileasIdentifier("zipCode", &[Kind::ZipCode], "zip-code", "zipCodeFilterStrategy"),
 ];
 
 /// Keys that hold lists of the policy's own rules, or that have no meaning for text.
@@ -67,10 +77,11 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
     let root: Value =
         serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
     let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is no JSON object".to_owned()))?;
-    let mut builder = Builder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..Builder::default() };
+    let mut builder =
+        PolicyBuilder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..PolicyBuilder::default() };
     builder.wants.kinds = KindSet::NONE;
     let (crypto, fpe) = (object(root, "crypto"), object(root, "fpe"));
-    builder.keys = Keys::from_config(
+    builder.keys = PolicyKeys::from_config(
         crypto.and_then(|c| text(c, "key")),
         fpe.and_then(|f| Some((text(f, "key")?, text(f, "tweak").unwrap_or_default()))),
     )?;
@@ -81,7 +92,11 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
             "identifiers" => each(value, key, |v| custom_identifier(v, &mut builder))?,
             "sections" => each(value, key, |v| section(v, &mut builder))?,
             "pheyes" => each(value, key, |v| {
-                identifier(&Identifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"), v, &mut builder)
+                identifier(
+                    &PhileasIdentifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"),
+                    v,
+                    &mut builder,
+                )
             })?,
             "medicalCondition" => {
                 if enabled(as_object(value, key)?) {
@@ -98,18 +113,22 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
         }
     }
     builder.build(
-        |kind| rule_of(kind.as_str(), kind.label(), super::DEFAULT_CONFIDENCE, Strategy::redact()),
+        |kind| custom_rule(kind.as_str(), kind.label(), super::DEFAULT_CONFIDENCE, RedactionStrategy::redact()),
         json.as_bytes(),
     )
 }
 
-fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+fn identifier(
+    known: &PhileasIdentifier,
+    value: &Map<String, Value>,
+    builder: &mut PolicyBuilder,
+) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
     }
-    let Identifier(key, kinds, name, strategies_key) = known;
+    let PhileasIdentifier(key, kinds, name, strategies_key) = known;
     let strategies = strategies(value.get(*strategies_key), key)?;
-    let mut ignore = Ignore::default();
+    let mut ignore = IgnoreList::default();
     own_ignores(value, &mut ignore)?;
     match *key {
         "creditCard" => builder.wants.valid_cards_only = flag(value, "onlyValidCreditCardNumbers", true),
@@ -124,11 +143,11 @@ fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Buil
     }
     for kind in *kinds {
         builder.wants.kinds.insert(*kind);
-        let rule = Rule {
+        let rule = KindRule {
             name: (*name).to_owned(),
             label: kind.label().to_owned(),
             class: None,
-            confidence: least(*kind),
+            confidence: min_confidence(*kind),
             strategies: strategies.clone(),
             ignore: ignore.clone(),
         };
@@ -139,7 +158,7 @@ fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Buil
 }
 
 /// Phileas takes weak evidence for some kinds; a policy that names them wants that.
-const fn least(kind: Kind) -> u8 {
+const fn min_confidence(kind: Kind) -> u8 {
     match kind {
         Kind::StateAbbreviation => 20,
         Kind::Date => 40,
@@ -147,15 +166,15 @@ const fn least(kind: Kind) -> u8 {
     }
 }
 
-fn dictionary(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+fn dictionary(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
     }
     let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
-    let mut rule = rule_of(Kind::Custom.as_str(), &label_from(name), 0, Strategy::redact());
+    let mut rule = custom_rule(Kind::Custom.as_str(), &label_from(name), 0, RedactionStrategy::redact());
     rule.class = Some(name.to_owned());
     rule.strategies = strategies(value.get("customFilterStrategies"), "dictionaries")?;
-    let rule = builder.own_rule(rule)?;
+    let rule = builder.add_custom_rule(rule)?;
     let fuzzy = flag(value, "fuzzy", false);
     let distance = match text(value, "sensitivity").unwrap_or("off").to_ascii_lowercase().as_str() {
         "low" => 1,
@@ -169,35 +188,40 @@ fn dictionary(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), R
     Ok(())
 }
 
-fn custom_identifier(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+fn custom_identifier(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
     }
     let pattern = text(value, "pattern")
         .ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
     let class = text(value, "classification").unwrap_or("custom-identifier");
-    let mut rule = rule_of(Kind::Identifier.as_str(), &label_from(class), 0, Strategy::redact());
+    let mut rule = custom_rule(Kind::Identifier.as_str(), &label_from(class), 0, RedactionStrategy::redact());
     rule.class = Some(class.to_owned());
     rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers")?;
     own_ignores(value, &mut rule.ignore)?;
-    let rule = builder.own_rule(rule)?;
+    let rule = builder.add_custom_rule(rule)?;
     let regex = compile(pattern, flag(value, "caseSensitive", true))?;
     let group = value.get("groupNumber").and_then(Value::as_u64).unwrap_or(0) as usize;
     let validator = object(value, "validator").and_then(|v| text(v, "name")).or_else(|| text(value, "validator"));
-    builder.terms.patterns.push(Pattern { regex, group, validator: validator.map(validator_named).transpose()?, rule });
+    builder.terms.patterns.push(CustomPattern {
+        regex,
+        group,
+        validator: validator.map(validator_named).transpose()?,
+        rule,
+    });
     Ok(())
 }
 
-fn validator_named(name: &str) -> Result<Validator, RedactError> {
+fn validator_named(name: &str) -> Result<PatternValidator, RedactError> {
     match name.to_ascii_lowercase().as_str() {
-        "luhn" => Ok(Validator::Luhn),
-        "mod11" => Ok(Validator::Mod11),
-        "mod23-letter" => Ok(Validator::Mod23Letter),
-        "mod97" => Ok(Validator::Mod97),
-        "de-steuerid" => Ok(Validator::Iso7064),
-        "bic-structural" => Ok(Validator::Bic),
-        "de-personalausweis" => Ok(Validator::Personalausweis),
-        "es-cif" => Ok(Validator::EsCif),
+        "luhn" => Ok(PatternValidator::Luhn),
+        "mod11" => Ok(PatternValidator::Mod11),
+        "mod23-letter" => Ok(PatternValidator::Mod23Letter),
+        "mod97" => Ok(PatternValidator::Mod97),
+        "de-steuerid" => Ok(PatternValidator::Iso7064),
+        "bic-structural" => Ok(PatternValidator::Bic),
+        "de-personalausweis" => Ok(PatternValidator::Personalausweis),
+        "es-cif" => Ok(PatternValidator::EsCif),
         _ => Err(RedactError::Policy(format!(
             "there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, bic-structural, de-personalausweis, \
              de-steuerid, es-cif"
@@ -205,7 +229,7 @@ fn validator_named(name: &str) -> Result<Validator, RedactError> {
     }
 }
 
-fn section(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+fn section(value: &Map<String, Value>, builder: &mut PolicyBuilder) -> Result<(), RedactError> {
     if !enabled(value) {
         return Ok(());
     }
@@ -213,69 +237,73 @@ fn section(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), Reda
         text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")))
     };
     let (start, end) = (compile(mark("startPattern")?, true)?, compile(mark("endPattern")?, true)?);
-    let mut rule = rule_of(Kind::Section.as_str(), Kind::Section.label(), 0, Strategy::redact());
+    let mut rule = custom_rule(Kind::Section.as_str(), Kind::Section.label(), 0, RedactionStrategy::redact());
     rule.strategies = strategies(value.get("sectionFilterStrategies"), "sections")?;
-    let rule = builder.own_rule(rule)?;
-    builder.terms.sections.push(Section { start, end, rule });
+    let rule = builder.add_custom_rule(rule)?;
+    builder.terms.sections.push(CustomSection { start, end, rule });
     Ok(())
 }
 
-fn strategies(value: Option<&Value>, of: &str) -> Result<Vec<(Option<Condition>, Strategy)>, RedactError> {
+fn strategies(
+    value: Option<&Value>,
+    of: &str,
+) -> Result<Vec<(Option<StrategyCondition>, RedactionStrategy)>, RedactError> {
     let list = match value {
-        None | Some(Value::Null) => return Ok(vec![(None, Strategy::redact())]),
+        None | Some(Value::Null) => return Ok(vec![(None, RedactionStrategy::redact())]),
         Some(Value::Array(list)) => list.as_slice(),
         Some(one @ Value::Object(_)) => std::slice::from_ref(one),
         Some(_) => return Err(RedactError::Policy(format!("the strategies of `{of}` are no list"))),
     };
     let one = |v: &Value| {
         let map = as_object(v, of)?;
-        let condition = text(map, "condition").filter(|c| !c.trim().is_empty()).map(Condition::parse).transpose()?;
+        let condition =
+            text(map, "condition").filter(|c| !c.trim().is_empty()).map(StrategyCondition::parse).transpose()?;
         Ok((condition, strategy(map, of)?))
     };
     let all: Vec<_> = list.iter().map(one).collect::<Result<_, RedactError>>()?;
-    Ok(if all.is_empty() { vec![(None, Strategy::redact())] } else { all })
+    Ok(if all.is_empty() { vec![(None, RedactionStrategy::redact())] } else { all })
 }
 
-fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError> {
+fn strategy(map: &Map<String, Value>, of: &str) -> Result<RedactionStrategy, RedactError> {
     let name = text(map, "strategy").unwrap_or("REDACT").to_ascii_uppercase();
     let number = |key: &str| map.get(key).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
     let character = |key: &str| text(map, key).and_then(|s| s.chars().next()).unwrap_or('*');
     let leading = text(map, "truncateDirection").is_some_and(|d| d.eq_ignore_ascii_case("LEADING"));
     let keep = number("truncateLeaveCharacters").map_or(4, |n| n.max(0) as usize);
-    let redact = || Strategy::Redact {
-        format: text(map, "redactionFormat").map_or_else(Strategy::default_format, str::to_owned),
+    let redact = || RedactionStrategy::Redact {
+        format: text(map, "redactionFormat").map_or_else(RedactionStrategy::default_format, str::to_owned),
     };
     Ok(match name.as_str() {
         "REDACT" => redact(),
-        "MASK" => Strategy::Mask {
+        "MASK" => RedactionStrategy::Mask {
             character: character("maskCharacter"),
             length: number("maskLength").filter(|n| *n > 0).map_or(MaskLength::Same, |n| MaskLength::Fixed(n as usize)),
         },
-        "STATIC_REPLACE" => Strategy::Static(text(map, "staticReplacement").unwrap_or_default().to_owned()),
+        "STATIC_REPLACE" => RedactionStrategy::Static(text(map, "staticReplacement").unwrap_or_default().to_owned()),
         "RANDOM_REPLACE" => match text(map, "anonymizationMethod").unwrap_or("REALISTIC").to_ascii_uppercase().as_str()
         {
-            "UUID" => Strategy::Random(Random::Uuid),
-            "FROM_LIST" => {
-                Strategy::Random(Random::From(strings(map.get("anonymizationCandidates")).map(str::to_owned).collect()))
-            }
-            _ => Strategy::Random(Random::Realistic),
+            "UUID" => RedactionStrategy::Random(RandomReplacement::Uuid),
+            "FROM_LIST" => RedactionStrategy::Random(RandomReplacement::From(
+                strings(map.get("anonymizationCandidates")).map(str::to_owned).collect(),
+            )),
+            _ => RedactionStrategy::Random(RandomReplacement::Realistic),
         },
-        "HASH" | "HASH_SHA256_REPLACE" => Strategy::Hash { salt: None, random_salt: flag(map, "salt", false) },
-        "CRYPTO_REPLACE" => Strategy::Crypto,
-        "FPE_ENCRYPT_REPLACE" => Strategy::Fpe,
-        "LAST_4" => Strategy::LastFour,
-        "TRUNCATE" if of == "zipCode" => Strategy::Zip {
+        "HASH" | "HASH_SHA256_REPLACE" => RedactionStrategy::Hash { salt: None, random_salt: flag(map, "salt", false) },
+        "CRYPTO_REPLACE" => RedactionStrategy::Crypto,
+        "FPE_ENCRYPT_REPLACE" => RedactionStrategy::Fpe,
+        "LAST_4" => RedactionStrategy::LastFour,
+        "TRUNCATE" if of == "zipCode" => RedactionStrategy::Zip {
             keep: number("truncateDigits").or(number("truncateLeaveCharacters")).map_or(2, |n| n.max(0) as usize),
             zeros: false,
         },
-        "ZERO_LEADING" => Strategy::ZeroLeading,
-        "TRUNCATE" => Strategy::Truncate {
+        "ZERO_LEADING" => RedactionStrategy::ZeroLeading,
+        "TRUNCATE" => RedactionStrategy::Truncate {
             keep,
             character: character("truncateCharacter"),
-            side: if leading { Side::Leading } else { Side::Trailing },
+            side: if leading { TruncateSide::Leading } else { TruncateSide::Trailing },
         },
-        "ABBREVIATE" => Strategy::Abbreviate,
-        "MAP_REPLACE" => Strategy::Map {
+        "ABBREVIATE" => RedactionStrategy::Abbreviate,
+        "MAP_REPLACE" => RedactionStrategy::Map {
             table: object(map, "mappings")
                 .into_iter()
                 .flatten()
@@ -285,14 +313,14 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError>
             case_sensitive: flag(map, "caseSensitive", true),
             otherwise: Box::new(redact()),
         },
-        "TRUNCATE_TO_YEAR" => Strategy::Year,
-        "SHIFT" | "SHIFT_DATE" => Strategy::Shift(DateShift {
+        "TRUNCATE_TO_YEAR" => RedactionStrategy::Year,
+        "SHIFT" | "SHIFT_DATE" => RedactionStrategy::Shift(DateShift {
             days: number("shiftDays").unwrap_or(0) as i32,
             months: number("shiftMonths").unwrap_or(0) as i32,
             years: number("shiftYears").unwrap_or(0) as i32,
             random: flag(map, "shiftRandom", false),
         }),
-        "RELATIVE" => Strategy::Relative,
+        "RELATIVE" => RedactionStrategy::Relative,
         other => {
             let known = [
                 "REDACT",
@@ -341,7 +369,7 @@ fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
     Ok(all)
 }
 
-fn read_ignores(root: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+fn read_ignores(root: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
     for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
         let map = as_object(list, "ignored")?;
         let sensitive = flag(map, "caseSensitive", false);
@@ -351,7 +379,7 @@ fn read_ignores(root: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), Re
     read_patterns(root, ignore)
 }
 
-fn read_patterns(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+fn read_patterns(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
     for entry in map.get("ignoredPatterns").and_then(Value::as_array).into_iter().flatten() {
         let pattern = entry.as_str().or_else(|| entry.get("pattern")?.as_str());
         ignore.add_pattern(
@@ -361,7 +389,7 @@ fn read_patterns(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), Re
     Ok(())
 }
 
-fn own_ignores(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+fn own_ignores(map: &Map<String, Value>, ignore: &mut IgnoreList) -> Result<(), RedactError> {
     strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
     for path in strings(map.get("ignoredFiles")) {
         read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).for_each(|t| ignore.add(t, false));

@@ -7,14 +7,14 @@ use super::{DateShift, random};
 use crate::RedactError;
 
 /// A date and where its parts stand in the text.
-struct Parsed {
+struct ParsedDate {
     date: Date,
     /// Start, end and what stands there.
-    parts: Vec<(usize, usize, Part)>,
+    parts: Vec<(usize, usize, DatePart)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum DatePart {
     Day,
     Month,
     MonthName,
@@ -60,7 +60,7 @@ fn month_named(word: &str) -> Option<i8> {
     at.map(|m| m as i8 + 1)
 }
 
-fn parse(text: &str) -> Option<Parsed> {
+fn parse(text: &str) -> Option<ParsedDate> {
     let (mut numbers, mut named) = (Vec::new(), None);
     for (s, e) in runs(text) {
         let word = text.get(s..e)?;
@@ -78,25 +78,33 @@ fn parse(text: &str) -> Option<Parsed> {
     let (y, m, d) = match (named, numbers.as_slice()) {
         (Some((s, e, m)), [a, b]) => {
             let (day, year) = if a.1 - a.0 == 4 { (b, a) } else { (a, b) };
-            parts.extend([(day.0, day.1, Part::Day), (s, e, Part::MonthName), (year.0, year.1, Part::Year)]);
+            parts.extend([
+                (day.0, day.1, DatePart::Day),
+                (s, e, DatePart::MonthName),
+                (year.0, year.1, DatePart::Year),
+            ]);
             (century(year.2, year.1 - year.0), i32::from(m), day.2)
         }
         (None, [a, b, c]) if a.1 - a.0 == 4 => {
-            parts.extend([(a.0, a.1, Part::Year), (b.0, b.1, Part::Month), (c.0, c.1, Part::Day)]);
+            parts.extend([(a.0, a.1, DatePart::Year), (b.0, b.1, DatePart::Month), (c.0, c.1, DatePart::Day)]);
             (a.2, b.2, c.2)
         }
         (None, [a, b, c]) => {
             // Month first unless it cannot be, or dots say that it is a European date.
             let day_first = a.2 > 12 || text.get(a.1..a.1 + 1) == Some(".");
             let (day, month) = if day_first { (a, b) } else { (b, a) };
-            parts.extend([(day.0, day.1, Part::Day), (month.0, month.1, Part::Month), (c.0, c.1, Part::Year)]);
+            parts.extend([
+                (day.0, day.1, DatePart::Day),
+                (month.0, month.1, DatePart::Month),
+                (c.0, c.1, DatePart::Year),
+            ]);
             (century(c.2, c.1 - c.0), month.2, day.2)
         }
         _ => return None,
     };
     parts.sort_by_key(|p| p.0);
     let date = Date::new(y.try_into().ok()?, m.try_into().ok()?, d.try_into().ok()?).ok()?;
-    Some(Parsed { date, parts })
+    Some(ParsedDate { date, parts })
 }
 
 /// The year alone.
@@ -122,24 +130,24 @@ pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, Redact
     Ok(parsed.date.checked_add(span).ok().map(|date| write(text, &parsed, date)))
 }
 
-fn write(text: &str, parsed: &Parsed, date: Date) -> String {
+fn write(text: &str, parsed: &ParsedDate, date: Date) -> String {
     let mut out = String::with_capacity(text.len() + 4);
     let mut at = 0;
     // 1/30/1950 has no leading zeros, 01/30/1950 has.
-    let zeros = parsed.parts.iter().all(|(s, e, p)| e - s == 2 || !matches!(p, Part::Day | Part::Month));
+    let zeros = parsed.parts.iter().all(|(s, e, p)| e - s == 2 || !matches!(p, DatePart::Day | DatePart::Month));
     for (s, e, part) in &parsed.parts {
         out.push_str(&text[at..*s]);
         let old = &text[*s..*e];
         let padded = |n: i8| if zeros { format!("{n:02}") } else { n.to_string() };
         match part {
-            Part::Day => out.push_str(&padded(date.day())),
-            Part::Month => out.push_str(&padded(date.month())),
-            Part::MonthName => {
+            DatePart::Day => out.push_str(&padded(date.day())),
+            DatePart::Month => out.push_str(&padded(date.month())),
+            DatePart::MonthName => {
                 let name = MONTHS[usize::from(date.month().unsigned_abs()) - 1];
                 out.push_str(if old.len() == 3 { &name[..3] } else { name });
             }
-            Part::Year if old.len() == 2 => out.push_str(&format!("{:02}", date.year() % 100)),
-            Part::Year => out.push_str(&date.year().to_string()),
+            DatePart::Year if old.len() == 2 => out.push_str(&format!("{:02}", date.year() % 100)),
+            DatePart::Year => out.push_str(&date.year().to_string()),
         }
         at = *e;
     }

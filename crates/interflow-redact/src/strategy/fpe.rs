@@ -7,30 +7,30 @@ use aes::{Aes128, Aes192, Aes256, Block};
 use crate::RedactError;
 
 /// The cipher with its key and tweak.
-pub(crate) struct Ff3 {
-    cipher: Cipher,
+pub(crate) struct Ff3Cipher {
+    cipher: AesBlockCipher,
     left: [u8; 4],
     right: [u8; 4],
 }
 
-enum Cipher {
+enum AesBlockCipher {
     K128(Box<Aes128>),
     K192(Box<Aes192>),
     K256(Box<Aes256>),
 }
 
 /// Fewest values that a domain must have to be safe (SP 800-38G r1: one million).
-const SMALLEST_DOMAIN: u128 = 1_000_000;
+const MIN_DOMAIN: u128 = 1_000_000;
 
-impl Ff3 {
+impl Ff3Cipher {
     /// A key of 16, 24 or 32 bytes; a tweak of 7 bytes (FF3-1) or 8 (FF3).
     pub fn new(key: &[u8], tweak: &[u8]) -> Result<Self, RedactError> {
         let reversed: Vec<u8> = key.iter().rev().copied().collect();
         let bad = |what: &str| RedactError::Policy(format!("fpe: {what}"));
         let cipher = match key.len() {
-            16 => Aes128::new_from_slice(&reversed).ok().map(|c| Cipher::K128(Box::new(c))),
-            24 => Aes192::new_from_slice(&reversed).ok().map(|c| Cipher::K192(Box::new(c))),
-            32 => Aes256::new_from_slice(&reversed).ok().map(|c| Cipher::K256(Box::new(c))),
+            16 => Aes128::new_from_slice(&reversed).ok().map(|c| AesBlockCipher::K128(Box::new(c))),
+            24 => Aes192::new_from_slice(&reversed).ok().map(|c| AesBlockCipher::K192(Box::new(c))),
+            32 => Aes256::new_from_slice(&reversed).ok().map(|c| AesBlockCipher::K256(Box::new(c))),
             _ => None,
         };
         let cipher = cipher.ok_or_else(|| bad("the key must have 16, 24 or 32 bytes in hexadecimal"))?;
@@ -46,9 +46,9 @@ impl Ff3 {
         p.reverse();
         let mut block = Block::from(p);
         match &self.cipher {
-            Cipher::K128(c) => c.encrypt_block(&mut block),
-            Cipher::K192(c) => c.encrypt_block(&mut block),
-            Cipher::K256(c) => c.encrypt_block(&mut block),
+            AesBlockCipher::K128(c) => c.encrypt_block(&mut block),
+            AesBlockCipher::K192(c) => c.encrypt_block(&mut block),
+            AesBlockCipher::K256(c) => c.encrypt_block(&mut block),
         }
         u128::from_le_bytes(block.into())
     }
@@ -102,7 +102,7 @@ impl Ff3 {
             value.chars().filter(|c| taken(*c)).filter_map(|c| c.to_digit(radix as u32)).map(|d| d as u8).collect();
         let longest = if radix == 10 { 56 } else { 36 };
         if !(2..=longest).contains(&numerals.len())
-            || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < SMALLEST_DOMAIN)
+            || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < MIN_DOMAIN)
         {
             return None;
         }
@@ -147,8 +147,8 @@ mod tests {
             .collect()
     }
 
-    fn cipher(key: &str, tweak: &str) -> Ff3 {
-        Ff3::new(&hex(key), &hex(tweak)).expect("a key")
+    fn cipher(key: &str, tweak: &str) -> Ff3Cipher {
+        Ff3Cipher::new(&hex(key), &hex(tweak)).expect("a key")
     }
 
     #[test]

@@ -4,30 +4,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result};
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use interflow_wire::sse::SseParser;
 use regex::bytes::Regex;
 use serde_json::Value;
 
-use super::html::Injector;
-use crate::json::{Path, patch};
+use super::html::HtmlInjector;
+use crate::json::{JsonPath, patch};
 
 /// The largest event of a stream that is changed.
-const LARGEST_EVENT: usize = 16 << 20;
+const MAX_EVENT_SIZE: usize = 16 << 20;
 
 /// One change of a text, its variables filled in.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum BodyChange {
     /// This text by that one.
     Find(Bytes, Bytes),
     /// What a regex finds, by these parts.
-    Regex(Regex, Vec<Part>),
+    Regex(Regex, Vec<ReplacementPart>),
     /// Another text.
     Set(Bytes),
     /// Values by JSONPath.
-    JsonSet(Vec<(Path, Value)>),
+    JsonSet(Vec<(JsonPath, Value)>),
     /// Places by JSONPath.
-    JsonRemove(Vec<Path>),
+    JsonRemove(Vec<JsonPath>),
     /// A JSON Patch.
     JsonPatch(Vec<Value>),
     /// HTML behind a tag.
@@ -36,14 +36,14 @@ pub(crate) enum Change {
 
 /// A part of a replacement.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ReplacementPart {
     /// A text.
     Text(Bytes),
     /// A group by number or name.
     Group(String),
 }
 
-impl Change {
+impl BodyChange {
     /// Whether it can be carried out while the body streams.
     pub fn streams(&self) -> bool {
         matches!(self, Self::Find(..) | Self::Html(..) | Self::Set(_))
@@ -66,26 +66,28 @@ impl Change {
                 Ok(changed.then(|| out.into_owned().into()))
             }
             Self::JsonSet(sets) => {
-                json(text, |value| Ok(sets.iter().map(|(path, new)| path.set(value, new)).sum::<usize>() > 0))
+                edit_json(text, |value| Ok(sets.iter().map(|(path, new)| path.set(value, new)).sum::<usize>() > 0))
             }
-            Self::JsonRemove(paths) => json(text, |value| Ok(paths.iter().map(|p| p.remove(value)).sum::<usize>() > 0)),
-            Self::JsonPatch(operations) => json(text, |value| patch(value, operations).map(|()| true)),
+            Self::JsonRemove(paths) => {
+                edit_json(text, |value| Ok(paths.iter().map(|p| p.remove(value)).sum::<usize>() > 0))
+            }
+            Self::JsonPatch(operations) => edit_json(text, |value| patch(value, operations).map(|()| true)),
             Self::Html(tag, html) => {
-                let mut injector = Injector::new(Arc::clone(tag), html.clone());
+                let mut injector = HtmlInjector::new(Arc::clone(tag), html.clone());
                 let mut out = injector.feed(text);
                 out.extend_from_slice(&injector.rest());
-                Ok(injector.done().then(|| out.into()))
+                Ok(injector.is_done().then(|| out.into()))
             }
         }
     }
 }
 
-pub(crate) fn expand(parts: &[Part], groups: &regex::bytes::Captures<'_>) -> Vec<u8> {
+pub(crate) fn expand(parts: &[ReplacementPart], groups: &regex::bytes::Captures<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in parts {
         match part {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Group(name) => {
+            ReplacementPart::Text(text) => out.extend_from_slice(text),
+            ReplacementPart::Group(name) => {
                 let found = name.parse().map_or_else(|_| groups.name(name), |n: usize| groups.get(n));
                 out.extend_from_slice(found.map_or(&[], |m| m.as_bytes()));
             }
@@ -94,8 +96,9 @@ pub(crate) fn expand(parts: &[Part], groups: &regex::bytes::Captures<'_>) -> Vec
     out
 }
 
-fn json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String>) -> Result<Option<Bytes>> {
-    let failed = |e: String| Error::new(Kind::StageFailed, format!("the JSON of this body cannot be changed: {e}"));
+fn edit_json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String>) -> Result<Option<Bytes>> {
+    let failed =
+        |e: String| Error::new(ErrorKind::StageFailed, format!("the JSON of this body cannot be changed: {e}"));
     let mut value: Value = serde_json::from_slice(text).map_err(|e| failed(e.to_string()))?;
     let changed = change(&mut value).map_err(failed)?;
     Ok(changed.then(|| serde_json::to_vec(&value).expect("a value that was read can be written").into()))
@@ -104,7 +107,7 @@ fn json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String>) ->
 fn replace_all(text: &[u8], find: &[u8], with: &[u8]) -> Option<Vec<u8>> {
     let mut out: Option<Vec<u8>> = None;
     let mut from = 0;
-    while let Some(at) = position(&text[from..], find) {
+    while let Some(at) = find_bytes(&text[from..], find) {
         let out = out.get_or_insert_with(|| Vec::with_capacity(text.len()));
         out.extend_from_slice(&text[from..from + at]);
         out.extend_from_slice(with);
@@ -116,7 +119,7 @@ fn replace_all(text: &[u8], find: &[u8], with: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-fn position(text: &[u8], find: &[u8]) -> Option<usize> {
+fn find_bytes(text: &[u8], find: &[u8]) -> Option<usize> {
     let first = *find.first()?;
     let mut from = 0;
     while let Some(at) = text.get(from..)?.iter().position(|b| *b == first) {
@@ -135,8 +138,8 @@ fn position(text: &[u8], find: &[u8]) -> Option<usize> {
 /// All changes, one after the other; `None` when nothing changes.
 ///
 /// # Errors
-/// As [`Change::apply`].
-pub(crate) fn apply_all(changes: &[Change], text: &[u8]) -> Result<Option<Bytes>> {
+/// As [`BodyChange::apply`].
+pub(crate) fn apply_all(changes: &[BodyChange], text: &[u8]) -> Result<Option<Bytes>> {
     let mut now: Option<Bytes> = None;
     for change in changes {
         if let Some(new) = change.apply(now.as_deref().unwrap_or(text))? {
@@ -147,40 +150,46 @@ pub(crate) fn apply_all(changes: &[Change], text: &[u8]) -> Result<Option<Bytes>
 }
 
 /// The body with a change that streams.
-pub(crate) fn streaming(change: &Change, body: Body) -> Body {
+pub(crate) fn stream_change(change: &BodyChange, body: Body) -> Body {
     match change {
-        Change::Find(find, with) => {
-            Body::stream(Replacing { body, find: find.clone(), with: with.clone(), held: BytesMut::new(), ended: None })
-        }
-        Change::Html(tag, html) => {
-            Body::stream(Injecting { body, injector: Injector::new(Arc::clone(tag), html.clone()), ended: None })
-        }
-        Change::Set(new) => Body::from(new.clone()),
+        BodyChange::Find(find, with) => Body::stream(FindReplaceBody {
+            body,
+            find: find.clone(),
+            with: with.clone(),
+            held: BytesMut::new(),
+            ended: None,
+        }),
+        BodyChange::Html(tag, html) => Body::stream(HtmlInjectingBody {
+            body,
+            injector: HtmlInjector::new(Arc::clone(tag), html.clone()),
+            ended: None,
+        }),
+        BodyChange::Set(new) => Body::from(new.clone()),
         _ => body,
     }
 }
 
 /// Replaces a text while it passes. Only what could be the start of one more find is held back.
-struct Replacing {
+struct FindReplaceBody {
     body: Body,
     find: Bytes,
     with: Bytes,
     held: BytesMut,
     /// What ended the body, to be given behind what was held.
-    ended: Option<Option<Result<Frame>>>,
+    ended: Option<Option<Result<BodyFrame>>>,
 }
 
-impl Replacing {
+impl FindReplaceBody {
     fn take(&mut self, last: bool) -> Bytes {
         let mut out = Vec::with_capacity(self.held.len());
         let mut from = 0;
-        while let Some(at) = position(&self.held[from..], &self.find) {
+        while let Some(at) = find_bytes(&self.held[from..], &self.find) {
             out.extend_from_slice(&self.held[from..from + at]);
             out.extend_from_slice(&self.with);
             from += at + self.find.len();
         }
         let rest = &self.held[from..];
-        let keep = if last { 0 } else { overlap(rest, &self.find) };
+        let keep = if last { 0 } else { suffix_overlap(rest, &self.find) };
         out.extend_from_slice(&rest[..rest.len() - keep]);
         let at = self.held.len() - keep;
         let _ = self.held.split_to(at);
@@ -189,22 +198,22 @@ impl Replacing {
 }
 
 /// How long an end of the text is the beginning of `find`.
-fn overlap(text: &[u8], find: &[u8]) -> usize {
+fn suffix_overlap(text: &[u8], find: &[u8]) -> usize {
     (1..find.len().min(text.len() + 1)).rev().find(|n| text.ends_with(&find[..*n])).unwrap_or(0)
 }
 
-impl BodyStream for Replacing {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for FindReplaceBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(end) = self.ended.take() {
                 return Poll::Ready(end);
             }
             match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => {
+                Some(Ok(BodyFrame::Data(data))) => {
                     self.held.extend_from_slice(&data);
                     let out = self.take(false);
                     if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::Data(out))));
+                        return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
                     }
                 }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
@@ -214,34 +223,34 @@ impl BodyStream for Replacing {
                         return Poll::Ready(end);
                     }
                     self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(Frame::Data(out))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
                 }
             }
         }
     }
 }
 
-struct Injecting {
+struct HtmlInjectingBody {
     body: Body,
-    injector: Injector,
-    ended: Option<Option<Result<Frame>>>,
+    injector: HtmlInjector,
+    ended: Option<Option<Result<BodyFrame>>>,
 }
 
-impl BodyStream for Injecting {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for HtmlInjectingBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(end) = self.ended.take() {
                 return Poll::Ready(end);
             }
             let frame = ready!(self.body.poll_frame(cx));
-            if self.injector.idle() {
+            if self.injector.is_idle() {
                 return Poll::Ready(frame);
             }
             match frame {
-                Some(Ok(Frame::Data(data))) => {
+                Some(Ok(BodyFrame::Data(data))) => {
                     let out = self.injector.feed(&data);
                     if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::Data(out.into()))));
+                        return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
                     }
                 }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
@@ -251,7 +260,7 @@ impl BodyStream for Injecting {
                         return Poll::Ready(end);
                     }
                     self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(Frame::Data(out))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
                 }
             }
         }
@@ -259,20 +268,20 @@ impl BodyStream for Injecting {
 }
 
 /// Changes the data of each server-sent event as it passes.
-pub(crate) fn per_event(changes: Vec<Change>, body: Body) -> Body {
-    Body::stream(Events { body, changes, parser: SseParser::new(LARGEST_EVENT), lost: false, ended: None })
+pub(crate) fn edit_events(changes: Vec<BodyChange>, body: Body) -> Body {
+    Body::stream(SseEditingBody { body, changes, parser: SseParser::new(MAX_EVENT_SIZE), lost: false, ended: None })
 }
 
-struct Events {
+struct SseEditingBody {
     body: Body,
-    changes: Vec<Change>,
+    changes: Vec<BodyChange>,
     parser: SseParser,
     /// An event was too large: what follows passes as it is.
     lost: bool,
-    ended: Option<Option<Result<Frame>>>,
+    ended: Option<Option<Result<BodyFrame>>>,
 }
 
-impl Events {
+impl SseEditingBody {
     fn feed(&mut self, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         self.parser.push(data);
@@ -302,8 +311,8 @@ impl Events {
     }
 }
 
-impl BodyStream for Events {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for SseEditingBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some(end) = self.ended.take() {
                 return Poll::Ready(end);
@@ -311,10 +320,10 @@ impl BodyStream for Events {
             let frame = ready!(self.body.poll_frame(cx));
             match frame {
                 _ if self.lost => return Poll::Ready(frame),
-                Some(Ok(Frame::Data(data))) => {
+                Some(Ok(BodyFrame::Data(data))) => {
                     let out = self.feed(&data);
                     if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::Data(out.into()))));
+                        return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
                     }
                 }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
@@ -324,7 +333,7 @@ impl BodyStream for Events {
                         return Poll::Ready(end);
                     }
                     self.ended = Some(end);
-                    return Poll::Ready(Some(Ok(Frame::Data(out))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(out))));
                 }
             }
         }
@@ -337,14 +346,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::text::regex;
+    use crate::text_predicate::build_regex;
 
     struct Pieces(Vec<Bytes>);
 
     impl BodyStream for Pieces {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
             let next = (!self.0.is_empty()).then(|| self.0.remove(0));
-            Poll::Ready(next.map(|p| Ok(Frame::Data(p))))
+            Poll::Ready(next.map(|p| Ok(BodyFrame::Data(p))))
         }
     }
 
@@ -356,65 +365,65 @@ mod tests {
         let mut all = Vec::new();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         while let Poll::Ready(Some(frame)) = body.poll_frame(&mut cx) {
-            if let Frame::Data(d) = frame.unwrap() {
+            if let BodyFrame::Data(d) = frame.unwrap() {
                 all.extend_from_slice(&d);
             }
         }
         String::from_utf8(all).unwrap()
     }
 
-    fn find(a: &str, b: &str) -> Change {
-        Change::Find(Bytes::copy_from_slice(a.as_bytes()), Bytes::copy_from_slice(b.as_bytes()))
+    fn find(a: &str, b: &str) -> BodyChange {
+        BodyChange::Find(Bytes::copy_from_slice(a.as_bytes()), Bytes::copy_from_slice(b.as_bytes()))
     }
 
     #[test]
     fn texts_are_changed() {
-        let group = vec![Part::Group("1".into()), Part::Text("!".into())];
+        let group = vec![ReplacementPart::Group("1".into()), ReplacementPart::Text("!".into())];
         for (change, before, after) in [
             (find("cat", "dog"), "a cat, a cat", Some("a dog, a dog")),
             (find("cat", ""), "concatcat", Some("con")),
             (find("cat", "dog"), "a ca", None),
-            (Change::Regex(regex("(a)+b", false).unwrap(), group), "aab x ab", Some("a! x a!")),
-            (Change::Set("new".into()), "old", Some("new")),
+            (BodyChange::Regex(build_regex("(a)+b", false).unwrap(), group), "aab x ab", Some("a! x a!")),
+            (BodyChange::Set("new".into()), "old", Some("new")),
             (
-                Change::JsonSet(vec![(Path::parse("$.a").unwrap(), json!(2))]),
+                BodyChange::JsonSet(vec![(JsonPath::parse("$.a").unwrap(), json!(2))]),
                 r#"{"b":1,"a":1}"#,
                 Some(r#"{"b":1,"a":2}"#),
             ),
-            (Change::JsonRemove(vec![Path::parse("$.c").unwrap()]), r#"{"b":1}"#, None),
-            (Change::JsonPatch(vec![json!({"op": "add", "path": "/x", "value": 1})]), "{}", Some(r#"{"x":1}"#)),
-            (Change::Html("head".into(), "<i>".into()), "<HEAD a='>'>x", Some("<HEAD a='>'><i>x")),
+            (BodyChange::JsonRemove(vec![JsonPath::parse("$.c").unwrap()]), r#"{"b":1}"#, None),
+            (BodyChange::JsonPatch(vec![json!({"op": "add", "path": "/x", "value": 1})]), "{}", Some(r#"{"x":1}"#)),
+            (BodyChange::Html("head".into(), "<i>".into()), "<HEAD a='>'>x", Some("<HEAD a='>'><i>x")),
         ] {
             let got = change.apply(before.as_bytes()).unwrap().map(|b| String::from_utf8(b.to_vec()).unwrap());
             assert_eq!(got.as_deref(), after, "{change:?}");
         }
-        let no_json = Change::JsonRemove(vec![Path::parse("$.c").unwrap()]).apply(b"<html>").unwrap_err();
+        let no_json = BodyChange::JsonRemove(vec![JsonPath::parse("$.c").unwrap()]).apply(b"<html>").unwrap_err();
         assert!(no_json.to_string().contains("JSON of this body cannot be changed"), "{no_json}");
     }
 
     #[test]
     fn events_are_changed_one_by_one_and_others_stay_as_they_are() {
-        let change = Change::JsonSet(vec![(Path::parse("$.a").unwrap(), json!(0))]);
+        let change = BodyChange::JsonSet(vec![(JsonPath::parse("$.a").unwrap(), json!(0))]);
         let stream = "event: x\ndata: {\"a\":1}\n\n: ping\n\ndata: [DONE]\n\ndata: cut";
         for size in [1, 5, 1000] {
-            let got = read(per_event(vec![change.clone()], pieces(stream, size)));
+            let got = read(edit_events(vec![change.clone()], pieces(stream, size)));
             assert_eq!(got, "event: x\ndata: {\"a\":0}\n\n: ping\n\ndata: [DONE]\n\ndata: cut", "{size}");
         }
     }
 
     #[test]
     fn only_a_possible_beginning_is_held_back() {
-        assert_eq!(overlap(b"xxca", b"cat"), 2);
-        assert_eq!(overlap(b"cat", b"cat"), 0);
-        assert_eq!(overlap(b"abab", b"abac"), 2);
-        assert_eq!(overlap(b"", b"cat"), 0);
+        assert_eq!(suffix_overlap(b"xxca", b"cat"), 2);
+        assert_eq!(suffix_overlap(b"cat", b"cat"), 0);
+        assert_eq!(suffix_overlap(b"abab", b"abac"), 2);
+        assert_eq!(suffix_overlap(b"", b"cat"), 0);
     }
 
     proptest! {
         #[test]
         fn a_streamed_change_equals_a_whole_one(text in "[abc]{0,40}", a in "[ab]{1,4}", b in "[xyz]{0,3}", size in 1usize..9) {
             let whole = text.replace(&a, &b);
-            prop_assert_eq!(read(streaming(&find(&a, &b), pieces(&text, size))), whole);
+            prop_assert_eq!(read(stream_change(&find(&a, &b), pieces(&text, size))), whole);
         }
     }
 }

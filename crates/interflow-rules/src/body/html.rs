@@ -5,19 +5,19 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 /// How long a tag or comment may be before it is given up.
-const LONGEST_TAG: usize = 64 << 10;
+const MAX_TAG_LEN: usize = 64 << 10;
 
 /// Looks for the tag.
-pub(crate) struct Injector {
+pub(crate) struct HtmlInjector {
     tag: Arc<str>,
     html: Bytes,
     held: BytesMut,
-    state: State,
+    state: InjectorState,
     injected: bool,
 }
 
 #[derive(PartialEq, Eq)]
-enum State {
+enum InjectorState {
     Looking,
     /// Inside `<!-- … -->`.
     Comment,
@@ -25,19 +25,19 @@ enum State {
     Idle,
 }
 
-impl Injector {
+impl HtmlInjector {
     pub fn new(tag: Arc<str>, html: Bytes) -> Self {
-        Self { tag, html, held: BytesMut::new(), state: State::Looking, injected: false }
+        Self { tag, html, held: BytesMut::new(), state: InjectorState::Looking, injected: false }
     }
 
     /// Whether the HTML was put in.
-    pub fn done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.injected
     }
 
     /// Whether nothing more will be changed or held.
-    pub fn idle(&self) -> bool {
-        self.state == State::Idle && self.held.is_empty()
+    pub fn is_idle(&self) -> bool {
+        self.state == InjectorState::Idle && self.held.is_empty()
     }
 
     /// What is held, at the end.
@@ -51,14 +51,14 @@ impl Injector {
         let mut out = Vec::with_capacity(self.held.len() + self.html.len());
         loop {
             match self.state {
-                State::Idle => {
+                InjectorState::Idle => {
                     out.extend_from_slice(&self.held.split());
                     return out;
                 }
-                State::Comment => match find(&self.held, b"-->") {
+                InjectorState::Comment => match find(&self.held, b"-->") {
                     Some(at) => {
                         out.extend_from_slice(&self.held.split_to(at + 3));
-                        self.state = State::Looking;
+                        self.state = InjectorState::Looking;
                     }
                     None => {
                         let keep = self.held.len().min(2);
@@ -66,24 +66,24 @@ impl Injector {
                         return out;
                     }
                 },
-                State::Looking => {
+                InjectorState::Looking => {
                     let Some(at) = self.held.iter().position(|b| *b == b'<') else {
                         out.extend_from_slice(&self.held.split());
                         return out;
                     };
                     out.extend_from_slice(&self.held.split_to(at));
-                    match self.look() {
-                        Look::More if self.held.len() > LONGEST_TAG => self.state = State::Idle,
-                        Look::More => return out,
-                        Look::Comment => {
+                    match self.match_tag() {
+                        TagMatch::More if self.held.len() > MAX_TAG_LEN => self.state = InjectorState::Idle,
+                        TagMatch::More => return out,
+                        TagMatch::Comment => {
                             out.extend_from_slice(&self.held.split_to(4));
-                            self.state = State::Comment;
+                            self.state = InjectorState::Comment;
                         }
-                        Look::Other => out.extend_from_slice(&self.held.split_to(1)),
-                        Look::Tag(len) => {
+                        TagMatch::Other => out.extend_from_slice(&self.held.split_to(1)),
+                        TagMatch::Tag(len) => {
                             out.extend_from_slice(&self.held.split_to(len));
                             out.extend_from_slice(&self.html);
-                            (self.state, self.injected) = (State::Idle, true);
+                            (self.state, self.injected) = (InjectorState::Idle, true);
                         }
                     }
                 }
@@ -92,35 +92,35 @@ impl Injector {
     }
 
     /// What begins at the `<` in front.
-    fn look(&self) -> Look {
+    fn match_tag(&self) -> TagMatch {
         let held = &self.held[..];
         if b"<!--".starts_with(&held[..held.len().min(4)]) {
-            return if held.len() < 4 { Look::More } else { Look::Comment };
+            return if held.len() < 4 { TagMatch::More } else { TagMatch::Comment };
         }
         let name = self.tag.as_bytes();
         let behind = &held[1..];
         let seen = behind.len().min(name.len());
         if !behind[..seen].eq_ignore_ascii_case(&name[..seen]) {
-            return Look::Other;
+            return TagMatch::Other;
         }
-        let Some(next) = behind.get(name.len()) else { return Look::More };
+        let Some(next) = behind.get(name.len()) else { return TagMatch::More };
         if !matches!(next, b'>' | b'/' | b' ' | b'\t' | b'\n' | b'\r' | b'\x0c') {
-            return Look::Other;
+            return TagMatch::Other;
         }
         let mut quote = None;
         for (i, b) in behind.iter().enumerate().skip(name.len()) {
             match (quote, b) {
-                (None, b'>') => return Look::Tag(i + 2),
+                (None, b'>') => return TagMatch::Tag(i + 2),
                 (None, b'"' | b'\'') => quote = Some(*b),
                 (Some(q), b) if q == *b => quote = None,
                 _ => {}
             }
         }
-        Look::More
+        TagMatch::More
     }
 }
 
-enum Look {
+enum TagMatch {
     More,
     Comment,
     Other,
@@ -132,7 +132,7 @@ fn find(text: &[u8], what: &[u8]) -> Option<usize> {
 }
 
 /// HTML for a page of another charset: what is not ASCII as character references.
-pub(crate) fn ascii(html: &str) -> String {
+pub(crate) fn escape_non_ascii(html: &str) -> String {
     html.chars().map(|c| if c.is_ascii() { c.to_string() } else { format!("&#{};", u32::from(c)) }).collect()
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     fn inject(page: &str, tag: &str, size: usize) -> String {
-        let mut injector = Injector::new(tag.into(), Bytes::from_static(b"[X]"));
+        let mut injector = HtmlInjector::new(tag.into(), Bytes::from_static(b"[X]"));
         let mut out = Vec::new();
         for piece in page.as_bytes().chunks(size) {
             out.extend(injector.feed(piece));
@@ -169,12 +169,12 @@ mod tests {
 
     #[test]
     fn a_tag_without_end_is_given_up() {
-        let page = format!("<head {}", "x".repeat(LONGEST_TAG * 2));
+        let page = format!("<head {}", "x".repeat(MAX_TAG_LEN * 2));
         assert_eq!(inject(&page, "head", 4096), page);
     }
 
     #[test]
     fn other_charsets_get_references() {
-        assert_eq!(ascii("é<b>"), "&#233;<b>");
+        assert_eq!(escape_non_ascii("é<b>"), "&#233;<b>");
     }
 }

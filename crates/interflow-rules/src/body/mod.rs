@@ -1,6 +1,6 @@
 //! A body on its way through the rules: had whole where one of them needs that, streamed otherwise.
 
-pub(crate) mod coding;
+pub(crate) mod content_coding;
 pub(crate) mod edit;
 pub(crate) mod html;
 mod save;
@@ -9,29 +9,29 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyStream, CollectError, Error, Frame, Headers, Kind, Result};
+use interflow_flow::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Headers, Result};
 
-use crate::faults::{Fault, Throttle};
-use edit::Change;
+use crate::fault_injection::{BodyFault, Throttle};
+use edit::BodyChange;
 
 /// What rules want done to a body.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct BodyEdits {
     /// Changes of its text, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<BodyChange>,
     /// The rules that want them.
     pub by: Vec<String>,
     /// What goes wrong with it, in order.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<BodyFault>,
     /// How fast it may be.
     pub throttle: Option<Arc<Throttle>>,
     /// Services that are shown its chunks.
-    pub chunks: Vec<(Arc<crate::service::Service>, String)>,
+    pub chunks: Vec<(Arc<crate::service::ExternalService>, String)>,
     /// Where it is written to.
     pub save: Vec<PathBuf>,
 }
 
-impl Work {
+impl BodyEdits {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
             && self.faults.is_empty()
@@ -41,13 +41,13 @@ impl Work {
     }
 
     /// Whether another body may come out of it.
-    pub fn edits(&self) -> bool {
+    pub fn may_change_body(&self) -> bool {
         !self.changes.is_empty() || !self.faults.is_empty() || !self.chunks.is_empty()
     }
 
     /// Whether the changes need the whole text of a body with this head.
     pub fn needs_whole(&self, headers: &Headers) -> bool {
-        let sets = self.changes.iter().rposition(|c| matches!(c, Change::Set(_)));
+        let sets = self.changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
         let after = &self.changes[sets.unwrap_or(0)..];
         !is_event_stream(headers) && after.iter().any(|c| !c.streams())
     }
@@ -55,16 +55,16 @@ impl Work {
 
 /// A body as far as it has been read.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum BodyReadState {
     /// It comes.
     Stream(Body),
     /// All of it is here.
-    Whole(Whole),
+    Whole(WholeBody),
 }
 
 /// A whole body.
 #[derive(Clone, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct WholeBody {
     /// As it came.
     pub raw: Bytes,
     /// Without its content coding.
@@ -77,16 +77,16 @@ pub(crate) struct Whole {
 ///
 /// # Errors
 /// A body that breaks off, or is not in its coding.
-pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<Seen> {
+pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<BodyReadState> {
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
-            let plain = match coding::coded(headers) {
-                Some(true) => coding::decode(headers, &raw).await?,
+            let plain = match content_coding::is_encoded(headers) {
+                Some(true) => content_coding::decode(headers, &raw).await?,
                 _ => raw.clone(),
             };
-            Ok(Seen::Whole(Whole { raw, plain, trailers }))
+            Ok(BodyReadState::Whole(WholeBody { raw, plain, trailers }))
         }
-        Err(CollectError::TooLarge(body)) => Ok(Seen::Stream(body)),
+        Err(CollectError::TooLarge(body)) => Ok(BodyReadState::Stream(body)),
         Err(CollectError::Broken(e)) => Err(e),
     }
 }
@@ -102,75 +102,75 @@ pub(crate) fn is_event_stream(headers: &Headers) -> bool {
 ///
 /// # Errors
 /// A change that does not go, a coding that is not known.
-pub(crate) fn finish(work: Work, seen: Seen, headers: &mut Headers) -> Result<Body> {
-    let mut body = if work.changes.is_empty() { unchanged(seen) } else { change(&work.changes, seen, headers)? };
+pub(crate) fn finish(work: BodyEdits, seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
+    let mut body = if work.changes.is_empty() { into_body(seen) } else { apply_changes(&work.changes, seen, headers)? };
     if !work.chunks.is_empty() {
-        let coded = coding::coded(headers) == Some(true);
-        body = coding::decoding(headers, body);
-        changed(headers, coded);
+        let coded = content_coding::is_encoded(headers) == Some(true);
+        body = content_coding::decode_stream(headers, body);
+        strip_body_headers(headers, coded);
         for (service, id) in work.chunks {
-            body = crate::service::chunked(service, id, body);
+            body = crate::service::pass_chunks(service, id, body);
         }
     }
     for path in work.save {
-        body = save::saving(body, path);
+        body = save::tee_to_file(body, path);
     }
     for fault in work.faults {
-        body = fault.wrap(body);
+        body = fault.apply_to(body);
     }
     Ok(match work.throttle {
-        Some(throttle) => throttle.slow(body),
+        Some(throttle) => throttle.limit_body(body),
         None => body,
     })
 }
 
 /// The body as it came.
-pub(crate) fn unchanged(seen: Seen) -> Body {
+pub(crate) fn into_body(seen: BodyReadState) -> Body {
     match seen {
-        Seen::Stream(body) => body,
-        Seen::Whole(whole) => with_trailers(whole.raw, whole.trailers),
+        BodyReadState::Stream(body) => body,
+        BodyReadState::Whole(whole) => with_trailers(whole.raw, whole.trailers),
     }
 }
 
 fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
     match trailers {
         None => Body::from(bytes),
-        Some(trailers) => Body::stream(Trailed { body: bytes.into(), trailers: Some(trailers) }),
+        Some(trailers) => Body::stream(BodyWithTrailers { body: bytes.into(), trailers: Some(trailers) }),
     }
 }
 
-fn change(changes: &[Change], seen: Seen, headers: &mut Headers) -> Result<Body> {
+fn apply_changes(changes: &[BodyChange], seen: BodyReadState, headers: &mut Headers) -> Result<Body> {
     // What stands before a whole new text changes nothing.
-    let set = changes.iter().rposition(|c| matches!(c, Change::Set(_)));
+    let set = changes.iter().rposition(|c| matches!(c, BodyChange::Set(_)));
     let changes = &changes[set.unwrap_or(0)..];
-    if let Some(Change::Set(text)) = changes.first() {
+    if let Some(BodyChange::Set(text)) = changes.first() {
         let body = edit::apply_all(&changes[1..], text)?.unwrap_or_else(|| text.clone());
-        changed(headers, true);
+        strip_body_headers(headers, true);
         return Ok(Body::from(body));
     }
-    let Some(coded) = coding::coded(headers) else {
+    let Some(coded) = content_coding::is_encoded(headers) else {
         return Err(Error::new(
-            Kind::StageFailed,
+            ErrorKind::StageFailed,
             "a rule cannot change this body: its content coding is not known; ask for none with the action `anticomp`",
         ));
     };
     match seen {
-        Seen::Whole(whole) if !is_event_stream(headers) => {
+        BodyReadState::Whole(whole) if !is_event_stream(headers) => {
             let Some(new) = edit::apply_all(changes, &whole.plain)? else {
                 return Ok(with_trailers(whole.raw, whole.trailers));
             };
-            changed(headers, coded);
+            strip_body_headers(headers, coded);
             Ok(with_trailers(new, whole.trailers))
         }
         seen => {
             let events = is_event_stream(headers);
-            let mut body = coding::decoding(headers, unchanged(seen));
-            changed(headers, coded);
+            let mut body = content_coding::decode_stream(headers, into_body(seen));
+            strip_body_headers(headers, coded);
             if events {
-                return Ok(edit::per_event(changes.to_vec(), body));
+                return Ok(edit::edit_events(changes.to_vec(), body));
             }
             for change in changes {
-                body = edit::streaming(change, body);
+                body = edit::stream_change(change, body);
             }
             Ok(body)
         }
@@ -178,7 +178,7 @@ fn change(changes: &[Change], seen: Seen, headers: &mut Headers) -> Result<Body>
 }
 
 /// Takes out what no longer describes the body. Its length is the codec's business.
-pub(crate) fn changed(headers: &mut Headers, decoded: bool) {
+pub(crate) fn strip_body_headers(headers: &mut Headers, decoded: bool) {
     for name in ["content-length", "content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
         headers.remove(name);
     }
@@ -187,15 +187,15 @@ pub(crate) fn changed(headers: &mut Headers, decoded: bool) {
     }
 }
 
-struct Trailed {
+struct BodyWithTrailers {
     body: Body,
     trailers: Option<Headers>,
 }
 
-impl BodyStream for Trailed {
-    fn poll_frame(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<Frame>>> {
+impl BodyStream for BodyWithTrailers {
+    fn poll_frame(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<BodyFrame>>> {
         match std::task::ready!(self.body.poll_frame(cx)) {
-            None => std::task::Poll::Ready(self.trailers.take().map(|t| Ok(Frame::Trailers(t)))),
+            None => std::task::Poll::Ready(self.trailers.take().map(|t| Ok(BodyFrame::Trailers(t)))),
             frame => std::task::Poll::Ready(frame),
         }
     }
@@ -219,8 +219,8 @@ mod tests {
             .collect()
     }
 
-    fn find(a: &'static str, b: &'static str) -> Change {
-        Change::Find(Bytes::from_static(a.as_bytes()), Bytes::from_static(b.as_bytes()))
+    fn find(a: &'static str, b: &'static str) -> BodyChange {
+        BodyChange::Find(Bytes::from_static(a.as_bytes()), Bytes::from_static(b.as_bytes()))
     }
 
     #[tokio::test]
@@ -228,8 +228,8 @@ mod tests {
         for whole in [true, false] {
             let mut headers = html("gzip");
             let body = Body::from(gzip(b"one two"));
-            let seen = if whole { collect(body, &headers, 1000).await.unwrap() } else { Seen::Stream(body) };
-            let work = Work { changes: vec![find("two", "three")], ..Work::default() };
+            let seen = if whole { collect(body, &headers, 1000).await.unwrap() } else { BodyReadState::Stream(body) };
+            let work = BodyEdits { changes: vec![find("two", "three")], ..BodyEdits::default() };
             let body = finish(work, seen, &mut headers).unwrap();
             assert_eq!(&body.collect(100).await.unwrap().0[..], b"one three");
             let left: Vec<_> = headers.iter().map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect();
@@ -242,7 +242,7 @@ mod tests {
         let mut headers = html("gzip");
         let raw = gzip(b"one two");
         let seen = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
-        let work = Work { changes: vec![find("four", "five")], ..Work::default() };
+        let work = BodyEdits { changes: vec![find("four", "five")], ..BodyEdits::default() };
         let body = finish(work, seen, &mut headers).unwrap();
         assert_eq!(body.collect(100).await.unwrap().0, raw);
         assert_eq!(headers, html("gzip"));
@@ -250,18 +250,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_coding_that_is_not_known_is_an_error_unless_the_text_is_all_new() {
-        let body = || Seen::Stream(Body::from(Bytes::from_static(b"??")));
-        let work = |c| Work { changes: vec![c], ..Work::default() };
+        let body = || BodyReadState::Stream(Body::from(Bytes::from_static(b"??")));
+        let work = |c| BodyEdits { changes: vec![c], ..BodyEdits::default() };
         let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked")).unwrap_err();
         assert!(error.to_string().contains("anticomp"), "{error}");
-        let new = finish(work(Change::Set("new".into())), body(), &mut html("aws-chunked")).unwrap();
+        let new = finish(work(BodyChange::Set("new".into())), body(), &mut html("aws-chunked")).unwrap();
         assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
     }
 
     #[tokio::test]
     async fn one_too_large_comes_back_as_a_stream() {
         let seen = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
-        assert!(matches!(seen, Seen::Stream(_)));
-        assert_eq!(&unchanged(seen).collect(9).await.unwrap().0[..], b"abcdef");
+        assert!(matches!(seen, BodyReadState::Stream(_)));
+        assert_eq!(&into_body(seen).collect(9).await.unwrap().0[..], b"abcdef");
     }
 }

@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use bytes::Bytes;
-use interflow_flow::{Body, Frame};
+use interflow_flow::{Body, BodyFrame};
 
 /// Chunks that may wait for the disk.
-const QUEUE: usize = 256;
+const QUEUE_CHUNKS: usize = 256;
 
 /// The same body; what passes is written to the file. When the disk falls too far behind, the file is given up, loudly.
-pub(crate) fn saving(body: Body, path: PathBuf) -> Body {
-    let (to, from) = sync_channel(QUEUE);
+pub(crate) fn tee_to_file(body: Body, path: PathBuf) -> Body {
+    let (to, from) = sync_channel(QUEUE_CHUNKS);
     let shown = path.display().to_string();
-    let started = std::thread::Builder::new().name("save-body".into()).spawn(move || write(path, &from));
+    let started = std::thread::Builder::new().name("save-body".into()).spawn(move || write_chunks(path, &from));
     if let Err(e) = started {
         tracing::error!("the body for {shown} is not saved: {e}");
         return body;
     }
     let mut to: Option<SyncSender<Bytes>> = Some(to);
-    body.watch(move |frame| match frame {
-        Some(Ok(Frame::Data(data))) => {
+    body.inspect(move |frame| match frame {
+        Some(Ok(BodyFrame::Data(data))) => {
             if let Some(sender) = &to
                 && let Err(TrySendError::Full(_)) = sender.try_send(data.clone())
             {
@@ -30,12 +30,12 @@ pub(crate) fn saving(body: Body, path: PathBuf) -> Body {
                 to = None;
             }
         }
-        Some(Ok(Frame::Trailers(_))) => {}
+        Some(Ok(BodyFrame::Trailers(_))) => {}
         Some(Err(_)) | None => to = None,
     })
 }
 
-fn write(path: PathBuf, from: &Receiver<Bytes>) {
+fn write_chunks(path: PathBuf, from: &Receiver<Bytes>) {
     let result = (|| {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -59,7 +59,7 @@ mod tests {
     async fn what_passes_is_in_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b.bin");
-        let body = saving(Body::from(Bytes::from_static(b"hello")), path.clone());
+        let body = tee_to_file(Body::from(Bytes::from_static(b"hello")), path.clone());
         assert_eq!(&body.collect(9).await.unwrap().0[..], b"hello");
         for _ in 0..500 {
             if std::fs::read(&path).is_ok_and(|b| b == b"hello") {

@@ -2,19 +2,21 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::units::{ByteSize, HumanDuration};
 use interflow_flow::{Phase, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::node::Node;
-use super::{Ledger, moment};
+use super::node::FluxzyNode;
+use super::{ImportLog, phase_by_name};
 use crate::action::Action;
-use crate::given::{
-    Answer, AnswerBody, Append, Basic, Block, Bypass, Certificate, CookieLine, Delay, DnsServer, HtmlTag, Like, Local,
-    Names, Nothing, Pairs, Remote, Session, SessionPart, Speed, Spoof, TlsOnly, Variables,
+use crate::matchers::OneOrManyStrings;
+use crate::params::{
+    AnswerBody, AnswerParams, AppendFileParams, BasicAuthParams, BlockParams, CertificateParams, ConnectToParams,
+    CookieLine, DelayParams, DnsServerParam, FingerprintParam, InjectHtmlParams, MapLocalParams, MapRemoteParams,
+    NameList, NoParams, SaveSessionParams, SessionPartParams, TemplatePairs, ThrottleParams, TlsVersionParam,
+    UpstreamProxyParams, VariableParams,
 };
-use crate::template::{Replacement, Template};
-use crate::when::Texts;
+use crate::template::{ReplacementTemplate, TextTemplate};
 
 /// Every action, by its `typeKind` without the ending, in lower case.
 pub const KINDS: &[&str] = &[
@@ -76,44 +78,44 @@ pub const KINDS: &[&str] = &[
     "breakpoint",
 ];
 
-type Made = Vec<(Option<Phase>, Action)>;
+type ConvertedActions = Vec<(Option<Phase>, Action)>;
 
 /// Reads an action; most become one of ours, some none, some several.
-pub(super) fn read(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     let Some(kind) = node.kind(ledger, "action") else { return Vec::new() };
     let made = connection(ledger, node, &kind)
         .or_else(|| request(ledger, node, &kind))
         .or_else(|| answers(ledger, node, &kind))
         .or_else(|| response(ledger, node, &kind))
-        .or_else(|| anywhere(ledger, node, &kind));
+        .or_else(|| any_phase_action(ledger, node, &kind));
     let Some(made) = made else {
-        ledger.problem(node, crate::error::unknown("action", &kind, KINDS));
+        ledger.problem(node, crate::error::unknown_key_message("action", &kind, KINDS));
         return Vec::new();
     };
     node.report_unknown(ledger);
     made
 }
 
-fn plain(action: Action) -> Made {
+fn single_action(action: Action) -> ConvertedActions {
     vec![(None, action)]
 }
 
-fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
+fn connection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
-        "skipssltunneling" => plain(Action::Tunnel(Nothing)),
+        "skipssltunneling" => single_action(Action::Tunnel(NoParams)),
         "skipremotecertificatevalidation" => {
             ledger.note(node, "certificates of these origins are not verified: whoever sits on the way can read and change everything");
-            plain(Action::DangerSkipVerify(Nothing))
+            single_action(Action::DangerSkipVerify(NoParams))
         }
-        "forcehttp11" => plain(Action::HttpVersion(Texts(vec!["1.1".into()]))),
+        "forcehttp11" => single_action(Action::HttpVersion(OneOrManyStrings(vec!["1.1".into()]))),
         "forcehttp2" => {
             ledger.note(node, "Fluxzy ignores it in cleartext; here HTTP/2 is spoken there too, with prior knowledge");
-            plain(Action::HttpVersion(Texts(vec!["2".into()])))
+            single_action(Action::HttpVersion(OneOrManyStrings(vec!["2".into()])))
         }
-        "servehttp11" => plain(Action::ServeHttp1(Nothing)),
+        "servehttp11" => single_action(Action::ServeHttp1(NoParams)),
         "forceremoteport" => {
             let port = node.number(ledger, "port").unwrap_or_default();
-            plain(Action::ConnectTo(Spoof { to: Template::literal(&format!(":{port}")) }))
+            single_action(Action::ConnectTo(ConnectToParams { to: TextTemplate::literal(&format!(":{port}")) }))
         }
         "spoofdns" => {
             let host = node.template(ledger, "remoteHostIp").unwrap_or_default();
@@ -122,7 +124,7 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
             let v6 = host_text.parse::<std::net::Ipv6Addr>().is_ok();
             let host = if v6 { format!("[{host_text}]") } else { host_text };
             let to = port.map_or_else(|| host.clone(), |p| format!("{host}:{p}"));
-            plain(Action::ConnectTo(Spoof { to: super::node::template(ledger, node, &to) }))
+            single_action(Action::ConnectTo(ConnectToParams { to: super::node::template(ledger, node, &to) }))
         }
         "upstreamproxy" => upstream_proxy(ledger, node),
         "setclientcertificate" => {
@@ -130,11 +132,11 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
             certificate(ledger, node, "clientCertificate", Action::ClientCertificate)
         }
         "usecertificate" => certificate(ledger, node, "serverCertificate", Action::ShowCertificate),
-        "pinupstreamconnection" => plain(Action::OwnConnection(Nothing)),
+        "pinupstreamconnection" => single_action(Action::OwnConnection(NoParams)),
         "impersonate" => impersonate(ledger, node),
         "setja3fingerprint" => {
-            let text = format!("ja3:{}", node.needed(ledger, "value").source());
-            like(ledger, node, text)
+            let text = format!("ja3:{}", node.required_template(ledger, "value").source());
+            fingerprint_action(ledger, node, text)
         }
         "forcetlsversion" => tls_version(ledger, node),
         "usednsoverhttps" => dns_over_https(ledger, node),
@@ -142,20 +144,21 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
     })
 }
 
-fn upstream_proxy(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
-    let host = node.needed(ledger, "host").source().to_owned();
+fn upstream_proxy(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
+    let host = node.required_template(ledger, "host").source().to_owned();
     let port = node.number(ledger, "port").unwrap_or(8080);
     let login =
-        node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| login(ledger, node, &t));
+        node.text_of("proxyAuthorizationHeader").filter(|t| !t.is_empty()).and_then(|t| proxy_login(ledger, node, &t));
     let url = format!("http://{}{host}:{port}", login.map(|l| format!("{l}@")).unwrap_or_default());
     let via = vec![super::node::template(ledger, node, &url)];
-    let bypass = node.get("byPassHosts").map(|n| n.items().iter().filter_map(Node::text).collect()).unwrap_or_default();
+    let bypass =
+        node.get("byPassHosts").map(|n| n.items().iter().filter_map(FluxzyNode::text).collect()).unwrap_or_default();
     ledger.note(node, "requests in cleartext go through the proxy malformed in Fluxzy; here in absolute-form");
-    plain(Action::UpstreamProxy(Bypass { via, bypass }))
+    single_action(Action::UpstreamProxy(UpstreamProxyParams { via, bypass }))
 }
 
 /// `Basic …` as `user:password`, escaped for a URL.
-fn login(ledger: &mut Ledger<'_>, node: &Node<'_>, header: &str) -> Option<String> {
+fn proxy_login(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, header: &str) -> Option<String> {
     use base64::Engine as _;
     let pair =
         header.strip_prefix("Basic ").and_then(|b| base64::engine::general_purpose::STANDARD.decode(b.trim()).ok());
@@ -164,37 +167,40 @@ fn login(ledger: &mut Ledger<'_>, node: &Node<'_>, header: &str) -> Option<Strin
         return None;
     };
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
-    Some(format!("{}:{}", crate::params::encode(user), crate::params::encode(password)))
+    Some(format!("{}:{}", crate::query_params::encode(user), crate::query_params::encode(password)))
 }
 
-fn tls_version(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     use interflow_flow::TlsVersion::{Tls12, Tls13};
     let wanted = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
     let only = match wanted.as_str() {
         "tls12" => Tls12,
         "tls13" => Tls13,
-        "none" | "default" => return plain(Action::Nothing(Nothing)),
+        "none" | "default" => return single_action(Action::Nothing(NoParams)),
         "ssl2" | "ssl3" | "tls" | "tls11" => {
             ledger.problem(node, format!("`{wanted}` is broken and spoken by nothing here: write tls12 or tls13"));
             return Vec::new();
         }
         other => {
-            ledger.problem(node, crate::error::unknown("version", other, &["none", "default", "tls12", "tls13"]));
+            ledger.problem(
+                node,
+                crate::error::unknown_key_message("version", other, &["none", "default", "tls12", "tls13"]),
+            );
             return Vec::new();
         }
     };
-    plain(Action::TlsVersion(TlsOnly(only)))
+    single_action(Action::TlsVersion(TlsVersionParam(only)))
 }
 
-fn dns_over_https(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+fn dns_over_https(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     let _ = node.get("noCapture");
     let server = node.text_of("nameOrUrl").unwrap_or_default();
     // Its well-known servers are asked by Fluxzy in JSON, under a path of their own.
     let server = if server == "https://dns.google/resolve" { "google".to_owned() } else { server };
-    match DnsServer::read(&server) {
+    match DnsServerParam::parse(&server) {
         Ok(server) => {
             ledger.note(node, "Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
-            plain(Action::DnsOverHttps(server))
+            single_action(Action::DnsOverHttps(server))
         }
         Err(e) => {
             ledger.problem(node, e);
@@ -204,8 +210,8 @@ fn dns_over_https(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
 }
 
 /// Fluxzy's `Chrome_Windows_131` and the like name versions of one or two years ago: the current one of that client is sent.
-fn impersonate(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
-    let name = node.needed(ledger, "nameOrConfigFile").source().to_owned();
+fn impersonate(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
+    let name = node.required_template(ledger, "nameOrConfigFile").source().to_owned();
     let mut words = name.split('_').map(str::to_ascii_lowercase);
     let (client, system) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let current = match (client.as_str(), system.as_str()) {
@@ -225,12 +231,12 @@ fn impersonate(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
     if current != name {
         ledger.note(node, format!("{name}: the fingerprint of {current} as it is today is sent"));
     }
-    like(ledger, node, current.to_owned())
+    fingerprint_action(ledger, node, current.to_owned())
 }
 
-fn like(ledger: &mut Ledger<'_>, node: &Node<'_>, text: String) -> Made {
-    match Like::try_from(text) {
-        Ok(like) => plain(Action::Impersonate(like)),
+fn fingerprint_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: String) -> ConvertedActions {
+    match FingerprintParam::try_from(text) {
+        Ok(like) => single_action(Action::Impersonate(like)),
         Err(e) => {
             ledger.problem(node, e);
             Vec::new()
@@ -239,7 +245,12 @@ fn like(ledger: &mut Ledger<'_>, node: &Node<'_>, text: String) -> Made {
 }
 
 /// A certificate with its key, for either leg.
-fn certificate(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str, action: fn(Certificate) -> Action) -> Made {
+fn certificate(
+    ledger: &mut ImportLog<'_>,
+    node: &FluxzyNode<'_>,
+    key: &str,
+    action: fn(CertificateParams) -> Action,
+) -> ConvertedActions {
     let certificate = node.get(key);
     let inner = certificate.as_ref().unwrap_or(node);
     let mode = inner.text_of("retrieveMode").unwrap_or_else(|| "fluxzyDefault".into());
@@ -252,7 +263,7 @@ fn certificate(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str, action: fn(C
     let ours = if key == "clientCertificate" { "client_certificate" } else { "show_certificate" };
     match file {
         Some(file) if mode.eq_ignore_ascii_case("fromPkcs12") => {
-            plain(action(Certificate { certificate: PathBuf::from(file), key: None, password }))
+            single_action(action(CertificateParams { certificate: PathBuf::from(file), key: None, password }))
         }
         None if mode.eq_ignore_ascii_case("fromPkcs12") => {
             ledger.problem(inner, "`pkcs12File` is missing");
@@ -268,14 +279,14 @@ fn certificate(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str, action: fn(C
     }
 }
 
-fn header(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Pairs {
-    let name = node.needed(ledger, "headerName");
+fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> TemplatePairs {
+    let name = node.required_template(ledger, "headerName");
     let value = node.template(ledger, "headerValue").unwrap_or_default();
-    Pairs(vec![(name, value)])
+    TemplatePairs(vec![(name, value)])
 }
 
 /// Fields that shape the connection are left alone there.
-fn shaping(ledger: &mut Ledger<'_>, node: &Node<'_>, pairs: &Pairs) {
+fn note_connection_fields(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, pairs: &TemplatePairs) {
     const SHAPING: [&str; 5] = ["connection", "transfer-encoding", "content-length", "keep-alive", "upgrade"];
     if pairs.0.iter().any(|(n, _)| SHAPING.contains(&n.source().to_ascii_lowercase().as_str())) {
         ledger.note(
@@ -285,84 +296,94 @@ fn shaping(ledger: &mut Ledger<'_>, node: &Node<'_>, pairs: &Pairs) {
     }
 }
 
-fn updated(ledger: &mut Ledger<'_>, node: &Node<'_>, set: fn(Pairs) -> Action, update: fn(Pairs) -> Action) -> Made {
+fn update_or_set(
+    ledger: &mut ImportLog<'_>,
+    node: &FluxzyNode<'_>,
+    set: fn(TemplatePairs) -> Action,
+    update: fn(TemplatePairs) -> Action,
+) -> ConvertedActions {
     let mut pairs = header(ledger, node);
-    shaping(ledger, node, &pairs);
-    let add = node.flag(ledger, "addIfMissing", false);
+    note_connection_fields(ledger, node, &pairs);
+    let add = node.bool_value(ledger, "addIfMissing", false);
     if let Some(separator) = node.text_of("appendSeparator").filter(|s| !s.is_empty()) {
         for (_, value) in &mut pairs.0 {
             let text = format!("{{{{previous}}}}{separator}{}", value.source());
             *value = super::node::template(ledger, node, &text);
         }
     }
-    plain(if add { set(pairs) } else { update(pairs) })
+    single_action(if add { set(pairs) } else { update(pairs) })
 }
 
-fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
+fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
         "addrequestheader" => {
             let pairs = header(ledger, node);
-            shaping(ledger, node, &pairs);
-            plain(Action::AddRequestHeader(pairs))
+            note_connection_fields(ledger, node, &pairs);
+            single_action(Action::AddRequestHeader(pairs))
         }
-        "updaterequestheader" => updated(ledger, node, Action::SetRequestHeader, Action::UpdateRequestHeader),
-        "deleterequestheader" => plain(Action::RemoveRequestHeader(Names(vec![node.needed(ledger, "headerName")]))),
+        "updaterequestheader" => update_or_set(ledger, node, Action::SetRequestHeader, Action::UpdateRequestHeader),
+        "deleterequestheader" => {
+            single_action(Action::RemoveRequestHeader(NameList(vec![node.required_template(ledger, "headerName")])))
+        }
         "setuseragent" => {
             let name = node.text_of("name").unwrap_or_default();
-            let agent = Template::literal(user_agent(&name).unwrap_or(&name));
+            let agent = TextTemplate::literal(user_agent(&name).unwrap_or(&name));
             if user_agent(&name).is_none() {
                 ledger.note(node, format!("`{name}` is no browser of the built-in list: it is sent as it stands"));
             }
-            plain(Action::SetRequestHeader(Pairs(vec![(Template::literal("User-Agent"), agent)])))
+            single_action(Action::SetRequestHeader(TemplatePairs(vec![(TextTemplate::literal("User-Agent"), agent)])))
         }
         "setrequestcookie" => {
             ledger.note(
                 node,
                 "Fluxzy loses the other cookies when the request has some without this name; here they stay",
             );
-            let name = node.needed(ledger, "name");
+            let name = node.required_template(ledger, "name");
             let value = node.template(ledger, "value").unwrap_or_default();
-            plain(Action::SetRequestCookie(Pairs(vec![(escaped(ledger, node, name), escaped(ledger, node, value))])))
+            single_action(Action::SetRequestCookie(TemplatePairs(vec![(
+                escape_for_cookie(ledger, node, name),
+                escape_for_cookie(ledger, node, value),
+            )])))
         }
-        "addauthorizationbasic" => basic(ledger, node, "user"),
-        "addbasicauthentication" => basic(ledger, node, "username"),
+        "addauthorizationbasic" => basic_auth(ledger, node, "user"),
+        "addbasicauthentication" => basic_auth(ledger, node, "username"),
         "addauthorizationbearer" => {
             ledger.note(node, "Fluxzy sends variables in the token as they are written; here they are filled in");
-            plain(Action::BearerToken(node.needed(ledger, "token")))
+            single_action(Action::BearerToken(node.required_template(ledger, "token")))
         }
-        "changerequestmethod" => plain(Action::SetMethod(node.needed(ledger, "newMethod"))),
-        "changerequestpath" => plain(Action::SetPath(node.needed(ledger, "newPath"))),
-        "forward" => plain(Action::MapRemote(Remote {
+        "changerequestmethod" => single_action(Action::SetMethod(node.required_template(ledger, "newMethod"))),
+        "changerequestpath" => single_action(Action::SetPath(node.required_template(ledger, "newPath"))),
+        "forward" => single_action(Action::MapRemote(MapRemoteParams {
             regex: None,
-            to: Replacement(node.needed(ledger, "url")),
+            to: ReplacementTemplate(node.required_template(ledger, "url")),
             keep_host: false,
         })),
-        "removecache" => plain(Action::Anticache(Nothing)),
+        "removecache" => single_action(Action::Anticache(NoParams)),
         "averagethrottle" => throttle(ledger, node),
         "setvariable" => {
-            let name = node.needed(ledger, "name").source().trim_start_matches("user.").to_owned();
+            let name = node.required_template(ledger, "name").source().trim_start_matches("user.").to_owned();
             let value = node.template(ledger, "value").unwrap_or_default();
-            let phase = node.text_of("scope").and_then(|s| moment(ledger, node, &s));
+            let phase = node.text_of("scope").and_then(|s| phase_by_name(ledger, node, &s));
             ledger
                 .note(node, "a variable set here belongs to its flow: other flows do not see it, as they do in Fluxzy");
-            vec![(phase, Action::SetVariable(Variables(vec![(name, value)])))]
+            vec![(phase, Action::SetVariable(VariableParams(vec![(name, value)])))]
         }
-        "applysession" => plain(Action::ApplySession(SessionPart {
-            cookies: node.flag(ledger, "applyCookies", true),
-            headers: node.flag(ledger, "applyHeaders", true),
-            merge: node.flag(ledger, "mergeWithExisting", true),
+        "applysession" => single_action(Action::ApplySession(SessionPartParams {
+            cookies: node.bool_value(ledger, "applyCookies", true),
+            headers: node.bool_value(ledger, "applyHeaders", true),
+            merge: node.bool_value(ledger, "mergeWithExisting", true),
             domain: node.template(ledger, "sourceDomain").filter(|t| !t.source().is_empty()),
         })),
         "clearsession" => {
             let domain = node.template(ledger, "domain").filter(|t| !t.source().is_empty());
-            plain(Action::ClearSession(SessionPart { domain, ..SessionPart::default() }))
+            single_action(Action::ClearSession(SessionPartParams { domain, ..SessionPartParams::default() }))
         }
         "applytag" => {
             let tag = node
                 .get("tag")
                 .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
                 .unwrap_or_default();
-            plain(Action::Tag(super::node::template(ledger, node, &tag)))
+            single_action(Action::Tag(super::node::template(ledger, node, &tag)))
         }
         "transformrequestbody" | "transformresponsebody" => {
             ledger.problem(node, "this is a function in C# of a program that embeds Fluxzy: write it as edit_request_body, edit_response_body or script");
@@ -370,7 +391,7 @@ fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
         }
         "noop" => {
             ledger.note(node, "Fluxzy never reaches the moment of this action");
-            plain(Action::Nothing(Nothing))
+            single_action(Action::Nothing(NoParams))
         }
         _ => return None,
     })
@@ -380,9 +401,9 @@ fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
 const IN_COOKIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// As a part of a URL, which is how Fluxzy writes cookies.
-fn escaped(ledger: &mut Ledger<'_>, node: &Node<'_>, text: Template) -> Template {
+fn escape_for_cookie(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: TextTemplate) -> TextTemplate {
     match text.as_literal() {
-        Some(plain) => Template::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
+        Some(plain) => TextTemplate::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
         None => {
             ledger.note(
                 node,
@@ -393,14 +414,14 @@ fn escaped(ledger: &mut Ledger<'_>, node: &Node<'_>, text: Template) -> Template
     }
 }
 
-fn basic(ledger: &mut Ledger<'_>, node: &Node<'_>, user: &str) -> Made {
-    plain(Action::BasicAuth(Basic {
-        user: node.needed(ledger, user),
+fn basic_auth(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, user: &str) -> ConvertedActions {
+    single_action(Action::BasicAuth(BasicAuthParams {
+        user: node.required_template(ledger, user),
         password: node.template(ledger, "password").unwrap_or_default(),
     }))
 }
 
-fn throttle(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+fn throttle(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     ledger.note(node, "Fluxzy saves idle time up as a burst without bound, and divides by zero below 1000 bytes per second; here neither");
     let rate = ByteSize(node.number(ledger, "bandwidthBytesPerSeconds").unwrap_or(65536).max(1));
     let channel = node.text_of("throttleChannel").unwrap_or_else(|| "all".into()).to_ascii_lowercase();
@@ -409,15 +430,15 @@ fn throttle(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
         "response" => (None, Some(rate)),
         "all" => (Some(rate), Some(rate)),
         other => {
-            ledger.problem(node, crate::error::unknown("channel", other, &["request", "response", "all"]));
+            ledger.problem(node, crate::error::unknown_key_message("channel", other, &["request", "response", "all"]));
             (None, Some(rate))
         }
     };
-    plain(Action::Throttle(Speed { request, response, shared: Some(Default::default()) }))
+    single_action(Action::Throttle(ThrottleParams { request, response, shared: Some(Default::default()) }))
 }
 
-fn answers(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
-    let code = |ledger: &mut Ledger<'_>| {
+fn answers(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+    let code = |ledger: &mut ImportLog<'_>| {
         let code = node.number(ledger, "statusCode").unwrap_or(403);
         u16::try_from(code).ok().filter(|c| (200..=999).contains(c)).unwrap_or_else(|| {
             ledger.problem(node, format!("{code} is no final status code"));
@@ -425,31 +446,39 @@ fn answers(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
         })
     };
     Some(match kind {
-        "abort" => plain(Action::Abort(Nothing)),
-        "reject" => plain(Action::Block(Block {
+        "abort" => single_action(Action::Abort(NoParams)),
+        "reject" => single_action(Action::Block(BlockParams {
             status: 403,
-            message: Some(Template::literal("Forbidden")),
+            message: Some(TextTemplate::literal("Forbidden")),
             content_type: None,
         })),
         "rejectwithstatuscode" => {
             let status = code(ledger);
             let name = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or_default();
-            plain(Action::Block(Block { status, message: Some(Template::literal(name)), content_type: None }))
+            single_action(Action::Block(BlockParams {
+                status,
+                message: Some(TextTemplate::literal(name)),
+                content_type: None,
+            }))
         }
         "rejectwithmessage" => {
             let status = code(ledger);
             let message = Some(node.template(ledger, "message").unwrap_or_default());
-            plain(Action::Block(Block { status, message, content_type: node.template(ledger, "contentType") }))
+            single_action(Action::Block(BlockParams {
+                status,
+                message,
+                content_type: node.template(ledger, "contentType"),
+            }))
         }
-        "mockedresponse" => mocked(ledger, node),
+        "mockedresponse" => mocked_response(ledger, node),
         "servedirectory" => {
             ledger.note(node, "Fluxzy tests only the length of the path against the folder; here nothing leaves the folder, by dots or by links");
-            let folder = node.needed(ledger, "directory");
+            let folder = node.required_template(ledger, "directory");
             if let Some(path) = folder.as_literal().filter(|p| !std::path::Path::new(p).is_dir()) {
                 ledger.problem(node, format!("the folder {path} is not there"));
             }
-            plain(Action::MapLocal(Local {
-                path: Replacement(folder),
+            single_action(Action::MapLocal(MapLocalParams {
+                path: ReplacementTemplate(folder),
                 regex: None,
                 strip: None,
                 fall_through: false,
@@ -457,21 +486,21 @@ fn answers(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
                 content_type: None,
             }))
         }
-        "mountcertificateauthority" => plain(Action::ServeCa(Nothing)),
+        "mountcertificateauthority" => single_action(Action::ServeCa(NoParams)),
         "mountwelcomepage" => {
             let page = "<!doctype html><title>Interflow</title><h1>Interflow</h1><p>This is a proxy. Its certificate: <a href=\"/ca\">ca</a>.";
-            plain(Action::Answer(Box::new(Answer {
+            single_action(Action::Answer(Box::new(AnswerParams {
                 status: 200,
                 headers: Vec::new(),
-                body: AnswerBody::Text(Template::literal(page)),
-                content_type: Some(Template::literal("text/html; charset=utf-8")),
+                body: AnswerBody::Text(TextTemplate::literal(page)),
+                content_type: Some(TextTemplate::literal("text/html; charset=utf-8")),
             })))
         }
         _ => return None,
     })
 }
 
-fn mocked(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+fn mocked_response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
     ledger.note(node, "variables in a mocked text are filled in once by Fluxzy and stay so; here for each flow");
     let response = node.get("response");
     let r = response.as_ref().unwrap_or(node);
@@ -482,15 +511,15 @@ fn mocked(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
         .unwrap_or(200);
     let mut headers = Vec::new();
     for h in r.get("headers").map(|h| h.items()).unwrap_or_default() {
-        headers.push((h.needed(ledger, "name"), h.template(ledger, "value").unwrap_or_default()));
+        headers.push((h.required_template(ledger, "name"), h.template(ledger, "value").unwrap_or_default()));
     }
     let body_node = r.get("body");
-    let (mut body, mut media) = (AnswerBody::Text(Template::default()), None);
+    let (mut body, mut media) = (AnswerBody::Text(TextTemplate::default()), None);
     if let Some(b) = &body_node {
         media = b.text_of("type").and_then(|t| media_type(&t));
         let origin = b.text_of("origin").unwrap_or_else(|| "fromString".into()).to_ascii_lowercase();
         body = match origin.as_str() {
-            "fromfile" => AnswerBody::File(b.needed(ledger, "fileName")),
+            "fromfile" => AnswerBody::File(b.required_template(ledger, "fileName")),
             "fromimmediatearray" => {
                 use base64::Engine as _;
                 let text = b.text_of("contentBase64").unwrap_or_default();
@@ -505,8 +534,8 @@ fn mocked(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
         b.report_unknown(ledger);
     }
     r.report_unknown(ledger);
-    let content_type = media.map(Template::literal);
-    plain(Action::Answer(Box::new(Answer { status, headers, body, content_type })))
+    let content_type = media.map(TextTemplate::literal);
+    single_action(Action::Answer(Box::new(AnswerParams { status, headers, body, content_type })))
 }
 
 fn media_type(kind: &str) -> Option<&'static str> {
@@ -524,62 +553,72 @@ fn media_type(kind: &str) -> Option<&'static str> {
     })
 }
 
-fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
+fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
     Some(match kind {
-        "addresponseheader" => plain(Action::AddResponseHeader(header(ledger, node))),
-        "updateresponseheader" => updated(ledger, node, Action::SetResponseHeader, Action::UpdateResponseHeader),
-        "deleteresponseheader" => plain(Action::RemoveResponseHeader(Names(vec![node.needed(ledger, "headerName")]))),
+        "addresponseheader" => single_action(Action::AddResponseHeader(header(ledger, node))),
+        "updateresponseheader" => update_or_set(ledger, node, Action::SetResponseHeader, Action::UpdateResponseHeader),
+        "deleteresponseheader" => {
+            single_action(Action::RemoveResponseHeader(NameList(vec![node.required_template(ledger, "headerName")])))
+        }
         "setresponsecookie" => {
-            let integer =
-                |node: &Node<'_>, key: &str| node.text_of(key).and_then(|t| t.parse::<i64>().ok()).filter(|n| *n != 0);
-            plain(Action::SetResponseCookie(CookieLine {
-                name: node.needed(ledger, "name"),
+            let integer = |node: &FluxzyNode<'_>, key: &str| {
+                node.text_of(key).and_then(|t| t.parse::<i64>().ok()).filter(|n| *n != 0)
+            };
+            single_action(Action::SetResponseCookie(CookieLine {
+                name: node.required_template(ledger, "name"),
                 value: node.template(ledger, "value").unwrap_or_default(),
                 path: node.template(ledger, "path"),
                 domain: node.template(ledger, "domain"),
                 expires_in: integer(node, "expireInSeconds"),
                 max_age: integer(node, "maxAge"),
-                http_only: node.flag(ledger, "httpOnly", false),
-                secure: node.flag(ledger, "secure", false),
+                http_only: node.bool_value(ledger, "httpOnly", false),
+                secure: node.bool_value(ledger, "secure", false),
                 same_site: node.text_of("sameSite"),
             }))
         }
-        "removeresponsecookie" => plain(Action::RemoveResponseCookie(Names(vec![node.needed(ledger, "name")]))),
+        "removeresponsecookie" => {
+            single_action(Action::RemoveResponseCookie(NameList(vec![node.required_template(ledger, "name")])))
+        }
         "injecthtmltag" => {
             let _ = node.get("encoding");
-            let file = node.flag(ledger, "fromFile", false);
+            let file = node.bool_value(ledger, "fromFile", false);
             let html = if file {
-                AnswerBody::File(node.needed(ledger, "fileName"))
+                AnswerBody::File(node.required_template(ledger, "fileName"))
             } else {
                 let _ = node.get("fileName");
                 AnswerBody::Text(node.template(ledger, "htmlContent").unwrap_or_default())
             };
             let tag = node.text_of("tag").unwrap_or_else(|| "head".into()).to_ascii_lowercase();
-            plain(Action::InjectHtml(HtmlTag { tag, html, only_html: node.flag(ledger, "restrictToHtml", true) }))
+            single_action(Action::InjectHtml(InjectHtmlParams {
+                tag,
+                html,
+                only_html: node.bool_value(ledger, "restrictToHtml", true),
+            }))
         }
         "capturesession" => {
-            let headers = node.get("captureHeaders").map(|h| h.items().iter().filter_map(Node::text).collect());
-            plain(Action::SaveSession(Session {
-                cookies: node.flag(ledger, "captureCookies", true),
-                request_cookies: node.flag(ledger, "captureRequestCookies", false),
+            let headers = node.get("captureHeaders").map(|h| h.items().iter().filter_map(FluxzyNode::text).collect());
+            single_action(Action::SaveSession(SaveSessionParams {
+                cookies: node.bool_value(ledger, "captureCookies", true),
+                request_cookies: node.bool_value(ledger, "captureRequestCookies", false),
                 headers: headers.unwrap_or_default(),
             }))
         }
-        "applycomment" => vec![(Some(Phase::ResponseHead), Action::Comment(node.needed(ledger, "comment")))],
+        "applycomment" => vec![(Some(Phase::ResponseHead), Action::Comment(node.required_template(ledger, "comment")))],
         "delay" => {
-            let time = Span::millis(node.number(ledger, "duration").unwrap_or_default());
-            let phase = node.text_of("scope").and_then(|s| moment(ledger, node, &s)).unwrap_or(Phase::ResponseHead);
-            vec![(Some(phase), Action::Delay(Delay { time, jitter: Span::default() }))]
+            let time = HumanDuration::from_millis(node.number(ledger, "duration").unwrap_or_default());
+            let phase =
+                node.text_of("scope").and_then(|s| phase_by_name(ledger, node, &s)).unwrap_or(Phase::ResponseHead);
+            vec![(Some(phase), Action::Delay(DelayParams { time, jitter: HumanDuration::default() }))]
         }
         _ => return None,
     })
 }
 
-fn anywhere(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
-    let scope = |ledger: &mut Ledger<'_>| node.text_of("runScope").and_then(|s| moment(ledger, node, &s));
+fn any_phase_action(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConvertedActions> {
+    let scope = |ledger: &mut ImportLog<'_>| node.text_of("runScope").and_then(|s| phase_by_name(ledger, node, &s));
     Some(match kind {
         "stdout" => {
-            let text = node.needed(ledger, "text");
+            let text = node.required_template(ledger, "text");
             match scope(ledger) {
                 Some(phase) => vec![(Some(phase), Action::Print(text))],
                 None => {
@@ -587,27 +626,27 @@ fn anywhere(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made
                         node,
                         "without `runScope` Fluxzy prints at every moment, up to four times for a request; here once",
                     );
-                    plain(Action::Print(text))
+                    single_action(Action::Print(text))
                 }
             }
         }
-        "stderr" => vec![(unscoped(ledger, node), Action::PrintError(node.needed(ledger, "text")))],
+        "stderr" => vec![(phase_of_scope(ledger, node), Action::PrintError(node.required_template(ledger, "text")))],
         "fileappend" => {
             let _ = node.get("encoding");
-            let (file, text) = (node.needed(ledger, "filename"), node.needed(ledger, "text"));
-            vec![(unscoped(ledger, node), Action::AppendFile(Append { file, text, verbatim: true }))]
+            let (file, text) = (node.required_template(ledger, "filename"), node.required_template(ledger, "text"));
+            vec![(phase_of_scope(ledger, node), Action::AppendFile(AppendFileParams { file, text, verbatim: true }))]
         }
         "breakpoint" => {
             ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow rules held` or the API");
-            plain(Action::Hold(crate::given::Hold { timeout: None, pass: true, note: None }))
+            single_action(Action::Hold(crate::params::HoldParams { timeout: None, pass: true, note: None }))
         }
         _ => return None,
     })
 }
 
-fn unscoped(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Option<Phase> {
+fn phase_of_scope(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> Option<Phase> {
     match node.text_of("runScope") {
-        Some(scope) => moment(ledger, node, &scope),
+        Some(scope) => phase_by_name(ledger, node, &scope),
         None => {
             ledger.note(node, "without `runScope` Fluxzy never runs this; here it runs at the request, or once the filter can be decided");
             None

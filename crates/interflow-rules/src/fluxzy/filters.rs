@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_flow::Direction::{self, Request, Response};
-use interflow_query::{Expr, Flag, Key, Number, Op, Query, Test};
+use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
 
-use super::node::{Node, template};
-use super::{Ledger, comments};
-use crate::cond::Cond;
-use crate::exec::Exec;
-use crate::text::{Mode, Place, TextTest};
+use super::node::{FluxzyNode, template};
+use super::{ImportLog, comment_condition};
+use crate::condition::ConditionExpr;
+use crate::exec::ExecCondition;
+use crate::text_predicate::{MatchMode, TextField, TextPredicate};
 
 /// Every filter, by its `typeKind` without the ending, in lower case.
 pub const KINDS: &[&str] = &[
@@ -80,45 +80,45 @@ pub const KINDS: &[&str] = &[
 const EXEC_LIMIT: Duration = Duration::from_secs(2);
 
 /// Reads a filter.
-pub(super) fn read(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
-    let Some(kind) = node.kind(ledger, "filter") else { return Cond::Always(false) };
-    let inverted = node.flag(ledger, "inverted", false);
-    let Some(cond) = one(ledger, node, &kind) else {
-        ledger.problem(node, crate::error::unknown("filter", &kind, KINDS));
-        return Cond::Always(false);
+pub(super) fn read(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    let Some(kind) = node.kind(ledger, "filter") else { return ConditionExpr::Always(false) };
+    let inverted = node.bool_value(ledger, "inverted", false);
+    let Some(cond) = convert_filter(ledger, node, &kind) else {
+        ledger.problem(node, crate::error::unknown_key_message("filter", &kind, KINDS));
+        return ConditionExpr::Always(false);
     };
     node.report_unknown(ledger);
     if inverted { cond.not() } else { cond }
 }
 
-fn one(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond> {
+fn convert_filter(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
-        "any" => Cond::Always(true),
-        "no" => Cond::Always(false),
-        "issecure" => query("scheme:https"),
+        "any" => ConditionExpr::Always(true),
+        "no" => ConditionExpr::Always(false),
+        "issecure" => query_filter("scheme:https"),
         "filtercollection" => collection(ledger, node),
-        "isself" => Cond::OwnAddress,
-        "connection" => Cond::Connection(node.number(ledger, "connectionId").unwrap_or_default()),
+        "isself" => ConditionExpr::OwnAddress,
+        "connection" => ConditionExpr::Connection(node.number(ledger, "connectionId").unwrap_or_default()),
         "exec" => exec(ledger, node),
         "agent" | "processid" | "processname" => process(ledger, node, kind),
         "authority" => {
-            let host = text(ledger, node, Place::Host, Mode::Exact);
+            let host = string_filter(ledger, node, TextField::Host, MatchMode::Exact);
             let port = node.number(ledger, "port").unwrap_or_default();
-            Cond::and(vec![number(Key::Port, port), host])
+            ConditionExpr::and(vec![number_filter(Key::Port, port), host])
         }
-        "host" => text(ledger, node, Place::Host, Mode::Exact),
-        "ipingress" => text(ledger, node, Place::ClientIp, Mode::Contains),
-        "ipegress" => text(ledger, node, Place::UpstreamIp, Mode::Contains),
+        "host" => string_filter(ledger, node, TextField::Host, MatchMode::Exact),
+        "ipingress" => string_filter(ledger, node, TextField::ClientIp, MatchMode::Contains),
+        "ipegress" => string_filter(ledger, node, TextField::UpstreamIp, MatchMode::Contains),
         "agentlabel" => {
             ledger.note(node, "Fluxzy knows the agent only with --parse-ua; here it is always known");
-            text(ledger, node, Place::Agent, Mode::Contains)
+            string_filter(ledger, node, TextField::Agent, MatchMode::Contains)
         }
         "networkerror" => {
             ledger.note(node, "Fluxzy tests for its status 528, which it never sends under --use-502; here a 528 of an origin counts for every action, and an error of Interflow's own for those that can run when the flow has ended: stdOut, stdErr, fileAppend");
             ledger.errors.seen = true;
-            let told = number(Key::Status, 528);
+            let told = number_filter(Key::Status, 528);
             if ledger.errors.count {
-                Cond::or(vec![told, query("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")])
+                ConditionExpr::or(vec![told, query_filter("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")])
             } else {
                 told
             }
@@ -128,50 +128,54 @@ fn one(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond> {
     })
 }
 
-fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond> {
+fn request(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
-        "absoluteuri" => text(ledger, node, Place::Url, Mode::Exact),
-        "path" => text(ledger, node, Place::Target, Mode::Exact),
+        "absoluteuri" => string_filter(ledger, node, TextField::Url, MatchMode::Exact),
+        "path" => string_filter(ledger, node, TextField::Target, MatchMode::Exact),
         "querystring" => {
             let name = node.text_of("name").filter(|n| !n.is_empty());
-            text(ledger, node, Place::Param(name), Mode::Exact)
+            string_filter(ledger, node, TextField::Param(name), MatchMode::Exact)
         }
-        "method" => text(ledger, node, Place::Method, Mode::Exact),
-        "get" | "post" | "put" | "patch" | "delete" => fixed(Place::Method, Mode::Exact, kind),
+        "method" => string_filter(ledger, node, TextField::Method, MatchMode::Exact),
+        "get" | "post" | "put" | "patch" | "delete" => text_filter(TextField::Method, MatchMode::Exact, kind),
         "requestheader" => {
             let name = header(ledger, node);
-            text(ledger, node, Place::Header(Request, name), Mode::Exact)
+            string_filter(ledger, node, TextField::Header(Request, name), MatchMode::Exact)
         }
-        "hasauthorization" => present(Place::Header(Request, "Authorization".into())),
-        "hasauthorizationbearer" => fixed(Place::Header(Request, "Authorization".into()), Mode::Prefix, "bearer"),
-        "hasanycookieonrequest" => present(Place::Header(Request, "Cookie".into())),
+        "hasauthorization" => presence_filter(TextField::Header(Request, "Authorization".into())),
+        "hasauthorizationbearer" => {
+            text_filter(TextField::Header(Request, "Authorization".into()), MatchMode::Prefix, "bearer")
+        }
+        "hasanycookieonrequest" => presence_filter(TextField::Header(Request, "Cookie".into())),
         "hascookieonrequest" => {
-            let name = name(ledger, node);
-            text(ledger, node, Place::Cookie(name), Mode::Contains)
+            let name = header_name(ledger, node);
+            string_filter(ledger, node, TextField::Cookie(name), MatchMode::Contains)
         }
-        "formurlencodedrequest" => media(Request, "urlencoded"),
-        "multipartdatarequest" => media(Request, "multipart"),
-        "formrequest" => Cond::or(vec![media(Request, "urlencoded"), media(Request, "multipart")]),
-        "jsonrequest" => media(Request, "json"),
-        "protobufrequest" => media(Request, "protobuf"),
-        "isgrpc" => fixed(Place::MediaType(Request), Mode::Prefix, "application/grpc"),
-        "iswebsocket" => Cond::flag(Flag::Websocket),
+        "formurlencodedrequest" => media_type_filter(Request, "urlencoded"),
+        "multipartdatarequest" => media_type_filter(Request, "multipart"),
+        "formrequest" => {
+            ConditionExpr::or(vec![media_type_filter(Request, "urlencoded"), media_type_filter(Request, "multipart")])
+        }
+        "jsonrequest" => media_type_filter(Request, "json"),
+        "protobufrequest" => media_type_filter(Request, "protobuf"),
+        "isgrpc" => text_filter(TextField::MediaType(Request), MatchMode::Prefix, "application/grpc"),
+        "iswebsocket" => ConditionExpr::flag(Flag::Websocket),
         "h11trafficonly" | "h2trafficonly" => {
             ledger.note(node, "Fluxzy tests the upstream's version, which it does not know yet when most actions run; here the client's counts too");
-            query(if kind == "h11trafficonly" { "version:1.1" } else { "version:2" })
+            query_filter(if kind == "h11trafficonly" { "version:1.1" } else { "version:2" })
         }
         "hasrequestbody" => {
             ledger.note(
                 node,
                 "in Fluxzy this can never hold in a live rule; here it does once the request's head is known",
             );
-            Cond::HasBody(Request)
+            ConditionExpr::HasBody(Request)
         }
         _ => return None,
     })
 }
 
-fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond> {
+fn response(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> Option<ConditionExpr> {
     Some(match kind {
         "statuscode" => {
             let codes: Vec<u64> = node
@@ -184,55 +188,59 @@ fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond
             if codes.is_empty() {
                 ledger.note(node, "`statusCodes` is empty, so that it never holds");
             }
-            Cond::or(codes.into_iter().map(|c| number(Key::Status, c)).collect())
+            ConditionExpr::or(codes.into_iter().map(|c| number_filter(Key::Status, c)).collect())
         }
-        "statuscodesuccess" => query("status:2xx"),
-        "statuscoderedirection" => query("status:3xx"),
-        "statuscodeclienterror" => query("status:4xx"),
-        "statuscodeservererror" => query("status:5xx"),
+        "statuscodesuccess" => query_filter("status:2xx"),
+        "statuscoderedirection" => query_filter("status:3xx"),
+        "statuscodeclienterror" => query_filter("status:4xx"),
+        "statuscodeservererror" => query_filter("status:5xx"),
         "responseheader" => {
             let name = header(ledger, node);
-            text(ledger, node, Place::Header(Response, name), Mode::Exact)
+            string_filter(ledger, node, TextField::Header(Response, name), MatchMode::Exact)
         }
-        "contenttypexml" => media(Response, "xml"),
-        "cssstyle" => media(Response, "css"),
-        "font" => media(Response, "font"),
-        "htmlresponse" => media(Response, "text/html"),
-        "image" => media(Response, "image"),
-        "jsonresponse" => media(Response, "json"),
-        "protobufresponse" => media(Response, "protobuf"),
-        "protobuf" => Cond::or(vec![media(Request, "protobuf"), media(Response, "protobuf")]),
+        "contenttypexml" => media_type_filter(Response, "xml"),
+        "cssstyle" => media_type_filter(Response, "css"),
+        "font" => media_type_filter(Response, "font"),
+        "htmlresponse" => media_type_filter(Response, "text/html"),
+        "image" => media_type_filter(Response, "image"),
+        "jsonresponse" => media_type_filter(Response, "json"),
+        "protobufresponse" => media_type_filter(Response, "protobuf"),
+        "protobuf" => {
+            ConditionExpr::or(vec![media_type_filter(Request, "protobuf"), media_type_filter(Response, "protobuf")])
+        }
         "hassetcookieonresponse" => {
             ledger.note(node, "Fluxzy compares the pattern with the cookie's name instead of its value; here it is the value, as its pages say");
             let name = node.text_of("name").filter(|n| !n.is_empty());
-            text(ledger, node, Place::SetCookie(name), Mode::Contains)
+            string_filter(ledger, node, TextField::SetCookie(name), MatchMode::Contains)
         }
         _ => return None,
     })
 }
 
 /// Filters that Fluxzy has for its window only: live rules there never see them hold.
-fn view_only(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
+fn view_only(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     ledger.note(node, "in Fluxzy this is for viewing only and never holds in a live rule; here it does");
     match kind {
-        "hascomment" => comments(TextTest::fixed(Mode::Prefix, "comment:", false).expect("a prefix is no regex")),
-        "hastag" => present(Place::OwnerTag),
+        "hascomment" => {
+            comment_condition(TextPredicate::fixed(MatchMode::Prefix, "comment:", false).expect("a prefix is no regex"))
+        }
+        "hastag" => presence_filter(TextField::OwnerTag),
         "commentsearch" => {
-            let mode = operation(ledger, node, Mode::Contains);
+            let mode = operation(ledger, node, MatchMode::Contains);
             let pattern = node.text_of("pattern").unwrap_or_default();
             let pattern = match mode {
-                Mode::Contains => format!("^comment:(?s:.*){}", regex::escape(&pattern)),
-                Mode::Exact => format!("^comment:{}$", regex::escape(&pattern)),
-                Mode::Prefix => format!("^comment:{}", regex::escape(&pattern)),
-                Mode::Suffix => format!("^comment:(?s:.*){}$", regex::escape(&pattern)),
-                Mode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
+                MatchMode::Contains => format!("^comment:(?s:.*){}", regex::escape(&pattern)),
+                MatchMode::Exact => format!("^comment:{}$", regex::escape(&pattern)),
+                MatchMode::Prefix => format!("^comment:{}", regex::escape(&pattern)),
+                MatchMode::Suffix => format!("^comment:(?s:.*){}$", regex::escape(&pattern)),
+                MatchMode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
             };
-            let sensitive = node.flag(ledger, "caseSensitive", false);
-            match TextTest::fixed(Mode::Regex, &pattern, !sensitive) {
-                Ok(test) => comments(test),
+            let sensitive = node.bool_value(ledger, "caseSensitive", false);
+            match TextPredicate::fixed(MatchMode::Regex, &pattern, !sensitive) {
+                Ok(test) => comment_condition(test),
                 Err(e) => {
                     ledger.problem(node, e);
-                    Cond::Always(false)
+                    ConditionExpr::Always(false)
                 }
             }
         }
@@ -241,71 +249,80 @@ fn view_only(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
                 .get("tag")
                 .map(|t| t.text().or_else(|| t.text_of("value")).unwrap_or_default())
                 .unwrap_or_default();
-            fixed(Place::Tag, Mode::Exact, &tag)
+            text_filter(TextField::Tag, MatchMode::Exact, &tag)
         }
         _ => search_text(ledger, node),
     }
 }
 
-fn search_text(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
+fn search_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
     let pattern = node.text_of("pattern").unwrap_or_default();
-    let sensitive = node.flag(ledger, "caseSensitive", true);
+    let sensitive = node.bool_value(ledger, "caseSensitive", true);
     let mut parts = Vec::new();
     let line = |side: Direction| {
         let source = format!("{}{}", if sensitive { "" } else { "(?i)" }, regex::escape(&pattern).replace('/', "\\/"));
         let key = if side == Request { "req.header" } else { "resp.header" };
-        Query::parse(&format!("{key}:/{source}/")).map(Cond::query)
+        Query::parse(&format!("{key}:/{source}/")).map(ConditionExpr::query)
     };
     for (key, default, side) in [("searchInRequestHeader", true, Request), ("searchInResponseHeader", true, Response)] {
-        if node.flag(ledger, key, default) {
+        if node.bool_value(ledger, key, default) {
             match line(side) {
                 Ok(cond) => parts.push(cond),
                 Err(e) => ledger.problem(node, e.to_string()),
             }
         }
     }
-    if node.flag(ledger, "searchInRequestHeader", true) {
-        parts.extend(TextTest::fixed(Mode::Contains, &pattern, !sensitive).map(|t| Cond::Text(Place::Url, t)));
+    if node.bool_value(ledger, "searchInRequestHeader", true) {
+        parts.extend(
+            TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
+                .map(|t| ConditionExpr::Text(TextField::Url, t)),
+        );
     }
     for (key, side) in [("searchInRequestBody", Request), ("searchInResponseBody", Response)] {
-        if node.flag(ledger, key, false) {
+        if node.bool_value(ledger, key, false) {
             parts.extend(
-                TextTest::fixed(Mode::Contains, &pattern, !sensitive).map(|t| Cond::Text(Place::Body(side), t)),
+                TextPredicate::fixed(MatchMode::Contains, &pattern, !sensitive)
+                    .map(|t| ConditionExpr::Text(TextField::Body(side), t)),
             );
         }
     }
-    Cond::or(parts)
+    ConditionExpr::or(parts)
 }
 
-fn collection(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
-    let children: Vec<Cond> =
+fn collection(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
+    let children: Vec<ConditionExpr> =
         node.get("children").map(|c| c.items()).unwrap_or_default().iter().map(|c| read(ledger, c)).collect();
     match node.text_of("operation").unwrap_or_else(|| "or".into()).to_ascii_lowercase().as_str() {
-        "and" => Cond::and(children),
-        "or" => Cond::or(children),
+        "and" => ConditionExpr::and(children),
+        "or" => ConditionExpr::or(children),
         other => {
-            ledger.problem(node, crate::error::unknown("operation", other, &["and", "or"]));
-            Cond::Always(false)
+            ledger.problem(node, crate::error::unknown_key_message("operation", other, &["and", "or"]));
+            ConditionExpr::Always(false)
         }
     }
 }
 
-fn exec(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
+fn exec(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConditionExpr {
     ledger.note(node, "the program blocks Fluxzy's thread without a limit; here it may run for 2 seconds, and counts as no match then");
-    let program = node.needed(ledger, "filename");
+    let program = node.required_template(ledger, "filename");
     let arguments = node.get("arguments").map(|n| {
         let words = match n.text() {
-            Some(line) => split(&line),
-            None => n.items().iter().filter_map(Node::text).collect(),
+            Some(line) => split_command_line(&line),
+            None => n.items().iter().filter_map(FluxzyNode::text).collect(),
         };
         words.iter().map(|w| template(ledger, &n, w)).collect()
     });
-    let head_in_env = node.flag(ledger, "writeHeaderToEnv", false);
-    Cond::Exec(Arc::new(Exec { program, arguments: arguments.unwrap_or_default(), head_in_env, limit: EXEC_LIMIT }))
+    let head_in_env = node.bool_value(ledger, "writeHeaderToEnv", false);
+    ConditionExpr::Exec(Arc::new(ExecCondition {
+        program,
+        arguments: arguments.unwrap_or_default(),
+        head_in_env,
+        limit: EXEC_LIMIT,
+    }))
 }
 
 /// A command line's words, with quotes.
-fn split(line: &str) -> Vec<String> {
+fn split_command_line(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -324,7 +341,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-fn process(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
+fn process(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, kind: &str) -> ConditionExpr {
     if kind != "agent" {
         ledger.note(
             node,
@@ -334,35 +351,38 @@ fn process(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
     match kind {
         "processid" => {
             let id = node.number(ledger, "processId").unwrap_or_default();
-            Cond::Process { ids: vec![id], names: Vec::new() }
+            ConditionExpr::Process { ids: vec![id], names: Vec::new() }
         }
         "processname" => {
             let names = node.get("processNames").map(|n| n.items()).unwrap_or_default();
             let plain = |n: String| n.to_ascii_lowercase().trim_end_matches(".exe").to_owned();
-            Cond::Process { ids: Vec::new(), names: names.iter().filter_map(Node::text).map(plain).collect() }
+            ConditionExpr::Process {
+                ids: Vec::new(),
+                names: names.iter().filter_map(FluxzyNode::text).map(plain).collect(),
+            }
         }
         _ => {
             let agent = node.get("agent");
             let label = agent.and_then(|a| a.text().or_else(|| a.text_of("friendlyName")));
             ledger.note(node, "an agent object is made by Fluxzy's window; here its `friendlyName` is compared with the agent's label");
-            fixed(Place::Agent, Mode::Exact, &label.unwrap_or_default())
+            text_filter(TextField::Agent, MatchMode::Exact, &label.unwrap_or_default())
         }
     }
 }
 
-fn name(ledger: &mut Ledger<'_>, node: &Node<'_>) -> String {
-    needed(ledger, node, "name")
+fn header_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
+    required_text(ledger, node, "name")
 }
 
-fn needed(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str) -> String {
+fn required_text(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, key: &str) -> String {
     node.text_of(key).unwrap_or_else(|| {
         ledger.problem(node, format!("`{key}` is missing"));
         String::new()
     })
 }
 
-fn header(ledger: &mut Ledger<'_>, node: &Node<'_>) -> String {
-    let name = needed(ledger, node, "headerName");
+fn header(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> String {
+    let name = required_text(ledger, node, "headerName");
     const HIDDEN: [&str; 7] =
         ["connection", "keep-alive", "proxy-authenticate", "trailer", "upgrade", "alt-svc", "expect"];
     if HIDDEN.contains(&name.to_ascii_lowercase().as_str()) {
@@ -371,28 +391,28 @@ fn header(ledger: &mut Ledger<'_>, node: &Node<'_>) -> String {
     name
 }
 
-fn query(text: &str) -> Cond {
-    Cond::query(Query::parse(text).expect("queries written here are well formed"))
+fn query_filter(text: &str) -> ConditionExpr {
+    ConditionExpr::query(Query::parse(text).expect("queries written here are well formed"))
 }
 
-fn number(key: Key, n: u64) -> Cond {
-    Cond::query(Query::from(Expr::term(key, Test::Number(Number::Compare(Op::Eq, n)))))
+fn number_filter(key: Key, n: u64) -> ConditionExpr {
+    ConditionExpr::query(Query::from(Expr::term(key, TermTest::Number(NumberTest::Compare(CompareOp::Eq, n)))))
 }
 
-fn present(place: Place) -> Cond {
-    Cond::Text(place, TextTest::Present)
+fn presence_filter(place: TextField) -> ConditionExpr {
+    ConditionExpr::Text(place, TextPredicate::Present)
 }
 
-fn fixed(place: Place, mode: Mode, text: &str) -> Cond {
-    TextTest::fixed(mode, text, true).map_or(Cond::Always(false), |t| Cond::Text(place, t))
+fn text_filter(place: TextField, mode: MatchMode, text: &str) -> ConditionExpr {
+    TextPredicate::fixed(mode, text, true).map_or(ConditionExpr::Always(false), |t| ConditionExpr::Text(place, t))
 }
 
-fn media(side: Direction, part: &str) -> Cond {
-    fixed(Place::MediaType(side), Mode::Contains, part)
+fn media_type_filter(side: Direction, part: &str) -> ConditionExpr {
+    text_filter(TextField::MediaType(side), MatchMode::Contains, part)
 }
 
 /// The operation of a string filter; `effective` is what Fluxzy really does without one.
-fn operation(ledger: &mut Ledger<'_>, node: &Node<'_>, effective: Mode) -> Mode {
+fn operation(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, effective: MatchMode) -> MatchMode {
     let Some(text) = node.text_of("operation") else {
         let kind = node.text_of("typeKind").unwrap_or_default().to_ascii_lowercase();
         let documented = ["absoluteuri", "path", "requestheader", "responseheader"];
@@ -402,29 +422,34 @@ fn operation(ledger: &mut Ledger<'_>, node: &Node<'_>, effective: Mode) -> Mode 
         return effective;
     };
     match text.to_ascii_lowercase().as_str() {
-        "exact" => Mode::Exact,
-        "contains" => Mode::Contains,
-        "startswith" => Mode::Prefix,
-        "endswith" => Mode::Suffix,
-        "regex" => Mode::Regex,
+        "exact" => MatchMode::Exact,
+        "contains" => MatchMode::Contains,
+        "startswith" => MatchMode::Prefix,
+        "endswith" => MatchMode::Suffix,
+        "regex" => MatchMode::Regex,
         other => {
             let known = ["exact", "contains", "startsWith", "endsWith", "regex"];
-            ledger.problem(node, crate::error::unknown("operation", other, &known));
+            ledger.problem(node, crate::error::unknown_key_message("operation", other, &known));
             effective
         }
     }
 }
 
 /// A string filter.
-fn text(ledger: &mut Ledger<'_>, node: &Node<'_>, place: Place, effective: Mode) -> Cond {
+fn string_filter(
+    ledger: &mut ImportLog<'_>,
+    node: &FluxzyNode<'_>,
+    place: TextField,
+    effective: MatchMode,
+) -> ConditionExpr {
     let mode = operation(ledger, node, effective);
-    let sensitive = node.flag(ledger, "caseSensitive", false);
+    let sensitive = node.bool_value(ledger, "caseSensitive", false);
     let pattern = node.template(ledger, "pattern").unwrap_or_default();
-    match TextTest::new(mode, pattern, !sensitive) {
-        Ok(test) => Cond::Text(place, test),
+    match TextPredicate::new(mode, pattern, !sensitive) {
+        Ok(test) => ConditionExpr::Text(place, test),
         Err(e) => {
             ledger.problem(node, e);
-            Cond::Always(false)
+            ConditionExpr::Always(false)
         }
     }
 }

@@ -8,25 +8,25 @@ mod node;
 use interflow_flow::Phase;
 use serde_json::Value;
 
-use crate::cond::Cond;
-use crate::error::Problem;
-use crate::phases;
-use crate::program::{Rule, phase_for};
-use crate::read::{Parsed, Seg};
-use node::Node;
+use crate::condition::ConditionExpr;
+use crate::error::RuleProblem;
+use crate::phase_names;
+use crate::program::{CompiledRule, phase_for};
+use crate::sources::{ParsedRuleFile, PathSegment};
+use node::FluxzyNode;
 
 pub use actions::KINDS as ACTION_KINDS;
 pub use filters::KINDS as FILTER_KINDS;
 
 /// What was read of a file.
 #[derive(Default)]
-pub(crate) struct Read {
+pub(crate) struct FluxzyImport {
     /// The rules, each with its place for what is found later.
-    pub rules: Vec<(Rule, Problem)>,
+    pub rules: Vec<(CompiledRule, RuleProblem)>,
     /// What makes the file unusable.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<RuleProblem>,
     /// What was broken, silent or different there.
-    pub notes: Vec<Problem>,
+    pub notes: Vec<RuleProblem>,
 }
 
 /// Whether a file is one of Fluxzy's: an entry has a filter or an action as it writes them.
@@ -39,37 +39,37 @@ pub(crate) fn is_fluxzy(value: &Value) -> bool {
 }
 
 /// Gathers what is said while a rule is read.
-pub(crate) struct Ledger<'p> {
-    parsed: &'p Parsed,
+pub(crate) struct ImportLog<'p> {
+    parsed: &'p ParsedRuleFile,
     rule: String,
-    read: Read,
-    errors: Errors,
+    read: FluxzyImport,
+    errors: NetworkErrorUse,
 }
 
 /// How errors of our own count in a filter, which are known when the flow has ended.
 #[derive(Default)]
-struct Errors {
+struct NetworkErrorUse {
     /// Whether the filter asks for them.
     seen: bool,
     /// Whether they count.
     count: bool,
 }
 
-impl Ledger<'_> {
-    fn place(&self, node: &Node<'_>, message: String) -> Problem {
-        let path: Vec<Seg<'_>> = node.path.iter().map(node::Step::seg).collect();
+impl ImportLog<'_> {
+    fn problem_at(&self, node: &FluxzyNode<'_>, message: String) -> RuleProblem {
+        let path: Vec<PathSegment<'_>> = node.path.iter().map(node::NodePathStep::as_segment).collect();
         self.parsed.problem(&path, Some(&self.rule), message)
     }
 
     /// Something that makes the file unusable.
-    pub fn problem(&mut self, node: &Node<'_>, message: impl Into<String>) {
-        let problem = self.place(node, message.into());
+    pub fn problem(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
+        let problem = self.problem_at(node, message.into());
         self.read.problems.push(problem);
     }
 
     /// Something worth knowing.
-    pub fn note(&mut self, node: &Node<'_>, message: impl Into<String>) {
-        let note = self.place(node, message.into());
+    pub fn note(&mut self, node: &FluxzyNode<'_>, message: impl Into<String>) {
+        let note = self.problem_at(node, message.into());
         if !self.read.notes.contains(&note) {
             self.read.notes.push(note);
         }
@@ -77,9 +77,10 @@ impl Ledger<'_> {
 }
 
 /// Reads a file.
-pub(crate) fn read(parsed: &Parsed, value: &Value) -> Read {
-    let mut ledger = Ledger { parsed, rule: String::new(), read: Read::default(), errors: Errors::default() };
-    let root = Node::root(value);
+pub(crate) fn import_rules(parsed: &ParsedRuleFile, value: &Value) -> FluxzyImport {
+    let mut ledger =
+        ImportLog { parsed, rule: String::new(), read: FluxzyImport::default(), errors: NetworkErrorUse::default() };
+    let root = FluxzyNode::root(value);
     let Some(rules) = root.get("rules") else { return ledger.read };
     root.report_unknown(&mut ledger);
     for (i, entry) in rules.items().into_iter().enumerate() {
@@ -88,12 +89,12 @@ pub(crate) fn read(parsed: &Parsed, value: &Value) -> Read {
             .and_then(|n| n.text())
             .filter(|n| !n.is_empty())
             .unwrap_or_else(|| format!("rule {}", i + 1));
-        rule(&mut ledger, &entry);
+        convert_rule(&mut ledger, &entry);
     }
     ledger.read
 }
 
-fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
+fn convert_rule(ledger: &mut ImportLog<'_>, entry: &FluxzyNode<'_>) {
     let filter = entry.get("filter");
     if entry.get("order").is_some() {
         ledger.note(
@@ -101,7 +102,7 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
             "`order` is read and never used by Fluxzy: rules are asked in the order of the file, here too",
         );
     }
-    let mut nodes: Vec<Node<'_>> = entry.get("action").into_iter().collect();
+    let mut nodes: Vec<FluxzyNode<'_>> = entry.get("action").into_iter().collect();
     nodes.extend(entry.get("actions").into_iter().flat_map(|a| a.items()));
     entry.report_unknown(ledger);
     let Some(filter) = filter else {
@@ -111,7 +112,7 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
         return ledger.problem(entry, "the rule has no action");
     }
     let before = ledger.read.problems.len();
-    ledger.errors = Errors::default();
+    ledger.errors = NetworkErrorUse::default();
     let cond = filters::read(ledger, &filter);
     let at_the_end = ledger.errors.seen.then(|| {
         ledger.errors.count = true;
@@ -149,12 +150,12 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
     if ledger.read.problems.len() > before {
         return;
     }
-    let place = ledger.place(entry, String::new());
+    let place = ledger.problem_at(entry, String::new());
     for (cond, actions) in [Some((cond, actions)), at_the_end.map(|c| (c, last_actions))].into_iter().flatten() {
         if actions.is_empty() {
             continue;
         }
-        let rule = Rule {
+        let rule = CompiledRule {
             name: ledger.rule.clone(),
             file: place.file.clone(),
             line: place.line,
@@ -172,12 +173,13 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
 }
 
 /// The phase of a moment by Fluxzy's name.
-pub(crate) fn moment(ledger: &mut Ledger<'_>, node: &Node<'_>, text: &str) -> Option<Phase> {
-    let phase = phases::find(text);
+pub(crate) fn phase_by_name(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> Option<Phase> {
+    let phase = phase_names::find(text);
     match phase {
         None => {
-            let names: Vec<&str> = phases::NAMES.iter().flat_map(|(_, _, others)| others.iter().copied()).collect();
-            ledger.problem(node, crate::error::unknown("moment", text, &names));
+            let names: Vec<&str> =
+                phase_names::PHASE_NAMES.iter().flat_map(|(_, _, others)| others.iter().copied()).collect();
+            ledger.problem(node, crate::error::unknown_key_message("moment", text, &names));
         }
         Some(Phase::RequestBody | Phase::ResponseBody) => {
             ledger.note(node, "Fluxzy never reaches this moment; here it is reached");
@@ -188,6 +190,6 @@ pub(crate) fn moment(ledger: &mut Ledger<'_>, node: &Node<'_>, text: &str) -> Op
 }
 
 /// A condition on the tags that comments are kept as.
-pub(crate) fn comments(test: crate::text::TextTest) -> Cond {
-    Cond::Text(crate::text::Place::Tag, test)
+pub(crate) fn comment_condition(test: crate::text_predicate::TextPredicate) -> ConditionExpr {
+    ConditionExpr::Text(crate::text_predicate::TextField::Tag, test)
 }

@@ -4,34 +4,34 @@ use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
-use super::Ledger;
-use crate::read::Seg;
-use crate::template::Template;
+use super::ImportLog;
+use crate::sources::PathSegment;
+use crate::template::TextTemplate;
 
 /// A step of a path into the file.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum NodePathStep {
     Key(String),
     Index(usize),
 }
 
-impl Step {
-    pub fn seg(&self) -> Seg<'_> {
+impl NodePathStep {
+    pub fn as_segment(&self) -> PathSegment<'_> {
         match self {
-            Self::Key(key) => Seg::Key(key),
-            Self::Index(i) => Seg::Index(*i),
+            Self::Key(key) => PathSegment::Key(key),
+            Self::Index(i) => PathSegment::Index(*i),
         }
     }
 }
 
 /// A part of the file.
-pub(crate) struct Node<'v> {
+pub(crate) struct FluxzyNode<'v> {
     value: &'v Value,
-    pub path: Vec<Step>,
+    pub path: Vec<NodePathStep>,
     used: RefCell<Vec<String>>,
 }
 
-impl<'v> Node<'v> {
+impl<'v> FluxzyNode<'v> {
     pub fn root(value: &'v Value) -> Self {
         Self { value, path: Vec::new(), used: RefCell::default() }
     }
@@ -45,8 +45,8 @@ impl<'v> Node<'v> {
         self.used.borrow_mut().push(key.to_ascii_lowercase());
         let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
         let mut path = self.path.clone();
-        path.push(Step::Key(key.to_owned()));
-        Some(Node { value, path, used: RefCell::default() })
+        path.push(NodePathStep::Key(key.to_owned()));
+        Some(FluxzyNode { value, path, used: RefCell::default() })
     }
 
     /// The members of a list; a single thing counts as a list of one.
@@ -57,11 +57,11 @@ impl<'v> Node<'v> {
                 .enumerate()
                 .map(|(i, value)| {
                     let mut path = self.path.clone();
-                    path.push(Step::Index(i));
-                    Node { value, path, used: RefCell::default() }
+                    path.push(NodePathStep::Index(i));
+                    FluxzyNode { value, path, used: RefCell::default() }
                 })
                 .collect(),
-            None => vec![Node { value: self.value, path: self.path.clone(), used: RefCell::default() }],
+            None => vec![FluxzyNode { value: self.value, path: self.path.clone(), used: RefCell::default() }],
         }
     }
 
@@ -80,7 +80,7 @@ impl<'v> Node<'v> {
     }
 
     /// A truth value as YAML 1.1 writes it, or what holds when there is none.
-    pub fn flag(&self, ledger: &mut Ledger<'_>, key: &str, default: bool) -> bool {
+    pub fn bool_value(&self, ledger: &mut ImportLog<'_>, key: &str, default: bool) -> bool {
         let Some(node) = self.get(key) else { return default };
         let Some(text) = node.text().filter(|t| !t.is_empty()) else {
             if !node.value.is_null() {
@@ -98,7 +98,7 @@ impl<'v> Node<'v> {
         }
     }
 
-    pub fn number(&self, ledger: &mut Ledger<'_>, key: &str) -> Option<u64> {
+    pub fn number(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<u64> {
         let node = self.get(key)?;
         let number = node.text().and_then(|t| t.trim().parse().ok());
         if number.is_none() {
@@ -108,25 +108,25 @@ impl<'v> Node<'v> {
     }
 
     /// A text that may hold variables.
-    pub fn template(&self, ledger: &mut Ledger<'_>, key: &str) -> Option<Template> {
+    pub fn template(&self, ledger: &mut ImportLog<'_>, key: &str) -> Option<TextTemplate> {
         let node = self.get(key)?;
         let text = node.text()?;
         Some(template(ledger, &node, &text))
     }
 
     /// The same; a key that is missing is a problem.
-    pub fn needed(&self, ledger: &mut Ledger<'_>, key: &str) -> Template {
+    pub fn required_template(&self, ledger: &mut ImportLog<'_>, key: &str) -> TextTemplate {
         match self.template(ledger, key) {
             Some(template) => template,
             None => {
                 ledger.problem(self, format!("`{key}` is missing"));
-                Template::default()
+                TextTemplate::default()
             }
         }
     }
 
     /// Says which keys were not read: Fluxzy drops them without a word.
-    pub fn report_unknown(&self, ledger: &mut Ledger<'_>) {
+    pub fn report_unknown(&self, ledger: &mut ImportLog<'_>) {
         let used = self.used.borrow();
         for key in self.map().into_iter().flat_map(|m| m.keys()) {
             if used.contains(&key.to_ascii_lowercase())
@@ -135,13 +135,13 @@ impl<'v> Node<'v> {
                 continue;
             }
             let known: Vec<&str> = used.iter().map(String::as_str).collect();
-            let what = crate::error::unknown("key", key, &known);
+            let what = crate::error::unknown_key_message("key", key, &known);
             ledger.note(self, format!("{what} Fluxzy drops it without a word, and so it does nothing here"));
         }
     }
 
     /// What kind of filter or action it is: without its ending, in lower case.
-    pub fn kind(&self, ledger: &mut Ledger<'_>, ending: &str) -> Option<String> {
+    pub fn kind(&self, ledger: &mut ImportLog<'_>, ending: &str) -> Option<String> {
         let kind = match self.text_of("typeKind") {
             Some(kind) => kind,
             None => {
@@ -159,9 +159,9 @@ impl<'v> Node<'v> {
 }
 
 /// Reads a text with Fluxzy's variables.
-pub(crate) fn template(ledger: &mut Ledger<'_>, node: &Node<'_>, text: &str) -> Template {
+pub(crate) fn template(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, text: &str) -> TextTemplate {
     let mut unknown = Vec::new();
-    let template = Template::parse_fluxzy(text, &mut unknown);
+    let template = TextTemplate::parse_fluxzy(text, &mut unknown);
     for name in unknown {
         ledger.note(node, format!("the variable `{name}` does not exist: it is empty, there and here"));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// The limits of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ScriptLimits {
     pub time: Duration,
     pub instructions: u64,
     pub memory: usize,
@@ -15,8 +15,8 @@ pub(crate) struct Limits {
 
 /// The budget of one run.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    limits: Limits,
+pub(crate) struct ScriptBudget {
+    limits: ScriptLimits,
     deadline: Instant,
     used: AtomicU64,
     held: AtomicUsize,
@@ -25,14 +25,14 @@ pub(crate) struct Budget {
 
 /// What was used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spent {
+pub(crate) enum BudgetExceeded {
     Instructions(u64),
     Time(Duration),
     Memory(usize),
     Cancelled,
 }
 
-impl fmt::Display for Spent {
+impl fmt::Display for BudgetExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Instructions(n) => write!(f, "it used more than {n} instructions"),
@@ -43,11 +43,11 @@ impl fmt::Display for Spent {
     }
 }
 
-impl std::error::Error for Spent {}
+impl std::error::Error for BudgetExceeded {}
 
-impl Budget {
+impl ScriptBudget {
     /// A budget whose time begins now.
-    pub fn begin(limits: Limits, cancelled: Arc<AtomicBool>) -> Self {
+    pub fn begin(limits: ScriptLimits, cancelled: Arc<AtomicBool>) -> Self {
         let deadline = Instant::now() + limits.time;
         Self { limits, deadline, used: AtomicU64::new(0), held: AtomicUsize::new(0), cancelled }
     }
@@ -56,15 +56,15 @@ impl Budget {
     ///
     /// # Errors
     /// What is used up.
-    pub fn spend(&self, steps: u64) -> Result<(), Spent> {
+    pub fn spend(&self, steps: u64) -> Result<(), BudgetExceeded> {
         if self.used.fetch_add(steps, Relaxed).saturating_add(steps) > self.limits.instructions {
-            return Err(Spent::Instructions(self.limits.instructions));
+            return Err(BudgetExceeded::Instructions(self.limits.instructions));
         }
         if Instant::now() >= self.deadline {
-            return Err(Spent::Time(self.limits.time));
+            return Err(BudgetExceeded::Time(self.limits.time));
         }
         if self.cancelled.load(Relaxed) {
-            return Err(Spent::Cancelled);
+            return Err(BudgetExceeded::Cancelled);
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Budget {
     ///
     /// # Errors
     /// What is used up.
-    pub fn spend_bytes(&self, bytes: usize) -> Result<(), Spent> {
+    pub fn spend_bytes(&self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.spend(1 + bytes as u64 / 16)
     }
 
@@ -84,13 +84,13 @@ impl Budget {
 }
 
 /// Bytes outside of Lua's own memory that count towards its limit for as long as this is there.
-pub(crate) struct Held<'b> {
-    budget: &'b Budget,
+pub(crate) struct HeldMemory<'b> {
+    budget: &'b ScriptBudget,
     bytes: usize,
 }
 
-impl<'b> Held<'b> {
-    pub fn new(budget: &'b Budget) -> Self {
+impl<'b> HeldMemory<'b> {
+    pub fn new(budget: &'b ScriptBudget) -> Self {
         Self { budget, bytes: 0 }
     }
 
@@ -98,17 +98,17 @@ impl<'b> Held<'b> {
     ///
     /// # Errors
     /// More than the limit.
-    pub fn grow(&mut self, bytes: usize) -> Result<(), Spent> {
+    pub fn grow(&mut self, bytes: usize) -> Result<(), BudgetExceeded> {
         self.bytes += bytes;
         let limit = self.budget.limits.memory;
         if self.budget.held.fetch_add(bytes, Relaxed).saturating_add(bytes) > limit {
-            return Err(Spent::Memory(limit));
+            return Err(BudgetExceeded::Memory(limit));
         }
         Ok(())
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldMemory<'_> {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Relaxed);
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use mlua::{Lua, LuaString, Result, Table, Value};
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess};
 
-use super::budget::{Budget, Held};
+use super::budget::{HeldMemory, ScriptBudget};
 
 /// How deep values may nest.
 const MAX_DEPTH: usize = 128;
 
 /// The table `json`: `decode`, `encode`, `array`, `null`.
-pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<Budget>) -> Result<()> {
+pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<ScriptBudget>) -> Result<()> {
     let json = lua.create_table()?;
     json.set("null", Value::NULL)?;
     let (a, b) = (arrays.clone(), Arc::clone(budget));
@@ -19,7 +19,7 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<Budget>) -> Result
         let bytes = text.as_bytes();
         b.spend_bytes(bytes.len())?;
         let mut d = serde_json::Deserializer::from_slice(&bytes);
-        let read = Reader { lua, arrays: &a, budget: &b }.deserialize(&mut d).and_then(|v| d.end().map(|()| v));
+        let read = LuaJsonReader { lua, arrays: &a, budget: &b }.deserialize(&mut d).and_then(|v| d.end().map(|()| v));
         // The budget has the last word: what it refused is no fault of the text.
         b.spend(0)?;
         match read {
@@ -30,7 +30,8 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<Budget>) -> Result
     json.set("decode", decode)?;
     let (a, b) = (arrays.clone(), Arc::clone(budget));
     let encode = lua.create_function(move |lua, value: Value| {
-        let mut writer = Writer { arrays: &a, budget: &b, held: Held::new(&b), out: Vec::new(), counted: 0 };
+        let mut writer =
+            LuaJsonWriter { arrays: &a, budget: &b, held: HeldMemory::new(&b), out: Vec::new(), counted: 0 };
         writer.value(&value, 0)?;
         lua.create_string(&writer.out)
     })?;
@@ -45,23 +46,23 @@ pub(crate) fn install(lua: &Lua, arrays: &Table, budget: &Arc<Budget>) -> Result
     lua.globals().set("json", json)
 }
 
-struct Reader<'a> {
+struct LuaJsonReader<'a> {
     lua: &'a Lua,
     arrays: &'a Table,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
 }
 
-impl Reader<'_> {
-    fn again(&self) -> Self {
+impl LuaJsonReader<'_> {
+    fn reborrow(&self) -> Self {
         Self { ..*self }
     }
 
-    fn step<E: de::Error>(&self) -> std::result::Result<(), E> {
+    fn spend_step<E: de::Error>(&self) -> std::result::Result<(), E> {
         self.budget.spend(4).map_err(E::custom)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
+impl<'de> DeserializeSeed<'de> for LuaJsonReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> std::result::Result<Value, D::Error> {
@@ -69,7 +70,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     }
 }
 
-impl<'de> de::Visitor<'de> for Reader<'_> {
+impl<'de> de::Visitor<'de> for LuaJsonReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -91,15 +92,15 @@ impl<'de> de::Visitor<'de> for Reader<'_> {
         Ok(Value::Number(n))
     }
     fn visit_str<E: de::Error>(self, s: &str) -> std::result::Result<Value, E> {
-        self.step()?;
+        self.spend_step()?;
         self.lua.create_string(s).map(Value::String).map_err(E::custom)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Value, A::Error> {
         let table = self.lua.create_table().map_err(de::Error::custom)?;
         self.arrays.raw_set(&table, true).map_err(de::Error::custom)?;
         let mut n = 0;
-        while let Some(value) = seq.next_element_seed(self.again())? {
-            self.step()?;
+        while let Some(value) = seq.next_element_seed(self.reborrow())? {
+            self.spend_step()?;
             n += 1;
             table.raw_set(n, value).map_err(de::Error::custom)?;
         }
@@ -108,23 +109,23 @@ impl<'de> de::Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Value, A::Error> {
         let table = self.lua.create_table().map_err(de::Error::custom)?;
         while let Some(name) = map.next_key::<String>()? {
-            self.step()?;
-            let value = map.next_value_seed(self.again())?;
+            self.spend_step()?;
+            let value = map.next_value_seed(self.reborrow())?;
             table.raw_set(name, value).map_err(de::Error::custom)?;
         }
         Ok(Value::Table(table))
     }
 }
 
-struct Writer<'a> {
+struct LuaJsonWriter<'a> {
     arrays: &'a Table,
-    budget: &'a Budget,
-    held: Held<'a>,
+    budget: &'a ScriptBudget,
+    held: HeldMemory<'a>,
     out: Vec<u8>,
     counted: usize,
 }
 
-impl Writer<'_> {
+impl LuaJsonWriter<'_> {
     fn text(&mut self, text: &str) -> Result<()> {
         serde_json::to_writer(&mut self.out, text).map_err(mlua::Error::external)
     }

@@ -19,47 +19,47 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 
-use crate::act::At;
-use crate::act::held::Changes;
+use crate::actions::ActionContext;
+use crate::actions::hold::ExternalChanges;
 use crate::config::RulesConfig;
-use crate::given::{Script, ScriptSource};
-use crate::program::Program;
-use budget::{Budget, Limits};
-use snapshot::Snapshot;
-pub(crate) use store::Store;
+use crate::params::{ScriptParams, ScriptSource};
+use crate::program::RuleProgram;
+use budget::{ScriptBudget, ScriptLimits};
+use snapshot::ScriptSnapshot;
+pub(crate) use store::ScriptStore;
 
 /// A script made ready.
 #[derive(Debug)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledScript {
     name: String,
     code: String,
-    limits: Limits,
-    bounds: store::Bounds,
+    limits: ScriptLimits,
+    bounds: store::ScriptStoreBounds,
 }
 
 /// What a script wants.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub changes: Changes,
+pub(crate) struct ScriptOutcome {
+    pub changes: ExternalChanges,
     pub tags: Vec<String>,
     pub variables: Vec<(String, String)>,
-    pub end: Option<End>,
+    pub end: Option<ScriptVerdict>,
 }
 
 /// How a script ends a flow.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum ScriptVerdict {
     Answer { status: u16, headers: Vec<(String, Vec<u8>)>, body: Bytes },
     Deny(Option<String>),
     Drop,
 }
 
-impl Script {
+impl ScriptParams {
     /// The script, read and found to be well formed.
     ///
     /// # Errors
     /// A file that cannot be read, or what is wrong with the script, with its line.
-    pub(crate) fn ready(&self, config: &RulesConfig) -> Result<Arc<Compiled>, String> {
+    pub(crate) fn compile(&self, config: &RulesConfig) -> Result<Arc<CompiledScript>, String> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(Arc::clone(compiled));
         }
@@ -68,15 +68,15 @@ impl Script {
             ScriptSource::File(path) => std::fs::read_to_string(path)
                 .map_err(|e| format!("the script {} cannot be read: {e}", path.display()))?,
         };
-        let compiled = Compiled {
+        let compiled = CompiledScript {
             name: self.name.clone(),
             code,
-            limits: Limits {
+            limits: ScriptLimits {
                 time: self.limit.unwrap_or(config.script_timeout).0,
                 instructions: config.script_instructions,
                 memory: usize::try_from(self.memory.unwrap_or(config.script_memory).0).unwrap_or(usize::MAX),
             },
-            bounds: store::Bounds {
+            bounds: store::ScriptStoreBounds {
                 entries: config.store_entries,
                 bytes: usize::try_from(config.store_bytes.0).unwrap_or(usize::MAX),
                 ttl: config.store_ttl.0,
@@ -89,7 +89,7 @@ impl Script {
 
 /// Where scripts run: so many at once, on threads that may block, while others wait for their turn.
 #[derive(Debug)]
-pub(crate) struct Scripts {
+pub(crate) struct ScriptRunner {
     slots: Arc<Semaphore>,
     waiting: AtomicUsize,
     most_waiting: usize,
@@ -99,24 +99,24 @@ pub(crate) struct Scripts {
 const GRACE: Duration = Duration::from_millis(500);
 
 /// One that waits for its turn, or no longer does.
-struct Waiting<'s>(&'s AtomicUsize);
+struct ScriptQueueGuard<'s>(&'s AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for ScriptQueueGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
 }
 
 /// Ends the run when nobody waits for it any more.
-struct Cancel(Arc<AtomicBool>);
+struct ScriptCancelGuard(Arc<AtomicBool>);
 
-impl Drop for Cancel {
+impl Drop for ScriptCancelGuard {
     fn drop(&mut self) {
         self.0.store(true, Relaxed);
     }
 }
 
-impl Scripts {
+impl ScriptRunner {
     pub fn new(config: &RulesConfig) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(config.script_threads.max(1))),
@@ -129,7 +129,7 @@ impl Scripts {
     ///
     /// # Errors
     /// What went wrong, with the script's line; what it used up; no place to wait.
-    pub async fn run(&self, asked: Run) -> Result<Outcome, String> {
+    pub async fn run(&self, asked: ScriptRun) -> Result<ScriptOutcome, String> {
         let turn = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(turn) => turn,
             Err(_) => {
@@ -137,16 +137,16 @@ impl Scripts {
                     self.waiting.fetch_sub(1, Relaxed);
                     return Err(format!("{} scripts wait already (rules.script_queue)", self.most_waiting));
                 }
-                let _waiting = Waiting(&self.waiting);
+                let _waiting = ScriptQueueGuard(&self.waiting);
                 Arc::clone(&self.slots).acquire_owned().await.map_err(|e| e.to_string())?
             }
         };
-        let cancel = Cancel(Arc::default());
+        let cancel = ScriptCancelGuard(Arc::default());
         let (cancelled, limit) = (Arc::clone(&cancel.0), asked.compiled.limits.time);
         let running = tokio::task::spawn_blocking(move || {
             // The turn ends with the run, however long somebody waits for it.
             let _turn = turn;
-            let budget = Arc::new(Budget::begin(asked.compiled.limits, cancelled));
+            let budget = Arc::new(ScriptBudget::begin(asked.compiled.limits, cancelled));
             run::run(&asked.compiled, &asked.snapshot, &budget, &asked.store)
         });
         match tokio::time::timeout(limit + GRACE, running).await {
@@ -158,14 +158,18 @@ impl Scripts {
 }
 
 /// A run to come: all that it needs, so that it may leave its flow's thread.
-pub(crate) struct Run {
-    compiled: Arc<Compiled>,
-    snapshot: Snapshot,
-    store: Arc<Store>,
+pub(crate) struct ScriptRun {
+    compiled: Arc<CompiledScript>,
+    snapshot: ScriptSnapshot,
+    store: Arc<ScriptStore>,
 }
 
-impl Run {
-    pub fn new(compiled: Arc<Compiled>, at: &At<'_>, program: &Program) -> Self {
-        Self { compiled, snapshot: Snapshot::of(at, program), store: Arc::clone(&program.around.store) }
+impl ScriptRun {
+    pub fn new(compiled: Arc<CompiledScript>, at: &ActionContext<'_>, program: &RuleProgram) -> Self {
+        Self {
+            compiled,
+            snapshot: ScriptSnapshot::from_context(at, program),
+            store: Arc::clone(&program.runtime.store),
+        }
     }
 }

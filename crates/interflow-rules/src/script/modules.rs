@@ -11,41 +11,46 @@ use mlua::{Function, Lua, LuaString, Result, Table, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use sha2::Digest;
 
-use super::budget::{Budget, Held};
-use super::store::{Bounds, Store, Stored};
+use super::budget::{HeldMemory, ScriptBudget};
+use super::store::{ScriptStore, ScriptStoreBounds, StoredScriptValue};
 
 /// Makes the modules.
-pub(crate) fn install(lua: &Lua, budget: &Arc<Budget>, store: &Arc<Store>, bounds: Bounds) -> Result<()> {
+pub(crate) fn install(
+    lua: &Lua,
+    budget: &Arc<ScriptBudget>,
+    store: &Arc<ScriptStore>,
+    bounds: ScriptStoreBounds,
+) -> Result<()> {
     let globals = lua.globals();
-    globals.set("base64", base64(lua, budget)?)?;
-    globals.set("hash", hash(lua, budget)?)?;
-    globals.set("hmac", keyed(lua, budget)?)?;
-    globals.set("time", time(lua)?)?;
-    globals.set("url", url(lua, budget)?)?;
-    globals.set("store", shared(lua, store, bounds)?)
+    globals.set("base64", base64_table(lua, budget)?)?;
+    globals.set("hash", hash_table(lua, budget)?)?;
+    globals.set("hmac", hmac_table(lua, budget)?)?;
+    globals.set("time", time_table(lua)?)?;
+    globals.set("url", url_table(lua, budget)?)?;
+    globals.set("store", store_table(lua, store, bounds)?)
 }
 
 /// A function from bytes to bytes, whose work and result count.
-fn bytes_to(
+fn bytes_function(
     lua: &Lua,
-    budget: &Arc<Budget>,
+    budget: &Arc<ScriptBudget>,
     f: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static,
 ) -> Result<Function> {
     let budget = Arc::clone(budget);
     lua.create_function(move |lua, s: LuaString| {
         let bytes = s.as_bytes();
         budget.spend_bytes(bytes.len())?;
-        let mut held = Held::new(&budget);
+        let mut held = HeldMemory::new(&budget);
         // No function here makes more than three bytes of one.
         held.grow(bytes.len() * 3)?;
         f(&bytes).map(|out| lua.create_string(&out)).transpose()
     })
 }
 
-fn base64(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+fn base64_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
-    table.set("encode", bytes_to(lua, budget, |b| Some(STANDARD.encode(b).into_bytes()))?)?;
-    table.set("url_encode", bytes_to(lua, budget, |b| Some(URL_SAFE_NO_PAD.encode(b).into_bytes()))?)?;
+    table.set("encode", bytes_function(lua, budget, |b| Some(STANDARD.encode(b).into_bytes()))?)?;
+    table.set("url_encode", bytes_function(lua, budget, |b| Some(URL_SAFE_NO_PAD.encode(b).into_bytes()))?)?;
     // Both alphabets, with or without padding.
     let decode = |b: &[u8]| {
         let plain: Vec<u8> = b
@@ -60,12 +65,12 @@ fn base64(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
         let end = plain.iter().rposition(|c| *c != b'=').map_or(0, |i| i + 1);
         STANDARD_NO_PAD.decode(&plain[..end]).ok()
     };
-    table.set("decode", bytes_to(lua, budget, decode)?)?;
+    table.set("decode", bytes_function(lua, budget, decode)?)?;
     Ok(table)
 }
 
 /// A digest as `hex` (unless something else is asked for), `base64` or `raw`.
-fn written(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
+fn encode_digest(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
     let form = form.as_ref().map(|f| f.to_string_lossy());
     match form.as_deref() {
         None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
@@ -81,7 +86,7 @@ type DigestFn = fn(&[u8]) -> Vec<u8>;
 /// A digest of a text (the second) under a key.
 type KeyedDigestFn = fn(&[u8], &[u8]) -> Vec<u8>;
 
-fn hash(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+fn hash_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
     let functions: [(&str, DigestFn); 4] = [
         ("sha256", |b| sha2::Sha256::digest(b).to_vec()),
@@ -94,41 +99,41 @@ fn hash(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
         let function = lua.create_function(move |lua, (s, form): (LuaString, Option<LuaString>)| {
             let bytes = s.as_bytes();
             budget.spend_bytes(bytes.len())?;
-            written(lua, &f(&bytes), form)
+            encode_digest(lua, &f(&bytes), form)
         })?;
         table.set(name, function)?;
     }
     Ok(table)
 }
 
-fn mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
+fn compute_mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
     // A key of any length is one to HMAC.
     let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
     mac.update(text);
     mac.finalize().into_bytes().to_vec()
 }
 
-fn keyed(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+fn hmac_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
     let functions: [(&str, KeyedDigestFn); 4] = [
-        ("sha256", mac::<hmac::Hmac<sha2::Sha256>>),
-        ("sha512", mac::<hmac::Hmac<sha2::Sha512>>),
-        ("sha1", mac::<hmac::Hmac<sha1::Sha1>>),
-        ("md5", mac::<hmac::Hmac<md5::Md5>>),
+        ("sha256", compute_mac::<hmac::Hmac<sha2::Sha256>>),
+        ("sha512", compute_mac::<hmac::Hmac<sha2::Sha512>>),
+        ("sha1", compute_mac::<hmac::Hmac<sha1::Sha1>>),
+        ("md5", compute_mac::<hmac::Hmac<md5::Md5>>),
     ];
     for (name, f) in functions {
         let budget = Arc::clone(budget);
         let function = lua.create_function(move |lua, (key, s, form): (LuaString, LuaString, Option<LuaString>)| {
             let (key, bytes) = (key.as_bytes(), s.as_bytes());
             budget.spend_bytes(key.len() + bytes.len())?;
-            written(lua, &f(&key, &bytes), form)
+            encode_digest(lua, &f(&key, &bytes), form)
         })?;
         table.set(name, function)?;
     }
     Ok(table)
 }
 
-fn moment(seconds: Option<f64>) -> Result<Timestamp> {
+fn timestamp_from(seconds: Option<f64>) -> Result<Timestamp> {
     let Some(seconds) = seconds else { return Ok(Timestamp::now()) };
     let bad = || mlua::Error::runtime("the time is out of range: write seconds since 1970");
     let micros = seconds * 1e6;
@@ -138,14 +143,17 @@ fn moment(seconds: Option<f64>) -> Result<Timestamp> {
     Timestamp::from_microsecond(micros as i64).map_err(|_| bad())
 }
 
-fn time(lua: &Lua) -> Result<Table> {
+fn time_table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     table.set("now", lua.create_function(|_, ()| Ok(Timestamp::now().as_microsecond() as f64 / 1e6))?)?;
-    table.set("iso", lua.create_function(|_, at: Option<f64>| Ok(moment(at)?.to_string()))?)?;
-    table.set("http", lua.create_function(|_, at: Option<f64>| Ok(crate::dates::show(moment(at)?.as_second())))?)?;
+    table.set("iso", lua.create_function(|_, at: Option<f64>| Ok(timestamp_from(at)?.to_string()))?)?;
+    table.set(
+        "http",
+        lua.create_function(|_, at: Option<f64>| Ok(crate::dates::format_http_date(timestamp_from(at)?.as_second())))?,
+    )?;
     let parse = lua.create_function(|_, text: LuaString| {
         let text = text.to_string_lossy();
-        let http = || crate::dates::parse(&text).map(|s| s as f64);
+        let http = || crate::dates::parse_http_date(&text).map(|s| s as f64);
         Ok(text.parse::<Timestamp>().ok().map(|t| t.as_microsecond() as f64 / 1e6).or_else(http))
     })?;
     table.set("parse", parse)?;
@@ -153,18 +161,18 @@ fn time(lua: &Lua) -> Result<Table> {
 }
 
 /// What stands in a URL as it is (RFC 3986 2.3).
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-fn url(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+fn url_table(lua: &Lua, budget: &Arc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
-    let encode = |b: &[u8]| Some(percent_encode(b, RESERVED).to_string().into_bytes());
-    table.set("encode", bytes_to(lua, budget, encode)?)?;
-    table.set("decode", bytes_to(lua, budget, |b| Some(percent_decode(b).collect()))?)?;
+    let encode = |b: &[u8]| Some(percent_encode(b, URL_ESCAPED).to_string().into_bytes());
+    table.set("encode", bytes_function(lua, budget, encode)?)?;
+    table.set("decode", bytes_function(lua, budget, |b| Some(percent_decode(b).collect()))?)?;
     let b = Arc::clone(budget);
     let parse = lua.create_function(move |lua, text: LuaString| {
         let text = text.to_string_lossy();
         b.spend_bytes(text.len())?;
-        let Ok(url) = crate::sample::parse_url(&text) else { return Ok(None) };
+        let Ok(url) = crate::fixture::parse_url(&text) else { return Ok(None) };
         let parts = lua.create_table()?;
         let (path, query) = url.path.split_once('?').map_or((url.path.as_str(), None), |(p, q)| (p, Some(q)));
         parts.set("scheme", url.scheme.as_str())?;
@@ -197,7 +205,7 @@ fn url(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
     Ok(table)
 }
 
-fn shared(lua: &Lua, store: &Arc<Store>, bounds: Bounds) -> Result<Table> {
+fn store_table(lua: &Lua, store: &Arc<ScriptStore>, bounds: ScriptStoreBounds) -> Result<Table> {
     let table = lua.create_table()?;
     let ttl = |seconds: Option<f64>| match seconds {
         None => Ok(None),
@@ -210,10 +218,10 @@ fn shared(lua: &Lua, store: &Arc<Store>, bounds: Bounds) -> Result<Table> {
     let get = lua.create_function(move |lua, key: LuaString| {
         Ok(match s.get(&key.as_bytes(), Instant::now()) {
             None => Value::Nil,
-            Some(Stored::Boolean(b)) => Value::Boolean(b),
-            Some(Stored::Integer(n)) => Value::Integer(n),
-            Some(Stored::Number(n)) => Value::Number(n),
-            Some(Stored::Text(t)) => Value::String(lua.create_string(&t)?),
+            Some(StoredScriptValue::Boolean(b)) => Value::Boolean(b),
+            Some(StoredScriptValue::Integer(n)) => Value::Integer(n),
+            Some(StoredScriptValue::Number(n)) => Value::Number(n),
+            Some(StoredScriptValue::Text(t)) => Value::String(lua.create_string(&t)?),
         })
     })?;
     table.set("get", get)?;
@@ -224,10 +232,10 @@ fn shared(lua: &Lua, store: &Arc<Store>, bounds: Bounds) -> Result<Table> {
                 s.delete(&key.as_bytes());
                 return Ok(());
             }
-            Value::Boolean(b) => Stored::Boolean(b),
-            Value::Integer(n) => Stored::Integer(n),
-            Value::Number(n) => Stored::Number(n),
-            Value::String(t) => Stored::Text(t.as_bytes().to_vec()),
+            Value::Boolean(b) => StoredScriptValue::Boolean(b),
+            Value::Integer(n) => StoredScriptValue::Integer(n),
+            Value::Number(n) => StoredScriptValue::Number(n),
+            Value::String(t) => StoredScriptValue::Text(t.as_bytes().to_vec()),
             other => {
                 let kind = other.type_name();
                 return Err(mlua::Error::runtime(format!("store.set: a {kind} cannot be kept: write it as JSON")));

@@ -1,6 +1,6 @@
 //! Lua 5.4 patterns with a budget: the matcher counts its steps, so that a pattern that backtracks without end is ended.
 
-use super::budget::{Budget, Spent};
+use super::budget::{BudgetExceeded, ScriptBudget};
 
 /// The most captures of a pattern (`LUA_MAXCAPTURES`).
 const MAX_CAPTURES: usize = 32;
@@ -9,47 +9,47 @@ const MAX_CAPTURES: usize = 32;
 const MAX_DEPTH: u32 = 200;
 
 /// After how many steps the budget is asked.
-const STRIDE: u32 = 256;
+const BUDGET_STRIDE: u32 = 256;
 
 const ESCAPE: u8 = b'%';
 
 /// Why a match could not be decided.
 #[derive(Debug)]
-pub(crate) enum PatternError {
+pub(crate) enum LuaPatternError {
     /// The pattern is malformed, in the words of Lua.
     Malformed(String),
     /// The budget is spent.
-    Spent(Spent),
+    Spent(BudgetExceeded),
 }
 
-impl From<Spent> for PatternError {
-    fn from(spent: Spent) -> Self {
+impl From<BudgetExceeded> for LuaPatternError {
+    fn from(spent: BudgetExceeded) -> Self {
         Self::Spent(spent)
     }
 }
 
-type Result<T> = std::result::Result<T, PatternError>;
+type Result<T> = std::result::Result<T, LuaPatternError>;
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
-    Err(PatternError::Malformed(message.into()))
+    Err(LuaPatternError::Malformed(message.into()))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
+enum CaptureLength {
     Unfinished,
     Position,
     Bytes(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct CaptureSlot {
     start: usize,
-    length: Length,
+    length: CaptureLength,
 }
 
 /// What a pair of parentheses matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Capture {
+pub(crate) enum PatternCapture {
     /// The bytes from here to there.
     Range(usize, usize),
     /// `()`: a position, from 1.
@@ -57,19 +57,19 @@ pub(crate) enum Capture {
 }
 
 /// A pattern being matched with a subject.
-pub(crate) struct Matcher<'a> {
+pub(crate) struct LuaPatternMatcher<'a> {
     subject: &'a [u8],
     pattern: &'a [u8],
-    captures: [Open; MAX_CAPTURES],
+    captures: [CaptureSlot; MAX_CAPTURES],
     level: usize,
     depth: u32,
     steps: u32,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
 }
 
-impl<'a> Matcher<'a> {
-    pub fn new(subject: &'a [u8], pattern: &'a [u8], budget: &'a Budget) -> Self {
-        let captures = [Open { start: 0, length: Length::Unfinished }; MAX_CAPTURES];
+impl<'a> LuaPatternMatcher<'a> {
+    pub fn new(subject: &'a [u8], pattern: &'a [u8], budget: &'a ScriptBudget) -> Self {
+        let captures = [CaptureSlot { start: 0, length: CaptureLength::Unfinished }; MAX_CAPTURES];
         Self { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
     }
 
@@ -92,25 +92,25 @@ impl<'a> Matcher<'a> {
     ///
     /// # Errors
     /// No such capture.
-    pub fn capture(&self, i: usize, start: usize, end: usize) -> Result<Capture> {
+    pub fn capture(&self, i: usize, start: usize, end: usize) -> Result<PatternCapture> {
         if i >= self.level {
             return if i == 0 {
-                Ok(Capture::Range(start, end))
+                Ok(PatternCapture::Range(start, end))
             } else {
                 malformed(format!("invalid capture index %{}", i + 1))
             };
         }
-        let Open { start, length } = self.captures[i];
+        let CaptureSlot { start, length } = self.captures[i];
         match length {
-            Length::Unfinished => malformed("unfinished capture"),
-            Length::Position => Ok(Capture::Position(start + 1)),
-            Length::Bytes(n) => Ok(Capture::Range(start, start + n)),
+            CaptureLength::Unfinished => malformed("unfinished capture"),
+            CaptureLength::Position => Ok(PatternCapture::Position(start + 1)),
+            CaptureLength::Bytes(n) => Ok(PatternCapture::Range(start, start + n)),
         }
     }
 
     fn step(&mut self, n: usize) -> Result<()> {
         self.steps = self.steps.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
-        if self.steps >= STRIDE {
+        if self.steps >= BUDGET_STRIDE {
             self.budget.spend(u64::from(std::mem::take(&mut self.steps)))?;
         }
         Ok(())
@@ -135,12 +135,12 @@ impl<'a> Matcher<'a> {
         while p < self.pattern.len() {
             self.step(1)?;
             match self.at(p) {
-                b'(' if self.at(p + 1) == b')' => return self.open(s, p + 2, Length::Position),
-                b'(' => return self.open(s, p + 1, Length::Unfinished),
-                b')' => return self.close(s, p + 1),
+                b'(' if self.at(p + 1) == b')' => return self.open_capture(s, p + 2, CaptureLength::Position),
+                b'(' => return self.open_capture(s, p + 1, CaptureLength::Unfinished),
+                b')' => return self.close_capture(s, p + 1),
                 b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
                 ESCAPE if self.at(p + 1) == b'b' => {
-                    let Some(end) = self.balanced(s, p + 2)? else { return Ok(None) };
+                    let Some(end) = self.match_balanced(s, p + 2)? else { return Ok(None) };
                     (s, p) = (end, p + 4);
                     continue;
                 }
@@ -152,7 +152,7 @@ impl<'a> Matcher<'a> {
                     let end = self.class_end(p)?;
                     let before = if s == 0 { 0 } else { self.subject[s - 1] };
                     let here = self.subject.get(s).copied().unwrap_or(0);
-                    if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
+                    if self.set_contains(before, p, end - 1) || !self.set_contains(here, p, end - 1) {
                         return Ok(None);
                     }
                     p = end;
@@ -167,7 +167,7 @@ impl<'a> Matcher<'a> {
             }
             let end = self.class_end(p)?;
             self.step(end - p)?;
-            match (self.single(s, p, end), self.at(end)) {
+            match (self.matches_single(s, p, end), self.at(end)) {
                 (false, b'*' | b'?' | b'-') => p = end + 1,
                 (false, _) => return Ok(None),
                 (true, b'?') => {
@@ -176,18 +176,18 @@ impl<'a> Matcher<'a> {
                     }
                     p = end + 1;
                 }
-                (true, b'+') => return self.longest(s + 1, p, end),
-                (true, b'*') => return self.longest(s, p, end),
-                (true, b'-') => return self.shortest(s, p, end),
+                (true, b'+') => return self.match_longest(s + 1, p, end),
+                (true, b'*') => return self.match_longest(s, p, end),
+                (true, b'-') => return self.match_shortest(s, p, end),
                 (true, _) => (s, p) = (s + 1, end),
             }
         }
         Ok(Some(s))
     }
 
-    fn longest(&mut self, s: usize, p: usize, end: usize) -> Result<Option<usize>> {
+    fn match_longest(&mut self, s: usize, p: usize, end: usize) -> Result<Option<usize>> {
         let mut i = 0;
-        while self.single(s + i, p, end) {
+        while self.matches_single(s + i, p, end) {
             i += 1;
             self.step(end - p)?;
         }
@@ -201,12 +201,12 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn shortest(&mut self, mut s: usize, p: usize, end: usize) -> Result<Option<usize>> {
+    fn match_shortest(&mut self, mut s: usize, p: usize, end: usize) -> Result<Option<usize>> {
         loop {
             if let Some(found) = self.run(s, end + 1)? {
                 return Ok(Some(found));
             }
-            if !self.single(s, p, end) {
+            if !self.matches_single(s, p, end) {
                 return Ok(None);
             }
             s += 1;
@@ -214,11 +214,11 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn open(&mut self, s: usize, p: usize, length: Length) -> Result<Option<usize>> {
+    fn open_capture(&mut self, s: usize, p: usize, length: CaptureLength) -> Result<Option<usize>> {
         if self.level >= MAX_CAPTURES {
             return malformed("too many captures");
         }
-        self.captures[self.level] = Open { start: s, length };
+        self.captures[self.level] = CaptureSlot { start: s, length };
         self.level += 1;
         let found = self.run(s, p)?;
         if found.is_none() {
@@ -227,13 +227,13 @@ impl<'a> Matcher<'a> {
         Ok(found)
     }
 
-    fn close(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
-        let open = self.captures[..self.level].iter().rposition(|c| c.length == Length::Unfinished);
+    fn close_capture(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        let open = self.captures[..self.level].iter().rposition(|c| c.length == CaptureLength::Unfinished);
         let Some(open) = open else { return malformed("invalid pattern capture") };
-        self.captures[open].length = Length::Bytes(s - self.captures[open].start);
+        self.captures[open].length = CaptureLength::Bytes(s - self.captures[open].start);
         let found = self.run(s, p)?;
         if found.is_none() {
-            self.captures[open].length = Length::Unfinished;
+            self.captures[open].length = CaptureLength::Unfinished;
         }
         Ok(found)
     }
@@ -242,8 +242,8 @@ impl<'a> Matcher<'a> {
         let capture = usize::from(digit).checked_sub(usize::from(b'1')).filter(|i| *i < self.level);
         let capture = capture.map(|i| self.captures[i]);
         let (start, length) = match capture {
-            Some(Open { start, length: Length::Bytes(n) }) => (start, n),
-            Some(Open { length: Length::Position, .. }) => return Ok(None),
+            Some(CaptureSlot { start, length: CaptureLength::Bytes(n) }) => (start, n),
+            Some(CaptureSlot { length: CaptureLength::Position, .. }) => return Ok(None),
             _ => return malformed(format!("invalid capture index %{} in pattern", i32::from(digit) - i32::from(b'0'))),
         };
         self.step(length / 16)?;
@@ -251,7 +251,7 @@ impl<'a> Matcher<'a> {
         Ok(same.then_some(s + length))
     }
 
-    fn balanced(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+    fn match_balanced(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
         if p + 1 >= self.pattern.len() {
             return malformed("malformed pattern (missing arguments to '%b')");
         }
@@ -303,18 +303,18 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn single(&self, s: usize, p: usize, end: usize) -> bool {
+    fn matches_single(&self, s: usize, p: usize, end: usize) -> bool {
         let Some(&c) = self.subject.get(s) else { return false };
         match self.at(p) {
             b'.' => true,
-            ESCAPE => in_class(c, self.at(p + 1)),
-            b'[' => self.in_set(c, p, end - 1),
+            ESCAPE => class_contains(c, self.at(p + 1)),
+            b'[' => self.set_contains(c, p, end - 1),
             plain => plain == c,
         }
     }
 
     /// Whether the set that begins with the `[` at `p` and ends with the `]` at `last` has the byte.
-    fn in_set(&self, c: u8, mut p: usize, last: usize) -> bool {
+    fn set_contains(&self, c: u8, mut p: usize, last: usize) -> bool {
         let mut positive = true;
         if self.at(p + 1) == b'^' {
             (positive, p) = (false, p + 1);
@@ -323,7 +323,7 @@ impl<'a> Matcher<'a> {
         while p < last {
             if self.at(p) == ESCAPE {
                 p += 1;
-                if in_class(c, self.at(p)) {
+                if class_contains(c, self.at(p)) {
                     return positive;
                 }
             } else if self.at(p + 1) == b'-' && p + 2 < last {
@@ -341,7 +341,7 @@ impl<'a> Matcher<'a> {
 }
 
 /// Whether a byte belongs to a class such as `%a`; a capital letter is the opposite, any other sign stands for itself.
-fn in_class(c: u8, class: u8) -> bool {
+fn class_contains(c: u8, class: u8) -> bool {
     let is = match class.to_ascii_lowercase() {
         b'a' => c.is_ascii_alphabetic(),
         b'c' => c.is_ascii_control(),

@@ -5,23 +5,27 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
-use super::budget::{Budget, Spent};
-use super::snapshot::{Fields, Snapshot};
-use super::store::Store;
-use super::{Compiled, End, Outcome, json, modules, strings};
-use crate::act::held::Changes;
+use super::budget::{BudgetExceeded, ScriptBudget};
+use super::snapshot::{HeaderPairs, ScriptSnapshot};
+use super::store::ScriptStore;
+use super::{CompiledScript, ScriptOutcome, ScriptVerdict, json, modules, strings};
+use crate::actions::hold::ExternalChanges;
 
 /// How many instructions run between two looks at the budget. Few, since one of them may take as long as a text in the
 /// script's memory is large.
-const STRIDE: u32 = 100;
+const BUDGET_STRIDE: u32 = 100;
 
 /// The most tags, and the most lines of log, of one run.
-const MOST_MARKS: usize = 64;
+const MAX_MARKS: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
 /// A state without anything that reaches outside, that could catch the end of its budget, or that runs outside of it.
-fn state(compiled: &Compiled, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua::Result<(Lua, Table)> {
+fn new_lua_state(
+    compiled: &CompiledScript,
+    budget: &Arc<ScriptBudget>,
+    store: &Arc<ScriptStore>,
+) -> mlua::Result<(Lua, Table)> {
     let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8, LuaOptions::default())?;
     let globals = lua.globals();
     for name in ["dofile", "loadfile", "load", "require", "pcall", "xpcall", "collectgarbage", "warn"] {
@@ -36,7 +40,7 @@ fn state(compiled: &Compiled, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua:
     Ok((lua, inner))
 }
 
-fn function(lua: &Lua, compiled: &Compiled) -> mlua::Result<Function> {
+fn load_function(lua: &Lua, compiled: &CompiledScript) -> mlua::Result<Function> {
     // A handler of a to-be-closed variable runs while the error of a spent budget unwinds, with the hook off: nothing would
     // end it. `setmetatable` refuses one that is there already; this refuses one that would be added later.
     if let Some(at) = compiled.code.find("__close") {
@@ -47,15 +51,15 @@ fn function(lua: &Lua, compiled: &Compiled) -> mlua::Result<Function> {
     lua.load(compiled.code.as_str()).set_name(format!("={}", compiled.name)).into_function()
 }
 
-impl Compiled {
+impl CompiledScript {
     /// Whether the script is well formed.
     ///
     /// # Errors
     /// What is wrong with it, with its line.
     pub(super) fn check(&self) -> Result<(), String> {
-        let budget = Arc::new(Budget::begin(self.limits, Arc::default()));
-        let (lua, _) = state(self, &budget, &Arc::default()).map_err(|e| self.explain(&e))?;
-        function(&lua, self).map(drop).map_err(|e| self.explain(&e))
+        let budget = Arc::new(ScriptBudget::begin(self.limits, Arc::default()));
+        let (lua, _) = new_lua_state(self, &budget, &Arc::default()).map_err(|e| self.explain(&e))?;
+        load_function(&lua, self).map(drop).map_err(|e| self.explain(&e))
     }
 
     /// What went wrong, with the line of the script in which it did.
@@ -67,7 +71,7 @@ impl Compiled {
             cause = inner;
         }
         let text = match cause {
-            mlua::Error::MemoryError(_) => Spent::Memory(self.limits.memory).to_string(),
+            mlua::Error::MemoryError(_) => BudgetExceeded::Memory(self.limits.memory).to_string(),
             other => other.to_string(),
         };
         // An error of Lua's own carries the stack behind its first line.
@@ -94,34 +98,39 @@ impl Compiled {
 /// # Errors
 /// What went wrong, with the script's line; what was used up.
 pub(super) fn run(
-    compiled: &Compiled,
-    shown: &Snapshot,
-    budget: &Arc<Budget>,
-    store: &Arc<Store>,
-) -> Result<Outcome, String> {
-    attempt(compiled, shown, budget, store).map_err(|e| compiled.explain(&e))
+    compiled: &CompiledScript,
+    shown: &ScriptSnapshot,
+    budget: &Arc<ScriptBudget>,
+    store: &Arc<ScriptStore>,
+) -> Result<ScriptOutcome, String> {
+    run_script(compiled, shown, budget, store).map_err(|e| compiled.explain(&e))
 }
 
-fn attempt(compiled: &Compiled, shown: &Snapshot, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua::Result<Outcome> {
-    let (lua, inner) = state(compiled, budget, store)?;
+fn run_script(
+    compiled: &CompiledScript,
+    shown: &ScriptSnapshot,
+    budget: &Arc<ScriptBudget>,
+    store: &Arc<ScriptStore>,
+) -> mlua::Result<ScriptOutcome> {
+    let (lua, inner) = new_lua_state(compiled, budget, store)?;
     let counted = Arc::clone(budget);
-    lua.set_hook(HookTriggers::new().every_nth_instruction(STRIDE), move |lua, _| {
-        counted.spend(u64::from(STRIDE)).map(|()| VmState::Continue).map_err(|spent| {
+    lua.set_hook(HookTriggers::new().every_nth_instruction(BUDGET_STRIDE), move |lua, _| {
+        counted.spend(u64::from(BUDGET_STRIDE)).map(|()| VmState::Continue).map_err(|spent| {
             let traceback = lua.traceback(None, 0).map(|t| t.to_string_lossy()).unwrap_or_default();
             mlua::Error::CallbackError { traceback, cause: Arc::new(spent.into()) }
         })
     })?;
     let tags = Arc::new(Mutex::new(Vec::new()));
-    put(&lua, &inner, shown, compiled, &tags)?;
-    let back: Value = function(&lua, compiled)?.call(())?;
-    let mut outcome = take(&lua, &inner, shown)?;
+    populate_globals(&lua, &inner, shown, compiled, &tags)?;
+    let back: Value = load_function(&lua, compiled)?.call(())?;
+    let mut outcome = collect_outcome(&lua, &inner, shown)?;
     outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
-    outcome.end = end(&inner, back)?;
+    outcome.end = read_verdict(&inner, back)?;
     Ok(outcome)
 }
 
 /// A table with header fields, as the prelude makes it.
-fn headers(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Result<Table> {
+fn headers_table(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Result<Table> {
     let list = lua.create_table()?;
     for (name, value) in fields {
         let (name, value) = (lua.create_string(name)?, lua.create_string(value)?);
@@ -130,15 +139,15 @@ fn headers(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Resu
     inner.get::<Function>("headers")?.call(list)
 }
 
-fn put(
+fn populate_globals(
     lua: &Lua,
     inner: &Table,
-    shown: &Snapshot,
-    compiled: &Compiled,
+    shown: &ScriptSnapshot,
+    compiled: &CompiledScript,
     tags: &Arc<Mutex<Vec<String>>>,
 ) -> mlua::Result<()> {
     let globals = lua.globals();
-    globals.set("phase", crate::phases::name(shown.phase))?;
+    globals.set("phase", crate::phase_names::name(shown.phase))?;
     let flow = lua.create_table()?;
     flow.set("id", shown.id.to_string())?;
     flow.set("host", shown.host.as_str())?;
@@ -152,7 +161,7 @@ fn put(
     }
     flow.set("vars", vars)?;
     globals.set("flow", flow)?;
-    let body = |side: &str| match shown.body.as_ref().filter(|_| shown.side() == side) {
+    let body = |side: &str| match shown.body.as_ref().filter(|_| shown.changeable_side() == side) {
         Some(body) => lua.create_string(body).map(Some),
         None => Ok(None),
     };
@@ -161,14 +170,14 @@ fn put(
         table.set("method", request.method.as_str())?;
         table.set("url", request.url.as_str())?;
         table.set("path", request.path.as_str())?;
-        table.set("headers", headers(lua, inner, &request.headers)?)?;
+        table.set("headers", headers_table(lua, inner, &request.headers)?)?;
         table.set("body", body("request")?)?;
         globals.set("request", table)?;
     }
     if let Some((status, fields)) = &shown.response {
         let table = lua.create_table()?;
         table.set("status", *status)?;
-        table.set("headers", headers(lua, inner, fields)?)?;
+        table.set("headers", headers_table(lua, inner, fields)?)?;
         table.set("body", body("response")?)?;
         globals.set("response", table)?;
     }
@@ -181,7 +190,7 @@ fn put(
     let kept = Arc::clone(tags);
     let tag = lua.create_function(move |_, tag: String| {
         if let Ok(mut all) = kept.lock()
-            && all.len() < MOST_MARKS
+            && all.len() < MAX_MARKS
         {
             all.push(tag);
         }
@@ -191,7 +200,7 @@ fn put(
     let (name, id) = (compiled.name.clone(), shown.id);
     let lines = std::sync::atomic::AtomicUsize::new(0);
     let log = lua.create_function(move |_, text: mlua::LuaString| {
-        if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MOST_MARKS {
+        if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MAX_MARKS {
             tracing::info!(flow = %id, script = name, "{}", text.to_string_lossy());
         }
         Ok(())
@@ -200,7 +209,7 @@ fn put(
     globals.set("print", log)
 }
 
-fn text(value: &Value) -> Option<Vec<u8>> {
+fn as_bytes(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(s) => Some(s.as_bytes().to_vec()),
         Value::Integer(n) => Some(n.to_string().into_bytes()),
@@ -210,24 +219,24 @@ fn text(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-fn string(value: &Value) -> Option<String> {
-    text(value).map(|t| String::from_utf8_lossy(&t).into_owned())
+fn as_string(value: &Value) -> Option<String> {
+    as_bytes(value).map(|t| String::from_utf8_lossy(&t).into_owned())
 }
 
 /// The fields of a table that a script filled.
-fn fields(inner: &Table, headers: Value) -> mlua::Result<Fields> {
+fn read_fields(inner: &Table, headers: Value) -> mlua::Result<HeaderPairs> {
     let list: Table = inner.get::<Function>("fields")?.call(headers)?;
-    let mut all = Fields::new();
+    let mut all = HeaderPairs::new();
     for pair in list.sequence_values::<Table>() {
         let pair = pair?;
         let (name, value): (Value, Value) = (pair.raw_get(1)?, pair.raw_get(2)?);
-        all.extend(string(&name).zip(text(&value)).map(|(n, v)| (n.to_ascii_lowercase(), v)));
+        all.extend(as_string(&name).zip(as_bytes(&value)).map(|(n, v)| (n.to_ascii_lowercase(), v)));
     }
     Ok(all)
 }
 
 /// Each name whose values are others now, with all of them; none for a field that is gone.
-fn changed(before: &[(String, Vec<u8>)], now: &Fields) -> Vec<(String, Vec<Vec<u8>>)> {
+fn changed_fields(before: &[(String, Vec<u8>)], now: &HeaderPairs) -> Vec<(String, Vec<Vec<u8>>)> {
     let values = |list: &[(String, Vec<u8>)], name: &str| -> Vec<Vec<u8>> {
         list.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
     };
@@ -246,28 +255,29 @@ fn changed(before: &[(String, Vec<u8>)], now: &Fields) -> Vec<(String, Vec<Vec<u
 }
 
 /// What the script changed.
-fn take(lua: &Lua, inner: &Table, shown: &Snapshot) -> mlua::Result<Outcome> {
+fn collect_outcome(lua: &Lua, inner: &Table, shown: &ScriptSnapshot) -> mlua::Result<ScriptOutcome> {
     let globals = lua.globals();
-    let mut changes = Changes::default();
-    let side = shown.side();
+    let mut changes = ExternalChanges::default();
+    let side = shown.changeable_side();
     if let Value::Table(table) = globals.get::<Value>(side)? {
         if let (Some(request), "request") = (&shown.request, side) {
-            let method = string(&table.get("method")?);
+            let method = as_string(&table.get("method")?);
             changes.method = method.filter(|m| *m != request.method);
-            let url = string(&table.get("url")?).filter(|u| *u != request.url);
-            let path = string(&table.get("path")?).filter(|p| *p != request.path);
-            changes.url = url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::params::path(&p))));
+            let url = as_string(&table.get("url")?).filter(|u| *u != request.url);
+            let path = as_string(&table.get("path")?).filter(|p| *p != request.path);
+            changes.url =
+                url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::query_params::encode_path(&p))));
         }
         if let (Some((before, _)), "response") = (&shown.response, side) {
-            let status = string(&table.get("status")?).and_then(|s| s.parse().ok());
+            let status = as_string(&table.get("status")?).and_then(|s| s.parse().ok());
             changes.status = status.filter(|s: &u16| s != before);
         }
         if side != "message"
             && let now @ Value::Table(_) = table.get::<Value>("headers")?
         {
-            changes.fields = changed(shown.headers(), &fields(inner, now)?);
+            changes.fields = changed_fields(shown.headers(), &read_fields(inner, now)?);
         }
-        let body = text(&table.get("body")?).map(Bytes::from);
+        let body = as_bytes(&table.get("body")?).map(Bytes::from);
         changes.body = body.filter(|b| shown.body.as_ref() != Some(b));
     }
     let mut variables = Vec::new();
@@ -276,23 +286,23 @@ fn take(lua: &Lua, inner: &Table, shown: &Snapshot) -> mlua::Result<Outcome> {
     {
         for pair in vars.pairs::<Value, Value>() {
             let (name, value) = pair?;
-            variables.extend(string(&name).zip(string(&value)).filter(|p| !shown.variables.contains(p)));
+            variables.extend(as_string(&name).zip(as_string(&value)).filter(|p| !shown.variables.contains(p)));
         }
     }
-    Ok(Outcome { changes, variables, ..Outcome::default() })
+    Ok(ScriptOutcome { changes, variables, ..ScriptOutcome::default() })
 }
 
-fn end(inner: &Table, back: Value) -> mlua::Result<Option<End>> {
+fn read_verdict(inner: &Table, back: Value) -> mlua::Result<Option<ScriptVerdict>> {
     let Value::Table(table) = back else { return Ok(None) };
-    let kind = string(&table.get("kind")?).unwrap_or_default();
+    let kind = as_string(&table.get("kind")?).unwrap_or_default();
     Ok(match kind.as_str() {
-        "deny" => Some(End::Deny(string(&table.get("reason")?))),
-        "drop" => Some(End::Drop),
+        "deny" => Some(ScriptVerdict::Deny(as_string(&table.get("reason")?))),
+        "drop" => Some(ScriptVerdict::Drop),
         "answer" => {
-            let status = string(&table.get("status")?).and_then(|s| s.parse().ok()).unwrap_or(200);
-            let headers = fields(inner, table.get("headers")?)?;
-            let body = text(&table.get("body")?).unwrap_or_default().into();
-            Some(End::Answer { status, headers, body })
+            let status = as_string(&table.get("status")?).and_then(|s| s.parse().ok()).unwrap_or(200);
+            let headers = read_fields(inner, table.get("headers")?)?;
+            let body = as_bytes(&table.get("body")?).unwrap_or_default().into();
+            Some(ScriptVerdict::Answer { status, headers, body })
         }
         _ => None,
     })

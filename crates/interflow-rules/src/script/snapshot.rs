@@ -3,27 +3,27 @@
 use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Headers, Phase};
 
-use crate::act::At;
-use crate::program::Program;
+use crate::actions::ActionContext;
+use crate::program::RuleProgram;
 
 /// Fields by name in lower case, in their order.
-pub(crate) type Fields = Vec<(String, Vec<u8>)>;
+pub(crate) type HeaderPairs = Vec<(String, Vec<u8>)>;
 
 /// A request's head, as scripts see it.
 #[derive(Debug)]
-pub(crate) struct SeenRequest {
+pub(crate) struct RequestSnapshot {
     pub method: String,
     /// As it is shown.
     pub url: String,
     pub path: String,
     /// `https://host:port`, which a changed path is put behind.
     pub base: String,
-    pub headers: Fields,
+    pub headers: HeaderPairs,
 }
 
 /// A flow at a moment.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct ScriptSnapshot {
     pub phase: Phase,
     pub id: FlowId,
     pub host: String,
@@ -32,23 +32,23 @@ pub(crate) struct Snapshot {
     pub client: String,
     pub user: Option<String>,
     pub variables: Vec<(String, String)>,
-    pub request: Option<SeenRequest>,
-    pub response: Option<(u16, Fields)>,
+    pub request: Option<RequestSnapshot>,
+    pub response: Option<(u16, HeaderPairs)>,
     /// Which side a message comes from.
     pub message: Option<&'static str>,
     /// The body of this phase, or the message.
     pub body: Option<Bytes>,
 }
 
-impl Snapshot {
-    pub fn of(at: &At<'_>, program: &Program) -> Self {
+impl ScriptSnapshot {
+    pub fn from_context(at: &ActionContext<'_>, program: &RuleProgram) -> Self {
         let view = at.view(program);
-        let variables = view.flow.note::<crate::state::RuleState>();
-        let request = view.request.map(|r| SeenRequest {
+        let variables = view.flow.extension::<crate::flow_state::RuleState>();
+        let request = view.request.map(|r| RequestSnapshot {
             method: r.method.as_str().to_owned(),
             url: view.url().to_owned(),
             path: r.url.path.as_str().to_owned(),
-            base: format!("{}://{}", r.url.scheme, r.url.authority.host_field(r.url.scheme)),
+            base: format!("{}://{}", r.url.scheme, r.url.authority.to_host_header(r.url.scheme)),
             headers: fields(&r.headers),
         });
         let bodies = matches!(at.phase, Phase::RequestBody | Phase::ResponseBody);
@@ -71,7 +71,7 @@ impl Snapshot {
     }
 
     /// What the script may change: the name of its table.
-    pub fn side(&self) -> &'static str {
+    pub fn changeable_side(&self) -> &'static str {
         if self.message.is_some() {
             "message"
         } else if self.phase >= Phase::ResponseHead {
@@ -83,7 +83,7 @@ impl Snapshot {
 
     /// The fields of that side.
     pub fn headers(&self) -> &[(String, Vec<u8>)] {
-        match self.side() {
+        match self.changeable_side() {
             "request" => self.request.as_ref().map_or(&[], |r| &r.headers),
             "response" => self.response.as_ref().map_or(&[], |r| &r.1),
             _ => &[],
@@ -91,6 +91,6 @@ impl Snapshot {
     }
 }
 
-fn fields(headers: &Headers) -> Fields {
+fn fields(headers: &Headers) -> HeaderPairs {
     headers.iter().map(|(n, v)| (String::from_utf8_lossy(n).to_ascii_lowercase(), v.to_vec())).collect()
 }

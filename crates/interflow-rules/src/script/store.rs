@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 /// A value that outlives its flow.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredScriptValue {
     Boolean(bool),
     Integer(i64),
     Number(f64),
     Text(Vec<u8>),
 }
 
-impl Stored {
+impl StoredScriptValue {
     fn size(&self) -> usize {
         match self {
             Self::Text(t) => t.len(),
@@ -25,7 +25,7 @@ impl Stored {
 
 /// The bounds of the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ScriptStoreBounds {
     pub entries: usize,
     pub bytes: usize,
     /// How long a value is kept when nobody says.
@@ -33,15 +33,15 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug)]
-struct Entry {
-    value: Stored,
+struct ScriptStoreEntry {
+    value: StoredScriptValue,
     until: Instant,
     age: u64,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    entries: HashMap<Vec<u8>, Entry>,
+struct ScriptStoreInner {
+    entries: HashMap<Vec<u8>, ScriptStoreEntry>,
     /// Keys by the order in which they were last written.
     ages: BTreeMap<u64, Vec<u8>>,
     bytes: usize,
@@ -50,10 +50,10 @@ struct Inner {
 
 /// The store; the oldest values make room for new ones.
 #[derive(Debug, Default)]
-pub(crate) struct Store(Mutex<Inner>);
+pub(crate) struct ScriptStore(Mutex<ScriptStoreInner>);
 
-impl Store {
-    pub fn get(&self, key: &[u8], now: Instant) -> Option<Stored> {
+impl ScriptStore {
+    pub fn get(&self, key: &[u8], now: Instant) -> Option<StoredScriptValue> {
         let mut inner = self.0.lock();
         if inner.entries.get(key)?.until <= now {
             inner.remove(key);
@@ -66,7 +66,14 @@ impl Store {
     ///
     /// # Errors
     /// One that alone is larger than the store.
-    pub fn set(&self, key: &[u8], value: Stored, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<(), String> {
+    pub fn set(
+        &self,
+        key: &[u8],
+        value: StoredScriptValue,
+        ttl: Option<Duration>,
+        b: ScriptStoreBounds,
+        now: Instant,
+    ) -> Result<(), String> {
         self.0.lock().set(key, value, ttl, b, now)
     }
 
@@ -75,15 +82,24 @@ impl Store {
     ///
     /// # Errors
     /// A value that is no whole number.
-    pub fn add(&self, key: &[u8], n: i64, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<i64, String> {
+    pub fn add(
+        &self,
+        key: &[u8],
+        n: i64,
+        ttl: Option<Duration>,
+        b: ScriptStoreBounds,
+        now: Instant,
+    ) -> Result<i64, String> {
         let mut inner = self.0.lock();
         let (before, left) = match inner.entries.get(key).filter(|e| e.until > now) {
             None => (0, ttl),
-            Some(Entry { value: Stored::Integer(before), until, .. }) => (*before, Some(*until - now)),
+            Some(ScriptStoreEntry { value: StoredScriptValue::Integer(before), until, .. }) => {
+                (*before, Some(*until - now))
+            }
             Some(_) => return Err("store.add: the value is no whole number".into()),
         };
         let sum = before.saturating_add(n);
-        inner.set(key, Stored::Integer(sum), left, b, now)?;
+        inner.set(key, StoredScriptValue::Integer(sum), left, b, now)?;
         Ok(sum)
     }
 
@@ -93,13 +109,13 @@ impl Store {
 }
 
 /// What an entry costs beside its key, which stands twice, and its value.
-const OVERHEAD: usize = 96;
+const ENTRY_OVERHEAD: usize = 96;
 
-fn cost(key: &[u8], value: &Stored) -> usize {
-    2 * key.len() + value.size() + OVERHEAD
+fn cost(key: &[u8], value: &StoredScriptValue) -> usize {
+    2 * key.len() + value.size() + ENTRY_OVERHEAD
 }
 
-impl Inner {
+impl ScriptStoreInner {
     fn remove(&mut self, key: &[u8]) -> bool {
         let Some(entry) = self.entries.remove(key) else { return false };
         self.ages.remove(&entry.age);
@@ -107,7 +123,14 @@ impl Inner {
         true
     }
 
-    fn set(&mut self, key: &[u8], value: Stored, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<(), String> {
+    fn set(
+        &mut self,
+        key: &[u8],
+        value: StoredScriptValue,
+        ttl: Option<Duration>,
+        b: ScriptStoreBounds,
+        now: Instant,
+    ) -> Result<(), String> {
         let needed = cost(key, &value);
         if needed > b.bytes || b.entries == 0 {
             return Err(format!(
@@ -124,7 +147,7 @@ impl Inner {
         self.bytes += needed;
         self.ages.insert(self.clock, key.to_vec());
         let until = now.checked_add(ttl.unwrap_or(b.ttl)).unwrap_or(now + b.ttl);
-        self.entries.insert(key.to_vec(), Entry { value, until, age: self.clock });
+        self.entries.insert(key.to_vec(), ScriptStoreEntry { value, until, age: self.clock });
         Ok(())
     }
 }
@@ -133,16 +156,16 @@ impl Inner {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { entries: 3, bytes: 1000, ttl: Duration::from_secs(60) };
+    const BOUNDS: ScriptStoreBounds = ScriptStoreBounds { entries: 3, bytes: 1000, ttl: Duration::from_secs(60) };
 
     #[test]
     fn the_oldest_values_make_room_and_all_bounds_hold() {
-        let (store, now) = (Store::default(), Instant::now());
-        let text = |n: usize| Stored::Text(vec![b'x'; n]);
+        let (store, now) = (ScriptStore::default(), Instant::now());
+        let text = |n: usize| StoredScriptValue::Text(vec![b'x'; n]);
         for key in [b"a", b"b", b"c", b"d"] {
-            store.set(key, Stored::Integer(1), None, BOUNDS, now).unwrap();
+            store.set(key, StoredScriptValue::Integer(1), None, BOUNDS, now).unwrap();
         }
-        assert_eq!((store.get(b"a", now), store.get(b"d", now)), (None, Some(Stored::Integer(1))));
+        assert_eq!((store.get(b"a", now), store.get(b"d", now)), (None, Some(StoredScriptValue::Integer(1))));
         store.set(b"e", text(700), None, BOUNDS, now).unwrap();
         assert_eq!((store.get(b"b", now), store.0.lock().bytes <= 1000), (None, true));
         assert!(store.set(b"f", text(1000), None, BOUNDS, now).is_err());
@@ -151,13 +174,13 @@ mod tests {
 
     #[test]
     fn values_end_with_their_time_and_sums_keep_theirs() {
-        let (store, now) = (Store::default(), Instant::now());
+        let (store, now) = (ScriptStore::default(), Instant::now());
         let at = |s: u64| now + Duration::from_secs(s);
-        store.set(b"a", Stored::Boolean(true), Some(Duration::from_secs(5)), BOUNDS, now).unwrap();
-        assert_eq!((store.get(b"a", at(4)), store.get(b"a", at(5))), (Some(Stored::Boolean(true)), None));
+        store.set(b"a", StoredScriptValue::Boolean(true), Some(Duration::from_secs(5)), BOUNDS, now).unwrap();
+        assert_eq!((store.get(b"a", at(4)), store.get(b"a", at(5))), (Some(StoredScriptValue::Boolean(true)), None));
         let add = |s: u64| store.add(b"n", 2, Some(Duration::from_secs(10)), BOUNDS, at(s));
         assert_eq!((add(0), add(9), add(11)), (Ok(2), Ok(4), Ok(2)));
-        store.set(b"t", Stored::Text(b"x".to_vec()), None, BOUNDS, now).unwrap();
+        store.set(b"t", StoredScriptValue::Text(b"x".to_vec()), None, BOUNDS, now).unwrap();
         assert!(store.add(b"t", 1, None, BOUNDS, now).is_err());
     }
 }

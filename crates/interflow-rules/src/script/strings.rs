@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 
-use super::budget::{Budget, Held, Spent};
-use super::pattern::{Capture, Matcher, PatternError};
+use super::budget::{BudgetExceeded, HeldMemory, ScriptBudget};
+use super::pattern::{LuaPatternError, LuaPatternMatcher, PatternCapture};
 
-impl From<PatternError> for mlua::Error {
-    fn from(e: PatternError) -> Self {
+impl From<LuaPatternError> for mlua::Error {
+    fn from(e: LuaPatternError) -> Self {
         match e {
-            PatternError::Malformed(message) => Self::runtime(message),
-            PatternError::Spent(spent) => spent.into(),
+            LuaPatternError::Malformed(message) => Self::runtime(message),
+            LuaPatternError::Spent(spent) => spent.into(),
         }
     }
 }
 
-impl From<Spent> for mlua::Error {
-    fn from(spent: Spent) -> Self {
+impl From<BudgetExceeded> for mlua::Error {
+    fn from(spent: BudgetExceeded) -> Self {
         Self::external(spent)
     }
 }
 
 /// Puts the functions into `string`, and the ones that the prelude builds on into `inner`.
-pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<Budget>) -> Result<()> {
+pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<ScriptBudget>) -> Result<()> {
     let string: Table = lua.globals().get("string")?;
     // Byte code could not be loaded again.
     string.set("dump", Value::Nil)?;
@@ -36,7 +36,7 @@ pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<Budget>) -> Result<
     let b = own();
     string.set("gsub", lua.create_function(move |lua, args| gsub(lua, args, &b))?)?;
     let b = own();
-    string.set("rep", lua.create_function(move |lua, args| rep(lua, args, &b))?)?;
+    string.set("rep", lua.create_function(move |lua, args| repeat(lua, args, &b))?)?;
     let b = own();
     inner.set("next_match", lua.create_function(move |lua, args| next_match(lua, args, &b))?)?;
     for name in ["upper", "lower", "reverse"] {
@@ -52,7 +52,7 @@ pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<Budget>) -> Result<
 }
 
 /// A position from 1, or from the end when it is negative, as an index from 0.
-fn start(position: i64, len: usize) -> usize {
+fn start_index(position: i64, len: usize) -> usize {
     match position {
         1.. => usize::try_from(position - 1).unwrap_or(usize::MAX),
         0 => 0,
@@ -60,27 +60,27 @@ fn start(position: i64, len: usize) -> usize {
     }
 }
 
-fn value(lua: &Lua, capture: Capture, subject: &[u8]) -> Result<Value> {
+fn capture_value(lua: &Lua, capture: PatternCapture, subject: &[u8]) -> Result<Value> {
     Ok(match capture {
-        Capture::Range(a, b) => Value::String(lua.create_string(&subject[a..b])?),
-        Capture::Position(at) => Value::Integer(at as i64),
+        PatternCapture::Range(a, b) => Value::String(lua.create_string(&subject[a..b])?),
+        PatternCapture::Position(at) => Value::Integer(at as i64),
     })
 }
 
 /// The captures of a match, or the whole match when there are none.
-fn captures(lua: &Lua, m: &Matcher<'_>, subject: &[u8], whole: Option<(usize, usize)>) -> Result<MultiValue> {
+fn captures(lua: &Lua, m: &LuaPatternMatcher<'_>, subject: &[u8], whole: Option<(usize, usize)>) -> Result<MultiValue> {
     let n = if m.captures() == 0 && whole.is_some() { 1 } else { m.captures() };
     let (a, b) = whole.unwrap_or_default();
-    (0..n).map(|i| value(lua, m.capture(i, a, b)?, subject)).collect()
+    (0..n).map(|i| capture_value(lua, m.capture(i, a, b)?, subject)).collect()
 }
 
 type FindArgs = (LuaString, LuaString, Option<i64>, Value);
 
-fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &Budget, positions: bool) -> Result<MultiValue> {
+fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &ScriptBudget, positions: bool) -> Result<MultiValue> {
     let (s, p) = (s.as_bytes(), p.as_bytes());
     let (s, p): (&[u8], &[u8]) = (&s, &p);
     let nothing = || Ok(MultiValue::from_iter([Value::Nil]));
-    let from = start(init.unwrap_or(1), s.len());
+    let from = start_index(init.unwrap_or(1), s.len());
     if from > s.len() {
         return nothing();
     }
@@ -92,7 +92,7 @@ fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &Budget, positions: bo
         return Ok([at + 1, at + p.len()].into_iter().map(|n| Value::Integer(n as i64)).collect());
     }
     let (anchored, p) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
-    let mut m = Matcher::new(s, p, budget);
+    let mut m = LuaPatternMatcher::new(s, p, budget);
     let last = if anchored { from } else { s.len() };
     for at in from..=last {
         let Some(end) = m.match_at(at)? else { continue };
@@ -111,11 +111,11 @@ fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &Budget, positions: bo
 fn next_match(
     lua: &Lua,
     (s, p, from, last): (LuaString, LuaString, i64, Option<usize>),
-    budget: &Budget,
+    budget: &ScriptBudget,
 ) -> Result<MultiValue> {
     let (s, p) = (s.as_bytes(), p.as_bytes());
-    let mut m = Matcher::new(&s, &p, budget);
-    for at in start(from, s.len())..=s.len() {
+    let mut m = LuaPatternMatcher::new(&s, &p, budget);
+    for at in start_index(from, s.len())..=s.len() {
         let Some(end) = m.match_at(at)?.filter(|end| Some(*end) != last) else { continue };
         let mut all = captures(lua, &m, &s, Some((at, end)))?;
         all.push_front(Value::Integer(end as i64));
@@ -127,30 +127,32 @@ fn next_match(
 fn gsub(
     lua: &Lua,
     (s, p, with, most): (LuaString, LuaString, Value, Option<i64>),
-    budget: &Budget,
+    budget: &ScriptBudget,
 ) -> Result<(LuaString, i64)> {
     let with = match with {
-        Value::Integer(_) | Value::Number(_) => Value::String(lua.coerce_string(with)?.ok_or_else(|| bad(""))?),
+        Value::Integer(_) | Value::Number(_) => {
+            Value::String(lua.coerce_string(with)?.ok_or_else(|| bad_argument(""))?)
+        }
         Value::String(_) | Value::Table(_) | Value::Function(_) => with,
-        other => return Err(bad(other.type_name())),
+        other => return Err(bad_argument(other.type_name())),
     };
     let (text, pattern) = (s.as_bytes(), p.as_bytes());
     let (src, pattern): (&[u8], &[u8]) = (&text, &pattern);
     let (anchored, pattern) = pattern.strip_prefix(b"^").map_or((false, pattern), |rest| (true, rest));
     let most = most.unwrap_or(i64::MAX);
-    let mut m = Matcher::new(src, pattern, budget);
-    let mut out = Output { bytes: Vec::new(), held: Held::new(budget) };
+    let mut m = LuaPatternMatcher::new(src, pattern, budget);
+    let mut out = ReplacementOutput { bytes: Vec::new(), held: HeldMemory::new(budget) };
     let (mut at, mut last, mut n) = (0, None, 0);
     while n < most {
         match m.match_at(at)?.filter(|end| Some(*end) != last) {
             Some(end) => {
                 n += 1;
-                replace(lua, &m, src, (at, end), &with, &mut out)?;
+                push_replacement(lua, &m, src, (at, end), &with, &mut out)?;
                 at = end;
                 last = Some(end);
             }
             None if at < src.len() => {
-                out.put(&src[at..=at])?;
+                out.push_bytes(&src[at..=at])?;
                 at += 1;
             }
             None => break,
@@ -163,22 +165,22 @@ fn gsub(
         drop(text);
         return Ok((s, 0));
     }
-    out.put(&src[at..])?;
+    out.push_bytes(&src[at..])?;
     Ok((lua.create_string(&out.bytes)?, n))
 }
 
-fn bad(kind: &str) -> mlua::Error {
+fn bad_argument(kind: &str) -> mlua::Error {
     mlua::Error::runtime(format!("bad argument #3 to 'gsub' (string/function/table expected, got {kind})"))
 }
 
 /// What a replacement has made so far, counted as the script's memory.
-struct Output<'b> {
+struct ReplacementOutput<'b> {
     bytes: Vec<u8>,
-    held: Held<'b>,
+    held: HeldMemory<'b>,
 }
 
-impl Output<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+impl ReplacementOutput<'_> {
+    fn push_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         let before = self.bytes.capacity();
         if before - self.bytes.len() < bytes.len() {
             // What growing will come to at the most, before it does.
@@ -191,25 +193,25 @@ impl Output<'_> {
 }
 
 /// Puts in what takes the place of one match.
-fn replace(
+fn push_replacement(
     lua: &Lua,
-    m: &Matcher<'_>,
+    m: &LuaPatternMatcher<'_>,
     src: &[u8],
     (start, end): (usize, usize),
     with: &Value,
-    out: &mut Output<'_>,
+    out: &mut ReplacementOutput<'_>,
 ) -> Result<()> {
     let new: Value = match with {
         Value::Function(f) => f.call(captures(lua, m, src, Some((start, end)))?)?,
-        Value::Table(t) => t.get(value(lua, m.capture(0, start, end)?, src)?)?,
-        Value::String(text) => return fill(m, src, (start, end), &text.as_bytes(), out),
+        Value::Table(t) => t.get(capture_value(lua, m.capture(0, start, end)?, src)?)?,
+        Value::String(text) => return expand_replacement(m, src, (start, end), &text.as_bytes(), out),
         _ => Value::Nil,
     };
     match new {
-        Value::Nil | Value::Boolean(false) => out.put(&src[start..end]),
-        Value::String(text) => out.put(&text.as_bytes()),
+        Value::Nil | Value::Boolean(false) => out.push_bytes(&src[start..end]),
+        Value::String(text) => out.push_bytes(&text.as_bytes()),
         Value::Integer(_) | Value::Number(_) => match lua.coerce_string(new)? {
-            Some(text) => out.put(&text.as_bytes()),
+            Some(text) => out.push_bytes(&text.as_bytes()),
             None => Ok(()),
         },
         other => {
@@ -220,18 +222,24 @@ fn replace(
 }
 
 /// `%0` to `%9` in a replacement.
-fn fill(m: &Matcher<'_>, src: &[u8], (start, end): (usize, usize), text: &[u8], out: &mut Output<'_>) -> Result<()> {
+fn expand_replacement(
+    m: &LuaPatternMatcher<'_>,
+    src: &[u8],
+    (start, end): (usize, usize),
+    text: &[u8],
+    out: &mut ReplacementOutput<'_>,
+) -> Result<()> {
     let mut rest = text;
     while let Some(at) = memchr::memchr(b'%', rest) {
-        out.put(&rest[..at])?;
+        out.push_bytes(&rest[..at])?;
         let sign = rest.get(at + 1).copied();
         match sign {
-            Some(b'%') => out.put(b"%")?,
-            Some(b'0') => out.put(&src[start..end])?,
+            Some(b'%') => out.push_bytes(b"%")?,
+            Some(b'0') => out.push_bytes(&src[start..end])?,
             Some(digit @ b'1'..=b'9') => match m.capture(usize::from(digit - b'1'), start, end) {
-                Ok(Capture::Range(a, b)) => out.put(&src[a..b])?,
-                Ok(Capture::Position(n)) => out.put(n.to_string().as_bytes())?,
-                Err(PatternError::Malformed(e)) => {
+                Ok(PatternCapture::Range(a, b)) => out.push_bytes(&src[a..b])?,
+                Ok(PatternCapture::Position(n)) => out.push_bytes(n.to_string().as_bytes())?,
+                Err(LuaPatternError::Malformed(e)) => {
                     return Err(mlua::Error::runtime(format!("{e} in replacement string")));
                 }
                 Err(e) => return Err(e.into()),
@@ -240,10 +248,10 @@ fn fill(m: &Matcher<'_>, src: &[u8], (start, end): (usize, usize), text: &[u8], 
         }
         rest = &rest[at + 2..];
     }
-    out.put(rest)
+    out.push_bytes(rest)
 }
 
-fn rep(lua: &Lua, (s, n, sep): (LuaString, i64, Option<LuaString>), budget: &Budget) -> Result<LuaString> {
+fn repeat(lua: &Lua, (s, n, sep): (LuaString, i64, Option<LuaString>), budget: &ScriptBudget) -> Result<LuaString> {
     let s = s.as_bytes();
     let sep = sep.as_ref().map(LuaString::as_bytes);
     let sep: &[u8] = sep.as_deref().unwrap_or_default();
@@ -252,7 +260,7 @@ fn rep(lua: &Lua, (s, n, sep): (LuaString, i64, Option<LuaString>), budget: &Bud
     };
     let total = s.len().checked_mul(n).zip(sep.len().checked_mul(n - 1)).and_then(|(a, b)| a.checked_add(b));
     let total = total.ok_or_else(|| mlua::Error::runtime("resulting string too large"))?;
-    let mut held = Held::new(budget);
+    let mut held = HeldMemory::new(budget);
     held.grow(total)?;
     budget.spend_bytes(total)?;
     let mut out = Vec::with_capacity(total);

@@ -3,32 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use mlua::{Lua, MultiValue, StdLib, Value};
 use proptest::prelude::*;
 
-use super::budget::{Budget, Limits};
-use super::pattern::Matcher;
+use super::budget::{ScriptBudget, ScriptLimits};
+use super::pattern::LuaPatternMatcher;
 use super::*;
-use crate::given::Script;
+use crate::params::ScriptParams;
 
-const LIMITS: Limits = Limits { time: Duration::from_secs(60), instructions: 1_000_000, memory: 4 << 20 };
+const LIMITS: ScriptLimits = ScriptLimits { time: Duration::from_secs(60), instructions: 1_000_000, memory: 4 << 20 };
 
-fn compiled(code: &str) -> Compiled {
-    let bounds = store::Bounds { entries: 10, bytes: 10_000, ttl: Duration::from_secs(60) };
-    Compiled { name: "script".into(), code: code.into(), limits: LIMITS, bounds }
+fn compiled(code: &str) -> CompiledScript {
+    let bounds = store::ScriptStoreBounds { entries: 10, bytes: 10_000, ttl: Duration::from_secs(60) };
+    CompiledScript { name: "script".into(), code: code.into(), limits: LIMITS, bounds }
 }
 
-fn snapshot() -> Snapshot {
-    let mut sample = crate::Sample::get("http://a.test/");
-    let at = At::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
-    let program = Program::from_sources(Vec::new(), &RulesConfig::default(), Arc::default()).unwrap();
-    Snapshot::of(&at, &program)
+fn snapshot() -> ScriptSnapshot {
+    let mut sample = crate::FlowFixture::for_get("http://a.test/");
+    let at = ActionContext::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
+    let program = RuleProgram::from_sources(Vec::new(), &RulesConfig::default(), Arc::default()).unwrap();
+    ScriptSnapshot::from_context(&at, &program)
 }
 
 /// Runs a script; the steps that it took come along.
-fn attempt(code: &str) -> (Result<Outcome, String>, u64) {
-    let budget = Arc::new(Budget::begin(LIMITS, Arc::default()));
+fn attempt(code: &str) -> (Result<ScriptOutcome, String>, u64) {
+    let budget = Arc::new(ScriptBudget::begin(LIMITS, Arc::default()));
     let ran = run::run(&compiled(code), &snapshot(), &budget, &Arc::default());
     (ran, budget.used())
 }
@@ -50,8 +50,8 @@ impl Both {
         let new = || Lua::new_with(StdLib::STRING | StdLib::TABLE, mlua::LuaOptions::default()).unwrap();
         let (real, ours) = (new(), new());
         let inner = ours.create_table().unwrap();
-        let limits = Limits { instructions: u64::MAX, ..LIMITS };
-        strings::install(&ours, &inner, &Arc::new(Budget::begin(limits, Arc::default()))).unwrap();
+        let limits = ScriptLimits { instructions: u64::MAX, ..LIMITS };
+        strings::install(&ours, &inner, &Arc::new(ScriptBudget::begin(limits, Arc::default()))).unwrap();
         ours.load(include_str!("prelude.lua")).call::<()>(&inner).unwrap();
         Self { real, ours }
     }
@@ -184,10 +184,13 @@ proptest! {
 
 #[test]
 fn a_matcher_stops_where_its_budget_ends() {
-    let budget = Budget::begin(Limits { instructions: 10_000, ..LIMITS }, Arc::default());
+    let budget = ScriptBudget::begin(ScriptLimits { instructions: 10_000, ..LIMITS }, Arc::default());
     let (subject, pattern) = ("a".repeat(80), "a*".repeat(20) + "b");
-    let found = Matcher::new(subject.as_bytes(), pattern.as_bytes(), &budget).match_at(0);
-    assert!(matches!(found, Err(pattern::PatternError::Spent(budget::Spent::Instructions(10_000)))), "{found:?}");
+    let found = LuaPatternMatcher::new(subject.as_bytes(), pattern.as_bytes(), &budget).match_at(0);
+    assert!(
+        matches!(found, Err(pattern::LuaPatternError::Spent(budget::BudgetExceeded::Instructions(10_000)))),
+        "{found:?}"
+    );
     assert!(budget.used() < 11_000);
 }
 
@@ -322,13 +325,13 @@ fn modules_read_and_write_what_others_do() {
 #[tokio::test]
 async fn a_run_that_nobody_waits_for_gives_its_turn_back() {
     let config = RulesConfig { script_threads: 1, script_instructions: u64::MAX, ..RulesConfig::default() };
-    let program = Program::from_sources(Vec::new(), &config, Arc::default()).unwrap();
+    let program = RuleProgram::from_sources(Vec::new(), &config, Arc::default()).unwrap();
     let script = |code: &str| {
-        let mut script: Script = serde_json::from_value(code.into()).unwrap();
-        script.limit = Some(Span::secs(600));
-        let mut sample = crate::Sample::get("http://a.test/");
-        let at = At::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
-        Run::new(script.ready(&config).unwrap(), &at, &program)
+        let mut script: ScriptParams = serde_json::from_value(code.into()).unwrap();
+        script.limit = Some(HumanDuration::from_secs(600));
+        let mut sample = crate::FlowFixture::for_get("http://a.test/");
+        let at = ActionContext::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
+        ScriptRun::new(script.compile(&config).unwrap(), &at, &program)
     };
     let endless = program.scripts.run(script("while true do end"));
     assert!(tokio::time::timeout(Duration::from_millis(20), endless).await.is_err());

@@ -7,22 +7,22 @@ use interflow_flow::{Flow, Headers, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 
-use crate::view::View;
+use crate::view::FlowView;
 
 /// The version that we speak.
-const VERSION: u64 = 1;
+const PROTOCOL_VERSION: u64 = 1;
 
 /// What a service wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Hello {
+pub(crate) struct ServiceHandshake {
     pub name: Option<String>,
-    hooks: Vec<Hook>,
+    hooks: Vec<ServiceHook>,
     /// Larger bodies are sent as null; 0 for no bound.
     max_body: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Hook {
+struct ServiceHook {
     kind: String,
     host: Vec<Regex>,
     path: Vec<Regex>,
@@ -35,14 +35,14 @@ struct Hook {
 
 /// A message that can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum ServiceMessageKind {
     Request,
     Response,
     /// A chunk of a response's body: an extension of ours, sent only to services that ask for it.
     Chunk,
 }
 
-impl Ask {
+impl ServiceMessageKind {
     pub const fn kind(self) -> &'static str {
         match self {
             Self::Request => "http-request",
@@ -54,16 +54,16 @@ impl Ask {
 
 /// What a service decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decided {
+pub(crate) enum ServiceDecision {
     Pass,
     Deny { status: Option<u16>, body: Option<Bytes> },
     Rewrite { status: Option<u16>, headers: Vec<(String, Vec<String>)>, body: Option<Bytes> },
 }
 
-impl Hello {
+impl ServiceHandshake {
     /// For services that do not greet.
-    pub fn everything() -> Self {
-        let hook = |kind: Ask| Hook {
+    pub fn accept_all() -> Self {
+        let hook = |kind: ServiceMessageKind| ServiceHook {
             kind: kind.kind().into(),
             host: Vec::new(),
             path: Vec::new(),
@@ -73,30 +73,39 @@ impl Hello {
             tls: None,
             llm: None,
         };
-        Self { name: None, hooks: vec![hook(Ask::Request), hook(Ask::Response)], max_body: 0 }
+        Self {
+            name: None,
+            hooks: vec![hook(ServiceMessageKind::Request), hook(ServiceMessageKind::Response)],
+            max_body: 0,
+        }
     }
 
-    pub fn read(value: &Value) -> Result<Self, String> {
+    pub fn parse(value: &Value) -> Result<Self, String> {
         if value["type"] != "hello" {
             return Err(format!("its first message is no hello but `{}`", value["type"].as_str().unwrap_or("nothing")));
         }
-        let (min, max) =
-            (value["min_version"].as_u64().unwrap_or(VERSION), value["max_version"].as_u64().unwrap_or(VERSION));
-        if min > VERSION || max < VERSION {
-            return Err(format!("it speaks the versions {min} to {max} of the protocol, and we version {VERSION}"));
+        let (min, max) = (
+            value["min_version"].as_u64().unwrap_or(PROTOCOL_VERSION),
+            value["max_version"].as_u64().unwrap_or(PROTOCOL_VERSION),
+        );
+        if min > PROTOCOL_VERSION || max < PROTOCOL_VERSION {
+            return Err(format!(
+                "it speaks the versions {min} to {max} of the protocol, and we version {PROTOCOL_VERSION}"
+            ));
         }
-        let hooks = value["hooks"].as_array().into_iter().flatten().map(Hook::read).collect::<Result<_, _>>()?;
+        let hooks =
+            value["hooks"].as_array().into_iter().flatten().map(ServiceHook::parse).collect::<Result<_, _>>()?;
         let max_body = value["max_body_bytes"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
         Ok(Self { name: value["name"].as_str().map(ToOwned::to_owned), hooks, max_body })
     }
 
     /// Whether it wants this message of the flow.
-    pub fn wants(&self, ask: Ask, view: &View<'_>) -> bool {
-        self.hooks.iter().any(|h| h.kind == ask.kind() && h.fits(ask, view))
+    pub fn wants_message(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
+        self.hooks.iter().any(|h| h.kind == ask.kind() && h.matches(ask, view))
     }
 
     /// Whether it wants messages of this kind at all.
-    pub fn has(&self, ask: Ask) -> bool {
+    pub fn wants_kind(&self, ask: ServiceMessageKind) -> bool {
         self.hooks.iter().any(|h| h.kind == ask.kind())
     }
 
@@ -108,8 +117,8 @@ impl Hello {
     }
 }
 
-impl Hook {
-    fn read(value: &Value) -> Result<Self, String> {
+impl ServiceHook {
+    fn parse(value: &Value) -> Result<Self, String> {
         let filters = &value["filters"];
         let texts = |key: &str| -> Vec<String> {
             match &filters[key] {
@@ -118,11 +127,14 @@ impl Hook {
                 _ => Vec::new(),
             }
         };
-        let globs = |key: &str| texts(key).iter().map(|g| glob(g)).collect::<Result<Vec<_>, _>>();
+        let globs = |key: &str| texts(key).iter().map(|g| glob_regex(g)).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             kind: value["type"].as_str().unwrap_or_default().to_owned(),
             host: globs("host")?,
-            path: texts("path").iter().map(|p| crate::text::regex(p, false)).collect::<Result<_, _>>()?,
+            path: texts("path")
+                .iter()
+                .map(|p| crate::text_predicate::build_regex(p, false))
+                .collect::<Result<_, _>>()?,
             method: texts("method"),
             content_type: globs("content_type")?,
             container: globs("container")?,
@@ -131,12 +143,13 @@ impl Hook {
         })
     }
 
-    fn fits(&self, ask: Ask, view: &View<'_>) -> bool {
+    fn matches(&self, ask: ServiceMessageKind, view: &FlowView<'_>) -> bool {
         let any = |patterns: &[Regex], value: &str| {
             patterns.is_empty() || patterns.iter().any(|p| p.is_match(value.as_bytes()))
         };
         let Some(request) = view.request else { return false };
-        let headers = if ask == Ask::Request { Some(&request.headers) } else { view.response.map(|r| &r.headers) };
+        let headers =
+            if ask == ServiceMessageKind::Request { Some(&request.headers) } else { view.response.map(|r| &r.headers) };
         let media = headers
             .and_then(|h| h.get_str("content-type"))
             .unwrap_or_default()
@@ -154,9 +167,9 @@ impl Hook {
     }
 }
 
-fn glob(text: &str) -> Result<Regex, String> {
+fn glob_regex(text: &str) -> Result<Regex, String> {
     let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
-    crate::text::regex(&format!("(?s)^{source}$"), true)
+    crate::text_predicate::build_regex(&format!("(?s)^{source}$"), true)
 }
 
 /// Who the client is: its program, where that is known.
@@ -164,7 +177,7 @@ fn container(flow: &Flow) -> &str {
     flow.client.process.as_ref().map(|p| p.name.as_str()).unwrap_or_default()
 }
 
-fn fields(headers: &Headers) -> Value {
+fn headers_json(headers: &Headers) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (name, value) in headers {
         let (name, value) = (String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned());
@@ -178,17 +191,23 @@ fn fields(headers: &Headers) -> Value {
 }
 
 /// `http-request`.
-pub(crate) fn request(hello: &Hello, id: &str, flow: &Flow, head: &RequestHead, body: Option<&[u8]>) -> Value {
+pub(crate) fn request_message(
+    hello: &ServiceHandshake,
+    id: &str,
+    flow: &Flow,
+    head: &RequestHead,
+    body: Option<&[u8]>,
+) -> Value {
     json!({
-        "type": Ask::Request.kind(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
-        "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": fields(&head.headers),
+        "type": ServiceMessageKind::Request.kind(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
+        "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": headers_json(&head.headers),
         "body": hello.body(body), "container": container(flow), "tls": head.url.scheme == Scheme::Https,
     })
 }
 
 /// `http-response`.
-pub(crate) fn response(
-    hello: &Hello,
+pub(crate) fn response_message(
+    hello: &ServiceHandshake,
     id: &str,
     flow: &Flow,
     request: (&RequestHead, Option<&[u8]>),
@@ -197,9 +216,9 @@ pub(crate) fn response(
 ) -> Value {
     let (asked, asked_body) = request;
     json!({
-        "type": Ask::Response.kind(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
-        "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": fields(&asked.headers),
-        "request_body": hello.body(asked_body), "response_headers": fields(&head.headers), "response_body": hello.body(body),
+        "type": ServiceMessageKind::Response.kind(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
+        "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": headers_json(&asked.headers),
+        "request_body": hello.body(asked_body), "response_headers": headers_json(&head.headers), "response_body": hello.body(body),
         "container": container(flow), "duration_ms": flow.clock.micros() / 1000,
     })
 }
@@ -208,7 +227,7 @@ pub(crate) fn response(
 ///
 /// # Errors
 /// A body that is no base64.
-pub(super) fn decided(service: &str, answer: &Value) -> Result<Decided, String> {
+pub(super) fn parse_decision(service: &str, answer: &Value) -> Result<ServiceDecision, String> {
     let status = answer["status_code"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n));
     let body = match &answer["body"] {
         Value::String(text) => {
@@ -217,18 +236,18 @@ pub(super) fn decided(service: &str, answer: &Value) -> Result<Decided, String> 
         _ => None,
     };
     Ok(match answer["action"].as_str().unwrap_or_default() {
-        "allow" | "passthrough" => Decided::Pass,
-        "deny" | "block" => Decided::Deny { status, body },
-        "rewrite" => Decided::Rewrite { status, headers: headers(service, &answer["headers"]), body },
+        "allow" | "passthrough" => ServiceDecision::Pass,
+        "deny" | "block" => ServiceDecision::Deny { status, body },
+        "rewrite" => ServiceDecision::Rewrite { status, headers: settable_headers(service, &answer["headers"]), body },
         other => {
             tracing::warn!("service {service}: the action `{other}` is not known, and taken for allow");
-            Decided::Pass
+            ServiceDecision::Pass
         }
     })
 }
 
 /// The fields to set, without those that no service may.
-fn headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
+fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
     const FORBIDDEN: [&str; 12] = [
         "connection",
         "keep-alive",
@@ -262,14 +281,14 @@ fn headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Sample;
+    use crate::fixture::FlowFixture;
     use interflow_flow::Phase;
 
     #[test]
     fn hooks_say_which_flows_are_wanted() {
-        let s = Sample::request("POST", "https://api.a.test/v1/x")
+        let s = FlowFixture::for_request("POST", "https://api.a.test/v1/x")
             .unwrap()
-            .header("Content-Type", "application/json; x")
+            .with_header("Content-Type", "application/json; x")
             .unwrap();
         let constants = Vec::new();
         let view = s.view(Phase::RequestBody, &constants);
@@ -282,49 +301,55 @@ mod tests {
             (json!({"llm": true}), false),
             (json!({"llm": false, "method": ["GET"]}), false),
         ] {
-            let hello = Hello::read(&json!({"type": "hello", "hooks": [{"type": "http-request", "filters": filters}]}))
-                .unwrap();
-            assert_eq!(hello.wants(Ask::Request, &view), wanted, "{filters}");
-            assert!(!hello.wants(Ask::Response, &view));
+            let hello = ServiceHandshake::parse(
+                &json!({"type": "hello", "hooks": [{"type": "http-request", "filters": filters}]}),
+            )
+            .unwrap();
+            assert_eq!(hello.wants_message(ServiceMessageKind::Request, &view), wanted, "{filters}");
+            assert!(!hello.wants_message(ServiceMessageKind::Response, &view));
         }
     }
 
     #[test]
     fn greetings_that_do_not_fit_are_refused() {
-        assert!(Hello::read(&json!({"type": "hi"})).is_err());
+        assert!(ServiceHandshake::parse(&json!({"type": "hi"})).is_err());
         assert!(
-            Hello::read(&json!({"type": "hello", "min_version": 2, "max_version": 3})).unwrap_err().contains("2 to 3")
+            ServiceHandshake::parse(&json!({"type": "hello", "min_version": 2, "max_version": 3}))
+                .unwrap_err()
+                .contains("2 to 3")
         );
         assert!(
-            Hello::read(&json!({"type": "hello", "hooks": [{"type": "http-request", "filters": {"path": ["("]}}]}))
-                .is_err()
+            ServiceHandshake::parse(
+                &json!({"type": "hello", "hooks": [{"type": "http-request", "filters": {"path": ["("]}}]})
+            )
+            .is_err()
         );
     }
 
     #[test]
     fn answers_are_understood() {
-        let rewrite = decided(
+        let rewrite = parse_decision(
             "s",
             &json!({"action": "rewrite", "headers": {"X-A": ["1", "2"], "Cookie": ["x"]}, "body": "aGk="}),
         )
         .unwrap();
         let headers = vec![("X-A".to_owned(), vec!["1".to_owned(), "2".to_owned()])];
-        assert_eq!(rewrite, Decided::Rewrite { status: None, headers, body: Some("hi".into()) });
+        assert_eq!(rewrite, ServiceDecision::Rewrite { status: None, headers, body: Some("hi".into()) });
         assert_eq!(
-            decided("s", &json!({"action": "deny", "status_code": 451})).unwrap(),
-            Decided::Deny { status: Some(451), body: None }
+            parse_decision("s", &json!({"action": "deny", "status_code": 451})).unwrap(),
+            ServiceDecision::Deny { status: Some(451), body: None }
         );
-        assert_eq!(decided("s", &json!({"action": "alow"})).unwrap(), Decided::Pass);
-        assert!(decided("s", &json!({"action": "rewrite", "body": "?"})).is_err());
+        assert_eq!(parse_decision("s", &json!({"action": "alow"})).unwrap(), ServiceDecision::Pass);
+        assert!(parse_decision("s", &json!({"action": "rewrite", "body": "?"})).is_err());
     }
 
     #[test]
     fn bodies_over_the_bound_are_null() {
-        let s = Sample::get("http://a.test/x?y=1");
-        let hello = Hello::read(&json!({"type": "hello", "max_body_bytes": 2, "hooks": []})).unwrap();
+        let s = FlowFixture::for_get("http://a.test/x?y=1");
+        let hello = ServiceHandshake::parse(&json!({"type": "hello", "max_body_bytes": 2, "hooks": []})).unwrap();
         let head = s.request.as_ref().unwrap();
-        assert_eq!(request(&hello, "1", &s.flow, head, Some(b"abc"))["body"], Value::Null);
-        let message = request(&hello, "1", &s.flow, head, Some(b"ab"));
+        assert_eq!(request_message(&hello, "1", &s.flow, head, Some(b"abc"))["body"], Value::Null);
+        let message = request_message(&hello, "1", &s.flow, head, Some(b"ab"));
         assert_eq!(
             (&message["body"], &message["uri"], &message["host"]),
             (&json!("YWI="), &json!("/x?y=1"), &json!("a.test:80"))

@@ -1,7 +1,7 @@
 //! Services that are asked about messages: a process on its standard streams or a WebSocket server, both speaking
 //! Greyproxy's middleware protocol v1, or an HTTP server that is sent the same messages.
 
-mod link;
+mod connection;
 mod message;
 mod stream;
 
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::units::Span;
-use interflow_flow::{BoxFuture, Egress};
+use interflow_flow::units::HumanDuration;
+use interflow_flow::{BoxFuture, HttpClient};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::OnFailure;
-use crate::when::Texts;
+use crate::matchers::OneOrManyStrings;
 
-pub use link::{Duplex, Opener};
-pub(crate) use message::{Ask, Decided, request, response};
-pub(crate) use stream::chunked;
+pub use connection::{ServiceTransport, TlsConnector};
+pub(crate) use message::{ServiceDecision, ServiceMessageKind, request_message, response_message};
+pub(crate) use stream::pass_chunks;
 
 /// Messages that wait for a service.
-const QUEUE: usize = 1024;
+const QUEUE_MESSAGES: usize = 1024;
 
 /// A service as it stands in a rule file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
@@ -34,40 +34,40 @@ pub struct ServiceDef {
     /// same here.
     pub url: Option<String>,
     /// A program and its arguments, spoken with over its standard streams, one JSON message per line.
-    pub command: Option<Texts>,
+    pub command: Option<OneOrManyStrings>,
     /// An HTTP server that each message is posted to as JSON.
     pub post: Option<String>,
     /// How long an answer may take; 10 s when absent.
-    pub timeout: Option<Span>,
+    pub timeout: Option<HumanDuration>,
     /// What happens without an answer: `deny` (when absent) or `pass`.
     pub on_failure: OnFailure,
     /// A field for the handshake or each post: `X-Secret: abc`.
     pub auth_header: Option<String>,
 }
 
-impl PartialEq for Texts {
+impl PartialEq for OneOrManyStrings {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
 /// A service that stands.
-pub struct Service {
+pub struct ExternalService {
     /// Its name in the rule file.
     pub name: String,
     pub(crate) def: ServiceDef,
-    way: Way,
+    kind: ServiceKind,
 }
 
-enum Way {
+enum ServiceKind {
     /// Over a link that is kept up.
-    Link { queue: mpsc::Sender<Queued>, status: watch::Receiver<Status> },
+    Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
     /// By posts.
-    Post { url: interflow_flow::Url, egress: Option<Arc<dyn Egress>> },
+    Post { url: interflow_flow::Url, egress: Option<Arc<dyn HttpClient>> },
 }
 
 /// A message on its way to the service, and where its answer goes.
-pub(crate) struct Queued {
+pub(crate) struct QueuedMessage {
     pub id: String,
     pub text: String,
     pub answer: oneshot::Sender<Value>,
@@ -75,22 +75,22 @@ pub(crate) struct Queued {
 
 /// How the link stands.
 #[derive(Clone, Debug)]
-pub(crate) enum Status {
+pub(crate) enum ServiceStatus {
     /// It is being made for the first time.
     Starting,
     /// It is there, and the service has said what it wants.
-    Up(Arc<message::Hello>),
+    Up(Arc<message::ServiceHandshake>),
     /// It is not.
     Down(String),
 }
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for ExternalService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-impl Service {
+impl ExternalService {
     /// Stands a service up; it is connected to from now on.
     ///
     /// # Errors
@@ -98,16 +98,20 @@ impl Service {
     pub fn new(
         name: &str,
         def: ServiceDef,
-        egress: Option<Arc<dyn Egress>>,
-        opener: Option<Arc<dyn Opener>>,
+        egress: Option<Arc<dyn HttpClient>>,
+        opener: Option<Arc<dyn TlsConnector>>,
     ) -> Result<Arc<Self>, String> {
         let way = match (&def.url, &def.command, &def.post) {
-            (Some(url), None, None) => link(name, link::Target::web_socket(url, def.auth_header.as_deref())?, opener)?,
-            (None, Some(command), None) => link(name, link::Target::command(&command.0)?, None)?,
-            (None, None, Some(post)) => Way::Post { url: crate::sample::parse_url(post)?, egress },
+            (Some(url), None, None) => {
+                start_connection(name, connection::ServiceTarget::web_socket(url, def.auth_header.as_deref())?, opener)?
+            }
+            (None, Some(command), None) => {
+                start_connection(name, connection::ServiceTarget::command(&command.0)?, None)?
+            }
+            (None, None, Some(post)) => ServiceKind::Post { url: crate::fixture::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
-        Ok(Arc::new(Self { name: name.to_owned(), def, way }))
+        Ok(Arc::new(Self { name: name.to_owned(), def, kind: way }))
     }
 
     /// Says what is wrong with a definition, without connecting.
@@ -116,9 +120,9 @@ impl Service {
     /// What is wrong.
     pub fn check(def: &ServiceDef) -> Result<(), String> {
         match (&def.url, &def.command, &def.post) {
-            (Some(url), None, None) => link::Target::web_socket(url, def.auth_header.as_deref()).map(drop),
-            (None, Some(command), None) => link::Target::command(&command.0).map(drop),
-            (None, None, Some(post)) => crate::sample::parse_url(post).map(drop),
+            (Some(url), None, None) => connection::ServiceTarget::web_socket(url, def.auth_header.as_deref()).map(drop),
+            (None, Some(command), None) => connection::ServiceTarget::command(&command.0).map(drop),
+            (None, None, Some(post)) => crate::fixture::parse_url(post).map(drop),
             _ => Err("a service has one of url, command and post".into()),
         }
     }
@@ -128,26 +132,28 @@ impl Service {
     }
 
     /// What the service said that it wants, when it has.
-    pub(crate) fn greeted(&self) -> Option<Arc<message::Hello>> {
-        match &self.way {
-            Way::Post { .. } => None,
-            Way::Link { status, .. } => match &*status.borrow() {
-                Status::Up(hello) => Some(Arc::clone(hello)),
+    pub(crate) fn handshake_if_ready(&self) -> Option<Arc<message::ServiceHandshake>> {
+        match &self.kind {
+            ServiceKind::Post { .. } => None,
+            ServiceKind::Link { status, .. } => match &*status.borrow() {
+                ServiceStatus::Up(hello) => Some(Arc::clone(hello)),
                 _ => None,
             },
         }
     }
 
     /// What the service said that it wants; waits while it is connected to for the first time.
-    pub(crate) async fn hello(&self) -> Result<Arc<message::Hello>, String> {
-        let Way::Link { status, .. } = &self.way else { return Ok(Arc::new(message::Hello::everything())) };
+    pub(crate) async fn handshake(&self) -> Result<Arc<message::ServiceHandshake>, String> {
+        let ServiceKind::Link { status, .. } = &self.kind else {
+            return Ok(Arc::new(message::ServiceHandshake::accept_all()));
+        };
         let mut status = status.clone();
         let up = async {
             loop {
                 match status.borrow_and_update().clone() {
-                    Status::Up(hello) => return Ok(hello),
-                    Status::Down(why) => return Err(why),
-                    Status::Starting => {}
+                    ServiceStatus::Up(hello) => return Ok(hello),
+                    ServiceStatus::Down(why) => return Err(why),
+                    ServiceStatus::Starting => {}
                 }
                 if status.changed().await.is_err() {
                     return Err("its link has ended".to_owned());
@@ -161,18 +167,18 @@ impl Service {
     ///
     /// # Errors
     /// The service is down, or does not answer in time.
-    pub(crate) async fn ask(&self, id: &str, message: Value) -> Result<Decided, String> {
+    pub(crate) async fn ask(&self, id: &str, message: Value) -> Result<ServiceDecision, String> {
         let asked = async {
-            let answer = match &self.way {
-                Way::Link { queue, .. } => {
+            let answer = match &self.kind {
+                ServiceKind::Link { queue, .. } => {
                     let (answer, answered) = oneshot::channel();
-                    let queued = Queued { id: id.to_owned(), text: message.to_string(), answer };
+                    let queued = QueuedMessage { id: id.to_owned(), text: message.to_string(), answer };
                     queue.try_send(queued).map_err(|_| "too many messages wait for it".to_owned())?;
                     answered.await.map_err(|_| "its link broke before it answered".to_owned())?
                 }
-                Way::Post { url, egress } => self.post(url, egress.as_ref(), &message).await?,
+                ServiceKind::Post { url, egress } => self.post(url, egress.as_ref(), &message).await?,
             };
-            message::decided(&self.name, &answer)
+            message::parse_decision(&self.name, &answer)
         };
         let late = |_| Err(format!("it did not answer within {:?}", self.timeout()));
         tokio::time::timeout(self.timeout(), asked).await.unwrap_or_else(late)
@@ -181,20 +187,20 @@ impl Service {
     async fn post(
         &self,
         url: &interflow_flow::Url,
-        egress: Option<&Arc<dyn Egress>>,
+        egress: Option<&Arc<dyn HttpClient>>,
         message: &Value,
     ) -> Result<Value, String> {
         let egress = egress.ok_or("there is no way out from here")?;
         let mut headers = interflow_flow::Headers::new();
-        headers.append_parsed(b"Host", url.authority.host_field(url.scheme).as_bytes());
-        headers.append_parsed(b"Content-Type", b"application/json");
+        headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
+        headers.append_unchecked(b"Content-Type", b"application/json");
         if let Some((name, value)) = self.def.auth_header.as_deref().and_then(|h| h.split_once(':')) {
             headers.append(name.trim(), value.trim()).map_err(|e| e.to_string())?;
         }
         let head = interflow_flow::RequestHead {
             method: interflow_flow::Method::POST,
             url: url.clone(),
-            version: interflow_flow::Version::Http11,
+            version: interflow_flow::HttpVersion::Http11,
             headers,
             protocol: None,
         };
@@ -208,24 +214,34 @@ impl Service {
     }
 
     /// [`ask`](Self::ask) for whoever has to poll.
-    pub(crate) fn asking(self: &Arc<Self>, id: String, message: Value) -> BoxFuture<'static, Result<Decided, String>> {
+    pub(crate) fn ask_boxed(
+        self: &Arc<Self>,
+        id: String,
+        message: Value,
+    ) -> BoxFuture<'static, Result<ServiceDecision, String>> {
         let service = Arc::clone(self);
         Box::pin(async move { service.ask(&id, message).await })
     }
 }
 
-fn link(name: &str, target: link::Target, opener: Option<Arc<dyn Opener>>) -> Result<Way, String> {
-    let (queue, queued) = mpsc::channel(QUEUE);
-    let (says, status) = watch::channel(Status::Starting);
+fn start_connection(
+    name: &str,
+    target: connection::ServiceTarget,
+    opener: Option<Arc<dyn TlsConnector>>,
+) -> Result<ServiceKind, String> {
+    let (queue, queued) = mpsc::channel(QUEUE_MESSAGES);
+    let (says, status) = watch::channel(ServiceStatus::Starting);
     let name = name.to_owned();
     // A thread of its own: a link outlives the worker that first asked for it.
     let started = std::thread::Builder::new().name(format!("service-{name}")).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(link::keep_up(&name, &target, opener.as_deref(), queued, says)),
+            Ok(runtime) => {
+                runtime.block_on(connection::run_connection(&name, &target, opener.as_deref(), queued, says))
+            }
             Err(e) => tracing::error!("the service {name} has no runtime: {e}"),
         }
     });
     started.map_err(|e| format!("no thread for it: {e}"))?;
-    Ok(Way::Link { queue, status })
+    Ok(ServiceKind::Link { queue, status })
 }

@@ -7,39 +7,39 @@ use std::task::{Context, Poll, ready};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, BodyStream, BoxFuture, Error, Frame, Kind, Result};
+use interflow_flow::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
 use serde_json::json;
 
-use super::{Ask, Decided, Service};
+use super::{ExternalService, ServiceDecision, ServiceMessageKind};
 use crate::config::OnFailure;
 
 /// The body, each of its chunks passed by the service.
-pub(crate) fn chunked(service: Arc<Service>, id: String, body: Body) -> Body {
-    Body::stream(Chunked { service, id, body, number: 0, asked: None })
+pub(crate) fn pass_chunks(service: Arc<ExternalService>, id: String, body: Body) -> Body {
+    Body::stream(ServiceChunkedBody { service, id, body, number: 0, asked: None })
 }
 
-struct Chunked {
-    service: Arc<Service>,
+struct ServiceChunkedBody {
+    service: Arc<ExternalService>,
     id: String,
     body: Body,
     number: u64,
-    asked: Option<(Bytes, BoxFuture<'static, Result<Decided, String>>)>,
+    asked: Option<(Bytes, BoxFuture<'static, Result<ServiceDecision, String>>)>,
 }
 
 // The future is only polled through `&mut self`.
-impl BodyStream for Chunked {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+impl BodyStream for ServiceChunkedBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
             if let Some((chunk, asked)) = &mut self.asked {
                 let decided = ready!(asked.as_mut().poll(cx));
                 let chunk = std::mem::take(chunk);
                 self.asked = None;
                 let on = match decided {
-                    Ok(Decided::Pass) => chunk,
-                    Ok(Decided::Rewrite { body, .. }) => body.unwrap_or(chunk),
-                    Ok(Decided::Deny { .. }) => {
+                    Ok(ServiceDecision::Pass) => chunk,
+                    Ok(ServiceDecision::Rewrite { body, .. }) => body.unwrap_or(chunk),
+                    Ok(ServiceDecision::Deny { .. }) => {
                         let text = format!("the service {} cut the response", self.service.name);
-                        return Poll::Ready(Some(Err(Error::new(Kind::Denied, text))));
+                        return Poll::Ready(Some(Err(Error::new(ErrorKind::Denied, text))));
                     }
                     Err(why) if self.service.def.on_failure == OnFailure::Pass => {
                         tracing::warn!("service {}: {why}; the chunk passes unchanged", self.service.name);
@@ -47,23 +47,23 @@ impl BodyStream for Chunked {
                     }
                     Err(why) => {
                         let text = format!("the service {} failed: {why}", self.service.name);
-                        return Poll::Ready(Some(Err(Error::new(Kind::StageFailed, text))));
+                        return Poll::Ready(Some(Err(Error::new(ErrorKind::StageFailed, text))));
                     }
                 };
                 if on.is_empty() {
                     continue;
                 }
-                return Poll::Ready(Some(Ok(Frame::Data(on))));
+                return Poll::Ready(Some(Ok(BodyFrame::Data(on))));
             }
             let frame = ready!(self.body.poll_frame(cx));
-            let Some(Ok(Frame::Data(chunk))) = frame else { return Poll::Ready(frame) };
+            let Some(Ok(BodyFrame::Data(chunk))) = frame else { return Poll::Ready(frame) };
             self.number += 1;
             // Each chunk has an answer of its own, and so an id of its own.
             let id = format!("{}/{}", self.id, self.number);
             let message = json!({
-                "type": Ask::Chunk.kind(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),
+                "type": ServiceMessageKind::Chunk.kind(), "id": id, "response_id": self.id, "sequence": self.number, "body": STANDARD.encode(&chunk),
             });
-            self.asked = Some((chunk, self.service.asking(id, message)));
+            self.asked = Some((chunk, self.service.ask_boxed(id, message)));
         }
     }
 }

@@ -5,19 +5,23 @@ mod rows;
 
 use std::sync::Arc;
 
-use interflow_rules::{ACTION_KINDS, FILTER_KINDS, Program, RulesConfig, Source, Surroundings, trial};
+use interflow_rules::{ACTION_KINDS, FILTER_KINDS, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
 use serde_json::json;
 
 use rows::{ACTIONS, DEFAULTS, FILTERS, IN_BODIES, PARAMETERS};
 
-fn load(text: &str) -> Result<Arc<Program>, String> {
-    let around = Surroundings::new(Some("PEM".into()), None);
-    Program::from_sources(vec![Source::text("fluxzy.yaml", text)], &RulesConfig::default(), Arc::new(around))
-        .map_err(|e| e.to_string())
+fn load(text: &str) -> Result<Arc<RuleProgram>, String> {
+    let around = RuleRuntime::new(Some("PEM".into()), None);
+    RuleProgram::from_sources(
+        vec![RuleFileSource::from_text("fluxzy.yaml", text)],
+        &RulesConfig::default(),
+        Arc::new(around),
+    )
+    .map_err(|e| e.to_string())
 }
 
 /// A request and response that most filters can be asked about.
-fn flow(change: &str) -> interflow_rules::Sample {
+fn flow(change: &str) -> interflow_rules::FlowFixture {
     let mut asked = json!({
         "method": "POST", "url": "https://api.example.com:8443/v1/users?page=2&q=x",
         "headers": {
@@ -40,7 +44,8 @@ fn flow(change: &str) -> interflow_rules::Sample {
         asked["method"] = change.into();
     }
     let mut sample =
-        trial::sample(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(told).unwrap()).unwrap();
+        simulate::fixture_from(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(told).unwrap())
+            .unwrap();
     sample.flow.tag("mine");
     sample.flow.tag("comment:look at this");
     sample
@@ -52,7 +57,7 @@ async fn holds(filter: &str, change: &str) -> bool {
         "rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: setResponseCookieAction, name: seen, value: '1'}}\n"
     );
     let program = load(&text).unwrap_or_else(|e| panic!("{filter}: {e}"));
-    let trial = trial::run(&program, flow(change)).await;
+    let trial = simulate::run(&program, flow(change)).await;
     trial.matched == ["f"]
 }
 
@@ -78,7 +83,7 @@ async fn filters_have_the_defaults_that_fluxzy_really_has() {
         let text = format!(
             "rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: stdErr, text: x, runScope: responseBodyReceivedFromRemote}}\n"
         );
-        let trial = trial::run(&load(&text).unwrap(), flow("")).await;
+        let trial = simulate::run(&load(&text).unwrap(), flow("")).await;
         assert_eq!(trial.matched == ["f"], *held, "{filter}");
     }
 }
@@ -88,7 +93,7 @@ async fn actions_have_the_defaults_that_fluxzy_really_has() {
     for (action, outcome) in PARAMETERS {
         let text = format!("rules:\n- name: r\n  filter: {{typeKind: any}}\n  actions:\n  - {action}\n");
         let program = load(&text).unwrap_or_else(|e| panic!("{action}: {e}"));
-        let trial = trial::run(&program, flow("")).await;
+        let trial = simulate::run(&program, flow("")).await;
         assert!(came_of(&trial, outcome), "{action}: {outcome}: {trial:#?}");
     }
 }
@@ -112,7 +117,7 @@ async fn every_action_does_its_work() {
             assert!(notes.iter().any(|n| n.contains(part)), "{name}: {notes:?}");
             continue;
         }
-        let trial = trial::run(&program, flow("")).await;
+        let trial = simulate::run(&program, flow("")).await;
         assert_eq!(trial.matched, ["r"], "{name}");
         assert!(came_of(&trial, outcome), "{name}: {outcome}: {trial:#?}");
     }
@@ -135,8 +140,8 @@ async fn names_of_old_browsers_mean_the_browsers_of_today() {
         ("mirror", "mirror"),
     ] {
         let program = one(name).unwrap();
-        let trial = trial::run(&program, flow("")).await;
-        assert_eq!(trial.way.fingerprint.as_deref(), Some(like), "{name}");
+        let trial = simulate::run(&program, flow("")).await;
+        assert_eq!(trial.overrides.fingerprint.as_deref(), Some(like), "{name}");
         let told = program.notes.iter().any(|n| n.to_string().contains("as it is today"));
         assert_eq!(told, name.contains('_'), "{name}");
     }
@@ -146,7 +151,7 @@ async fn names_of_old_browsers_mean_the_browsers_of_today() {
     }
 }
 
-fn came_of(trial: &trial::Trial, outcome: &str) -> bool {
+fn came_of(trial: &simulate::Simulation, outcome: &str) -> bool {
     let (what, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
     let request = trial.request.as_ref();
     let response = trial.response.as_ref();
@@ -160,10 +165,10 @@ fn came_of(trial: &trial::Trial, outcome: &str) -> bool {
         "matched" => true,
         "tunnel" => trial.tunnel == Some(true),
         "denied" => trial.denied.is_some(),
-        "shown" => format!("{:?}", trial.shown).starts_with(rest),
-        "way" => format!("{:?}", trial.way).contains(rest),
-        "dial" => trial.way.dial.as_ref().is_some_and(|d| d.to_string() == rest),
-        "via" => trial.way.via.as_ref().is_some_and(|v| v == &[rest]),
+        "shown" => format!("{:?}", trial.client_tls).starts_with(rest),
+        "way" => format!("{:?}", trial.overrides).contains(rest),
+        "dial" => trial.overrides.dial.as_ref().is_some_and(|d| d.to_string() == rest),
+        "via" => trial.overrides.via.as_ref().is_some_and(|v| v == &[rest]),
         "method" => request.is_some_and(|(h, _)| h.method.as_str() == rest),
         "url" => request.is_some_and(|(h, _)| h.url.to_string() == rest),
         "request" => request.is_some_and(|(h, _)| field(&h.headers)),
@@ -211,8 +216,10 @@ fn what_was_broken_there_is_said_beside_what_is_wrong() {
 - {filter: {typeKind: path, pattern: /x}, action: {typeKind: noOp}}
 - {filter: {typeKind: any}, action: {typeKind: abrt}}
 ";
-    let around = Arc::new(Surroundings::default());
-    let error = Program::from_sources(vec![Source::text("f.yaml", text)], &RulesConfig::default(), around).unwrap_err();
+    let around = Arc::new(RuleRuntime::default());
+    let error =
+        RuleProgram::from_sources(vec![RuleFileSource::from_text("f.yaml", text)], &RulesConfig::default(), around)
+            .unwrap_err();
     assert_eq!(error.problems.len(), 1);
     assert!(error.notes.iter().any(|n| n.message.starts_with("without `operation`")), "{:#?}", error.notes);
 }
@@ -271,7 +278,7 @@ async fn several_actions_of_different_moments_all_run() {
   - {typeKind: addResponseHeaderAction, headerName: X-R, headerValue: '1'}
 ";
     let program = load(text).unwrap();
-    let trial = trial::run(&program, flow("")).await;
+    let trial = simulate::run(&program, flow("")).await;
     assert!(came_of(&trial, "way version: Some(Http11)") && came_of(&trial, "response X-R: 1"));
 }
 
@@ -282,7 +289,7 @@ async fn named_groups_belong_to_one_flow() {
   action: {typeKind: addRequestHeader, headerName: X-What, headerValue: '${user.what}'}
 ";
     let program = load(&text.replace("\\\\", "\\")).unwrap();
-    assert!(came_of(&trial::run(&program, flow("")).await, "request X-What: users"));
+    assert!(came_of(&simulate::run(&program, flow("")).await, "request X-What: users"));
 }
 
 #[tokio::test]
@@ -300,7 +307,7 @@ async fn truth_values_are_those_of_yaml_1_1_and_others_are_refused() {
         ("off", true),
         ("False", true),
     ] {
-        let trial = trial::run(&one(value).unwrap(), flow("")).await;
+        let trial = simulate::run(&one(value).unwrap(), flow("")).await;
         assert_eq!(!trial.matched.is_empty(), matches, "{value}");
     }
     for value in ["maybe", "1", "[true]"] {
@@ -313,8 +320,8 @@ async fn truth_values_are_those_of_yaml_1_1_and_others_are_refused() {
 async fn a_response_that_sets_any_cookie_fits_without_a_name() {
     let program = load("rules:\n- filter: {typeKind: hasSetCookieOnResponse}\n  action: {typeKind: noOp}\n").unwrap();
     for (headers, matches) in [(&[("Set-Cookie", "a=b")][..], true), (&[("X", "a=b")], false)] {
-        let sample = interflow_rules::Sample::get("http://a.test/").responding(200, headers, "").unwrap();
-        assert_eq!(!trial::run(&program, sample).await.matched.is_empty(), matches, "{headers:?}");
+        let sample = interflow_rules::FlowFixture::for_get("http://a.test/").with_response(200, headers, "").unwrap();
+        assert_eq!(!simulate::run(&program, sample).await.matched.is_empty(), matches, "{headers:?}");
     }
 }
 
@@ -325,7 +332,7 @@ async fn a_text_is_appended_as_it_stands() {
     let action = format!("{{typeKind: fileAppend, filename: '{}', text: 'a;'}}", file.display());
     let program = load(&format!("rules:\n- filter: {{typeKind: any}}\n  action: {action}\n")).unwrap();
     for _ in 0..2 {
-        trial::run(&program, interflow_rules::Sample::get("http://a.test/")).await;
+        simulate::run(&program, interflow_rules::FlowFixture::for_get("http://a.test/")).await;
     }
     assert_eq!(std::fs::read_to_string(file).unwrap(), "a;a;");
 }

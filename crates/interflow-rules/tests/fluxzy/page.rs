@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use interflow_rules::action::ACTIONS as OWN;
-use interflow_rules::{phases, schema};
+use interflow_rules::{phase_names, schema};
 
 use super::load;
 use super::rows::{ACTIONS, FILTERS};
@@ -202,7 +202,7 @@ fn page() -> String {
     }
     for action in OWN {
         let theirs = theirs.get(action.name).map(|t| t.join(", ")).unwrap_or_default();
-        let (phase, does) = (phases::name(action.natural), cell(action.doc.trim()));
+        let (phase, does) = (phase_names::name(action.natural), cell(action.doc.trim()));
         writeln!(out, "| `{}` | {phase} | {does} | {theirs} | {} |", action.name, proof(action.name)).unwrap();
     }
     out.push_str("\n## Matchers\n\n| matcher | holds for | test |\n|---|---|---|\n");

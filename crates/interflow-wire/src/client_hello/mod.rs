@@ -95,7 +95,7 @@ impl ClientHello {
     /// Bytes that are no ClientHello, or one over [`MAX_BYTES`].
     pub fn parse(buf: &[u8]) -> Result<Option<Self>, ClientHelloError> {
         let mut records = Cursor(buf);
-        let Some(first) = next_record(&mut records)? else { return unfinished(buf) };
+        let Some(first) = next_record(&mut records)? else { return need_more(buf) };
         if let Some(message) = message(first)? {
             return Self::parse_message(message).map(Some);
         }
@@ -106,7 +106,7 @@ impl ClientHello {
                 return Self::parse_message(message).map(Some);
             }
         }
-        unfinished(buf)
+        need_more(buf)
     }
 
     /// Whether an extension of this type is there.
@@ -172,13 +172,13 @@ impl ClientHello {
             extension::SUPPORTED_GROUPS => self.groups = numbers(c.counted16()?)?,
             extension::SIGNATURE_ALGORITHMS => self.signature_algorithms = numbers(c.counted16()?)?,
             extension::EC_POINT_FORMATS => self.point_formats = c.counted8()?.to_vec(),
-            _ => return self.read_habit(number, c),
+            _ => return self.read_fingerprint_extension(number, c),
         }
         Some(())
     }
 
     /// What matters only to who wants to greet as this client does: what cannot be read is passed over.
-    fn read_habit(&mut self, number: u16, mut c: Cursor<'_>) -> Option<()> {
+    fn read_fingerprint_extension(&mut self, number: u16, mut c: Cursor<'_>) -> Option<()> {
         match number {
             extension::COMPRESS_CERTIFICATE => {
                 self.certificate_compression = c.counted8().and_then(numbers).unwrap_or_default();
@@ -207,7 +207,7 @@ pub(crate) const fn is_grease(n: u16) -> bool {
     n & 0x0f0f == 0x0a0a && n >> 8 == n & 0xff
 }
 
-fn unfinished(buf: &[u8]) -> Result<Option<ClientHello>, ClientHelloError> {
+fn need_more(buf: &[u8]) -> Result<Option<ClientHello>, ClientHelloError> {
     if buf.len() >= MAX_BYTES { Err(ClientHelloError::TooLong) } else { Ok(None) }
 }
 

@@ -5,24 +5,24 @@ use std::str::FromStr;
 
 /// What a client sends before its first request, and how that request begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Http2Shape {
+pub struct Http2Fingerprint {
     /// SETTINGS in their order.
     pub settings: Vec<(u16, u32)>,
     /// The increment of the connection's window; 0: no WINDOW_UPDATE.
     pub window: u32,
     /// PRIORITY frames.
-    pub priorities: Vec<Priority>,
+    pub priorities: Vec<StreamPriority>,
     /// The order of the pseudo-header fields.
-    pub pseudo: Vec<Pseudo>,
+    pub pseudo: Vec<PseudoHeader>,
     /// The first stream's number.
     pub first_stream: u32,
     /// What a HEADERS frame says of its priority, which is no part of the text.
-    pub headers: Option<Priority>,
+    pub headers: Option<StreamPriority>,
 }
 
 /// The priority of a stream (RFC 7540 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Priority {
+pub struct StreamPriority {
     /// The stream; 0 in the priority of a HEADERS frame.
     pub stream: u32,
     /// Whether it puts itself between its parent and the parent's other children.
@@ -35,7 +35,7 @@ pub struct Priority {
 
 /// A pseudo-header field of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pseudo {
+pub enum PseudoHeader {
     /// `:method`
     Method,
     /// `:authority`
@@ -46,7 +46,7 @@ pub enum Pseudo {
     Path,
 }
 
-impl Pseudo {
+impl PseudoHeader {
     const LETTERS: [(char, Self); 4] =
         [('m', Self::Method), ('a', Self::Authority), ('s', Self::Scheme), ('p', Self::Path)];
 
@@ -55,7 +55,7 @@ impl Pseudo {
     }
 }
 
-impl FromStr for Http2Shape {
+impl FromStr for Http2Fingerprint {
     type Err = String;
 
     /// Reads `1:65536;4:6291456|15663105|0|m,a,s,p`; a comma may part settings too.
@@ -75,28 +75,28 @@ impl FromStr for Http2Shape {
         let window = window.parse().map_err(|_| format!("`{window}` is no window"))?;
         let priorities = match *priorities {
             "0" | "" => Vec::new(),
-            list => list.split(',').map(priority).collect::<Result<_, _>>()?,
+            list => list.split(',').map(parse_priority).collect::<Result<_, _>>()?,
         };
-        let pseudo = pseudo.split(',').filter(|p| !p.is_empty()).map(letter).collect::<Result<_, _>>()?;
+        let pseudo = pseudo.split(',').filter(|p| !p.is_empty()).map(parse_pseudo_header).collect::<Result<_, _>>()?;
         Ok(Self { settings, window, priorities, pseudo, first_stream: 1, headers: None })
     }
 }
 
-fn letter(text: &str) -> Result<Pseudo, String> {
-    let found = Pseudo::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
+fn parse_pseudo_header(text: &str) -> Result<PseudoHeader, String> {
+    let found = PseudoHeader::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
     found.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is no pseudo-header field: they are m, a, s and p"))
 }
 
 /// `stream:exclusive:depends on:weight`
-fn priority(text: &str) -> Result<Priority, String> {
+fn parse_priority(text: &str) -> Result<StreamPriority, String> {
     let wrong = || format!("`{text}` is no priority: they are written 3:0:0:201");
     let numbers = text.split(':').map(|n| n.parse().ok()).collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
     let [stream, exclusive, depends_on, weight] = numbers.as_slice() else { return Err(wrong()) };
     let weight = weight.checked_sub(1).and_then(|w| u8::try_from(w).ok()).ok_or_else(wrong)?;
-    Ok(Priority { stream: *stream, exclusive: *exclusive != 0, depends_on: *depends_on, weight })
+    Ok(StreamPriority { stream: *stream, exclusive: *exclusive != 0, depends_on: *depends_on, weight })
 }
 
-impl fmt::Display for Http2Shape {
+impl fmt::Display for Http2Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (id, value)) in self.settings.iter().enumerate() {
             write!(f, "{}{id}:{value}", if i > 0 { ";" } else { "" })?;

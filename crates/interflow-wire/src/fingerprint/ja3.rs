@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{TlsShape, extension, reach};
+use super::{TlsFingerprint, capabilities, extension};
 
 /// What a hello says that JA3 leaves out.
 const SIGNATURE_ALGORITHMS: [u16; 8] = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
@@ -16,7 +16,7 @@ const POST_QUANTUM: [u16; 2] = [4588, 25497];
 ///
 /// # Errors
 /// The part that is no list of numbers, or that cannot be sent.
-pub(super) fn parse(text: &str) -> Result<TlsShape, String> {
+pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
     let parts: Vec<&str> = text.trim().split(',').collect();
     let [version, ciphers, extensions, groups, formats] = parts.as_slice() else {
         return Err(format!("JA3 has five parts between commas, this has {}", parts.len()));
@@ -30,7 +30,7 @@ pub(super) fn parse(text: &str) -> Result<TlsShape, String> {
     let has = |e| extensions.contains(&e);
     let ciphers = numbers("ciphers", ciphers)?;
     let groups = numbers("groups", groups)?;
-    let shape = TlsShape {
+    let shape = TlsFingerprint {
         ciphers: ciphers.clone(),
         key_shares: if has(extension::KEY_SHARE) { key_shares(&groups) } else { Vec::new() },
         groups,
@@ -50,9 +50,9 @@ pub(super) fn parse(text: &str) -> Result<TlsShape, String> {
         },
         record_size_limit: if has(extension::RECORD_SIZE_LIMIT) { RECORD_SIZE_LIMIT } else { 0 },
         extensions,
-        ..TlsShape::default()
+        ..TlsFingerprint::default()
     };
-    let missing = reach::missing(&shape);
+    let missing = capabilities::unsupported_parts(&shape);
     if missing.is_empty() { Ok(shape) } else { Err(format!("this JA3 cannot be sent: {}", missing.join("; "))) }
 }
 

@@ -1,19 +1,19 @@
 //! How a client greets: the shape of its ClientHello and of the opening of its HTTP/2 connection, as something that can
 //! be written down, read from JA3 or Akamai text, taken from a client, and sent.
 
+mod capabilities;
 mod http2;
 mod ja3;
-mod likeness;
 mod profiles;
-mod reach;
+mod target;
 
 use bytes::Bytes;
 use interflow_flow::{ByteStr, Headers};
 
-pub use http2::{Http2Shape, Priority, Pseudo};
-pub use likeness::Likeness;
-pub use profiles::{PROFILES, Profile};
-pub use reach::{CIPHERS, EXTENSIONS, GROUPS, name_of_cipher};
+pub use capabilities::{CIPHERS, EXTENSIONS, GROUPS, cipher_name};
+pub use http2::{Http2Fingerprint, PseudoHeader, StreamPriority};
+pub use profiles::{FingerprintProfile, PROFILES};
+pub use target::FingerprintTarget;
 
 use crate::ClientHello;
 use crate::client_hello::is_grease;
@@ -23,18 +23,18 @@ pub const GREASE: u16 = 0x0a0a;
 
 /// A whole fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Fingerprint {
+pub struct ConnectionFingerprint {
     /// The ClientHello.
-    pub tls: TlsShape,
+    pub tls: TlsFingerprint,
     /// The opening of an HTTP/2 connection; `None`: as this proxy opens its own.
-    pub http2: Option<Http2Shape>,
+    pub http2: Option<Http2Fingerprint>,
     /// Names of request fields in the order in which they stand, in lower case; others keep their places.
     pub fields: Vec<ByteStr>,
 }
 
 /// A ClientHello (RFC 8446 4.1.2) without what is drawn anew for each connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct TlsShape {
+pub struct TlsFingerprint {
     /// Cipher suites in their order, without GREASE.
     pub ciphers: Vec<u16>,
     /// Extensions in their order, without GREASE. Padding (21) is sent as long as the hello needs it.
@@ -118,9 +118,9 @@ pub mod extension {
 /// The cipher that stands for an empty `renegotiation_info` (RFC 5746 3.3).
 pub const SCSV: u16 = 0x00ff;
 
-impl TlsShape {
+impl TlsFingerprint {
     /// The shape of this client's hello, extensions in the very order it sent them.
-    pub fn of(hello: &ClientHello) -> Self {
+    pub fn from_client_hello(hello: &ClientHello) -> Self {
         let plain = |list: &[u16]| list.iter().copied().filter(|&n| !is_grease(n)).collect::<Vec<_>>();
         let versions = plain(&hello.versions);
         Self {
@@ -147,20 +147,24 @@ impl TlsShape {
     }
 
     /// Whether this extension is sent.
-    pub fn has(&self, extension: u16) -> bool {
+    pub fn has_extension(&self, extension: u16) -> bool {
         self.extensions.contains(&extension)
     }
 }
 
-impl Fingerprint {
+impl ConnectionFingerprint {
     /// What a client showed of itself: its hello, and the Akamai text of its HTTP/2 opening.
-    pub fn of(hello: &ClientHello, opening: Option<&str>) -> Self {
-        Self { tls: TlsShape::of(hello), http2: opening.and_then(|text| text.parse().ok()), fields: Vec::new() }
+    pub fn from_client(hello: &ClientHello, opening: Option<&str>) -> Self {
+        Self {
+            tls: TlsFingerprint::from_client_hello(hello),
+            http2: opening.and_then(|text| text.parse().ok()),
+            fields: Vec::new(),
+        }
     }
 
     /// Puts the fields that this fingerprint has an order for into that order. Each stands where one of them stood
     /// before; all others keep their places.
-    pub fn order(&self, headers: &mut Headers) {
+    pub fn reorder_fields(&self, headers: &mut Headers) {
         let rank = |name: &[u8]| self.fields.iter().position(|f| f.as_bytes().eq_ignore_ascii_case(name));
         let mut ranked: Vec<(usize, usize)> =
             headers.iter().enumerate().filter_map(|(i, (name, _))| Some((rank(name)?, i))).collect();
@@ -178,7 +182,7 @@ impl Fingerprint {
         let all: Vec<(&[u8], &[u8])> = headers.iter().collect();
         let mut ordered = Headers::with_capacity(headers.len(), headers.size());
         for (name, value) in taken.iter().filter_map(|&i| all.get(i)) {
-            ordered.append_parsed(name, value);
+            ordered.append_unchecked(name, value);
         }
         *headers = ordered;
     }

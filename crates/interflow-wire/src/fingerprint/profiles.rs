@@ -5,11 +5,11 @@
 use bytes::Bytes;
 use interflow_flow::ByteStr;
 
-use super::{Fingerprint, GREASE, Http2Shape, Priority, SCSV, TlsShape, extension as ext};
+use super::{ConnectionFingerprint, GREASE, Http2Fingerprint, SCSV, StreamPriority, TlsFingerprint, extension as ext};
 
 /// A client known by name.
 #[derive(Debug)]
-pub struct Profile {
+pub struct FingerprintProfile {
     /// Its name in the configuration.
     pub name: &'static str,
     /// Which client it is.
@@ -22,26 +22,26 @@ pub struct Profile {
     pub ja4: &'static str,
     /// Its HTTP/2 opening as Akamai writes it.
     pub akamai: &'static str,
-    shape: fn(&Profile) -> Fingerprint,
+    shape: fn(&FingerprintProfile) -> ConnectionFingerprint,
 }
 
-impl PartialEq for Profile {
+impl PartialEq for FingerprintProfile {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for Profile {}
+impl Eq for FingerprintProfile {}
 
-impl Profile {
+impl FingerprintProfile {
     /// What is sent in this client's name.
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub fn fingerprint(&self) -> ConnectionFingerprint {
         (self.shape)(self)
     }
 
-    fn http2(&self, first_stream: u32, headers: Option<Priority>) -> Option<Http2Shape> {
-        let read: Option<Http2Shape> = self.akamai.parse().ok();
-        read.map(|shape| Http2Shape { first_stream, headers, ..shape })
+    fn http2(&self, first_stream: u32, headers: Option<StreamPriority>) -> Option<Http2Fingerprint> {
+        let read: Option<Http2Fingerprint> = self.akamai.parse().ok();
+        read.map(|shape| Http2Fingerprint { first_stream, headers, ..shape })
     }
 }
 
@@ -52,8 +52,8 @@ const SAFARI_JA4: &str = "t13d2013h2_a09f3c656075_7f0f34a4126d";
 const SAFARI_HTTP2: &str = "2:0;3:100;4:2097152;9:1|10420225|0|m,s,a,p";
 
 /// All of them, in the order of the documentation.
-pub const PROFILES: &[Profile] = &[
-    Profile {
+pub const PROFILES: &[FingerprintProfile] = &[
+    FingerprintProfile {
         name: "chrome",
         client: "Chrome 152 to 156, desktop",
         source: "Chromium 156.0.8078.79 of Debian 12, captured by `make impersonate-capture`; JA4 as published for Chrome 152 \
@@ -63,7 +63,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: CHROMIUM_HTTP2,
         shape: |p| chromium(p, true, true),
     },
-    Profile {
+    FingerprintProfile {
         name: "chrome149",
         client: "Chrome 135 to 149, desktop and Android",
         source: "curl-impersonate, tests/signatures/chrome_149.0.7827.102.yaml (from tls.peet.ws)",
@@ -72,7 +72,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: CHROMIUM_HTTP2,
         shape: |p| chromium(p, false, false),
     },
-    Profile {
+    FingerprintProfile {
         name: "edge",
         client: "Edge 150 to 154, desktop",
         source: "JA4 of Edge 151.0.4129.101 on Linux and Edge 152 to 154 (browserleaks); the hello is Chrome 150's of \
@@ -82,7 +82,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: CHROMIUM_HTTP2,
         shape: |p| chromium(p, true, false),
     },
-    Profile {
+    FingerprintProfile {
         name: "android",
         client: "Chrome 152 to 154 on Android",
         source: "JA4 and Akamai text of Chrome 152 and 154 on Android 17 (browserleaks); Chromium sends the desktop's hello",
@@ -91,7 +91,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: CHROMIUM_HTTP2,
         shape: |p| chromium(p, true, true),
     },
-    Profile {
+    FingerprintProfile {
         name: "firefox",
         client: "Firefox 156 and 157, desktop",
         source: "Firefox 156.0.1 and 157.0 on Windows (tls.peet.ws, three launches; browserleaks)",
@@ -103,7 +103,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: "1:65536;2:0;4:131072;5:16384|12517377|0|m,p,a,s",
         shape: firefox,
     },
-    Profile {
+    FingerprintProfile {
         name: "safari",
         client: "Safari 26 and 27 on macOS 26 and 27",
         source: "Safari 26.1 to 27.0 (browserleaks)",
@@ -112,7 +112,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: SAFARI_HTTP2,
         shape: safari,
     },
-    Profile {
+    FingerprintProfile {
         name: "ios",
         client: "Safari, and all other browsers, on iOS 26",
         source: "Safari 26.5.2 on an iPhone 13 with iOS 26.5.2 (tls.peet.ws)",
@@ -121,7 +121,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: SAFARI_HTTP2,
         shape: safari,
     },
-    Profile {
+    FingerprintProfile {
         name: "okhttp",
         client: "OkHttp 4.10 to 4.12 on Android 10 to 17",
         source: "OkHttp 4.12.0 on Android 17 (browserleaks); the same in tls-client's profiles for OkHttp 4",
@@ -133,7 +133,7 @@ pub const PROFILES: &[Profile] = &[
         akamai: "4:16777216|16711681|0|m,p,a,s",
         shape: okhttp,
     },
-    Profile {
+    FingerprintProfile {
         name: "curl",
         client: "curl 7.88.1 with OpenSSL 3.0, Debian 12",
         source: "captured by `make impersonate-capture`",
@@ -164,7 +164,7 @@ const BROTLI: u16 = 2;
 const ZSTD: u16 = 3;
 
 /// Chromium: with ML-DSA since 150, with trust anchors (and GREASE among the signature algorithms) in Chrome since 152.
-fn chromium(profile: &Profile, ml_dsa: bool, anchors: bool) -> Fingerprint {
+fn chromium(profile: &FingerprintProfile, ml_dsa: bool, anchors: bool) -> ConnectionFingerprint {
     let grease = anchors.then_some(GREASE);
     let signatures = grease.into_iter().chain(ML_DSA.into_iter().filter(|_| ml_dsa)).chain(COMMON_SIGNATURES);
     let mut extensions =
@@ -172,8 +172,8 @@ fn chromium(profile: &Profile, ml_dsa: bool, anchors: bool) -> Fingerprint {
     if anchors {
         extensions.push(ext::TRUST_ANCHORS);
     }
-    Fingerprint {
-        tls: TlsShape {
+    ConnectionFingerprint {
+        tls: TlsFingerprint {
             ciphers: vec![4865, 4866, 4867, 49195, 49199, 49196, 49200, 52393, 52392, 49171, 49172, 156, 157, 47, 53],
             extensions,
             permuted: true,
@@ -183,10 +183,10 @@ fn chromium(profile: &Profile, ml_dsa: bool, anchors: bool) -> Fingerprint {
             signature_algorithms: signatures.collect(),
             certificate_compression: vec![BROTLI],
             trust_anchors: if anchors { Bytes::from_static(TRUST_ANCHORS) } else { Bytes::new() },
-            ..modern()
+            ..modern_tls()
         },
-        http2: profile.http2(1, Some(Priority { stream: 0, exclusive: true, depends_on: 0, weight: 255 })),
-        fields: names(&[
+        http2: profile.http2(1, Some(StreamPriority { stream: 0, exclusive: true, depends_on: 0, weight: 255 })),
+        fields: field_names(&[
             "sec-ch-ua",
             "sec-ch-ua-mobile",
             "sec-ch-ua-platform",
@@ -204,9 +204,9 @@ fn chromium(profile: &Profile, ml_dsa: bool, anchors: bool) -> Fingerprint {
     }
 }
 
-fn firefox(profile: &Profile) -> Fingerprint {
-    Fingerprint {
-        tls: TlsShape {
+fn firefox(profile: &FingerprintProfile) -> ConnectionFingerprint {
+    ConnectionFingerprint {
+        tls: TlsFingerprint {
             ciphers: vec![4865, 4867, 4866, 49195, 49199, 52393, 52392, 49196, 49200, 49171, 49172, 156, 157, 47, 53],
             extensions: vec![0, 23, ext::RENEGOTIATION, 10, 11, 35, 16, 5, 34, 18, 51, 43, 13, 45, 28, 27, ext::ECH],
             groups: vec![4588, 29, 23, 24, 25],
@@ -217,10 +217,10 @@ fn firefox(profile: &Profile) -> Fingerprint {
             certificate_compression: vec![ZLIB, BROTLI, ZSTD],
             delegated_credentials: vec![0x0403, 0x0503, 0x0603, 0x0203],
             record_size_limit: 16385,
-            ..modern()
+            ..modern_tls()
         },
-        http2: profile.http2(3, Some(Priority { stream: 0, exclusive: false, depends_on: 0, weight: 41 })),
-        fields: names(&[
+        http2: profile.http2(3, Some(StreamPriority { stream: 0, exclusive: false, depends_on: 0, weight: 41 })),
+        fields: field_names(&[
             "host",
             "user-agent",
             "accept",
@@ -238,9 +238,9 @@ fn firefox(profile: &Profile) -> Fingerprint {
     }
 }
 
-fn safari(profile: &Profile) -> Fingerprint {
-    Fingerprint {
-        tls: TlsShape {
+fn safari(profile: &FingerprintProfile) -> ConnectionFingerprint {
+    ConnectionFingerprint {
+        tls: TlsFingerprint {
             ciphers: vec![
                 4866, 4867, 4865, 49196, 49195, 52393, 49200, 49199, 52392, 49162, 49161, 49172, 49171, 157, 156, 53,
                 47, 49160, 49170, 10,
@@ -251,10 +251,10 @@ fn safari(profile: &Profile) -> Fingerprint {
             key_shares: vec![4588, 29],
             signature_algorithms: vec![0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0805, 0x0501, 0x0806, 0x0601, 0x0201],
             certificate_compression: vec![ZLIB],
-            ..modern()
+            ..modern_tls()
         },
         http2: profile.http2(1, None),
-        fields: names(&[
+        fields: field_names(&[
             "sec-fetch-dest",
             "user-agent",
             "accept",
@@ -267,24 +267,24 @@ fn safari(profile: &Profile) -> Fingerprint {
     }
 }
 
-fn okhttp(profile: &Profile) -> Fingerprint {
-    Fingerprint {
-        tls: TlsShape {
+fn okhttp(profile: &FingerprintProfile) -> ConnectionFingerprint {
+    ConnectionFingerprint {
+        tls: TlsFingerprint {
             ciphers: vec![4865, 4866, 4867, 49195, 49196, 52393, 49199, 49200, 52392, 49171, 49172, 156, 157, 47, 53],
             extensions: vec![0, 23, ext::RENEGOTIATION, 10, 11, 35, 16, 5, 13, 51, 45, 43, ext::PADDING],
             groups: vec![29, 23, 24],
             key_shares: vec![29],
             signature_algorithms: [&COMMON_SIGNATURES[..], &[0x0201]].concat(),
-            ..modern()
+            ..modern_tls()
         },
         http2: profile.http2(3, None),
         fields: Vec::new(),
     }
 }
 
-fn curl(profile: &Profile) -> Fingerprint {
-    Fingerprint {
-        tls: TlsShape {
+fn curl(profile: &FingerprintProfile) -> ConnectionFingerprint {
+    ConnectionFingerprint {
+        tls: TlsFingerprint {
             ciphers: vec![
                 4866, 4867, 4865, 49196, 49200, 159, 52393, 52392, 52394, 49195, 49199, 158, 49188, 49192, 107, 49187,
                 49191, 103, 49162, 49172, 57, 49161, 49171, 51, 157, 156, 61, 60, 53, 47, SCSV,
@@ -311,24 +311,24 @@ fn curl(profile: &Profile) -> Fingerprint {
                 0x0601, 0x0303, 0x0301, 0x0302, 0x0402, 0x0502, 0x0602,
             ],
             lowest_version: 0x0301,
-            ..modern()
+            ..modern_tls()
         },
         http2: profile.http2(1, None),
-        fields: names(&["host", "user-agent", "accept"]),
+        fields: field_names(&["host", "user-agent", "accept"]),
     }
 }
 
 /// What all of them have.
-fn modern() -> TlsShape {
-    TlsShape {
+fn modern_tls() -> TlsFingerprint {
+    TlsFingerprint {
         point_formats: vec![0],
         lowest_version: 0x0303,
         highest_version: 0x0304,
         alpn: ["h2", "http/1.1"].map(|p| Bytes::from_static(p.as_bytes())).to_vec(),
-        ..TlsShape::default()
+        ..TlsFingerprint::default()
     }
 }
 
-fn names(list: &[&'static str]) -> Vec<ByteStr> {
+fn field_names(list: &[&'static str]) -> Vec<ByteStr> {
     list.iter().map(|n| ByteStr::from_static(n)).collect()
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A hello of this shape, as a parser would have found it.
-fn hello(shape: &TlsShape) -> ClientHello {
+fn hello(shape: &TlsFingerprint) -> ClientHello {
     ClientHello {
         legacy_version: 0x0303,
         ciphers: shape.ciphers.clone(),
@@ -27,8 +27,8 @@ fn every_profile_has_the_fingerprints_that_were_published_and_can_be_sent() {
             assert_eq!(hello.ja3_text(), ja3, "{}", profile.name);
         }
         assert_eq!(fingerprint.http2.unwrap().to_string(), profile.akamai, "{}", profile.name);
-        assert_eq!(fingerprint.tls.missing(), [""; 0], "{}", profile.name);
-        assert_eq!(profile.name.parse(), Ok(Likeness::Profile(profile)));
+        assert_eq!(fingerprint.tls.unsupported_parts(), [""; 0], "{}", profile.name);
+        assert_eq!(profile.name.parse(), Ok(FingerprintTarget::Profile(profile)));
     }
 }
 
@@ -57,7 +57,7 @@ fn a_hello_gives_its_own_shape() {
     seen.signature_algorithms[0] = 0xbaba;
     seen.certificate_compression = vec![2];
     seen.trust_anchors = chromium.trust_anchors.clone();
-    assert_eq!(TlsShape::of(&seen), TlsShape { permuted: false, ..chromium });
+    assert_eq!(TlsFingerprint::from_client_hello(&seen), TlsFingerprint { permuted: false, ..chromium });
 }
 
 #[test]
@@ -69,12 +69,14 @@ fn ja3_text_becomes_a_hello_with_that_ja3() {
         PROFILES[4].ja3.unwrap(),
         PROFILES[8].ja3.unwrap(),
     ] {
-        let Ok(Likeness::Ja3(shape, kept)) = format!("ja3:{text}").parse() else { panic!("{text}") };
+        let Ok(FingerprintTarget::Ja3(shape, kept)) = format!("ja3:{text}").parse() else { panic!("{text}") };
         assert_eq!(hello(&shape).ja3_text(), text);
         assert_eq!(kept, text);
-        assert_eq!(text.parse::<Likeness>().unwrap().to_string(), format!("ja3:{text}"));
+        assert_eq!(text.parse::<FingerprintTarget>().unwrap().to_string(), format!("ja3:{text}"));
     }
-    let Ok(Likeness::Ja3(shape, _)) = "771,4865-49195,10-11-13-23-43-51,4588-29-23,0".parse() else { panic!() };
+    let Ok(FingerprintTarget::Ja3(shape, _)) = "771,4865-49195,10-11-13-23-43-51,4588-29-23,0".parse() else {
+        panic!()
+    };
     assert_eq!((shape.key_shares, shape.alpn.len()), (vec![4588, 29], 0));
 }
 
@@ -98,7 +100,7 @@ fn what_cannot_be_sent_is_told_part_by_part() {
         ("ja3:771,4865,10-11-13-23-43-51,29,0", "extension 11 is sent only with ciphers of TLS 1.2"),
         ("netscape", "mirror, chrome, chrome149"),
     ] {
-        let error = text.parse::<Likeness>().unwrap_err();
+        let error = text.parse::<FingerprintTarget>().unwrap_err();
         assert!(error.contains(told), "{text}: {error}");
     }
 }
@@ -111,7 +113,7 @@ fn akamai_text_is_read_and_written_alike() {
         "4:16777216|16711681|0|m,p,a,s",
         "|00|0|",
     ] {
-        assert_eq!(text.parse::<Http2Shape>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<Http2Fingerprint>().unwrap().to_string(), text);
     }
     for (text, told) in [
         ("1:1|0|0", "four parts"),
@@ -121,7 +123,7 @@ fn akamai_text_is_read_and_written_alike() {
         ("1:1|0|3:0:0:0|m", "no priority"),
         ("1:1|0|0|m,x", "`x` is no pseudo"),
     ] {
-        let error = text.parse::<Http2Shape>().unwrap_err();
+        let error = text.parse::<Http2Fingerprint>().unwrap_err();
         assert!(error.contains(told), "{text}: {error}");
     }
 }
@@ -131,7 +133,7 @@ fn fields_take_the_order_of_the_profile_and_strangers_keep_their_places() {
     let chrome = PROFILES[0].fingerprint();
     let order = |given: &[&str]| {
         let mut headers: Headers = given.iter().map(|n| (*n, "x")).collect();
-        chrome.order(&mut headers);
+        chrome.reorder_fields(&mut headers);
         headers.iter().map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect::<Vec<_>>()
     };
     assert_eq!(order(&["Host", "Accept", "X-Mine", "User-Agent"]), ["Host", "User-Agent", "X-Mine", "Accept"]);
@@ -145,7 +147,7 @@ fn fields_take_the_order_of_the_profile_and_strangers_keep_their_places() {
 proptest::proptest! {
     #[test]
     fn no_text_makes_it_panic(text in "(ja3:)?[0-9,|:;a-z-]{0,60}") {
-        let _ = text.parse::<Likeness>();
-        let _ = text.parse::<Http2Shape>();
+        let _ = text.parse::<FingerprintTarget>();
+        let _ = text.parse::<Http2Fingerprint>();
     }
 }

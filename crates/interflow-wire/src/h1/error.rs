@@ -1,10 +1,10 @@
 //! Which rule of RFC 9112 a message broke, and what that is called in the vocabulary of flows.
 
-use interflow_flow::{AuthorityError, Kind};
+use interflow_flow::{AuthorityError, ErrorKind};
 
 /// The rule that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Rule {
+pub enum Violation {
     /// RFC 9112 2.2: CRLF ends a line; a bare LF would be read as a line end by some and as text by others.
     #[error("a line ends in a bare LF instead of CRLF (RFC 9112 2.2)")]
     BareLf,
@@ -88,22 +88,22 @@ pub enum Rule {
 /// A message that breaks a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}")]
-pub struct Error {
-    rule: Rule,
+pub struct H1Error {
+    rule: Violation,
     response: bool,
 }
 
-impl Error {
-    pub(super) const fn request(rule: Rule) -> Self {
+impl H1Error {
+    pub(super) const fn request(rule: Violation) -> Self {
         Self { rule, response: false }
     }
 
-    pub(super) const fn response(rule: Rule) -> Self {
+    pub(super) const fn response(rule: Violation) -> Self {
         Self { rule, response: true }
     }
 
     /// The rule that was broken.
-    pub const fn rule(&self) -> Rule {
+    pub const fn violation(&self) -> Violation {
         self.rule
     }
 
@@ -113,21 +113,21 @@ impl Error {
     }
 
     /// The kind of a flow's error; its usual blame is the right one.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> ErrorKind {
         match (self.rule, self.response) {
-            (Rule::Incomplete, true) => Kind::UpstreamClosed,
-            (_, true) => Kind::BadResponse,
-            (Rule::Incomplete, false) => Kind::ClientGone,
-            (Rule::LineTooLong, false) => Kind::UriTooLong,
-            (Rule::HeadTooLarge | Rule::TooManyFields, false) => Kind::HeadTooLarge,
-            (Rule::Version | Rule::Scheme, false) => Kind::Unsupported,
-            (_, false) => Kind::BadRequest,
+            (Violation::Incomplete, true) => ErrorKind::UpstreamClosed,
+            (_, true) => ErrorKind::BadResponse,
+            (Violation::Incomplete, false) => ErrorKind::ClientGone,
+            (Violation::LineTooLong, false) => ErrorKind::UriTooLong,
+            (Violation::HeadTooLarge | Violation::TooManyFields, false) => ErrorKind::HeadTooLarge,
+            (Violation::Version | Violation::Scheme, false) => ErrorKind::Unsupported,
+            (_, false) => ErrorKind::BadRequest,
         }
     }
 }
 
-impl From<Error> for interflow_flow::Error {
-    fn from(e: Error) -> Self {
+impl From<H1Error> for interflow_flow::Error {
+    fn from(e: H1Error) -> Self {
         let whose = if e.response { "the origin's response" } else { "the request" };
         Self::new(e.kind(), format!("{whose} was refused: {}", e.rule))
     }

@@ -10,9 +10,9 @@ mod head;
 mod target;
 mod write;
 
-pub use body::{BodyDecoder, Decoded};
-pub use error::{Error, Rule};
-pub use framing::{Framing, keeps_alive, request_framing, response_framing};
+pub use body::{BodyDecoder, DecodeStep};
+pub use error::{H1Error, Violation};
+pub use framing::{BodyFraming, keeps_alive, request_framing, response_framing};
 pub use head::{HeadLimits, RequestLine, parse_request, parse_response};
 pub use write::{
     CHUNK_END, write_chunk_size, write_last_chunk, write_request_head, write_response_head, write_status_line,

@@ -2,32 +2,32 @@
 
 use std::fmt::Write as _;
 
-use interflow_flow::{Authority, ByteStr, Method, Scheme, Target, Url};
+use interflow_flow::{Authority, ByteStr, Method, RequestTarget, Scheme, Url};
 
-use super::Rule;
+use super::Violation;
 
 /// Reads the target of a request line. `raw` holds no space and no control byte.
-pub(super) fn parse(method: &Method, raw: &str) -> Result<Target, Rule> {
+pub(super) fn parse(method: &Method, raw: &str) -> Result<RequestTarget, Violation> {
     if raw.as_bytes().contains(&b'#') {
-        return Err(Rule::Fragment);
+        return Err(Violation::Fragment);
     }
     if method == Method::CONNECT {
-        return Authority::parse(raw, None).map(Target::Authority).map_err(Rule::Authority);
+        return Authority::parse(raw, None).map(RequestTarget::Authority).map_err(Violation::Authority);
     }
     match raw {
-        "*" if method == Method::OPTIONS => Ok(Target::Asterisk),
-        _ if raw.starts_with('/') => Ok(Target::Origin(path(raw))),
-        _ => absolute(method, raw).map(Target::Absolute),
+        "*" if method == Method::OPTIONS => Ok(RequestTarget::Asterisk),
+        _ if raw.starts_with('/') => Ok(RequestTarget::Origin(path(raw))),
+        _ => absolute(method, raw).map(RequestTarget::Absolute),
     }
 }
 
-fn absolute(method: &Method, raw: &str) -> Result<Url, Rule> {
-    let colon = raw.bytes().position(|b| b == b':').ok_or(Rule::Target)?;
+fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
+    let colon = raw.bytes().position(|b| b == b':').ok_or(Violation::Target)?;
     let (scheme, rest) = raw.split_at(colon);
-    let rest = rest.strip_prefix("://").ok_or(Rule::Target)?;
-    let scheme = Scheme::parse(scheme).ok_or(Rule::Scheme)?;
+    let rest = rest.strip_prefix("://").ok_or(Violation::Target)?;
+    let scheme = Scheme::parse(scheme).ok_or(Violation::Scheme)?;
     let (authority, rest) = rest.split_at(rest.bytes().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len()));
-    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Rule::Authority)?;
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Violation::Authority)?;
     let path = match rest {
         // RFC 9112 3.2.4: a server-wide OPTIONS by way of a proxy has an empty path and no query.
         "" if method == Method::OPTIONS => ByteStr::from_static("*"),

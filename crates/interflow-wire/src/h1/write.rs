@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use interflow_flow::{Headers, Method, ResponseHead, StatusCode, Version};
+use interflow_flow::{Headers, HttpVersion, Method, ResponseHead, StatusCode};
 
 /// What stands behind a chunk's data.
 pub const CHUNK_END: &[u8] = b"\r\n";
@@ -10,12 +10,12 @@ pub const CHUNK_END: &[u8] = b"\r\n";
 /// Appends a request head with its empty line. No field is added: framing and `Host` are the caller's.
 ///
 /// `target` holds no white space; [`super::parse_request`] let none through.
-pub fn write_request_head(out: &mut Vec<u8>, method: &Method, target: &str, version: Version, headers: &Headers) {
+pub fn write_request_head(out: &mut Vec<u8>, method: &Method, target: &str, version: HttpVersion, headers: &Headers) {
     out.reserve(method.as_str().len() + target.len() + 16 + headers.size() + headers.len() * 4);
     out.extend_from_slice(method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
-    out.extend_from_slice(if version == Version::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
+    out.extend_from_slice(if version == HttpVersion::Http10 { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
     headers.write_to(out);
     out.extend_from_slice(b"\r\n");
 }
@@ -23,7 +23,7 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &Method, target: &str, vers
 /// Appends a response head with its empty line, as HTTP/1.1 whatever version it came by (RFC 9110 2.5: a proxy sends
 /// its own version). No field is added. A response that came over HTTP/2 gets its status's usual reason phrase.
 pub fn write_response_head(out: &mut Vec<u8>, head: &ResponseHead) {
-    let reason: &[u8] = if head.reason.is_empty() && head.version == Version::H2 {
+    let reason: &[u8] = if head.reason.is_empty() && head.version == HttpVersion::H2 {
         head.status.canonical_reason().unwrap_or_default().as_bytes()
     } else {
         &head.reason

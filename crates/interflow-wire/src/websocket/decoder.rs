@@ -1,18 +1,18 @@
 //! Joins the frames of one direction into messages.
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::budget::Reservation;
+use interflow_flow::budget::MemoryReservation;
 
-use super::deflate::Inflater;
-use super::{Deflate, FrameHeader, Opcode, Sender, WebSocketError, apply_mask, parse_frame_header};
+use super::deflate::MessageInflater;
+use super::{FrameHeader, FrameSender, Opcode, PermessageDeflate, WebSocketError, apply_mask, parse_frame_header};
 
 /// How to read one direction.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct WsDecoderOptions {
     /// Whose frames come.
-    pub sender: Sender,
+    pub sender: FrameSender,
     /// The compression that was agreed on.
-    pub deflate: Option<Deflate>,
+    pub deflate: Option<PermessageDeflate>,
     /// How many bytes of a message are held: of its content, and of its frames.
     pub max_message: usize,
 }
@@ -47,7 +47,7 @@ impl MessageType {
 
 /// A message: a control frame, or all fragments of a text or of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct WebSocketMessage {
     /// What it is.
     pub kind: MessageType,
     /// The content, unmasked and decompressed; only its beginning when `size` is more.
@@ -56,7 +56,7 @@ pub struct Message {
     pub size: u64,
     /// Whether it was compressed on the wire.
     pub compressed: bool,
-    /// Its frames as they came, less what was given as [`Item::Part`] before.
+    /// Its frames as they came, less what was given as [`WebSocketItem::Part`] before.
     pub raw: Bytes,
     /// Whether parts were given: then it is too late to change or drop it.
     pub passed: bool,
@@ -64,10 +64,10 @@ pub struct Message {
 
 /// What comes out of a decoder. Whoever forwards every `raw` and every part in order forwards what came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum WebSocketItem {
     /// A message has ended.
-    Message(Message),
-    /// Bytes of a message too large to hold; its `Message` follows.
+    Message(WebSocketMessage),
+    /// Bytes of a message too large to hold; its `WebSocketMessage` follows.
     Part {
         /// The bytes as they came.
         raw: Bytes,
@@ -77,24 +77,24 @@ pub enum Item {
 }
 
 /// Reads one direction of a WebSocket.
-pub struct Decoder {
-    options: Options,
-    inflater: Option<Inflater>,
-    frame: Option<Frame>,
+pub struct WebSocketDecoder {
+    options: WsDecoderOptions,
+    inflater: Option<MessageInflater>,
+    frame: Option<IncomingFrame>,
     /// The data message whose fragments are coming.
-    message: Option<Assembly>,
-    control: Assembly,
+    message: Option<MessageAssembly>,
+    control: MessageAssembly,
 }
 
 /// The frame whose payload is coming.
-struct Frame {
+struct IncomingFrame {
     header: FrameHeader,
     read: u64,
 }
 
 /// A message on its way.
 #[derive(Default)]
-struct Assembly {
+struct MessageAssembly {
     text: bool,
     compressed: bool,
     passed: bool,
@@ -102,14 +102,14 @@ struct Assembly {
     data: BytesMut,
     raw: BytesMut,
     /// Counts them towards the process's budget, from the first fragment until the message is dropped.
-    held: [Reservation; 2],
+    held: [MemoryReservation; 2],
 }
 
-impl Decoder {
+impl WebSocketDecoder {
     /// For one direction of a connection whose handshake is done.
-    pub fn new(options: Options) -> Self {
-        let inflater = options.deflate.map(|deflate| Inflater::new(deflate, options.sender));
-        Self { options, inflater, frame: None, message: None, control: Assembly::default() }
+    pub fn new(options: WsDecoderOptions) -> Self {
+        let inflater = options.deflate.map(|deflate| MessageInflater::new(deflate, options.sender));
+        Self { options, inflater, frame: None, message: None, control: MessageAssembly::default() }
     }
 
     /// Takes the next item from the front of `buf`; `None` when more bytes are needed.
@@ -117,16 +117,16 @@ impl Decoder {
     /// # Errors
     /// Frames that break RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To go on as a tunnel, forward [`take_held`](Self::take_held),
     /// then `buf`, and do not come back.
-    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<Item>, WebSocketError> {
+    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<WebSocketItem>, WebSocketError> {
         loop {
             if self.frame.is_none() && !self.start_frame(buf)? {
                 return Ok(None);
             }
             let ended = self.take_payload(buf)?;
             if ended && let Some(message) = self.end_frame()? {
-                return Ok(Some(Item::Message(message)));
+                return Ok(Some(WebSocketItem::Message(message)));
             }
-            if let Some(part) = self.overflow() {
+            if let Some(part) = self.take_overflow() {
                 return Ok(Some(part));
             }
             if !ended {
@@ -153,20 +153,20 @@ impl Decoder {
             Opcode::Close | Opcode::Ping | Opcode::Pong => &mut self.control,
             Opcode::Continuation => self.message.as_mut().ok_or(WebSocketError::Fragments)?,
             Opcode::Text | Opcode::Binary if self.message.is_some() => return Err(WebSocketError::Fragments),
-            Opcode::Text | Opcode::Binary => self.message.insert(Assembly {
+            Opcode::Text | Opcode::Binary => self.message.insert(MessageAssembly {
                 text: header.opcode == Opcode::Text,
                 compressed: header.compressed,
-                ..Assembly::default()
+                ..MessageAssembly::default()
             }),
         };
         assembly.raw.extend_from_slice(&buf.split_to(len));
-        self.frame = Some(Frame { header, read: 0 });
+        self.frame = Some(IncomingFrame { header, read: 0 });
         Ok(true)
     }
 
     /// Takes what there is of the frame's payload; says whether that was all.
     fn take_payload(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
-        let Some(Frame { header, read }) = &mut self.frame else { return Ok(false) };
+        let Some(IncomingFrame { header, read }) = &mut self.frame else { return Ok(false) };
         let left = header.len - *read;
         let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         let assembly = if header.opcode.is_control() { Some(&mut self.control) } else { self.message.as_mut() };
@@ -185,13 +185,13 @@ impl Decoder {
             }
             _ => assembly.add(&payload, max),
         }
-        assembly.count()?;
+        assembly.reserve_budget()?;
         Ok(ended)
     }
 
     /// The message that ends with this frame, if one does.
-    fn end_frame(&mut self) -> Result<Option<Message>, WebSocketError> {
-        let Some(Frame { header, .. }) = self.frame.take() else { return Ok(None) };
+    fn end_frame(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
+        let Some(IncomingFrame { header, .. }) = self.frame.take() else { return Ok(None) };
         if !header.fin {
             return Ok(None);
         }
@@ -204,13 +204,13 @@ impl Decoder {
         Ok(Some(std::mem::take(&mut self.control).into_message(kind)))
     }
 
-    fn end_message(&mut self) -> Result<Option<Message>, WebSocketError> {
+    fn end_message(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
         let message = self.message.as_mut().ok_or(WebSocketError::Fragments)?;
         if let Some(inflater) = &mut self.inflater
             && message.compressed
         {
             inflater.finish(&mut |plain| message.add(plain, self.options.max_message))?;
-            message.count()?;
+            message.reserve_budget()?;
         }
         Ok(self.message.take().map(|message| {
             let kind = if message.text { MessageType::Text } else { MessageType::Binary };
@@ -219,7 +219,7 @@ impl Decoder {
     }
 
     /// What must be passed on because its message is over the limit.
-    fn overflow(&mut self) -> Option<Item> {
+    fn take_overflow(&mut self) -> Option<WebSocketItem> {
         let message = self.message.as_mut()?;
         let over = message.passed || message.raw.len() > self.options.max_message;
         if !over || message.raw.is_empty() {
@@ -227,25 +227,25 @@ impl Decoder {
         }
         message.passed = true;
         let [_, held] = &mut message.held;
-        let raw = std::mem::take(held).hold(message.raw.split());
-        Some(Item::Part { raw, compressed: message.compressed })
+        let raw = std::mem::take(held).attach_to(message.raw.split());
+        Some(WebSocketItem::Part { raw, compressed: message.compressed })
     }
 }
 
-impl Assembly {
-    fn into_message(self, kind: MessageType) -> Message {
+impl MessageAssembly {
+    fn into_message(self, kind: MessageType) -> WebSocketMessage {
         let [data, raw] = self.held;
-        Message {
+        WebSocketMessage {
             kind,
-            data: data.hold(self.data),
+            data: data.attach_to(self.data),
             size: self.size,
             compressed: self.compressed,
-            raw: raw.hold(self.raw),
+            raw: raw.attach_to(self.raw),
             passed: self.passed,
         }
     }
 
-    fn count(&mut self) -> Result<(), WebSocketError> {
+    fn reserve_budget(&mut self) -> Result<(), WebSocketError> {
         let [data, raw] = &mut self.held;
         let counted = data.resize(self.data.len()).and_then(|()| raw.resize(self.raw.len()));
         counted.map_err(|_| WebSocketError::Overloaded)

@@ -3,25 +3,25 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use interflow_flow::Headers;
 
-use super::{Sender, WebSocketError};
+use super::{FrameSender, WebSocketError};
 
 /// The compression that both sides agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Deflate {
+pub struct PermessageDeflate {
     /// The client starts each message with an empty window.
     pub client_no_context_takeover: bool,
     /// The server does.
     pub server_no_context_takeover: bool,
 }
 
-impl Deflate {
+impl PermessageDeflate {
     /// Reads `Sec-WebSocket-Extensions` of the 101 response; `None` when no extension was agreed on.
     ///
     /// # Errors
     /// [`WebSocketError::Extension`] for any other extension: its frames cannot be understood.
-    pub fn agreed(response: &Headers) -> Result<Option<Self>, WebSocketError> {
+    pub fn from_response(response: &Headers) -> Result<Option<Self>, WebSocketError> {
         let mut agreed = None;
-        for extension in response.tokens("Sec-WebSocket-Extensions") {
+        for extension in response.list_items("Sec-WebSocket-Extensions") {
             let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
             let known = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
             if !known || agreed.is_some() {
@@ -37,10 +37,10 @@ impl Deflate {
     }
 
     /// Whether messages of this side build on the ones before.
-    pub const fn keeps_context(&self, sender: Sender) -> bool {
+    pub const fn keeps_context(&self, sender: FrameSender) -> bool {
         match sender {
-            Sender::Client => !self.client_no_context_takeover,
-            Sender::Server => !self.server_no_context_takeover,
+            FrameSender::Client => !self.client_no_context_takeover,
+            FrameSender::Server => !self.server_no_context_takeover,
         }
     }
 
@@ -58,13 +58,13 @@ impl Deflate {
 }
 
 /// Decompresses the messages of one side.
-pub(super) struct Inflater {
+pub(super) struct MessageInflater {
     inflate: Decompress,
     keeps_context: bool,
 }
 
-impl Inflater {
-    pub(super) fn new(deflate: Deflate, sender: Sender) -> Self {
+impl MessageInflater {
+    pub(super) fn new(deflate: PermessageDeflate, sender: FrameSender) -> Self {
         Self { inflate: Decompress::new(false), keeps_context: deflate.keeps_context(sender) }
     }
 
@@ -108,19 +108,19 @@ impl Inflater {
 mod tests {
     use super::*;
 
-    fn agreed(value: &str) -> Result<Option<Deflate>, WebSocketError> {
-        Deflate::agreed(&[("sec-websocket-extensions", value)].into_iter().collect())
+    fn agreed(value: &str) -> Result<Option<PermessageDeflate>, WebSocketError> {
+        PermessageDeflate::from_response(&[("sec-websocket-extensions", value)].into_iter().collect())
     }
 
     #[test]
     fn the_agreed_extension_is_read() {
-        let both = Deflate { client_no_context_takeover: true, server_no_context_takeover: true };
+        let both = PermessageDeflate { client_no_context_takeover: true, server_no_context_takeover: true };
         for (value, expected) in [
             ("", Ok(None)),
-            ("permessage-deflate", Ok(Some(Deflate::default()))),
+            ("permessage-deflate", Ok(Some(PermessageDeflate::default()))),
             (
                 "Permessage-Deflate; client_max_window_bits=15;server_max_window_bits=\"8\"",
-                Ok(Some(Deflate::default())),
+                Ok(Some(PermessageDeflate::default())),
             ),
             ("permessage-deflate; server_no_context_takeover ; client_no_context_takeover", Ok(Some(both))),
             ("x-webkit-deflate-frame", Err(WebSocketError::Extension)),
@@ -129,6 +129,8 @@ mod tests {
         ] {
             assert_eq!(agreed(value), expected, "{value}");
         }
-        assert!(!both.keeps_context(Sender::Client) && Deflate::default().keeps_context(Sender::Server));
+        assert!(
+            !both.keeps_context(FrameSender::Client) && PermessageDeflate::default().keeps_context(FrameSender::Server)
+        );
     }
 }

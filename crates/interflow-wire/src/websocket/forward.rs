@@ -1,6 +1,6 @@
 //! Writes one direction again after messages were looked at, changed or dropped.
 
-use super::{Deflate, Message, Sender, WebSocketError, write_frame};
+use super::{FrameSender, PermessageDeflate, WebSocketError, WebSocketMessage, write_frame};
 
 /// Decides whether a message may go on as it came.
 ///
@@ -8,14 +8,14 @@ use super::{Deflate, Message, Sender, WebSocketError, write_frame};
 /// receiver as it was, its successors cannot be decompressed there, so from then on compressed messages go on
 /// uncompressed, which RFC 7692 6 permits at any time.
 #[derive(Debug)]
-pub struct Forwarder {
+pub struct MessageForwarder {
     keeps_context: bool,
     broken: bool,
 }
 
-impl Forwarder {
+impl MessageForwarder {
     /// For the messages of `sender`.
-    pub fn new(deflate: Option<Deflate>, sender: Sender) -> Self {
+    pub fn new(deflate: Option<PermessageDeflate>, sender: FrameSender) -> Self {
         Self { keeps_context: deflate.is_some_and(|d| d.keeps_context(sender)), broken: false }
     }
 
@@ -24,7 +24,12 @@ impl Forwarder {
     ///
     /// # Errors
     /// [`WebSocketError::TooLarge`] when they have to be and not all of the content is held. Close with 1009 then.
-    pub fn keep(&mut self, out: &mut Vec<u8>, message: &Message, mask: Option<[u8; 4]>) -> Result<(), WebSocketError> {
+    pub fn forward(
+        &mut self,
+        out: &mut Vec<u8>,
+        message: &WebSocketMessage,
+        mask: Option<[u8; 4]>,
+    ) -> Result<(), WebSocketError> {
         if !self.broken || !message.compressed {
             out.extend_from_slice(&message.raw);
         } else if message.passed || message.size > message.data.len() as u64 {
@@ -39,7 +44,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// [`WebSocketError::TooLarge`] when the message would have to be written anew. Close with 1009 then.
-    pub fn keep_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
+    pub fn forward_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
         if self.broken && compressed {
             return Err(WebSocketError::TooLarge);
         }
@@ -47,14 +52,14 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Appends other content in the stead of a message that was not [`passed`](Message::passed).
-    pub fn replace(&mut self, out: &mut Vec<u8>, message: &Message, data: &[u8], mask: Option<[u8; 4]>) {
+    /// Appends other content in the stead of a message that was not [`passed`](WebSocketMessage::passed).
+    pub fn replace(&mut self, out: &mut Vec<u8>, message: &WebSocketMessage, data: &[u8], mask: Option<[u8; 4]>) {
         self.drop_message(message);
         write_frame(out, message.kind.opcode(), data, mask);
     }
 
-    /// Notes that a message that was not [`passed`](Message::passed) does not go on.
-    pub fn drop_message(&mut self, message: &Message) {
+    /// Notes that a message that was not [`passed`](WebSocketMessage::passed) does not go on.
+    pub fn drop_message(&mut self, message: &WebSocketMessage) {
         self.broken |= self.keeps_context && message.compressed;
     }
 }

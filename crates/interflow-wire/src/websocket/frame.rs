@@ -1,6 +1,6 @@
 //! A single frame: its header, its mask, its bytes (RFC 6455 5.2 and 5.3).
 
-use super::{Sender, WebSocketError};
+use super::{FrameSender, WebSocketError};
 use crate::cursor::Cursor;
 
 /// What a frame is (RFC 6455 11.8).
@@ -59,7 +59,7 @@ pub struct FrameHeader {
 ///
 /// # Errors
 /// Bits, opcodes or lengths that RFC 6455 5.2 forbids, a long or fragmented control frame, a mask on the wrong side.
-pub fn parse_frame_header(buf: &[u8], sender: Sender) -> Result<Option<(FrameHeader, usize)>, WebSocketError> {
+pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(FrameHeader, usize)>, WebSocketError> {
     const FIN: u8 = 0x80;
     const RSV1: u8 = 0x40;
     const RSV2_AND_3: u8 = 0x30;
@@ -72,7 +72,7 @@ pub fn parse_frame_header(buf: &[u8], sender: Sender) -> Result<Option<(FrameHea
     let opcode = Opcode::from_bits(first & 0x0f).ok_or(WebSocketError::Opcode)?;
     let (fin, compressed) = (first & FIN != 0, first & RSV1 != 0);
     let Some(second) = c.u8() else { return Ok(None) };
-    if (second & MASKED != 0) != (sender == Sender::Client) {
+    if (second & MASKED != 0) != (sender == FrameSender::Client) {
         return Err(WebSocketError::Mask);
     }
     let short = second & 0x7f;
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_examples_of_the_rfc_are_read_and_written() {
         let masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
-        let (header, used) = parse_frame_header(&masked, Sender::Client).unwrap().unwrap();
+        let (header, used) = parse_frame_header(&masked, FrameSender::Client).unwrap().unwrap();
         assert_eq!((header.opcode, header.len, header.fin, used), (Opcode::Text, 5, true, 6));
         let mut payload = masked[used..].to_vec();
         apply_mask(&mut payload, header.mask.unwrap(), 0);
@@ -168,7 +168,7 @@ mod tests {
             out.clear();
             write_frame(&mut out, Opcode::Binary, &vec![0; len], None);
             assert_eq!((&out[..head.len()], out.len()), (head, head.len() + len));
-            let header = parse_frame_header(&out, Sender::Server).unwrap().unwrap();
+            let header = parse_frame_header(&out, FrameSender::Server).unwrap().unwrap();
             assert_eq!((header.0.len, header.1), (len as u64, head.len()));
         }
     }
@@ -178,19 +178,19 @@ mod tests {
     fn frames_that_break_a_rule_are_refused() {
         use WebSocketError::*;
         for (raw, sender, error) in [
-            (&[0xa1][..], Sender::Server, ReservedBits),
-            (&[0x91], Sender::Server, ReservedBits),
-            (&[0xc9, 0], Sender::Server, ReservedBits),
-            (&[0xc0, 0], Sender::Server, ReservedBits),
-            (&[0x83], Sender::Server, Opcode),
-            (&[0x8b], Sender::Server, Opcode),
-            (&[0x81, 0x80], Sender::Server, Mask),
-            (&[0x81, 0x05], Sender::Client, Mask),
-            (&[0x09, 0], Sender::Server, Control),
-            (&[0x88, 126], Sender::Server, Control),
-            (&[0x81, 126, 0, 125], Sender::Server, Length),
-            (&[0x81, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff], Sender::Server, Length),
-            (&[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0], Sender::Server, Length),
+            (&[0xa1][..], FrameSender::Server, ReservedBits),
+            (&[0x91], FrameSender::Server, ReservedBits),
+            (&[0xc9, 0], FrameSender::Server, ReservedBits),
+            (&[0xc0, 0], FrameSender::Server, ReservedBits),
+            (&[0x83], FrameSender::Server, Opcode),
+            (&[0x8b], FrameSender::Server, Opcode),
+            (&[0x81, 0x80], FrameSender::Server, Mask),
+            (&[0x81, 0x05], FrameSender::Client, Mask),
+            (&[0x09, 0], FrameSender::Server, Control),
+            (&[0x88, 126], FrameSender::Server, Control),
+            (&[0x81, 126, 0, 125], FrameSender::Server, Length),
+            (&[0x81, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff], FrameSender::Server, Length),
+            (&[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0], FrameSender::Server, Length),
         ] {
             assert_eq!(parse_frame_header(raw, sender), Err(error), "{raw:x?}");
         }

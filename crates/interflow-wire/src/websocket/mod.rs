@@ -6,14 +6,14 @@ mod deflate;
 mod forward;
 mod frame;
 
-pub use decoder::{Decoder, Item, Message, MessageType, Options};
-pub use deflate::Deflate;
-pub use forward::Forwarder;
+pub use decoder::{MessageType, WebSocketDecoder, WebSocketItem, WebSocketMessage, WsDecoderOptions};
+pub use deflate::PermessageDeflate;
+pub use forward::MessageForwarder;
 pub use frame::{FrameHeader, Opcode, apply_mask, parse_frame_header, write_frame};
 
 /// Which side sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum FrameSender {
     /// The client: its frames are masked (RFC 6455 5.3).
     Client,
     /// The server: its frames are not.

@@ -8,16 +8,16 @@ use serde::de::{
     Visitor,
 };
 
-use super::{Document, Error, Kind, Node};
+use super::{YamlDocument, YamlError, YamlNode, YamlNodeKind};
 
-impl de::Error for Error {
+impl de::Error for YamlError {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
         Self { message: message.to_string(), place: None }
     }
 }
 
-impl Error {
-    fn within(mut self, node: &Node) -> Self {
+impl YamlError {
+    fn with_position_of(mut self, node: &YamlNode) -> Self {
         self.place.get_or_insert(node.place);
         self
     }
@@ -25,7 +25,7 @@ impl Error {
 
 /// The type of a plain scalar.
 #[derive(Clone, Copy, Debug)]
-enum Scalar<'a> {
+enum PlainScalar<'a> {
     Null,
     Bool(bool),
     Unsigned(u64),
@@ -34,12 +34,12 @@ enum Scalar<'a> {
     Text(&'a str),
 }
 
-fn resolve(text: &str) -> Scalar<'_> {
+fn resolve_scalar(text: &str) -> PlainScalar<'_> {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
-        "true" | "True" | "TRUE" => return Scalar::Bool(true),
-        "false" | "False" | "FALSE" => return Scalar::Bool(false),
-        ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
+        "" | "~" | "null" | "Null" | "NULL" => return PlainScalar::Null,
+        "true" | "True" | "TRUE" => return PlainScalar::Bool(true),
+        "false" | "False" | "FALSE" => return PlainScalar::Bool(false),
+        ".nan" | ".NaN" | ".NAN" => return PlainScalar::Float(f64::NAN),
         _ => {}
     }
     let (negative, digits) = match text.as_bytes()[0] {
@@ -48,11 +48,11 @@ fn resolve(text: &str) -> Scalar<'_> {
         _ => (false, text),
     };
     if matches!(digits, ".inf" | ".Inf" | ".INF") {
-        return Scalar::Float(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+        return PlainScalar::Float(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
     }
     let based = |prefix: &str, base: u32| {
         let rest = text.strip_prefix(prefix).filter(|r| !r.starts_with(['+', '-']))?;
-        u64::from_str_radix(rest, base).ok().map(Scalar::Unsigned)
+        u64::from_str_radix(rest, base).ok().map(PlainScalar::Unsigned)
     };
     if let Some(number) = based("0x", 16).or_else(|| based("0o", 8)) {
         return number;
@@ -61,11 +61,11 @@ fn resolve(text: &str) -> Scalar<'_> {
     if all_digits {
         // A number with zeros in front is a name that happens to have digits: a postal code, a mode.
         if digits.len() > 1 && digits.starts_with('0') {
-            return Scalar::Text(text);
+            return PlainScalar::Text(text);
         }
         if let Ok(n) = digits.parse::<u64>() {
-            let signed = || i64::try_from(-i128::from(n)).ok().map(Scalar::Signed);
-            if let Some(number) = if negative { signed() } else { Some(Scalar::Unsigned(n)) } {
+            let signed = || i64::try_from(-i128::from(n)).ok().map(PlainScalar::Signed);
+            if let Some(number) = if negative { signed() } else { Some(PlainScalar::Unsigned(n)) } {
                 return number;
             }
         }
@@ -74,50 +74,52 @@ fn resolve(text: &str) -> Scalar<'_> {
         && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && digits.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     match text.parse::<f64>() {
-        Ok(number) if float => Scalar::Float(number),
-        _ => Scalar::Text(text),
+        Ok(number) if float => PlainScalar::Float(number),
+        _ => PlainScalar::Text(text),
     }
 }
 
-impl Document {
+impl YamlDocument {
     /// The document as serde takes it.
-    pub fn deserializer(&self) -> impl for<'de> Deserializer<'de, Error = Error> {
+    pub fn deserializer(&self) -> impl for<'de> Deserializer<'de, Error = YamlError> {
         &*self.0
     }
 }
 
-impl Node {
-    fn resolved(&self) -> Option<Scalar<'_>> {
+impl YamlNode {
+    fn resolve_plain(&self) -> Option<PlainScalar<'_>> {
         match &self.kind {
-            Kind::Scalar { text, plain: true } => Some(resolve(text)),
-            Kind::Scalar { text, plain: false } => Some(Scalar::Text(text)),
+            YamlNodeKind::Scalar { text, plain: true } => Some(resolve_scalar(text)),
+            YamlNodeKind::Scalar { text, plain: false } => Some(PlainScalar::Text(text)),
             _ => None,
         }
     }
 
-    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Error> {
-        let visited = match (&self.kind, self.resolved()) {
-            (Kind::Sequence(all), _) => visitor.visit_seq(Items { all, next: 0 }),
-            (Kind::Mapping(all), _) => visitor.visit_map(Members { all, next: 0 }),
-            (_, Some(Scalar::Bool(b))) => visitor.visit_bool(b),
-            (_, Some(Scalar::Unsigned(n))) => visitor.visit_u64(n),
-            (_, Some(Scalar::Signed(n))) => visitor.visit_i64(n),
-            (_, Some(Scalar::Float(n))) => visitor.visit_f64(n),
-            (_, Some(Scalar::Text(text))) => visitor.visit_str(text),
-            (_, Some(Scalar::Null) | None) => visitor.visit_unit(),
+    fn visit<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, YamlError> {
+        let visited = match (&self.kind, self.resolve_plain()) {
+            (YamlNodeKind::Sequence(all), _) => visitor.visit_seq(SequenceItems { all, next: 0 }),
+            (YamlNodeKind::Mapping(all), _) => visitor.visit_map(MappingMembers { all, next: 0 }),
+            (_, Some(PlainScalar::Bool(b))) => visitor.visit_bool(b),
+            (_, Some(PlainScalar::Unsigned(n))) => visitor.visit_u64(n),
+            (_, Some(PlainScalar::Signed(n))) => visitor.visit_i64(n),
+            (_, Some(PlainScalar::Float(n))) => visitor.visit_f64(n),
+            (_, Some(PlainScalar::Text(text))) => visitor.visit_str(text),
+            (_, Some(PlainScalar::Null) | None) => visitor.visit_unit(),
         };
-        visited.map_err(|e| e.within(self))
+        visited.map_err(|e| e.with_position_of(self))
     }
 
     /// Whether nothing is written there, as behind `key:`: an empty collection where one is asked for.
     fn is_blank(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar { text, plain: true } if text.is_empty())
+        matches!(&self.kind, YamlNodeKind::Scalar { text, plain: true } if text.is_empty())
     }
 
     /// A scalar as the text that it is, whatever its form would make of it.
-    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Error> {
+    fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.kind {
-            Kind::Scalar { text, .. } => visitor.visit_str(text).map_err(|e: Error| e.within(self)),
+            YamlNodeKind::Scalar { text, .. } => {
+                visitor.visit_str(text).map_err(|e: YamlError| e.with_position_of(self))
+            }
             _ => self.visit(visitor),
         }
     }
@@ -125,7 +127,7 @@ impl Node {
 
 macro_rules! any {
     ($($name:ident)*) => {$(
-        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
             self.visit(visitor)
         }
     )*};
@@ -133,14 +135,14 @@ macro_rules! any {
 
 macro_rules! text {
     ($($name:ident)*) => {$(
-        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
             self.visit_text(visitor)
         }
     )*};
 }
 
-impl<'de> Deserializer<'de> for &Node {
-    type Error = Error;
+impl<'de> Deserializer<'de> for &YamlNode {
+    type Error = YamlError;
 
     any! {
         deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
@@ -149,34 +151,34 @@ impl<'de> Deserializer<'de> for &Node {
     }
     text! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.is_blank() { visitor.visit_seq(Items { all: &[], next: 0 }) } else { self.visit(visitor) }
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+        if self.is_blank() { visitor.visit_seq(SequenceItems { all: &[], next: 0 }) } else { self.visit(visitor) }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         if !self.is_blank() {
             return self.visit(visitor);
         }
-        visitor.visit_map(Members { all: &[], next: 0 }).map_err(|e: Error| e.within(self))
+        visitor.visit_map(MappingMembers { all: &[], next: 0 }).map_err(|e: YamlError| e.with_position_of(self))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.resolved() {
-            Some(Scalar::Null) => visitor.visit_none(),
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
+        match self.resolve_plain() {
+            Some(PlainScalar::Null) => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
-        .map_err(|e: Error| e.within(self))
+        .map_err(|e: YamlError| e.with_position_of(self))
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, YamlError> {
         self.visit(visitor)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self).map_err(|e: Error| e.within(self))
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, YamlError> {
+        visitor.visit_newtype_struct(self).map_err(|e: YamlError| e.with_position_of(self))
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, YamlError> {
         self.visit(visitor)
     }
 
@@ -185,7 +187,7 @@ impl<'de> Deserializer<'de> for &Node {
         _: &'static str,
         _: usize,
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, YamlError> {
         self.visit(visitor)
     }
 
@@ -194,7 +196,7 @@ impl<'de> Deserializer<'de> for &Node {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, YamlError> {
         self.deserialize_map(visitor)
     }
 
@@ -203,36 +205,42 @@ impl<'de> Deserializer<'de> for &Node {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<V::Value, YamlError> {
         let visited = match &self.kind {
-            Kind::Scalar { text, .. } => {
-                let name: StrDeserializer<'_, Error> = (&**text).into_deserializer();
+            YamlNodeKind::Scalar { text, .. } => {
+                let name: StrDeserializer<'_, YamlError> = (&**text).into_deserializer();
                 visitor.visit_enum(name)
             }
-            Kind::Mapping(all) if let [(name, value)] = &all[..] => visitor.visit_enum(Variant { name, value }),
-            Kind::Mapping(_) => Err(de::Error::invalid_type(Unexpected::Map, &"a name, or one name with its value")),
-            Kind::Sequence(_) => Err(de::Error::invalid_type(Unexpected::Seq, &"a name, or one name with its value")),
+            YamlNodeKind::Mapping(all) if let [(name, value)] = &all[..] => {
+                visitor.visit_enum(EnumVariant { name, value })
+            }
+            YamlNodeKind::Mapping(_) => {
+                Err(de::Error::invalid_type(Unexpected::Map, &"a name, or one name with its value"))
+            }
+            YamlNodeKind::Sequence(_) => {
+                Err(de::Error::invalid_type(Unexpected::Seq, &"a name, or one name with its value"))
+            }
         };
-        visited.map_err(|e| e.within(self))
+        visited.map_err(|e| e.with_position_of(self))
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, YamlError> {
         visitor.visit_unit()
     }
 }
 
-struct Items<'a> {
-    all: &'a [Arc<Node>],
+struct SequenceItems<'a> {
+    all: &'a [Arc<YamlNode>],
     next: usize,
 }
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Error;
+impl<'de> SeqAccess<'de> for SequenceItems<'_> {
+    type Error = YamlError;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, YamlError> {
         let Some(node) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
-        seed.deserialize(&**node).map(Some).map_err(|e| e.within(node))
+        seed.deserialize(&**node).map(Some).map_err(|e| e.with_position_of(node))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -240,25 +248,25 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-struct Members<'a> {
-    all: &'a [(Arc<Node>, Arc<Node>)],
+struct MappingMembers<'a> {
+    all: &'a [(Arc<YamlNode>, Arc<YamlNode>)],
     next: usize,
 }
 
-impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = Error;
+impl<'de> MapAccess<'de> for MappingMembers<'_> {
+    type Error = YamlError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, YamlError> {
         let Some((key, _)) = self.all.get(self.next) else { return Ok(None) };
         self.next += 1;
-        seed.deserialize(&**key).map(Some).map_err(|e| e.within(key))
+        seed.deserialize(&**key).map(Some).map_err(|e| e.with_position_of(key))
     }
 
-    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, YamlError> {
         let Some((_, value)) = self.next.checked_sub(1).and_then(|i| self.all.get(i)) else {
             return Err(de::Error::custom("a value is asked for before its key"));
         };
-        seed.deserialize(&**value).map_err(|e| e.within(value))
+        seed.deserialize(&**value).map_err(|e| e.with_position_of(value))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -266,39 +274,39 @@ impl<'de> MapAccess<'de> for Members<'_> {
     }
 }
 
-struct Variant<'a> {
-    name: &'a Node,
-    value: &'a Node,
+struct EnumVariant<'a> {
+    name: &'a YamlNode,
+    value: &'a YamlNode,
 }
 
-impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
-    type Error = Error;
-    type Variant = &'a Node;
+impl<'de, 'a> EnumAccess<'de> for EnumVariant<'a> {
+    type Error = YamlError;
+    type Variant = &'a YamlNode;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a Node), Error> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, &'a YamlNode), YamlError> {
         Ok((seed.deserialize(self.name)?, self.value))
     }
 }
 
-impl<'de> VariantAccess<'de> for &Node {
-    type Error = Error;
+impl<'de> VariantAccess<'de> for &YamlNode {
+    type Error = YamlError;
 
-    fn unit_variant(self) -> Result<(), Error> {
-        match self.resolved() {
-            Some(Scalar::Null) => Ok(()),
-            _ => Err(Error::at("this name takes no value", self.place)),
+    fn unit_variant(self) -> Result<(), YamlError> {
+        match self.resolve_plain() {
+            Some(PlainScalar::Null) => Ok(()),
+            _ => Err(YamlError::at("this name takes no value", self.place)),
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
-        seed.deserialize(self).map_err(|e| e.within(self))
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, YamlError> {
+        seed.deserialize(self).map_err(|e| e.with_position_of(self))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, YamlError> {
         self.visit(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Error> {
+    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, YamlError> {
         self.visit(visitor)
     }
 }

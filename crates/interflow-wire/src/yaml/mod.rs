@@ -16,7 +16,7 @@ pub use write::to_string;
 /// How deep collections may nest, aliases followed.
 const MAX_DEPTH: usize = 128;
 
-/// The largest document, by [`Node::size`]: twice the parts of a file of 100,000 rules.
+/// The largest document, by [`YamlNode::size`]: twice the parts of a file of 100,000 rules.
 const MAX_SIZE: u64 = 2_000_000;
 
 /// What a document may come to once its aliases are followed: this, and so many times its own size.
@@ -25,12 +25,12 @@ const ALIAS_FACTOR: u64 = 8;
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct YamlError {
     message: String,
     place: Option<(usize, usize)>,
 }
 
-impl Error {
+impl YamlError {
     fn at(message: impl Into<String>, place: (usize, usize)) -> Self {
         Self { message: message.into(), place: Some(place) }
     }
@@ -41,12 +41,12 @@ impl Error {
     }
 
     /// Line and column, from 1.
-    pub fn place(&self) -> Option<(usize, usize)> {
+    pub fn position(&self) -> Option<(usize, usize)> {
         self.place
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for YamlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match self.place {
@@ -56,65 +56,65 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for YamlError {}
 
 /// A part of a document.
 #[derive(Debug)]
-struct Node {
+struct YamlNode {
     place: (usize, usize),
     /// How deep it nests, a scalar by 1.
     depth: usize,
     /// How many parts it has, aliases followed; texts count by their length too.
     size: u64,
-    kind: Kind,
+    kind: YamlNodeKind,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum YamlNodeKind {
     /// A text; `plain` when its form says what it is.
     Scalar {
         text: Box<str>,
         plain: bool,
     },
-    Sequence(Vec<Arc<Node>>),
-    Mapping(Vec<(Arc<Node>, Arc<Node>)>),
+    Sequence(Vec<Arc<YamlNode>>),
+    Mapping(Vec<(Arc<YamlNode>, Arc<YamlNode>)>),
 }
 
-impl Node {
+impl YamlNode {
     fn scalar(text: &str, plain: bool, place: (usize, usize)) -> Self {
         let size = 1 + text.len() as u64 / 32;
-        Self { place, depth: 1, size, kind: Kind::Scalar { text: text.into(), plain } }
+        Self { place, depth: 1, size, kind: YamlNodeKind::Scalar { text: text.into(), plain } }
     }
 }
 
 /// A document.
 #[derive(Debug)]
-pub struct Document(Arc<Node>);
+pub struct YamlDocument(Arc<YamlNode>);
 
 /// A collection that is not complete yet.
-struct Open {
+struct OpenCollection {
     anchor: usize,
-    node: Node,
-    key: Option<Arc<Node>>,
+    node: YamlNode,
+    key: Option<Arc<YamlNode>>,
     keys: HashSet<Box<str>>,
 }
 
-impl Document {
+impl YamlDocument {
     /// Reads the one document of a text; an empty text is null.
     ///
     /// # Errors
     /// What is no YAML, or more than a document may be.
-    pub fn parse(text: &str) -> Result<Self, Error> {
+    pub fn parse(text: &str) -> Result<Self, YamlError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let mut builder = Builder::default();
+        let mut builder = YamlBuilder::default();
         for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|e| {
                 let mark = e.marker();
-                Error::at(e.info(), (mark.line(), mark.col() + 1))
+                YamlError::at(e.info(), (mark.line(), mark.col() + 1))
             })?;
-            builder.take(event, span)?;
+            builder.handle_event(event, span)?;
         }
-        builder.end()
+        builder.finish()
     }
 }
 
@@ -122,123 +122,123 @@ impl Document {
 ///
 /// # Errors
 /// What is no YAML or not such a value, with its place.
-pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    T::deserialize(Document::parse(text)?.deserializer())
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    T::deserialize(YamlDocument::parse(text)?.deserializer())
 }
 
 #[derive(Default)]
-struct Builder {
-    root: Option<Arc<Node>>,
-    stack: Vec<Open>,
-    anchors: HashMap<usize, Arc<Node>>,
+struct YamlBuilder {
+    root: Option<Arc<YamlNode>>,
+    stack: Vec<OpenCollection>,
+    anchors: HashMap<usize, Arc<YamlNode>>,
     /// The size of what was parsed, aliases not followed.
     size: u64,
     /// The alias that comes to most.
     largest: Option<(u64, (usize, usize))>,
 }
 
-impl Builder {
-    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Error> {
+impl YamlBuilder {
+    fn handle_event(&mut self, event: Event<'_>, span: Span) -> Result<(), YamlError> {
         let place = (span.start.line(), span.start.col() + 1);
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|t| {
                     t.is_yaml_core_schema() && t.suffix == "str" || t.handle.is_empty() && t.suffix == "!"
                 });
-                self.grow(1 + text.len() as u64 / 32, place)?;
-                self.add(anchor, Node::scalar(&text, style == ScalarStyle::Plain && !is_text, place))
+                self.add_size(1 + text.len() as u64 / 32, place)?;
+                self.add_node(anchor, YamlNode::scalar(&text, style == ScalarStyle::Plain && !is_text, place))
             }
-            Event::SequenceStart(anchor, _) => self.open(anchor, place, Kind::Sequence(Vec::new())),
-            Event::MappingStart(anchor, _) => self.open(anchor, place, Kind::Mapping(Vec::new())),
+            Event::SequenceStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Sequence(Vec::new())),
+            Event::MappingStart(anchor, _) => self.open_collection(anchor, place, YamlNodeKind::Mapping(Vec::new())),
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { anchor, node, .. }) = self.stack.pop() else { return Ok(()) };
-                self.add(anchor, node)
+                let Some(OpenCollection { anchor, node, .. }) = self.stack.pop() else { return Ok(()) };
+                self.add_node(anchor, node)
             }
             Event::Alias(anchor) => {
-                self.grow(1, place)?;
+                self.add_size(1, place)?;
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
-                    return Err(Error::at("an alias stands within what it is an alias of", place));
+                    return Err(YamlError::at("an alias stands within what it is an alias of", place));
                 };
                 if self.largest.is_none_or(|(size, _)| node.size > size) {
                     self.largest = Some((node.size, place));
                 }
-                self.put(node, place)
+                self.attach(node, place)
             }
             Event::DocumentStart(_) if self.root.is_some() => {
-                Err(Error::at("there is more than one document: only one can be read", place))
+                Err(YamlError::at("there is more than one document: only one can be read", place))
             }
             _ => Ok(()),
         }
     }
 
-    fn grow(&mut self, size: u64, place: (usize, usize)) -> Result<(), Error> {
+    fn add_size(&mut self, size: u64, place: (usize, usize)) -> Result<(), YamlError> {
         self.size += size;
         if self.size > MAX_SIZE {
-            return Err(Error::at(format!("it has more than {MAX_SIZE} parts"), place));
+            return Err(YamlError::at(format!("it has more than {MAX_SIZE} parts"), place));
         }
         Ok(())
     }
 
-    fn open(&mut self, anchor: usize, place: (usize, usize), kind: Kind) -> Result<(), Error> {
-        self.grow(1, place)?;
+    fn open_collection(&mut self, anchor: usize, place: (usize, usize), kind: YamlNodeKind) -> Result<(), YamlError> {
+        self.add_size(1, place)?;
         if self.stack.len() >= MAX_DEPTH {
             return Err(too_deep(place));
         }
-        let node = Node { place, depth: 1, size: 1, kind };
-        self.stack.push(Open { anchor, node, key: None, keys: HashSet::new() });
+        let node = YamlNode { place, depth: 1, size: 1, kind };
+        self.stack.push(OpenCollection { anchor, node, key: None, keys: HashSet::new() });
         Ok(())
     }
 
-    fn add(&mut self, anchor: usize, node: Node) -> Result<(), Error> {
+    fn add_node(&mut self, anchor: usize, node: YamlNode) -> Result<(), YamlError> {
         let (place, node) = (node.place, Arc::new(node));
         if anchor > 0 {
             self.anchors.insert(anchor, Arc::clone(&node));
         }
-        self.put(node, place)
+        self.attach(node, place)
     }
 
-    fn put(&mut self, node: Arc<Node>, place: (usize, usize)) -> Result<(), Error> {
+    fn attach(&mut self, node: Arc<YamlNode>, place: (usize, usize)) -> Result<(), YamlError> {
         if self.stack.len() + node.depth > MAX_DEPTH + 1 {
             return Err(too_deep(place));
         }
-        let Some(Open { node: open, key, keys, .. }) = self.stack.last_mut() else {
+        let Some(OpenCollection { node: open, key, keys, .. }) = self.stack.last_mut() else {
             self.root = Some(node);
             return Ok(());
         };
         open.depth = open.depth.max(node.depth + 1);
         open.size = open.size.saturating_add(node.size);
         match &mut open.kind {
-            Kind::Sequence(all) => all.push(node),
-            Kind::Mapping(all) => match key.take() {
+            YamlNodeKind::Sequence(all) => all.push(node),
+            YamlNodeKind::Mapping(all) => match key.take() {
                 Some(key) => all.push((key, node)),
                 None => {
-                    let Kind::Scalar { text, .. } = &node.kind else {
-                        return Err(Error::at("a key must be a text", place));
+                    let YamlNodeKind::Scalar { text, .. } = &node.kind else {
+                        return Err(YamlError::at("a key must be a text", place));
                     };
                     if !keys.insert(text.clone()) {
-                        return Err(Error::at(format!("the key `{text}` stands twice in one mapping"), place));
+                        return Err(YamlError::at(format!("the key `{text}` stands twice in one mapping"), place));
                     }
                     *key = Some(node);
                 }
             },
-            Kind::Scalar { .. } => {}
+            YamlNodeKind::Scalar { .. } => {}
         }
         Ok(())
     }
 
-    fn end(self) -> Result<Document, Error> {
-        let root = self.root.unwrap_or_else(|| Arc::new(Node::scalar("", true, (1, 1))));
+    fn finish(self) -> Result<YamlDocument, YamlError> {
+        let root = self.root.unwrap_or_else(|| Arc::new(YamlNode::scalar("", true, (1, 1))));
         match self.largest {
             Some((_, place)) if root.size > ALIAS_BASE + ALIAS_FACTOR * self.size => {
-                Err(Error::at(format!("its aliases come to {} parts, too many for its size", root.size), place))
+                Err(YamlError::at(format!("its aliases come to {} parts, too many for its size", root.size), place))
             }
-            _ => Ok(Document(root)),
+            _ => Ok(YamlDocument(root)),
         }
     }
 }
 
-fn too_deep(place: (usize, usize)) -> Error {
-    Error::at(format!("it is nested deeper than {MAX_DEPTH}"), place)
+fn too_deep(place: (usize, usize)) -> YamlError {
+    YamlError::at(format!("it is nested deeper than {MAX_DEPTH}"), place)
 }
 
 #[cfg(test)]
@@ -293,7 +293,7 @@ mod tests {
         ] {
             let error = from_str::<Value>(text).unwrap_err();
             assert!(error.message().contains(part), "{text}: {error}");
-            assert_eq!(error.place(), Some(place), "{text}: {error}");
+            assert_eq!(error.position(), Some(place), "{text}: {error}");
         }
         #[derive(Debug, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -305,7 +305,7 @@ mod tests {
             [("x: {number: many}", (1, 13)), ("x:\n  numbr: 1", (2, 3)), ("x:\n  number: 300\n", (2, 11))]
         {
             let error = from_str::<HashMap<String, Two>>(text).unwrap_err();
-            assert_eq!(error.place(), Some(place), "{text}: {error}");
+            assert_eq!(error.position(), Some(place), "{text}: {error}");
         }
     }
 
@@ -322,7 +322,7 @@ mod tests {
         }
         let error = from_str::<Value>(&laughs).unwrap_err();
         assert!(error.message().contains("aliases"), "{error}");
-        assert_eq!(error.place().map(|p| p.0), Some(12), "{error}");
+        assert_eq!(error.position().map(|p| p.0), Some(12), "{error}");
         // A long text often, and a chain of aliases that is deep though nothing in the text is.
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(100_000));
         let error = from_str::<Value>(&long).unwrap_err();

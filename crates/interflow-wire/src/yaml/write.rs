@@ -6,10 +6,10 @@ use serde_json::Value;
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
-        Value::Object(map) if !map.is_empty() => block(value, 0, &mut out),
-        Value::Array(list) if !list.is_empty() => block(value, 0, &mut out),
+        Value::Object(map) if !map.is_empty() => write_block(value, 0, &mut out),
+        Value::Array(list) if !list.is_empty() => write_block(value, 0, &mut out),
         flat => {
-            inline(flat, &mut out);
+            write_inline(flat, &mut out);
             out.push('\n');
         }
     }
@@ -17,44 +17,44 @@ pub fn to_string(value: &Value) -> String {
 }
 
 /// The lines of a collection; the first one's indent is there already.
-fn block(value: &Value, indent: usize, out: &mut String) {
+fn write_block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) => {
             for (i, (name, value)) in map.iter().enumerate() {
                 if i > 0 {
-                    spaces(indent, out);
+                    write_indent(indent, out);
                 }
-                text(name, out);
+                write_text(name, out);
                 out.push(':');
-                member(value, indent, out);
+                write_member(value, indent, out);
             }
         }
         Value::Array(list) => {
             for (i, value) in list.iter().enumerate() {
                 if i > 0 {
-                    spaces(indent, out);
+                    write_indent(indent, out);
                 }
                 out.push_str("- ");
                 if is_block(value) {
-                    block(value, indent + 2, out);
+                    write_block(value, indent + 2, out);
                 } else {
-                    inline(value, out);
+                    write_inline(value, out);
                     out.push('\n');
                 }
             }
         }
-        flat => inline(flat, out),
+        flat => write_inline(flat, out),
     }
 }
 
-fn member(value: &Value, indent: usize, out: &mut String) {
+fn write_member(value: &Value, indent: usize, out: &mut String) {
     if is_block(value) {
         out.push('\n');
-        spaces(indent + 2, out);
-        block(value, indent + 2, out);
+        write_indent(indent + 2, out);
+        write_block(value, indent + 2, out);
     } else {
         out.push(' ');
-        inline(value, out);
+        write_inline(value, out);
         out.push('\n');
     }
 }
@@ -67,20 +67,20 @@ fn is_block(value: &Value) -> bool {
     }
 }
 
-fn spaces(n: usize, out: &mut String) {
+fn write_indent(n: usize, out: &mut String) {
     out.extend(std::iter::repeat_n(' ', n));
 }
 
-fn inline(value: &Value, out: &mut String) {
+fn write_inline(value: &Value, out: &mut String) {
     match value {
-        Value::String(s) => text(s, out),
+        Value::String(s) => write_text(s, out),
         // An empty collection, a number, a truth value or null is the same in both.
         other => out.push_str(&other.to_string()),
     }
 }
 
 /// Bare where it is a word that can be nothing else, in quotes as JSON has them otherwise.
-fn text(s: &str, out: &mut String) {
+fn write_text(s: &str, out: &mut String) {
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+' | ':');
     let starts = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let other = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use toml::Value;
 
-use super::Config;
+use super::InterflowConfig;
 
 /// How the names of all variables begin.
 const PREFIX: &str = "INTERFLOW_";
@@ -20,23 +20,23 @@ const RESERVED: [&str; 7] = [
 ];
 
 /// A variable's name, the path of its key, and its value.
-pub type Override = (String, Vec<String>, Value);
+pub type EnvOverride = (String, Vec<String>, Value);
 
 /// What the `INTERFLOW_…` variables say.
 #[derive(Debug, Default)]
-pub struct Overrides {
+pub struct EnvOverrides {
     /// Values for keys.
-    pub values: Vec<Override>,
+    pub values: Vec<EnvOverride>,
     /// A line for each variable that names no key, with a suggestion where a known one is near.
     pub unknown: Vec<String>,
 }
 
 /// The overrides among these variables. A variable that names no key is ignored: anybody may set such a variable for reasons of
 /// their own, so it never ends a command.
-pub fn overrides(vars: &[(String, String)]) -> Overrides {
+pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
     let ours = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
     let mut ours: Vec<_> = vars.iter().filter(|(name, _)| ours(name)).collect();
-    let mut found = Overrides::default();
+    let mut found = EnvOverrides::default();
     if ours.is_empty() {
         return found;
     }
@@ -93,7 +93,7 @@ fn value(text: &str) -> Value {
 
 /// Every key of the file: the name of its variable, and its path.
 fn keys() -> Vec<(String, Vec<String>)> {
-    let schema = Config::schema();
+    let schema = InterflowConfig::schema();
     let mut found = Vec::new();
     walk(&schema, &schema, &mut Vec::new(), &mut found);
     found
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(names.len(), keys.len(), "no two keys share a variable");
     }
 
-    fn of(list: &[(&str, &str)]) -> Overrides {
+    fn of(list: &[(&str, &str)]) -> EnvOverrides {
         overrides(&list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>())
     }
 

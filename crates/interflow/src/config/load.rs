@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
-use super::env::Override;
-use super::{Config, env, mediaflow};
+use super::env::EnvOverride;
+use super::{InterflowConfig, env, mediaflow};
 
 /// A configuration and where it came from.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration, environment included.
-    pub config: Config,
+    pub config: InterflowConfig,
     /// The file, when there was one.
     pub file: Option<PathBuf>,
     /// What is odd about the environment, a line each; nothing that ends a command.
@@ -41,7 +41,7 @@ impl std::error::Error for LoadError {}
 ///
 /// # Errors
 /// A file that cannot be read, is no TOML, or has an unknown key or a wrong value; a variable with a wrong value.
-pub fn load(file: Option<&Path>) -> Result<Loaded, LoadError> {
+pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
     let overrides = env::overrides(&vars);
@@ -55,15 +55,15 @@ pub fn load(file: Option<&Path>) -> Result<Loaded, LoadError> {
         }
     };
     mediaflow::apply(&mut config, &vars)?;
-    Ok(Loaded { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
+    Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
 }
 
 /// Parses a configuration and lays these values of environment variables over it.
 ///
 /// # Errors
 /// As [`load`].
-pub fn parse(text: &str, place: &str, overrides: &[Override]) -> Result<Config, LoadError> {
-    let config: Config = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+pub fn parse(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<InterflowConfig, LoadError> {
+    let config: InterflowConfig = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
     if overrides.is_empty() {
         return Ok(config);
     }
@@ -73,13 +73,13 @@ pub fn parse(text: &str, place: &str, overrides: &[Override]) -> Result<Config, 
         for (_, path, value) in overrides.iter().filter(|(name, ..)| left_out != Some(name)) {
             set(&mut table, path, value.clone());
         }
-        table.try_into::<Config>()
+        table.try_into::<InterflowConfig>()
     };
     // Judged together, since some keys need one another (`tls.certificate`, `tls.key`); the one without which all is
     // well is the one at fault.
     laid(None).map_err(|e| {
         let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
-        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short(e.message()) }
+        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short_message(e.message()) }
     })
 }
 
@@ -110,10 +110,10 @@ fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
 fn suggest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
     else {
-        return short(message);
+        return short_message(message);
     };
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
-    let Some((unknown, expected)) = rest.split_once('`') else { return short(message) };
+    let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
     let near = known
         .iter()
@@ -126,7 +126,7 @@ fn suggest(message: &str) -> String {
     }
 }
 
-fn short(message: &str) -> String {
+fn short_message(message: &str) -> String {
     let first = suggest_or_first_line(message);
     first.trim_end_matches('.').to_owned()
 }
@@ -136,7 +136,7 @@ fn suggest_or_first_line(message: &str) -> &str {
 }
 
 /// The place of each key in a file, for errors found after parsing: `upstream.proxy` to `line:column`.
-pub fn place_of(text: &str, key: &str) -> Option<(usize, usize)> {
+pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
     let table = DeTable::parse(text).ok()?;
     let mut table: &DeTable<'_> = table.get_ref();
     let mut at = None;
@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_the_defaults() {
-        assert_eq!(parse("", "c.toml", &[]), Ok(Config::default()));
+        assert_eq!(parse("", "c.toml", &[]), Ok(InterflowConfig::default()));
     }
 
     #[test]
     fn what_is_printed_is_read_again() {
-        let printed = toml::to_string_pretty(&Config::default()).unwrap();
-        assert_eq!(parse(&printed, "c.toml", &[]), Ok(Config::default()), "{printed}");
+        let printed = toml::to_string_pretty(&InterflowConfig::default()).unwrap();
+        assert_eq!(parse(&printed, "c.toml", &[]), Ok(InterflowConfig::default()), "{printed}");
     }
 
     #[test]
@@ -202,8 +202,8 @@ mod tests {
         ]);
         let c = parse(text, "c.toml", &set).unwrap();
         assert_eq!(c.intercept.mode, interflow_engine::config::InterceptMode::Listed);
-        assert_eq!(c.intercept.never, ["a.test", "b.test"]);
-        assert_eq!((c.limits.connections_per_client, c.timeouts.head.0.as_secs()), (9, 7));
+        assert_eq!(c.intercept.exclude, ["a.test", "b.test"]);
+        assert_eq!((c.limits.connections_per_client, c.timeouts.header_timeout.0.as_secs()), (9, 7));
         let pair = [("INTERFLOW_PROXY_TLS_CERTIFICATE", "c.pem"), ("INTERFLOW_PROXY_TLS_KEY", "k.pem")];
         assert!(parse(text, "c.toml", &vars(&pair)).unwrap().proxy.tls.is_some());
         let e = parse(text, "c.toml", &vars(&[("INTERFLOW_LIMITS_CONNECTIONS", "many")])).unwrap_err();
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_key_is_found_in_the_text() {
-        assert_eq!(place_of("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
-        assert_eq!(place_of("", "upstream.extra_ca"), None);
+        assert_eq!(key_position("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
+        assert_eq!(key_position("", "upstream.extra_ca"), None);
     }
 }

@@ -5,24 +5,24 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use interflow_engine::config::{TimeoutsConfig, UpstreamProxyRule};
-use interflow_flow::units::Span;
+use interflow_flow::units::HumanDuration;
 use interflow_media::MediaConfig;
-use interflow_media::config::{CompatConfig, SegmentRoute};
+use interflow_media::config::{MediaCompatConfig, SegmentRoute};
 use ipnet::IpNet;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-use super::{Config, LoadError};
+use super::{InterflowConfig, LoadError};
 
 /// Lays the settings under the configuration.
 ///
 /// # Errors
 /// A file at `CONFIG_PATH` that cannot be read, or a value that makes no sense.
-pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadError> {
+pub fn apply(config: &mut InterflowConfig, vars: &[(String, String)]) -> Result<(), LoadError> {
     if !config.media.compat.mediaflow {
         return Ok(());
     }
-    let settings = Settings::read(vars)?;
+    let settings = MediaflowSettings::read(vars)?;
     let usual = MediaConfig::default();
     let media = &mut config.media;
     if media.api_password.is_none() {
@@ -49,10 +49,10 @@ pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadE
         media.cache.prefetch = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(0).min(32) as u8;
     }
     if let Some(ttl) = whole(settings.number("hls_segment_cache_ttl")?) {
-        media.cache.ttl = Span::secs(ttl);
+        media.cache.ttl = HumanDuration::from_secs(ttl);
     }
     if let Some(ttl) = whole(settings.number("epg_cache_ttl")?) {
-        media.epg_ttl = Span::secs(ttl);
+        media.epg_ttl = HumanDuration::from_secs(ttl);
     }
     if let Some(depth) = whole(settings.number("mpd_live_playlist_depth")?) {
         media.dash.live_segments = depth as u32;
@@ -72,7 +72,7 @@ pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadE
 }
 
 /// Settings by their flat names, in small letters.
-struct Settings(BTreeMap<String, String>);
+struct MediaflowSettings(BTreeMap<String, String>);
 
 /// `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name, where the two differ.
 const RENAMED: [(&str, &str); 11] = [
@@ -89,7 +89,7 @@ const RENAMED: [(&str, &str); 11] = [
     ("mpd.remux_to_ts", "remux_to_ts"),
 ];
 
-impl Settings {
+impl MediaflowSettings {
     fn read(vars: &[(String, String)]) -> Result<Self, LoadError> {
         let mut found = BTreeMap::new();
         let var = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
@@ -119,29 +119,30 @@ impl Settings {
         number.map(Some).ok_or_else(wrong)
     }
 
-    fn is(&self, name: &str, wanted: &str) -> bool {
+    fn equals(&self, name: &str, wanted: &str) -> bool {
         self.text(name).is_some_and(|t| t.eq_ignore_ascii_case(wanted))
     }
 
     /// How origins are reached: waits, what is tried again, whose certificates are not verified.
-    fn upstream(&self, config: &mut Config) -> Result<(), LoadError> {
+    fn upstream(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let (usual, waits) = (TimeoutsConfig::default(), &mut config.timeouts);
         let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
-        let span = |n: f64| Span::millis((n * 1000.0) as u64);
-        for (name, usual, wait) in
-            [("timeout", usual.connect, &mut waits.connect), ("body_read_timeout", usual.body, &mut waits.body)]
-        {
+        let span = |n: f64| HumanDuration::from_millis((n * 1000.0) as u64);
+        for (name, usual, wait) in [
+            ("timeout", usual.connect, &mut waits.connect),
+            ("body_read_timeout", usual.body_idle_timeout, &mut waits.body_idle_timeout),
+        ] {
             if let Some(given) = seconds(name)?.filter(|_| *wait == usual) {
                 *wait = span(given);
             }
         }
-        if self.is("upstream_retry_on_disconnect", "false") {
+        if self.equals("upstream_retry_on_disconnect", "false") {
             config.media.resume = 0;
         }
         if let Some(delay) = seconds("upstream_retry_delay")? {
             config.media.resume_delay = span(delay);
         }
-        if self.is("disable_ssl_verification_globally", "true") {
+        if self.equals("disable_ssl_verification_globally", "true") {
             config.upstream.danger_insecure_hosts.push("*".into());
         }
         Ok(())
@@ -149,14 +150,14 @@ impl Settings {
 
     /// The port that they listen on, when it is another than usual, and the reverse proxies whose word counts. `*`, which
     /// would let everybody say where they are, is not taken.
-    fn listeners(&self, config: &mut Config) -> Result<(), LoadError> {
+    fn listeners(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let wrong = |name: &str, what: String| LoadError { place: name.to_ascii_uppercase(), what };
         let host = self.text("server_host").filter(|h| !h.is_empty());
         let host = host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is no address"))));
         let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
         let first = config.gateway.listen.first().copied().filter(|a| a.port() != 0);
         if let (Some(first), true) = (first, host.is_some() || port.is_some()) {
-            let port = port.unwrap_or(CompatConfig::default().port);
+            let port = port.unwrap_or(MediaCompatConfig::default().port);
             let address = SocketAddr::new(host.transpose()?.unwrap_or(first.ip()), port);
             if !config.gateway.listen.contains(&address) {
                 config.gateway.listen.push(address);
@@ -177,7 +178,7 @@ impl Settings {
     }
 
     /// Ways to hosts: `TRANSPORT_ROUTES`, and `PROXY_URL` for all when `ALL_PROXY` says so.
-    fn routes(&self, config: &mut Config) -> Result<(), LoadError> {
+    fn routes(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
         if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
             let wrong = |what: String| LoadError { place: "TRANSPORT_ROUTES".into(), what };
@@ -233,8 +234,8 @@ fn host_of(pattern: &str) -> String {
 mod tests {
     use super::*;
 
-    fn applied(list: &[(&str, &str)]) -> Config {
-        let mut config = Config::default();
+    fn applied(list: &[(&str, &str)]) -> InterflowConfig {
+        let mut config = InterflowConfig::default();
         config.media.compat.mediaflow = true;
         let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
         apply(&mut config, &vars).unwrap();
@@ -245,9 +246,12 @@ mod tests {
     fn both_styles_are_read() {
         let flat = applied(&[("API_PASSWORD", "pw"), ("EPG_CACHE_TTL", "60"), ("M3U8_CONTENT_ROUTING", "direct")]);
         assert_eq!(flat.media.api_password.as_deref(), Some("pw"));
-        assert_eq!((flat.media.epg_ttl, flat.media.hls.segments), (Span::secs(60), SegmentRoute::Direct));
+        assert_eq!((flat.media.epg_ttl, flat.media.hls.segments), (HumanDuration::from_secs(60), SegmentRoute::Direct));
         let twin = applied(&[("APP__AUTH__API_PASSWORD", "pw"), ("APP__EPG__CACHE_TTL", "60")]);
-        assert_eq!((twin.media.api_password.as_deref(), twin.media.epg_ttl), (Some("pw"), Span::secs(60)));
+        assert_eq!(
+            (twin.media.api_password.as_deref(), twin.media.epg_ttl),
+            (Some("pw"), HumanDuration::from_secs(60))
+        );
         assert_eq!(applied(&[]).media.epg_ttl, MediaConfig::default().epg_ttl);
     }
 
@@ -282,8 +286,11 @@ mod tests {
             ("PORT", "9000"),
             ("FORWARDED_ALLOW_IPS", "10.0.0.1, 192.168.0.0/16,*"),
         ]);
-        assert_eq!((config.timeouts.connect, config.timeouts.body), (Span::secs(7), Span::millis(2500)));
-        assert_eq!((config.media.resume, config.media.resume_delay), (0, Span::millis(1500)));
+        assert_eq!(
+            (config.timeouts.connect, config.timeouts.body_idle_timeout),
+            (HumanDuration::from_secs(7), HumanDuration::from_millis(2500))
+        );
+        assert_eq!((config.media.resume, config.media.resume_delay), (0, HumanDuration::from_millis(1500)));
         assert_eq!(config.upstream.danger_insecure_hosts, ["*"]);
         assert!(config.gateway.listen.contains(&"127.0.0.1:9000".parse().unwrap()));
         assert_eq!(config.media.trusted_proxies.len(), 2);
@@ -294,7 +301,7 @@ mod tests {
     #[test]
     fn the_port_of_compatibility_can_be_moved_and_turned_off() {
         for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
-            let mut config = Config::default();
+            let mut config = InterflowConfig::default();
             config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
             config.media.compat.mediaflow = true;
             config.media.compat.port = port.unwrap_or(config.media.compat.port);
@@ -305,8 +312,8 @@ mod tests {
 
     #[test]
     fn nothing_is_read_unless_it_is_wanted() {
-        let mut config = Config::default();
+        let mut config = InterflowConfig::default();
         apply(&mut config, &[("API_PASSWORD".into(), "pw".into())]).unwrap();
-        assert_eq!(config, Config::default());
+        assert_eq!(config, InterflowConfig::default());
     }
 }

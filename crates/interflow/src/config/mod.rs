@@ -9,15 +9,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
-use interflow_admin::greyproxy::CompatConfig;
-use interflow_engine::EngineConfig;
-use interflow_engine::accounts::{AuditConfig, TelemetryConfig};
+use interflow_admin::greyproxy::GreyproxyCompatConfig;
+use interflow_engine::ProxyServerConfig;
 use interflow_engine::approvals::config::ApprovalsConfig;
 use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
 };
 use interflow_engine::dns::config::DnsConfig;
+use interflow_engine::llm_telemetry::{AuditConfig, TelemetryConfig};
 use interflow_flow::units::ByteSize;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
@@ -28,12 +28,12 @@ use interflow_rules::RulesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::{LoadError, Loaded, load, place_of};
+pub use load::{LoadError, LoadedConfig, key_position, load};
 
 /// Interflow's configuration. Every key has a default; an empty file, or none, is a whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {
+pub struct InterflowConfig {
     /// The data folder; `$INTERFLOW_HOME` or the XDG data folder when it is not set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Config {
     /// The DNS port, by which connections to addresses get names.
     pub dns: DnsConfig,
     /// Speaking as other programs do.
-    pub compat: CompatConfig,
+    pub compat: GreyproxyCompatConfig,
     /// Looking inside TLS.
     pub intercept: InterceptConfig,
     /// The way to the origins.
@@ -115,9 +115,9 @@ pub enum LogFormat {
     Json,
 }
 
-impl Config {
+impl InterflowConfig {
     /// The part that the corridor obeys.
-    pub fn engine(&self) -> EngineConfig {
+    pub fn engine(&self) -> ProxyServerConfig {
         let mut gateway = self.gateway.clone();
         let port = self.media.compat.port;
         if let Some(first) = gateway.listen.first().copied()
@@ -132,9 +132,9 @@ impl Config {
         let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
         if self.compat.greyproxy {
             proxy.listen.extend(&self.compat.greyproxy_proxies);
-            auth.trust_names = true;
+            auth.accept_unverified_names = true;
         }
-        EngineConfig {
+        ProxyServerConfig {
             proxy,
             gateway,
             auth,
@@ -149,12 +149,12 @@ impl Config {
 
     /// For an instance that serves one command: a free port of loopback in place of the owner's ports, spoken to as
     /// programs are told to by their environment, without TLS, a header in front or a password.
-    pub fn be_private(&mut self) {
+    pub fn make_private(&mut self) {
         self.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
         self.proxy.transparent = Vec::new();
         self.proxy.reverse = Vec::new();
         self.proxy.tls = None;
-        self.proxy.proxy_protocol_from = Vec::new();
+        self.proxy.proxy_protocol_trusted = Vec::new();
         self.auth.users = None;
         self.gateway.listen = Vec::new();
         self.admin.listen = None;

@@ -2,12 +2,12 @@
 
 use serde_json::Value as Json;
 
-use super::Config;
+use super::InterflowConfig;
 
 /// The page in Markdown.
 pub fn markdown() -> String {
-    let schema = Config::schema();
-    let defaults = serde_json::to_value(Config::default()).expect("a config is plain data");
+    let schema = InterflowConfig::schema();
+    let defaults = serde_json::to_value(InterflowConfig::default()).expect("a config is plain data");
     let mut page = String::from(
         "# Configuration reference\n\n\
          Made from the code by `interflow config reference`; do not edit.\n\n\

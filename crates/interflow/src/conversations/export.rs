@@ -4,75 +4,75 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use interflow_engine::conversations::export::{self, Form};
-use interflow_engine::conversations::open;
+use interflow_engine::conversations::export::{self, ExportFormat};
+use interflow_engine::conversations::load;
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, Store};
+use interflow_record::{ConversationOptions, FlowStore};
 
-use super::{ExportArgs, written};
-use crate::Failure;
-use crate::flows::Progress;
+use super::{ConversationExportArgs, ignore_broken_pipe};
+use crate::CliError;
+use crate::flows::ProgressDisplay;
 
 /// Conversations taken from the store at a time.
 const PAGE: usize = 100;
 
 /// Writes the chosen conversations.
-pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
+pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<(), CliError> {
     let form = form(args)?;
-    let ids = chosen(store, args)?;
+    let ids = selected_ids(store, args)?;
     if let Some(url) = &args.otlp {
         return send(store, &ids, form, url);
     }
-    let several = ids.len() > 1 && !matches!(form, Form::Jsonl | Form::Otel);
+    let several = ids.len() > 1 && !matches!(form, ExportFormat::Jsonl | ExportFormat::Otel);
     match &args.output {
         Some(folder) if several => {
             fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
-            let mut progress = Progress::new("writing");
+            let mut progress = ProgressDisplay::new("writing");
             for (n, id) in ids.iter().enumerate() {
                 let file = folder.join(format!("{id}.{}", form.file().0));
                 let mut out = File::create(&file).map_err(|e| failed(&file, &e))?;
-                one(store, id, form, &mut out)?;
-                progress.at(n as u64 + 1, ids.len() as u64);
+                export_one(store, id, form, &mut out)?;
+                progress.update(n as u64 + 1, ids.len() as u64);
             }
-            written(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), folder.display()))
+            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), folder.display()))
         }
-        None if several && form == Form::Html => {
-            Err(Failure::Usage(format!("{} conversations are {} pages: give a folder with -o", ids.len(), ids.len())))
+        None if several && form == ExportFormat::Html => {
+            Err(CliError::Usage(format!("{} conversations are {} pages: give a folder with -o", ids.len(), ids.len())))
         }
         Some(file) => {
             let mut out = io::BufWriter::new(File::create(file).map_err(|e| failed(file, &e))?);
-            ids.iter().try_for_each(|id| one(store, id, form, &mut out))?;
+            ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))?;
             out.flush().map_err(|e| failed(file, &e))
         }
         None => {
             let mut out = io::stdout().lock();
-            ids.iter().try_for_each(|id| one(store, id, form, &mut out))
+            ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))
         }
     }
 }
 
-fn form(args: &ExportArgs) -> Result<Form, Failure> {
+fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
     if args.format.is_none() && args.otlp.is_some() {
-        return Ok(Form::Otel);
+        return Ok(ExportFormat::Otel);
     }
     let ending = args.output.as_ref().and_then(|p| p.extension()).and_then(|e| e.to_str());
     match (args.format, ending) {
         (Some(form), _) => Ok(form),
-        (None, Some("htm")) => Ok(Form::Html),
-        (None, Some(ending)) => ending.parse().map_err(Failure::Usage),
-        (None, None) => Ok(Form::Markdown),
+        (None, Some("htm")) => Ok(ExportFormat::Html),
+        (None, Some(ending)) => ending.parse().map_err(CliError::Usage),
+        (None, None) => Ok(ExportFormat::Markdown),
     }
 }
 
 /// The ids of what is to be written, the oldest first: one that is named, or those of a query.
-fn chosen(store: &dyn Store, args: &ExportArgs) -> Result<Vec<String>, Failure> {
+fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>, CliError> {
     if let [word] = &args.query[..]
-        && let Some(id) = open::find(store, word)?
+        && let Some(id) = load::find_conversation(store, word)?
     {
         return Ok(vec![id]);
     }
     let text = args.query.join(" ");
-    let query = Query::parse(&text).map_err(|e| Failure::Usage(e.show(&text)))?;
+    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
     let mut ids: Vec<String> = Vec::new();
     loop {
         let options = ConversationOptions {
@@ -89,39 +89,39 @@ fn chosen(store: &dyn Store, args: &ExportArgs) -> Result<Vec<String>, Failure> 
         }
     }
     if ids.is_empty() {
-        return Err(Failure::Failed("no conversation is selected".into()));
+        return Err(CliError::Failed("no conversation is selected".into()));
     }
     ids.reverse();
     Ok(ids)
 }
 
 /// Hands each conversation to a collector (OTLP over HTTP).
-fn send(store: &dyn Store, ids: &[String], form: Form, url: &str) -> Result<(), Failure> {
-    if form != Form::Otel {
-        return Err(Failure::Usage("--otlp goes with the form otel".to_owned()));
+fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
+    if form != ExportFormat::Otel {
+        return Err(CliError::Usage("--otlp goes with the form otel".to_owned()));
     }
     let url = if url.contains("/v1/") { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
-    let wrong = |why: String| Failure::Failed(format!("the collector {url}: {why}"));
+    let wrong = |why: String| CliError::Failed(format!("the collector {url}: {why}"));
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent: ureq::Agent = config.timeout_global(Some(std::time::Duration::from_secs(30))).build().into();
-    let mut progress = Progress::new("sending");
+    let mut progress = ProgressDisplay::new("sending");
     for (n, id) in ids.iter().enumerate() {
-        let Some(tree) = export::tree(store, id)? else { continue };
-        let body = export::write(&tree, Form::Otel);
+        let Some(tree) = export::load_tree(store, id)? else { continue };
+        let body = export::write(&tree, ExportFormat::Otel);
         let answer = agent.post(&url).header("Content-Type", "application/json").send(body);
         match answer.map_err(|e| wrong(e.to_string()))?.status() {
-            status if status.is_success() => progress.at(n as u64 + 1, ids.len() as u64),
+            status if status.is_success() => progress.update(n as u64 + 1, ids.len() as u64),
             status => return Err(wrong(format!("it answered {status}"))),
         }
     }
-    written(writeln!(anstream::stderr(), "{} conversations sent to {url}", ids.len()))
+    ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations sent to {url}", ids.len()))
 }
 
-fn one(store: &dyn Store, id: &str, form: Form, out: &mut impl Write) -> Result<(), Failure> {
-    let Some(tree) = export::tree(store, id)? else { return Ok(()) };
-    written(out.write_all(export::write(&tree, form).as_bytes()))
+fn export_one(store: &dyn FlowStore, id: &str, form: ExportFormat, out: &mut impl Write) -> Result<(), CliError> {
+    let Some(tree) = export::load_tree(store, id)? else { return Ok(()) };
+    ignore_broken_pipe(out.write_all(export::write(&tree, form).as_bytes()))
 }
 
-fn failed(path: &Path, error: &io::Error) -> Failure {
-    Failure::Failed(format!("{}: {error}", path.display()))
+fn failed(path: &Path, error: &io::Error) -> CliError {
+    CliError::Failed(format!("{}: {error}", path.display()))
 }

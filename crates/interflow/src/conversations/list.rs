@@ -4,27 +4,27 @@ use std::io::{self, Write};
 
 use interflow_flow::Timestamp;
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, Listed, Store};
+use interflow_record::{ConversationOptions, ConversationSummary, FlowStore};
 
-use super::{ListArgs, written};
-use crate::Failure;
-use crate::flows::{Form, width};
+use super::{ConversationListArgs, ignore_broken_pipe};
+use crate::CliError;
+use crate::flows::{ListFormat, width};
 
 /// Prints the latest conversations of a query, the latest last, where the eye is.
-pub fn list(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
+pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
     let text = args.query.join(" ");
-    let query = Query::parse(&text).map_err(|e| Failure::Usage(e.show(&text)))?;
+    let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
     let options = ConversationOptions { query, all: args.all, limit: args.limit, ..ConversationOptions::default() };
     let mut found = store.conversations(&options)?;
     found.reverse();
     let mut out = anstream::stdout().lock();
-    written(match args.format {
-        Form::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
-        Form::Table => table(&mut out, &found),
+    ignore_broken_pipe(match args.format {
+        ListFormat::Jsonl => found.iter().try_for_each(|l| writeln!(out, "{}", serde_json::to_string(l)?)),
+        ListFormat::Table => table(&mut out, &found),
     })
 }
 
-fn table(out: &mut impl Write, found: &[Listed]) -> io::Result<()> {
+fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> {
     if found.is_empty() {
         return Ok(());
     }
@@ -36,28 +36,28 @@ fn table(out: &mut impl Write, found: &[Listed]) -> io::Result<()> {
         "ID", "AGO", "AGENT", "MODEL", "TURNS", "IN", "OUT", "COST"
     )?;
     let now = Timestamp::now().micros();
-    for Listed { row, used } in found {
+    for ConversationSummary { row, used } in found {
         let cost = if used.exchanges > used.unpriced { format!("${:.3}", used.cost) } else { String::new() };
         let nested = if row.parent.is_some() { "└ " } else { "" };
         writeln!(
             out,
             "{:<16}  {:<6} {:<12} {:<22} {:>5} {:>8} {:>7} {:>8}  {nested}{}",
             row.id,
-            ago(now.saturating_sub(row.updated.micros())),
-            cut(&row.agent, 12),
-            cut(&row.model, 22),
+            format_age(now.saturating_sub(row.updated.micros())),
+            truncate(&row.agent, 12),
+            truncate(&row.model, 22),
             row.turns,
             count(used.input),
             count(used.output),
             cost,
-            cut(&row.title, width),
+            truncate(&row.title, width),
         )?;
     }
     Ok(())
 }
 
 /// How long ago, in the largest unit that fits.
-pub fn ago(micros: u64) -> String {
+pub fn format_age(micros: u64) -> String {
     match micros / 1_000_000 {
         s @ 0..60 => format!("{s}s"),
         s @ 60..3600 => format!("{}m", s / 60),
@@ -76,9 +76,9 @@ pub fn count(n: u64) -> String {
 }
 
 /// A text in one line without control characters, cut to so many characters.
-pub fn cut(text: &str, most: usize) -> String {
+pub fn truncate(text: &str, most: usize) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    interflow_record::in_a_line(&plain, most).into_owned()
+    interflow_record::single_line(&plain, most).into_owned()
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn figures_are_short() {
         assert_eq!([count(9_999), count(12_345), count(2_500_000)], ["9999", "12.3k", "2.50M"]);
-        assert_eq!([ago(59_000_000), ago(61_000_000), ago(90_000_000_000)], ["59s", "1m", "1d"]);
-        assert_eq!(cut("a\u{1b}[31m\nb and more", 8), "a [31m …");
+        assert_eq!([format_age(59_000_000), format_age(61_000_000), format_age(90_000_000_000)], ["59s", "1m", "1d"]);
+        assert_eq!(truncate("a\u{1b}[31m\nb and more", 8), "a [31m …");
     }
 }

@@ -8,25 +8,25 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use interflow_engine::conversations::live::Keeper;
-use interflow_engine::conversations::{export::Form, open};
-use interflow_record::{EmbeddedStore, Store};
+use interflow_engine::conversations::indexer::ConversationIndexer;
+use interflow_engine::conversations::{export::ExportFormat, load};
+use interflow_record::{FlowStore, SqliteStore};
 
-use crate::Failure;
-use crate::config::Config;
-use crate::flows::{Api, Form as ListForm, Progress, for_reading};
-use crate::home::Home;
-use crate::rooms;
+use crate::CliError;
+use crate::components;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+use crate::flows::{InstanceApi, ListFormat as ListForm, ProgressDisplay, open_for_reading};
 
 /// What can be done with conversations.
 #[derive(Debug, Subcommand)]
 pub enum ConversationsCommand {
     /// List conversations, the latest last.
-    List(ListArgs),
+    List(ConversationListArgs),
     /// Show one conversation: turns, tool calls, results, tokens, cost.
-    Show(ShowArgs),
+    Show(ConversationShowArgs),
     /// Write conversations to files: Markdown, JSONL, or one HTML page each.
-    Export(ExportArgs),
+    Export(ConversationExportArgs),
     /// Put all conversations together anew from the recorded flows.
     Rebuild,
 }
@@ -37,7 +37,7 @@ const ID: &str =
 
 /// Which conversations are listed, and how.
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct ConversationListArgs {
     /// The query: `agent:claude-code model:opus tokens:>100000 time:>-1d`; bare words search the title.
     pub query: Vec<String>,
     /// At most so many, the latest ones.
@@ -53,7 +53,7 @@ pub struct ListArgs {
 
 /// One conversation, and how it is shown.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+pub struct ConversationShowArgs {
     #[arg(help = ID, default_value = "last")]
     pub id: String,
     /// The form: text, json, markdown, jsonl, html or otel.
@@ -69,12 +69,12 @@ pub struct ShowArgs {
 
 /// What is written where.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub struct ConversationExportArgs {
     /// A conversation's id, or a query as for `list`; everything when it is empty.
     pub query: Vec<String>,
     /// The form: markdown, jsonl, html, or otel for OpenTelemetry's GenAI spans (OTLP in JSON). Told by the file's name when it is not given.
     #[arg(long)]
-    pub format: Option<Form>,
+    pub format: Option<ExportFormat>,
     /// The file; a folder when there are several conversations and the form is markdown or html. Standard output when it
     /// is not given.
     #[arg(short, long, value_name = "FILE")]
@@ -85,45 +85,45 @@ pub struct ExportArgs {
 }
 
 /// Does it.
-pub fn run(command: ConversationsCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
-        ConversationsCommand::List(args) => list::list(&for_reading(config, home)?, &args),
-        ConversationsCommand::Show(args) => show::show(&for_reading(config, home)?, &args),
-        ConversationsCommand::Export(args) => export::export(&for_reading(config, home)?, &args),
+        ConversationsCommand::List(args) => list::list(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::Show(args) => show::show(&open_for_reading(config, home)?, &args),
+        ConversationsCommand::Export(args) => export::export(&open_for_reading(config, home)?, &args),
         ConversationsCommand::Rebuild => rebuild(config, home),
     }
 }
 
-fn rebuild(config: &Config, home: &Home) -> Result<(), Failure> {
-    let exchanges = match Api::of(home)? {
+fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let exchanges = match InstanceApi::for_instance(home)? {
         Some(api) => {
             api.post("/conversations/rebuild", &serde_json::json!({}))?["exchanges"].as_u64().unwrap_or_default()
         }
         None => {
-            let pricing = rooms::conversations::pricing(config, home)?;
-            let store = EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?;
-            let mut progress = Progress::new("reading exchanges");
-            Keeper::new(&store, pricing).rebuild(&mut |n| progress.at(n, 0))?
+            let pricing = components::conversations::pricing(config, home)?;
+            let store = SqliteStore::open(&home.join(&config.record.dir), &config.record)?;
+            let mut progress = ProgressDisplay::new("reading exchanges");
+            ConversationIndexer::new(&store, pricing).rebuild(&mut |n| progress.update(n, 0))?
         }
     };
-    written(writeln!(anstream::stdout(), "{exchanges} exchanges read"))
+    ignore_broken_pipe(writeln!(anstream::stdout(), "{exchanges} exchanges read"))
 }
 
 /// The conversation that a word names.
-fn find(store: &dyn Store, word: &str) -> Result<String, Failure> {
+fn find(store: &dyn FlowStore, word: &str) -> Result<String, CliError> {
     let none = || {
-        Failure::Failed(format!(
+        CliError::Failed(format!(
             "there is no conversation `{word}`; `interflow conversations list` shows them, and `rebuild` puts those of \
              flows together that were recorded or imported while no instance ran"
         ))
     };
-    open::find(store, word)?.ok_or_else(none)
+    load::find_conversation(store, word)?.ok_or_else(none)
 }
 
 /// A reader that went away is no failure.
-fn written(result: io::Result<()>) -> Result<(), Failure> {
+fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
     match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(format!("could not write: {e}"))),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("could not write: {e}"))),
         _ => Ok(()),
     }
 }

@@ -2,52 +2,52 @@
 
 use std::io::{self, Write};
 
-use interflow_engine::conversations::export::{self, Form, content, counted};
-use interflow_engine::conversations::open::{self, Opened};
-use interflow_llm::conversation::view::{ExchangeView, Item, What};
-use interflow_llm::message::Role;
-use interflow_record::Store;
+use interflow_engine::conversations::export::{self, ExportFormat, content_text, pluralize};
+use interflow_engine::conversations::load::{self, ConversationView};
+use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem};
+use interflow_llm::message::MessageRole;
+use interflow_record::FlowStore;
 
-use super::list::{count, cut};
-use super::{ShowArgs, find, written};
-use crate::Failure;
+use super::list::{count, truncate};
+use super::{ConversationShowArgs, find, ignore_broken_pipe};
+use crate::CliError;
 
 /// Lines of a text that are shown when not everything is wanted.
-const LINES: usize = 12;
+const MAX_LINES: usize = 12;
 /// Characters of a line that are shown then.
-const WIDTH: usize = 200;
+const MAX_WIDTH: usize = 200;
 
 /// Prints one conversation.
-pub fn show(store: &dyn Store, args: &ShowArgs) -> Result<(), Failure> {
+pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), CliError> {
     let id = find(store, &args.id)?;
-    let gone = || Failure::Failed(format!("the conversation {id} is gone"));
+    let gone = || CliError::Failed(format!("the conversation {id} is gone"));
     let mut out = anstream::stdout().lock();
     match args.format.as_str() {
         "text" => {
-            let opened = open::open(store, &id, None)?.ok_or_else(gone)?;
-            written(Page { out: &mut out, full: args.full }.conversation(&opened))?;
+            let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
+            ignore_broken_pipe(ConversationPrinter { out: &mut out, full: args.full }.conversation(&opened))?;
             if args.changes { changes(&mut out, store, &opened) } else { Ok(()) }
         }
         "json" => {
-            let opened = open::open(store, &id, None)?.ok_or_else(gone)?;
+            let opened = load::load_conversation(store, &id, None)?.ok_or_else(gone)?;
             let text = serde_json::to_string_pretty(&opened).map_err(|e| e.to_string())?;
-            written(writeln!(io::stdout(), "{text}"))
+            ignore_broken_pipe(writeln!(io::stdout(), "{text}"))
         }
         other => {
-            let form: Form = other.parse().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?;
-            let tree = export::tree(store, &id)?.ok_or_else(gone)?;
-            written(io::stdout().write_all(export::write(&tree, form).as_bytes()))
+            let form: ExportFormat = other.parse().map_err(|e| CliError::Usage(format!("{e}, or text, or json")))?;
+            let tree = export::load_tree(store, &id)?.ok_or_else(gone)?;
+            ignore_broken_pipe(io::stdout().write_all(export::write(&tree, form).as_bytes()))
         }
     }
 }
 
 /// What changed from request to request.
-fn changes(out: &mut impl Write, store: &dyn Store, opened: &Opened) -> Result<(), Failure> {
+fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
-    written(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
-    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_beside()) {
+    ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
+    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
         let Ok(flow) = e.flow.parse() else { continue };
-        let Some(c) = open::changes(store, &opened.listed.row.id, flow, e.part)? else { continue };
+        let Some(c) = load::request_diff(store, &opened.listed.row.id, flow, e.part)? else { continue };
         let told = writeln!(
             out,
             "  turn {:<3} {}  {} same, {} removed, {} added; {}",
@@ -58,22 +58,22 @@ fn changes(out: &mut impl Write, store: &dyn Store, opened: &Opened) -> Result<(
             c.added.len(),
             c.cache
         );
-        written(told)?;
+        ignore_broken_pipe(told)?;
     }
     Ok(())
 }
 
 /// A page in the making.
-struct Page<'o, W> {
+struct ConversationPrinter<'o, W> {
     out: &'o mut W,
     full: bool,
 }
 
-impl<W: Write> Page<'_, W> {
-    fn conversation(&mut self, opened: &Opened) -> io::Result<()> {
+impl<W: Write> ConversationPrinter<'_, W> {
+    fn conversation(&mut self, opened: &ConversationView) -> io::Result<()> {
         let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
         let (row, used) = (&opened.listed.row, &opened.listed.used);
-        writeln!(self.out, "{bold}{}{bold:#}", cut(&row.title, 160))?;
+        writeln!(self.out, "{bold}{}{bold:#}", truncate(&row.title, 160))?;
         let agent = format!("{} {}", row.agent, opened.version);
         let cost = if used.exchanges > used.unpriced { format!(", ${:.4}", used.cost) } else { String::new() };
         writeln!(
@@ -82,8 +82,8 @@ impl<W: Write> Page<'_, W> {
             row.id,
             agent.trim(),
             row.model,
-            counted(row.turns, "turn"),
-            counted(used.exchanges, "exchange"),
+            pluralize(row.turns, "turn"),
+            pluralize(used.exchanges, "exchange"),
             count(used.input),
             count(used.cache_read),
             count(used.output)
@@ -97,17 +97,17 @@ impl<W: Write> Page<'_, W> {
             for e in failed.filter(|e| e.facts.error.is_some()) {
                 let red = anstyle::AnsiColor::Red.on_default();
                 let error = e.facts.error.as_deref().unwrap_or_default();
-                writeln!(self.out, "{red}error{red:#} {}  {dim}{}{dim:#}", cut(error, 300), e.flow)?;
+                writeln!(self.out, "{red}error{red:#} {}  {dim}{}{dim:#}", truncate(error, 300), e.flow)?;
             }
         }
         for b in &opened.thread.branches {
             let word = format!("{:?}", b.begins).to_lowercase();
-            writeln!(self.out, "{dim}another way from turn {}: {word}: {}{dim:#}", b.turn, cut(&b.text, 80))?;
+            writeln!(self.out, "{dim}another way from turn {}: {word}: {}{dim:#}", b.turn, truncate(&b.text, 80))?;
         }
         Ok(())
     }
 
-    fn item(&mut self, opened: &Opened, item: &Item) -> io::Result<()> {
+    fn item(&mut self, opened: &ConversationView, item: &ThreadItem) -> io::Result<()> {
         let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
         if let Some(begins) = item.begins {
             writeln!(self.out, "{dim}   — {} —{dim:#}", format!("{begins:?}").to_lowercase())?;
@@ -116,23 +116,23 @@ impl<W: Write> Page<'_, W> {
             writeln!(self.out, "{dim}{}{dim:#}", exchange(e))?;
         }
         match &item.what {
-            What::Text { text } => {
-                let who = if item.role == Role::User { "user" } else { "assistant" };
+            ItemKind::Text { text } => {
+                let who = if item.role == MessageRole::User { "user" } else { "assistant" };
                 writeln!(self.out, "{bold}{who}{bold:#}")?;
-                self.text(text.trim(), self.full || item.role == Role::Assistant)
+                self.text(text.trim(), self.full || item.role == MessageRole::Assistant)
             }
-            What::Thinking { text } if !text.is_empty() && self.full => {
+            ItemKind::Thinking { text } if !text.is_empty() && self.full => {
                 writeln!(self.out, "{dim}thinking{dim:#}")?;
                 self.text(text, true)
             }
-            What::Context { text } if self.full => {
+            ItemKind::Context { text } if self.full => {
                 writeln!(self.out, "{dim}context{dim:#}")?;
                 self.text(text, true)
             }
-            What::Thinking { .. } | What::Context { .. } => Ok(()),
-            What::Tool { name, summary, input, result, child, .. } => {
+            ItemKind::Thinking { .. } | ItemKind::Context { .. } => Ok(()),
+            ItemKind::Tool { name, summary, input, result, child, .. } => {
                 let cyan = anstyle::AnsiColor::Cyan.on_default();
-                writeln!(self.out, "{cyan}{}{cyan:#} {}", cut(name, 60), cut(summary, 120))?;
+                writeln!(self.out, "{cyan}{}{cyan:#} {}", truncate(name, 60), truncate(summary, 120))?;
                 if self.full {
                     self.text(&serde_json::to_string_pretty(input).unwrap_or_default(), true)?;
                 }
@@ -143,25 +143,25 @@ impl<W: Write> Page<'_, W> {
                     Some(r) => {
                         let word = if r.is_error { "failed" } else { "result" };
                         writeln!(self.out, "  {dim}{word}{dim:#}")?;
-                        self.text(&content(&r.content), self.full)
+                        self.text(&content_text(&r.content), self.full)
                     }
                     None => writeln!(self.out, "  {dim}no result was seen{dim:#}"),
                 }
             }
-            What::Image(r) | What::Document(r) => {
+            ItemKind::Image(r) | ItemKind::Document(r) => {
                 let name = if r.title.is_empty() { &r.url } else { &r.title };
-                writeln!(self.out, "[{} {}]", cut(&r.media_type, 40), cut(name, 80))
+                writeln!(self.out, "[{} {}]", truncate(&r.media_type, 40), truncate(name, 80))
             }
-            What::Error { name, message } => {
+            ItemKind::Error { name, message } => {
                 let red = anstyle::AnsiColor::Red.on_default();
-                writeln!(self.out, "{red}error {}{red:#} {}", cut(name, 40), cut(message, 300))
+                writeln!(self.out, "{red}error {}{red:#} {}", truncate(name, 40), truncate(message, 300))
             }
-            What::Other { name, value } => {
+            ItemKind::Other { name, value } => {
                 writeln!(
                     self.out,
                     "{dim}{}{dim:#} {}",
-                    cut(name, 40),
-                    cut(&value.to_string(), if self.full { 10_000 } else { 120 })
+                    truncate(name, 40),
+                    truncate(&value.to_string(), if self.full { 10_000 } else { 120 })
                 )
             }
         }
@@ -169,7 +169,7 @@ impl<W: Write> Page<'_, W> {
 
     /// A text, indented, without control characters that a terminal would obey.
     fn text(&mut self, text: &str, full: bool) -> io::Result<()> {
-        let (lines, width) = if full { (usize::MAX, usize::MAX) } else { (LINES, WIDTH) };
+        let (lines, width) = if full { (usize::MAX, usize::MAX) } else { (MAX_LINES, MAX_WIDTH) };
         let all = text.lines().count();
         for line in text.lines().take(lines) {
             let plain: String =
@@ -185,7 +185,7 @@ impl<W: Write> Page<'_, W> {
 }
 
 /// An exchange in a line.
-fn exchange(e: &ExchangeView) -> String {
+fn exchange(e: &CallView) -> String {
     let mut words = vec![e.model.clone()];
     if let Some(u) = &e.usage {
         let reasoning = match u.reasoning {
@@ -206,5 +206,5 @@ fn exchange(e: &ExchangeView) -> String {
     words.extend(e.facts.stop.clone());
     words.extend(e.missed.then(|| "cache missed".to_owned()));
     words.push(e.flow.clone());
-    cut(&words.join(" · "), 400)
+    truncate(&words.join(" · "), 400)
 }

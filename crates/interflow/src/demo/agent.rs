@@ -4,12 +4,12 @@ use std::pin::Pin;
 
 use serde_json::{Value, json};
 
-use super::client::{Ask, World};
-use super::model::call_id;
-use super::script::{FIX, HELPERS, LETTER, QUESTIONS, SUPPORT, Script, Step};
+use super::client::{DemoEndpoints, DemoRequest};
+use super::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
+use super::fake_model::call_id;
 
 /// All of them at once.
-pub async fn all(world: World, round: u32) {
+pub async fn run_agents(world: DemoEndpoints, round: u32) {
     let session = format!("0000demo-{round:04}-4000-8000-000000000000");
     tokio::join!(
         coder(world, &session, &FIX),
@@ -23,19 +23,19 @@ pub async fn all(world: World, round: u32) {
 }
 
 /// Somebody who hands a customer's letter to a model as it is.
-async fn support(world: World) {
+async fn support(world: DemoEndpoints) {
     let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
     let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
     let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
     post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
 }
 
-async fn post(world: World, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
+async fn post(world: DemoEndpoints, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {
     let mut all = vec![("Content-Type", "application/json")];
     all.extend(headers);
     let body = body.to_string();
     // An agent that gets no answer would try again; the next round does.
-    let _ = world.send(&Ask { method: "POST", host, path, headers: &all, body: body.as_bytes() }).await;
+    let _ = world.send(&DemoRequest { method: "POST", host, path, headers: &all, body: body.as_bytes() }).await;
 }
 
 /// The arguments of a call; the scripts hold nothing but JSON.
@@ -44,7 +44,7 @@ fn arguments(text: &str) -> Value {
 }
 
 /// The helper that a call of `Task` begins.
-fn helper(input: &Value) -> Option<&'static Script> {
+fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
     HELPERS.iter().find(|h| input["prompt"] == h.prompt)
 }
 
@@ -56,19 +56,19 @@ const CLAUDE: [(&str, &str); 4] = [
 ];
 
 /// A coding agent over Anthropic's API, with a call for a title and two sub-agents.
-async fn coder(world: World, session: &str, script: &Script) {
+async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let user = json!({"user_id": format!("user_demo_account__session_{session}")});
     let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
         "system": "Analyze if this message indicates a new conversation topic (isNewTopic) and give it a title.",
         "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &title).await;
-    worked(world, session, script, "You are Claude Code, a coding agent. The working folder is /srv/shop.").await;
+    run_steps(world, session, script, "You are Claude Code, a coding agent. The working folder is /srv/shop.").await;
 }
 
-fn worked<'a>(
-    world: World,
+fn run_steps<'a>(
+    world: DemoEndpoints,
     session: &'a str,
-    script: &'a Script,
+    script: &'a DialogueScript,
     system: &'a str,
 ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
     Box::pin(async move {
@@ -83,11 +83,11 @@ fn worked<'a>(
             let body = json!({"model": "claude-sonnet-4-5", "max_tokens": 32000, "stream": true, "system": [{"type": "text", "text": system}],
                 "tools": tools, "messages": history, "metadata": {"user_id": format!("user_demo_account__session_{session}")}});
             post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &body).await;
-            let (said, results) = spoken(n, step);
+            let (said, results) = step_messages(n, step);
             history.push(json!({"role": "assistant", "content": said}));
-            let helpers = step.calls.iter().filter_map(|(_, input, _)| helper(&arguments(input)));
+            let helpers = step.calls.iter().filter_map(|(_, input, _)| subagent_script(&arguments(input)));
             let helpers =
-                helpers.map(|h| worked(world, session, h, "You are a sub-agent that explores code and reports."));
+                helpers.map(|h| run_steps(world, session, h, "You are a sub-agent that explores code and reports."));
             futures_util::future::join_all(helpers).await;
             if !results.is_empty() {
                 history.push(json!({"role": "user", "content": results}));
@@ -100,7 +100,7 @@ fn worked<'a>(
 }
 
 /// What the model said in a step, and what its tools gave back, in Anthropic's shape.
-fn spoken(n: usize, step: &Step) -> (Vec<Value>, Vec<Value>) {
+fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
     let mut said = Vec::new();
     if !step.thinks.is_empty() {
         said.push(json!({"type": "thinking", "thinking": step.thinks, "signature": "demo"}));
@@ -119,7 +119,7 @@ fn spoken(n: usize, step: &Step) -> (Vec<Value>, Vec<Value>) {
 }
 
 /// A program with OpenAI's library.
-async fn chat(world: World, script: &Script) {
+async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "OpenAI/Python 1.99.1"), ("Authorization", "Bearer sk-demo")];
     let tool = json!({"type": "function", "function": {"name": "query_orders", "parameters": {"type": "object"}}});
     let mut history = vec![
@@ -140,7 +140,7 @@ async fn chat(world: World, script: &Script) {
 }
 
 /// A coding agent over OpenAI's Responses.
-async fn codex(world: World, session: &str, script: &Script) {
+async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let headers = [
         ("User-Agent", "codex_cli_rs/0.46.0 (Linux)"),
         ("Originator", "codex_cli_rs"),
@@ -160,7 +160,7 @@ async fn codex(world: World, session: &str, script: &Script) {
     }
 }
 
-async fn gemini(world: World, script: &Script) {
+async fn gemini(world: DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "GeminiCLI/0.8.1/gemini-2.5-flash (linux; x64)"), ("x-goog-api-key", "demo")];
     let picture = json!({"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}});
     let body = json!({"contents": [{"role": "user", "parts": [{"text": script.prompt}, picture]}]});
@@ -168,13 +168,13 @@ async fn gemini(world: World, script: &Script) {
     post(world, "generativelanguage.googleapis.com", path, &headers, &body).await;
 }
 
-async fn ollama(world: World, script: &Script) {
+async fn ollama(world: DemoEndpoints, script: &DialogueScript) {
     let body = json!({"model": "llama3.2", "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
 }
 
 /// A provider that has no room at the moment.
-async fn overloaded(world: World) {
+async fn overloaded(world: DemoEndpoints) {
     let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
     post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;
 }

@@ -10,15 +10,15 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::agent;
-use super::bank::Bank;
-use super::film::Film;
+use super::media_demo::MediaDemo;
+use super::tls_demo::TlsDemo;
 
 /// The longest answer that is read, in bytes.
-const LONGEST: u64 = 4 << 20;
+const MAX_BODY: u64 = 4 << 20;
 
 /// Where things are.
 #[derive(Clone, Copy)]
-pub struct World {
+pub struct DemoEndpoints {
     /// The proxy.
     pub proxy: SocketAddr,
     /// The origin's port; its host may have any name of the demo's.
@@ -26,7 +26,7 @@ pub struct World {
 }
 
 /// A request.
-pub struct Ask<'a> {
+pub struct DemoRequest<'a> {
     pub method: &'a str,
     pub host: &'a str,
     pub path: &'a str,
@@ -34,11 +34,11 @@ pub struct Ask<'a> {
     pub body: &'a [u8],
 }
 
-impl World {
+impl DemoEndpoints {
     /// Sends a request through the proxy and reads the answer to its end.
-    pub async fn send(self, ask: &Ask<'_>) -> io::Result<Vec<u8>> {
+    pub async fn send(self, ask: &DemoRequest<'_>) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(self.proxy).await?;
-        let Ask { method, host, path, headers, body } = ask;
+        let DemoRequest { method, host, path, headers, body } = ask;
         let mut head =
             format!("{method} http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\n", port = self.port);
         for (name, value) in *headers {
@@ -48,14 +48,14 @@ impl World {
         stream.write_all(head.as_bytes()).await?;
         stream.write_all(body).await?;
         let mut answer = Vec::new();
-        stream.take(LONGEST).read_to_end(&mut answer).await?;
+        stream.take(MAX_BODY).read_to_end(&mut answer).await?;
         Ok(answer)
     }
 
     async fn get(self, host: &str, path: &str) {
         let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
         // Some pages break on purpose.
-        let _ = self.send(&Ask { method: "GET", host, path, headers: &headers, body: b"" }).await;
+        let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
     }
 
     /// A tunnel to a port of the demo's.
@@ -94,7 +94,7 @@ impl World {
         let head =
             format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n", self.port);
         stream.write_all(head.as_bytes()).await?;
-        stream.take(LONGEST).read_to_end(&mut Vec::new()).await.map(drop)
+        stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
     }
 
     /// A WebSocket through a tunnel, a few messages each way.
@@ -114,20 +114,21 @@ impl World {
 }
 
 /// Goods are reserved at the warehouse, again and again: each time somebody has to allow it first.
-pub async fn reserve(world: World) {
+pub async fn reserve_stock(world: DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {
         let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
         let path = "/reservations";
-        let ask = Ask { method: "POST", host: super::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
+        let ask =
+            DemoRequest { method: "POST", host: super::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
         // That it may not pass is one of the answers.
         let _ = world.send(&ask).await;
-        tokio::time::sleep(super::REST).await;
+        tokio::time::sleep(super::ROUND_PAUSE).await;
     }
 }
 
 /// A round of traffic of every kind.
-pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
+pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo>, round: u32) {
     let shop = async {
         for path in
             ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
@@ -139,7 +140,7 @@ pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
             world.get("cdn.example", path).await;
         }
         let form = [("Content-Type", "application/x-www-form-urlencoded")];
-        let login = Ask {
+        let login = DemoRequest {
             method: "POST",
             host: "shop.example",
             path: "/login",
@@ -147,7 +148,7 @@ pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
             body: b"user=demo&password=hunter2",
         };
         let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
-        let order = Ask {
+        let order = DemoRequest {
             method: "POST",
             host: "shop.example",
             path: "/orders?source=demo",
@@ -155,28 +156,28 @@ pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
             body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
         };
         let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let upload = Ask {
+        let upload = DemoRequest {
             method: "PUT",
             host: "shop.example",
             path: "/echo",
             headers: &[("Content-Type", "application/octet-stream")],
             body: &blob,
         };
-        let query = Ask {
+        let query = DemoRequest {
             method: "POST",
             host: "shop.example",
             path: "/graphql",
             headers: &json,
             body: br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#,
         };
-        let photo = Ask {
+        let photo = DemoRequest {
             method: "POST",
             host: "shop.example",
             path: "/photos",
             headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
             body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
         };
-        let stock = Ask {
+        let stock = DemoRequest {
             method: "POST",
             host: "shop.example",
             path: "/shop.Stock/Get",
@@ -196,5 +197,5 @@ pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
             let _ = film.watch().await;
         }
     };
-    tokio::join!(shop, film, agent::all(world, round));
+    tokio::join!(shop, film, agent::run_agents(world, round));
 }

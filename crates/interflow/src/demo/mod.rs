@@ -2,26 +2,26 @@
 //! talk to it; nothing leaves the machine, and nothing is left behind.
 
 mod agent;
-mod bank;
 mod client;
-mod film;
-mod model;
+mod dialogue;
+mod fake_model;
+mod media_demo;
 mod origin;
-mod script;
+mod tls_demo;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use interflow_engine::approvals::config::{Mode, RuleSpec};
-use interflow_flow::units::Span;
+use interflow_engine::approvals::config::{ApprovalMode, RuleSpec};
+use interflow_flow::units::HumanDuration;
 use interflow_redact::RedactMode;
 use ipnet::IpNet;
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 use crate::log;
 use crate::run;
 
@@ -44,9 +44,9 @@ const BANK: &str = "bank.example";
 /// A host that nobody has decided about: requests to it are held.
 const WAREHOUSE: &str = "warehouse";
 /// What everything else is let through by: every name with a dot, every address.
-const KNOWN: &str = "*[.:]*";
+const KNOWN_HOSTS: &str = "*[.:]*";
 /// How long a request to the warehouse is held.
-const PATIENCE: Span = Span::secs(900);
+const APPROVAL_TIMEOUT: HumanDuration = HumanDuration::from_secs(900);
 
 /// Rules that do something to see.
 const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
@@ -62,7 +62,7 @@ rules:
 "#;
 
 /// How long to rest between two rounds of traffic.
-const REST: Duration = Duration::from_secs(8);
+const ROUND_PAUSE: Duration = Duration::from_secs(8);
 
 /// What the demo is told.
 #[derive(Debug, clap::Args)]
@@ -85,83 +85,82 @@ pub struct DemoArgs {
 }
 
 /// Runs until a signal. It has a data folder of its own, never the owner's.
-pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     let place = match &args.keep {
         Some(folder) => {
             std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-            Place { folder: folder.clone(), passing: false }
+            DemoFolder { folder: folder.clone(), passing: false }
         }
-        None => Place::passing()?,
+        None => DemoFolder::temporary()?,
     };
-    let home = Home::find(Some(&place.folder))?;
-    let mut config = Config::default();
+    let home = DataDir::find(Some(&place.folder))?;
+    let mut config = InterflowConfig::default();
     config.log.level = "warn".into();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     log::start(&config.log)?;
-    let done = runtime.block_on(show(args, config, &home));
+    let done = runtime.block_on(run_demo(args, config, &home));
     drop(place);
     done
 }
 
-async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
+async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
-    config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free(7070))];
+    config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free_port(7070))];
     // Whoever wants any port for the proxy has another demo running, or may.
     let any = args.proxy.filter(|a| a.port() == 0);
-    config.gateway.listen = vec![args.gateway.or(any).unwrap_or_else(|| free(7071))];
-    config.admin.listen = Some(args.admin.unwrap_or_else(|| free(7072)));
-    config.redact.intercepted = RedactMode::Redact;
-    config.approvals.mode = Mode::Ask;
-    config.approvals.timeout = PATIENCE;
-    config.approvals.rule = vec![known()];
+    config.gateway.listen = vec![args.gateway.or(any).unwrap_or_else(|| free_port(7071))];
+    config.admin.listen = Some(args.admin.unwrap_or_else(|| free_port(7072)));
+    config.redact.proxied = RedactMode::Redact;
+    config.approvals.mode = ApprovalMode::Ask;
+    config.approvals.timeout = APPROVAL_TIMEOUT;
+    config.approvals.rule = vec![known_hosts_rule()];
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
-    config.upstream.resolve = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
+    config.upstream.hosts = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let vault = home.ca().with_file_name("bank");
-    let bank = bank::open(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
+    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
     config.media.allow_private = vec![IpNet::from(here[0])];
     let running = run::start(&config, home).await?;
-    let film = film::Film::link(&running, origin.port());
-    let bank = bank::Bank::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
-    let _announced = running.announce();
+    let film = media_demo::MediaDemo::link(&running, origin.port());
+    let bank = tls_demo::TlsDemo::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
+    let _announced = running.write_instance_file();
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
-    greet(&running, proxy);
-    let world = client::World { proxy, port: origin.port() };
+    print_banner(&running, proxy);
+    let world = client::DemoEndpoints { proxy, port: origin.port() };
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
             client::round(world, &bank, film.as_ref(), round).await;
             round += 1;
             if args.rounds.is_none_or(|n| round < n) {
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ROUND_PAUSE).await;
             }
         }
     };
     if args.rounds.is_some() {
         traffic.await;
-        return running.settle().await;
+        return running.flush_and_stop().await;
     }
     tokio::select! {
         () = traffic => {}
-        () = client::reserve(world) => {}
-        () = running.until_told(crate::run::Stop::listen()) => {}
+        () = client::reserve_stock(world) => {}
+        () = running.run_until_shutdown(crate::run::ShutdownSignal::listen()) => {}
     }
     Ok(())
 }
 
 /// The rule that lets the demo's other traffic through.
-fn known() -> RuleSpec {
-    let rule =
-        serde_json::json!({"action": "allow", "hosts": [KNOWN], "note": "the demo asks about its warehouse alone"});
+fn known_hosts_rule() -> RuleSpec {
+    let rule = serde_json::json!({"action": "allow", "hosts": [KNOWN_HOSTS], "note": "the demo asks about its warehouse alone"});
     serde_json::from_value(rule).expect("it is a rule")
 }
 
-fn greet(running: &run::Running, proxy: SocketAddr) {
+fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {
     let bold = anstyle::Style::new().bold();
     anstream::println!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
     if let Some((_, addr)) = &running.admin {
@@ -176,7 +175,7 @@ fn greet(running: &run::Running, proxy: SocketAddr) {
 }
 
 /// The usual port where it is free, else any.
-fn free(port: u16) -> SocketAddr {
+fn free_port(port: u16) -> SocketAddr {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match std::net::TcpListener::bind(usual) {
         Ok(_) => usual,
@@ -185,13 +184,13 @@ fn free(port: u16) -> SocketAddr {
 }
 
 /// The data folder; a passing one is removed at the end.
-struct Place {
+struct DemoFolder {
     folder: PathBuf,
     passing: bool,
 }
 
-impl Place {
-    fn passing() -> Result<Self, Failure> {
+impl DemoFolder {
+    fn temporary() -> Result<Self, CliError> {
         let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_flow::Timestamp::now().micros());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -199,7 +198,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DemoFolder {
     fn drop(&mut self) {
         if self.passing {
             let _ = fs::remove_dir_all(&self.folder);

@@ -8,13 +8,13 @@ use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::model;
+use super::fake_model;
 
 /// The longest request that is read, in bytes.
-const LONGEST: usize = 1 << 20;
+const MAX_REQUEST: usize = 1 << 20;
 /// How long the model thinks before it answers, and between two pieces.
-const THOUGHT: Duration = Duration::from_millis(180);
-const PIECE: Duration = Duration::from_millis(14);
+const FIRST_BYTE_DELAY: Duration = Duration::from_millis(180);
+const CHUNK_DELAY: Duration = Duration::from_millis(14);
 
 /// Pieces of the film, and bytes of each.
 const FILM: (usize, usize) = (40, 100_000);
@@ -57,13 +57,13 @@ pub async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::R
     let mut words = head.split_whitespace();
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if method == "POST"
-        && let Some(answer) = model::answer(path, &body)
+        && let Some(answer) = fake_model::answer(path, &body)
     {
-        tokio::time::sleep(THOUGHT).await;
+        tokio::time::sleep(FIRST_BYTE_DELAY).await;
         begin(stream, answer.status, answer.media, None).await?;
         for piece in &answer.pieces {
             stream.write_all(piece.as_bytes()).await?;
-            tokio::time::sleep(PIECE).await;
+            tokio::time::sleep(CHUNK_DELAY).await;
         }
         return stream.shutdown().await;
     }
@@ -77,7 +77,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Strin
         if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
             break at + 4;
         }
-        if bytes.len() > LONGEST || stream.read_buf(&mut bytes).await? == 0 {
+        if bytes.len() > MAX_REQUEST || stream.read_buf(&mut bytes).await? == 0 {
             return Ok(None);
         }
     };
@@ -86,7 +86,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(Strin
         head.to_ascii_lowercase().lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
     let mut body = bytes.split_off(end);
     while body.len() < length.unwrap_or_default() {
-        if body.len() > LONGEST || stream.read_buf(&mut body).await? == 0 {
+        if body.len() > MAX_REQUEST || stream.read_buf(&mut body).await? == 0 {
             return Ok(None);
         }
     }

@@ -7,40 +7,40 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use interflow_flow::Process;
-use interflow_net::ca::Ca;
-use interflow_net::ingress::Processes;
+use interflow_flow::ClientProcess;
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::ingress::ProcessLookup;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
 
-use crate::Failure;
+use crate::CliError;
 use crate::cli::DoctorArgs;
-use crate::config::Config;
+use crate::config::InterflowConfig;
+use crate::data_dir::{DataDir, connect_address};
 use crate::exposure;
-use crate::flows::Api;
-use crate::home::{Home, reachable};
+use crate::flows::InstanceApi;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// What was looked at.
     what: String,
     /// Whether it is as it should be.
-    state: State,
+    state: FindingState,
     /// What was seen, and what to do about it.
     text: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum FindingState {
     Good,
     Notice,
     Bad,
 }
 
 /// Looks at everything; fails when something is bad.
-pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let findings = findings(config, home);
     if args.json {
         let text = serde_json::to_string_pretty(&findings).map_err(|e| e.to_string())?;
@@ -48,114 +48,114 @@ pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failur
     } else {
         findings.iter().for_each(print);
     }
-    let bad = findings.iter().filter(|f| f.state == State::Bad).count();
+    let bad = findings.iter().filter(|f| f.state == FindingState::Bad).count();
     match bad {
         0 => Ok(()),
-        1 => Err(Failure::Failed("1 thing needs attention".to_owned())),
-        _ => Err(Failure::Failed(format!("{bad} things need attention"))),
+        1 => Err(CliError::Failed("1 thing needs attention".to_owned())),
+        _ => Err(CliError::Failed(format!("{bad} things need attention"))),
     }
 }
 
 /// Everything that is looked at.
-pub fn findings(config: &Config, home: &Home) -> Vec<Finding> {
+pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(config, home));
     findings.push(system_trust(home));
-    findings.extend(uninspected(home));
-    if let Ok(ca) = Ca::open_or_create(&home.ca()) {
-        findings.extend(runtimes::look(&ca, home.path()));
+    findings.extend(passthrough_finding(home));
+    if let Ok(ca) = CertificateAuthority::open_or_create(&home.ca()) {
+        findings.extend(runtimes::probe_runtimes(&ca, home.path()));
     }
     findings
 }
 
-fn print(finding: &Finding) {
+fn print(finding: &DoctorFinding) {
     let (mark, colour) = match finding.state {
-        State::Good => ("ok  ", anstyle::AnsiColor::Green),
-        State::Notice => ("note", anstyle::AnsiColor::Yellow),
-        State::Bad => ("BAD ", anstyle::AnsiColor::Red),
+        FindingState::Good => ("ok  ", anstyle::AnsiColor::Green),
+        FindingState::Notice => ("note", anstyle::AnsiColor::Yellow),
+        FindingState::Bad => ("BAD ", anstyle::AnsiColor::Red),
     };
     let style = colour.on_default();
     anstream::println!("{style}{mark}{style:#}  {}: {}", finding.what, finding.text);
 }
 
-fn finding(what: impl Into<String>, state: State, text: impl Into<String>) -> Finding {
-    Finding { what: what.into(), state, text: text.into() }
+fn finding(what: impl Into<String>, state: FindingState, text: impl Into<String>) -> DoctorFinding {
+    DoctorFinding { what: what.into(), state, text: text.into() }
 }
 
-fn data_folder(home: &Home) -> Finding {
+fn data_folder(home: &DataDir) -> DoctorFinding {
     let shown = home.path().display();
     match home.create() {
-        Ok(()) => match home.exposed() {
-            Some(text) => finding("data folder", State::Notice, text),
-            None => finding("data folder", State::Good, shown.to_string()),
+        Ok(()) => match home.exposure_warning() {
+            Some(text) => finding("data folder", FindingState::Notice, text),
+            None => finding("data folder", FindingState::Good, shown.to_string()),
         },
-        Err(e) => finding("data folder", State::Bad, e),
+        Err(e) => finding("data folder", FindingState::Bad, e),
     }
 }
 
-fn ca(home: &Home) -> Finding {
-    match Ca::open_or_create(&home.ca()) {
-        Err(e) => finding("CA", State::Bad, e.to_string()),
+fn ca(home: &DataDir) -> DoctorFinding {
+    match CertificateAuthority::open_or_create(&home.ca()) {
+        Err(e) => finding("CA", FindingState::Bad, e.to_string()),
         Ok(ca) if ca.remaining() < Duration::from_secs(30 * 86_400) => {
-            finding("CA", State::Bad, format!("{} expires soon: run `interflow ca rotate`", ca.name()))
+            finding("CA", FindingState::Bad, format!("{} expires soon: run `interflow ca rotate`", ca.name()))
         }
-        Ok(ca) => finding("CA", State::Good, ca.name().to_owned()),
+        Ok(ca) => finding("CA", FindingState::Good, ca.name().to_owned()),
     }
 }
 
 /// A clock before this binary, or this CA, was made makes every certificate look wrong.
-fn clock(home: &Home) -> Finding {
+fn clock(home: &DataDir) -> DoctorFinding {
     let year_2026 = UNIX_EPOCH + Duration::from_secs(1_767_225_600);
     let made = std::fs::metadata(home.ca().join("ca.pem")).and_then(|m| m.modified()).unwrap_or(UNIX_EPOCH);
     clock_at(SystemTime::now(), made.max(year_2026))
 }
 
 /// `earliest` is when it certainly was no earlier than; a day is left for time zones set wrong.
-fn clock_at(now: SystemTime, earliest: SystemTime) -> Finding {
+fn clock_at(now: SystemTime, earliest: SystemTime) -> DoctorFinding {
     let shown = jiff::Timestamp::try_from(now).map_or_else(|_| "far off".to_owned(), |t| format!("{t:.0}"));
     if now + Duration::from_secs(86_400) > earliest {
-        return finding("clock", State::Good, shown);
+        return finding("clock", FindingState::Good, shown);
     }
     let text = format!("{shown} cannot be: set the clock, else certificates look not yet valid");
-    finding("clock", State::Bad, text)
+    finding("clock", FindingState::Bad, text)
 }
 
-fn files() -> Finding {
+fn files() -> DoctorFinding {
     #[cfg(unix)]
     {
         let Ok((soft, hard)) = rlimit::getrlimit(rlimit::Resource::NOFILE) else {
-            return finding("open files", State::Notice, "the limit cannot be read");
+            return finding("open files", FindingState::Notice, "the limit cannot be read");
         };
         // Two sockets per connection, and some room.
         let connections = hard.saturating_sub(100) / 2;
         let text = format!("limit {soft}, can be raised to {hard}: room for about {connections} connections");
         if hard < 4096 {
             let more = "; raise it with `ulimit -Hn 100000` or LimitNOFILE= in systemd";
-            return finding("open files", State::Bad, text + more);
+            return finding("open files", FindingState::Bad, text + more);
         }
-        finding("open files", State::Good, text)
+        finding("open files", FindingState::Good, text)
     }
     #[cfg(not(unix))]
-    finding("open files", State::Good, "no limit of this kind here")
+    finding("open files", FindingState::Good, "no limit of this kind here")
 }
 
-fn disk(home: &Home) -> Finding {
+fn disk(home: &DataDir) -> DoctorFinding {
     match fs4::available_space(home.path()) {
         Ok(free) if free < 1 << 30 => {
             let text = format!("{} MB free: recording stops when the disk is full; free some space", free / 1_000_000);
-            finding("disk", State::Bad, text)
+            finding("disk", FindingState::Bad, text)
         }
-        Ok(free) => finding("disk", State::Good, format!("{:.1} GB free", free as f64 / 1e9)),
-        Err(e) => finding("disk", State::Notice, format!("free space cannot be read: {e}")),
+        Ok(free) => finding("disk", FindingState::Good, format!("{:.1} GB free", free as f64 / 1e9)),
+        Err(e) => finding("disk", FindingState::Notice, format!("free space cannot be read: {e}")),
     }
 }
 
 /// The ports of the instance that runs from this folder; without one, those that the configuration names.
-fn ports(config: &Config, home: &Home) -> Vec<Finding> {
-    if let Some(instance) = home.running() {
+fn ports(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
+    if let Some(instance) = home.running_instance() {
         let admin = instance.admin;
         let mut found: Vec<_> = instance.addresses().map(|(name, addr)| own_port(name, addr, instance.pid)).collect();
-        found.extend(exposed(&exposure::warnings(config, &instance.proxy, admin)));
+        found.extend(exposure_findings(&exposure::warnings(config, &instance.proxy, admin)));
         return found;
     }
     let engine = config.engine();
@@ -163,54 +163,57 @@ fn ports(config: &Config, home: &Home) -> Vec<Finding> {
         engine.proxy.listen.iter().map(|a| ("proxy", a)).chain(engine.gateway.listen.iter().map(|a| ("gateway", a)));
     let all = all.chain(config.admin.listen.iter().map(|a| ("admin", a)));
     let mut found: Vec<_> = all.map(|(name, addr)| free_port(name, *addr)).collect();
-    found.extend(exposed(&exposure::of_config(config)));
+    found.extend(exposure_findings(&exposure::config_warnings(config)));
     found
 }
 
-fn exposed(warnings: &[String]) -> impl Iterator<Item = Finding> {
-    warnings.iter().map(|text| finding("exposure", State::Notice, text.as_str()))
+fn exposure_findings(warnings: &[String]) -> impl Iterator<Item = DoctorFinding> {
+    warnings.iter().map(|text| finding("exposure", FindingState::Notice, text.as_str()))
 }
 
-fn own_port(name: &str, addr: SocketAddr, pid: u32) -> Finding {
+fn own_port(name: &str, addr: SocketAddr, pid: u32) -> DoctorFinding {
     let what = format!("{name} port {addr}");
-    match std::net::TcpStream::connect_timeout(&reachable(addr), Duration::from_secs(1)) {
-        Ok(_) => finding(what, State::Good, format!("served by the running instance (process {pid})")),
-        Err(e) => finding(what, State::Bad, format!("the running instance (process {pid}) does not answer there: {e}")),
+    match std::net::TcpStream::connect_timeout(&connect_address(addr), Duration::from_secs(1)) {
+        Ok(_) => finding(what, FindingState::Good, format!("served by the running instance (process {pid})")),
+        Err(e) => {
+            finding(what, FindingState::Bad, format!("the running instance (process {pid}) does not answer there: {e}"))
+        }
     }
 }
 
-fn free_port(name: &str, addr: SocketAddr) -> Finding {
+fn free_port(name: &str, addr: SocketAddr) -> DoctorFinding {
     let what = format!("{name} port {addr}");
     match std::net::TcpListener::bind(addr) {
-        Ok(_) => finding(what, State::Good, "free"),
+        Ok(_) => finding(what, FindingState::Good, "free"),
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
             let who =
                 listener(addr).map_or_else(|| "another program".into(), |p| format!("{} (process {})", p.name, p.pid));
             let text = format!("taken by {who}: choose another with --{name}, or end that program");
-            finding(what, State::Bad, text)
+            finding(what, FindingState::Bad, text)
         }
-        Err(e) => finding(what, State::Bad, format!("{e}; choose another with --{name}")),
+        Err(e) => finding(what, FindingState::Bad, format!("{e}; choose another with --{name}")),
     }
 }
 
 /// The program that listens there, where the system tells.
-fn listener(addr: SocketAddr) -> Option<Arc<Process>> {
+fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
-    let processes = Processes::default();
+    let processes = ProcessLookup::default();
     // To the system, a socket that listens is one whose other end is nobody's.
-    let of = |at: IpAddr, nobody: IpAddr| processes.of(SocketAddr::new(at, addr.port()), SocketAddr::new(nobody, 0));
+    let of =
+        |at: IpAddr, nobody: IpAddr| processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(nobody, 0));
     let nobody = if addr.is_ipv4() { v4 } else { v6 };
     of(addr.ip(), nobody).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
 }
 
 /// Programs that the running instance passes through because they refuse its certificate.
-fn uninspected(home: &Home) -> Option<Finding> {
-    let passing = Api::of(home).ok()??.get("/passthrough").ok()?;
+fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
+    let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
     let passing = passing["passing"].as_array()?;
     let Some(first) = passing.first() else {
         return Some(finding(
             "pinning",
-            State::Good,
+            FindingState::Good,
             "nothing is passed through uninspected for a refused certificate",
         ));
     };
@@ -225,18 +228,18 @@ fn uninspected(home: &Home) -> Option<Finding> {
         text("client"),
         text("host")
     );
-    Some(finding("pinning", State::Notice, what))
+    Some(finding("pinning", FindingState::Notice, what))
 }
 
-fn system_trust(home: &Home) -> Finding {
+fn system_trust(home: &DataDir) -> DoctorFinding {
     match in_system_store(&home.ca().join("ca.pem")) {
-        Some(true) => finding("system trust", State::Good, "the CA is in the system's store"),
+        Some(true) => finding("system trust", FindingState::Good, "the CA is in the system's store"),
         Some(false) => finding(
             "system trust",
-            State::Notice,
+            FindingState::Notice,
             "the CA is not in the system's store: `interflow ca install`, or `interflow exec -- CMD` for single commands",
         ),
-        None => finding("system trust", State::Notice, "the system's store cannot be read"),
+        None => finding("system trust", FindingState::Notice, "the system's store cannot be read"),
     }
 }
 
@@ -254,11 +257,11 @@ mod tests {
     #[test]
     fn a_clock_before_the_ca_was_made_is_bad() {
         let made = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        for (offset, state) in [(0, State::Good), (1_000_000, State::Good)] {
+        for (offset, state) in [(0, FindingState::Good), (1_000_000, FindingState::Good)] {
             assert_eq!(clock_at(made + Duration::from_secs(offset), made).state, state);
         }
         let back = clock_at(made - Duration::from_secs(172_800), made);
-        assert!(back.state == State::Bad && back.text.contains("2027-01-13"), "{}", back.text);
+        assert!(back.state == FindingState::Bad && back.text.contains("2027-01-13"), "{}", back.text);
     }
 
     fn addr(listener: &std::net::TcpListener) -> SocketAddr {
@@ -268,10 +271,10 @@ mod tests {
     #[test]
     fn the_ports_of_the_running_instance_are_judged_and_not_those_of_the_configuration() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(dir.path())).unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
         let [proxy, admin, theirs] = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let instance = crate::home::Instance {
+        let instance = crate::data_dir::InstanceInfo {
             pid: std::process::id(),
             proxy: vec![addr(&proxy)],
             gateway: Some(gone),
@@ -279,8 +282,8 @@ mod tests {
             greyproxy: None,
             dns: None,
         };
-        let _announced = home.announce(&instance).unwrap();
-        let mut config = Config::default();
+        let _announced = home.write_instance_file(&instance).unwrap();
+        let mut config = InterflowConfig::default();
         config.proxy.listen = vec![addr(&theirs)];
         let found = ports(&config, &home);
         let said: Vec<_> = found.iter().map(|f| (f.what.clone(), f.state)).collect();
@@ -288,9 +291,9 @@ mod tests {
         assert_eq!(
             said,
             [
-                port("proxy", addr(&proxy), State::Good),
-                port("gateway", gone, State::Bad),
-                port("admin", addr(&admin), State::Good)
+                port("proxy", addr(&proxy), FindingState::Good),
+                port("gateway", gone, FindingState::Bad),
+                port("admin", addr(&admin), FindingState::Good)
             ]
         );
         assert!(found[0].text.contains(&std::process::id().to_string()), "{}", found[0].text);
@@ -299,14 +302,14 @@ mod tests {
     #[test]
     fn a_port_that_another_program_has_is_named_as_such() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(dir.path())).unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
         let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut config = Config::default();
+        let mut config = InterflowConfig::default();
         config.proxy.listen = vec![addr(&theirs)];
         config.gateway.listen = Vec::new();
         config.admin.listen = None;
         let found = ports(&config, &home);
-        assert!(found.len() == 1 && found[0].state == State::Bad, "{found:?}");
+        assert!(found.len() == 1 && found[0].state == FindingState::Bad, "{found:?}");
         assert!(found[0].text.starts_with("taken by ") && found[0].text.contains("--proxy"), "{}", found[0].text);
         #[cfg(target_os = "linux")]
         assert!(found[0].text.contains(&format!("(process {})", std::process::id())), "{}", found[0].text);

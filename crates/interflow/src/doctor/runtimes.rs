@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use interflow_flow::Host;
-use interflow_net::ca::Ca;
-use interflow_net::io::Io;
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, accept_tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
-use super::{Finding, State, finding};
+use super::{DoctorFinding, FindingState, finding};
 
 /// What a runtime may take for its start and one request: Java compiles first.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 /// What may still be under way when the runtime has ended.
-const GRACE: Duration = Duration::from_millis(200);
+const CLOSE_GRACE: Duration = Duration::from_millis(200);
 
 /// A runtime, and how it is made to fetch a URL.
-struct Runtime {
+struct RuntimeProbe {
     name: &'static str,
     program: &'static str,
     /// `{url}` and `{folder}` stand for the URL and a folder with [`JAVA`].
@@ -37,50 +37,50 @@ const DENO: &str = "await fetch(Deno.args[0])";
 const JAVA: &str = "public class Fetch { public static void main(String[] a) throws Exception { \
                     new java.net.URL(a[0]).openConnection(java.net.Proxy.NO_PROXY).getInputStream().close(); } }";
 
-const RUNTIMES: [Runtime; 8] = [
-    Runtime {
+const RUNTIMES: [RuntimeProbe; 8] = [
+    RuntimeProbe {
         name: "curl",
         program: "curl",
         args: &["-s", "--max-time", "10", "{url}"],
         remedy: "it reads the system's store and CURL_CA_BUNDLE: `interflow ca install` or `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "git",
         program: "git",
         args: &["ls-remote", "{url}"],
         remedy: "it reads what curl reads, and GIT_SSL_CAINFO: `interflow ca install` or `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "wget",
         program: "wget",
         args: &["-q", "-T", "10", "-t", "1", "-O", "-", "{url}"],
         remedy: "it reads the system's store and the file in WGETRC: `interflow ca install` or `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "python3",
         program: "python3",
         args: &["-c", URLLIB, "{url}"],
         remedy: "it reads the system's store and SSL_CERT_FILE: `interflow ca install` or `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "python3 requests",
         program: "python3",
         args: &["-c", REQUESTS, "{url}"],
         remedy: "it brings a store of its own; REQUESTS_CA_BUNDLE names another: `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "node",
         program: "node",
         args: &["-e", NODE, "{url}"],
         remedy: "it brings a store of its own; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "deno",
         program: "deno",
         args: &["eval", DENO, "{url}"],
         remedy: "it brings a store of its own; DENO_CERT adds to it: `interflow ca trust-env`",
     },
-    Runtime {
+    RuntimeProbe {
         name: "java",
         program: "java",
         args: &["{folder}/Fetch.java", "{url}"],
@@ -90,7 +90,7 @@ const RUNTIMES: [Runtime; 8] = [
 
 /// What a server saw of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum ProbeOutcome {
     /// It made TLS and asked: it trusts the CA.
     Request,
     /// It came, and went when it saw the certificate.
@@ -100,40 +100,40 @@ enum Seen {
 }
 
 /// Asks every runtime that is there, all at once.
-pub(super) fn look(ca: &Ca, home: &Path) -> Vec<Finding> {
+pub(super) fn probe_runtimes(ca: &CertificateAuthority, home: &Path) -> Vec<DoctorFinding> {
     let folder = home.join(format!("doctor-{}", std::process::id()));
     let java = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("Fetch.java"), JAVA));
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let found = match (java, built) {
         (Ok(()), Ok(runtime)) => runtime.block_on(async {
             let folder = &folder;
-            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, ask(runtime, ca, folder).await) });
+            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, folder).await) });
             futures_util::future::join_all(asked).await
         }),
         _ => Vec::new(),
     };
     let _ = std::fs::remove_dir_all(&folder);
-    found.into_iter().filter_map(|(runtime, seen)| said(runtime, seen?)).collect()
+    found.into_iter().filter_map(|(runtime, seen)| finding_for(runtime, seen?)).collect()
 }
 
-fn said(runtime: &Runtime, seen: Seen) -> Option<Finding> {
+fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFinding> {
     match seen {
-        Seen::Request => Some(finding(runtime.name, State::Good, "trusts the CA")),
-        Seen::Refusal => {
+        ProbeOutcome::Request => Some(finding(runtime.name, FindingState::Good, "trusts the CA")),
+        ProbeOutcome::Refusal => {
             let text = format!("does not trust the CA: {}; `interflow exec` for one command", runtime.remedy);
-            Some(finding(runtime.name, State::Notice, text))
+            Some(finding(runtime.name, FindingState::Notice, text))
         }
         // A library that is not installed is no runtime of this machine.
-        Seen::Nothing if runtime.name != runtime.program => None,
-        Seen::Nothing => {
+        ProbeOutcome::Nothing if runtime.name != runtime.program => None,
+        ProbeOutcome::Nothing => {
             let text = format!("could not be asked whether it trusts the CA; {}", runtime.remedy);
-            Some(finding(runtime.name, State::Notice, text))
+            Some(finding(runtime.name, FindingState::Notice, text))
         }
     }
 }
 
 /// `None` when the program is not there.
-async fn ask(runtime: &Runtime, ca: &Ca, folder: &Path) -> Option<Seen> {
+async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, folder: &Path) -> Option<ProbeOutcome> {
     let listener = TcpListener::bind("127.0.0.1:0").await.ok()?;
     let addr = listener.local_addr().ok()?;
     let fill =
@@ -149,36 +149,38 @@ async fn ask(runtime: &Runtime, ca: &Ca, folder: &Path) -> Option<Seen> {
     let mut child = command.spawn().ok()?;
     let serve = serve(listener, ca, Host::Ip(addr.ip()));
     tokio::pin!(serve);
-    let seen = tokio::time::timeout(PATIENCE, async {
+    let seen = tokio::time::timeout(PROBE_TIMEOUT, async {
         tokio::select! {
             seen = &mut serve => return seen,
             _ = child.wait() => {}
         }
-        tokio::time::timeout(GRACE, &mut serve).await.unwrap_or(Seen::Nothing)
+        tokio::time::timeout(CLOSE_GRACE, &mut serve).await.unwrap_or(ProbeOutcome::Nothing)
     });
-    Some(seen.await.unwrap_or(Seen::Nothing))
+    Some(seen.await.unwrap_or(ProbeOutcome::Nothing))
 }
 
-async fn serve(listener: TcpListener, ca: &Ca, host: Host) -> Seen {
+async fn serve(listener: TcpListener, ca: &CertificateAuthority, host: Host) -> ProbeOutcome {
     let tls = Arc::clone(&ca.server_tls(&host, Alpn::Http1));
-    let Ok((tcp, _)) = listener.accept().await else { return Seen::Nothing };
-    let Ok((mut io, _)) = accept_tls(Io::from(tcp), &tls, PATIENCE).await else { return Seen::Refusal };
+    let Ok((tcp, _)) = listener.accept().await else { return ProbeOutcome::Nothing };
+    let Ok((mut io, _)) = accept_tls(IoStream::from(tcp), &tls, PROBE_TIMEOUT).await else {
+        return ProbeOutcome::Refusal;
+    };
     // In TLS 1.3 a client may refuse the certificate after our side is done: the request is what tells.
     let mut start = [0; 4];
     if io.read_exact(&mut start).await.is_err() {
-        return Seen::Refusal;
+        return ProbeOutcome::Refusal;
     }
     let _ = io.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
     let _ = io.shutdown().await;
-    Seen::Request
+    ProbeOutcome::Request
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
-    fn curl(args: &'static [&'static str]) -> Runtime {
-        Runtime { name: "curl", program: "curl", args, remedy: "" }
+    fn curl(args: &'static [&'static str]) -> RuntimeProbe {
+        RuntimeProbe { name: "curl", program: "curl", args, remedy: "" }
     }
 
     #[tokio::test]
@@ -187,32 +189,39 @@ mod tests {
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let ca = Ca::open_or_create(folder.path()).unwrap();
+        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
         let told = curl(&["-q", "-s", "--cacert", "{folder}/ca.pem", "{url}"]);
-        assert_eq!(ask(&told, &ca, folder.path()).await, Some(Seen::Request));
+        assert_eq!(probe(&told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
         let not_told = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
-        assert_ne!(ask(&not_told, &ca, folder.path()).await, Some(Seen::Request));
+        assert_ne!(probe(&not_told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
         let refuses = curl(&["-q", "-s", "--cacert", "{folder}/other/ca.pem", "{url}"]);
-        Ca::open_or_create(&folder.path().join("other")).unwrap();
-        assert_eq!(ask(&refuses, &ca, folder.path()).await, Some(Seen::Refusal));
+        CertificateAuthority::open_or_create(&folder.path().join("other")).unwrap();
+        assert_eq!(probe(&refuses, &ca, folder.path()).await, Some(ProbeOutcome::Refusal));
     }
 
     #[tokio::test]
     async fn what_is_not_there_or_never_comes_is_told_apart() {
         let folder = tempfile::tempdir().unwrap();
-        let ca = Ca::open_or_create(folder.path()).unwrap();
-        let missing = Runtime { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
-        assert_eq!(ask(&missing, &ca, folder.path()).await, None);
-        let silent = Runtime { name: "true", program: "true", args: &[], remedy: "" };
-        assert_eq!(ask(&silent, &ca, folder.path()).await, Some(Seen::Nothing));
+        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
+        let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
+        assert_eq!(probe(&missing, &ca, folder.path()).await, None);
+        let silent = RuntimeProbe { name: "true", program: "true", args: &[], remedy: "" };
+        assert_eq!(probe(&silent, &ca, folder.path()).await, Some(ProbeOutcome::Nothing));
     }
 
     #[test]
     fn whoever_refuses_is_told_what_to_do() {
         for runtime in &RUNTIMES {
-            let finding = said(runtime, Seen::Refusal).unwrap();
-            assert!(finding.state == State::Notice && finding.text.contains("`interflow ca "), "{}", finding.text);
+            let finding = finding_for(runtime, ProbeOutcome::Refusal).unwrap();
+            assert!(
+                finding.state == FindingState::Notice && finding.text.contains("`interflow ca "),
+                "{}",
+                finding.text
+            );
         }
-        assert!(said(&RUNTIMES[4], Seen::Nothing).is_none() && said(&RUNTIMES[0], Seen::Nothing).is_some());
+        assert!(
+            finding_for(&RUNTIMES[4], ProbeOutcome::Nothing).is_none()
+                && finding_for(&RUNTIMES[0], ProbeOutcome::Nothing).is_some()
+        );
     }
 }

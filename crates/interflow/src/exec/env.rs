@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::Trust;
+use super::TrustFiles;
 
 /// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct EnvSetting {
     /// Its name.
     pub name: &'static str,
     /// Its value.
@@ -42,7 +42,7 @@ const BUNDLES: [&str; 18] = [
 const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
 /// The variables that make runtimes trust the CA, and nothing else.
-pub fn trust_variables(trust: &Trust) -> impl Iterator<Item = (&'static str, &Path)> {
+pub fn trust_variables(trust: &TrustFiles) -> impl Iterator<Item = (&'static str, &Path)> {
     let bundles = BUNDLES.iter().map(|name| (*name, &*trust.bundle));
     let additions = ADDITIONS.iter().map(|name| (*name, &*trust.ca));
     bundles.chain(additions).chain([("WGETRC", &*trust.wgetrc)])
@@ -52,13 +52,13 @@ pub fn trust_variables(trust: &Trust) -> impl Iterator<Item = (&'static str, &Pa
 /// `var` reads the environment as it is.
 pub fn settings(
     (proxy, login): (SocketAddr, &str),
-    trust: &Trust,
+    trust: &TrustFiles,
     no_proxy: &str,
     var: &dyn Fn(&str) -> Option<String>,
-) -> Vec<Setting> {
+) -> Vec<EnvSetting> {
     let url = format!("http://{login}{proxy}");
-    let mut all: Vec<Setting> = Vec::new();
-    let mut set = |name, value: String| all.push(Setting { name, value });
+    let mut all: Vec<EnvSetting> = Vec::new();
+    let mut set = |name, value: String| all.push(EnvSetting { name, value });
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         set(name, url.clone());
     }
@@ -80,7 +80,7 @@ pub fn settings(
     all
 }
 
-fn java(proxy: SocketAddr, trust: &Trust) -> String {
+fn java(proxy: SocketAddr, trust: &TrustFiles) -> String {
     let (host, port) = (proxy.ip(), proxy.port());
     format!(
         "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} \
@@ -112,8 +112,8 @@ fn quoted(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    fn trust() -> Trust {
-        Trust {
+    fn trust() -> TrustFiles {
+        TrustFiles {
             ca: "/h/ca.pem".into(),
             bundle: "/h/bundle.pem".into(),
             node_shim: "/h x/shim.cjs".into(),
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    fn value(all: &[Setting], name: &str) -> String {
+    fn value(all: &[EnvSetting], name: &str) -> String {
         all.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name}")).value.clone()
     }
 

@@ -8,22 +8,22 @@ use std::path::Path;
 use std::process::Stdio;
 
 use interflow_flow::Timestamp;
-use interflow_record::{EmbeddedStore, Store as _};
+use interflow_record::{FlowStore as _, SqliteStore};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::Failure;
+use crate::CliError;
 use crate::cli::ExecArgs;
-use crate::config::{Config, Loaded};
-use crate::flows::Api;
-use crate::home::{Home, Instance};
+use crate::config::{InterflowConfig, LoadedConfig};
+use crate::data_dir::{DataDir, InstanceInfo};
+use crate::flows::InstanceApi;
 use crate::{log, run};
 
-pub use env::{Setting, settings, trust_variables};
-pub use trust::{Trust, pkcs12};
+pub use env::{EnvSetting, settings, trust_variables};
+pub use trust::{TrustFiles, pkcs12};
 
 /// Runs the command; its exit code is ours.
-pub fn exec(args: &ExecArgs, loaded: Loaded, home: &Home) -> Result<(), Failure> {
+pub fn exec(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
     let mut config = loaded.config;
     // The command's own output belongs to the command.
     if config.log.level == "info" {
@@ -34,31 +34,31 @@ pub fn exec(args: &ExecArgs, loaded: Loaded, home: &Home) -> Result<(), Failure>
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    runtime.block_on(through(args, config, home))
+    runtime.block_on(run_through_proxy(args, config, home))
 }
 
-async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
-    if let Some(instance) = home.running()
+async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    if let Some(instance) = home.running_instance()
         && !args.private
     {
         let code = with_instance(args, home, &instance, &config).await?;
-        return end(code);
+        return exit_result(code);
     }
-    config.be_private();
+    config.make_private();
     // Its clients are the command's own: what refuses the certificate is told, and never passed through for that.
     config.intercept.pinning_failures = 0;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let mut aside = None;
     let mut started = run::start(&config, home).await;
     // A store has one writer: the running instance, or another `exec`.
-    if started.is_err() && EmbeddedStore::is_written(&home.join(&config.record.dir)) {
+    if started.is_err() && SqliteStore::has_writer(&home.join(&config.record.dir)) {
         config.record.dir = format!("record-exec-{}", std::process::id()).into();
         aside = Some(home.join(&config.record.dir));
         started = run::start(&config, home).await;
     }
     let running = started?;
     let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
-    let instance = Instance {
+    let instance = InstanceInfo {
         pid: std::process::id(),
         proxy: vec![proxy],
         gateway: None,
@@ -79,30 +79,30 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
     if let Some(empty) = aside.filter(|_| flows == 0) {
         let _ = std::fs::remove_dir_all(empty);
     }
-    end(code)
+    exit_result(code)
 }
 
 /// Credentials that a running instance gives the command, for as long as it runs.
-struct Pass {
-    api: Api,
+struct ExecCredential {
+    api: InstanceApi,
     user: String,
     password: String,
 }
 
-impl Pass {
+impl ExecCredential {
     /// `None` when the instance has no admin port.
-    fn of(home: &Home, user: &str) -> Result<Option<Self>, Failure> {
-        let Some(api) = Api::of(home)? else { return Ok(None) };
+    fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
+        let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
         let given = api.post("/passes", &json!({ "user": user }))?;
         Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
     }
 
     fn login(&self) -> String {
-        format!("{}:{}@", encoded(&self.user), self.password)
+        format!("{}:{}@", percent_encode(&self.user), self.password)
     }
 }
 
-impl Drop for Pass {
+impl Drop for ExecCredential {
     fn drop(&mut self) {
         // An instance that has ended has forgotten it.
         let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
@@ -110,16 +110,21 @@ impl Drop for Pass {
 }
 
 /// A name as it stands in a URL (RFC 3986 3.2.1).
-pub fn encoded(name: &str) -> String {
+pub fn percent_encode(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance, config: &Config) -> Result<u8, Failure> {
+async fn with_instance(
+    args: &ExecArgs,
+    home: &DataDir,
+    instance: &InstanceInfo,
+    config: &InterflowConfig,
+) -> Result<u8, CliError> {
     let began = Timestamp::now();
-    let pass = match Pass::of(home, &args.user) {
+    let pass = match ExecCredential::issue(home, &args.user) {
         Ok(pass) => pass,
-        Err(Failure::Failed(why) | Failure::Usage(why)) => {
+        Err(CliError::Failed(why) | CliError::Usage(why)) => {
             anstream::eprintln!("interflow: the command goes without credentials: {why}");
             None
         }
@@ -130,22 +135,27 @@ async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance, config
     let dir = home.join(&config.record.dir);
     // The other process writes behind; give its last batch the moment it needs.
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
-    if let Ok(store) = EmbeddedStore::open_read(&dir) {
+    if let Ok(store) = SqliteStore::open_read(&dir) {
         summarise(args, &store, began, None);
     }
     Ok(code)
 }
 
-fn summarise(args: &ExecArgs, store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
+fn summarise(args: &ExecArgs, store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
     if !args.quiet {
         summary::print(store, began, aside);
     }
 }
 
-async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance, pass: Option<&Pass>) -> Result<u8, Failure> {
-    let trust = Trust::write(home)?;
+async fn run_command(
+    args: &ExecArgs,
+    home: &DataDir,
+    instance: &InstanceInfo,
+    pass: Option<&ExecCredential>,
+) -> Result<u8, CliError> {
+    let trust = TrustFiles::write(home)?;
     let proxy = instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
-    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))?;
+    let (program, rest) = args.command.split_first().ok_or_else(|| CliError::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
     for (name, _) in std::env::vars_os() {
@@ -153,13 +163,13 @@ async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance, pass: Op
             command.env_remove(name);
         }
     }
-    let login = pass.map(Pass::login).unwrap_or_default();
+    let login = pass.map(ExecCredential::login).unwrap_or_default();
     let way = (*proxy, login.as_str());
-    for Setting { name, value } in settings(way, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
+    for EnvSetting { name, value } in settings(way, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
         command.env(name, value);
     }
     let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
-    wait(&mut child).await.map_err(|e| Failure::Failed(format!("`{program}` was lost: {e}")))
+    wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
 }
 
 /// Whether an environment variable is a secret of Interflow's, which is no business of the command.
@@ -168,11 +178,11 @@ fn is_secret(name: &str) -> bool {
     name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
 }
 
-fn not_started(program: &str, e: &std::io::Error) -> Failure {
+fn not_started(program: &str, e: &std::io::Error) -> CliError {
     // The codes that shells use: not found, and found but not executable.
     let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
-    Failure::Child(code)
+    CliError::Child(code)
 }
 
 /// Waits for the child; signals meant to end us are passed to it, and its end decides ours.
@@ -211,6 +221,6 @@ fn code_of(status: std::process::ExitStatus) -> u8 {
     status.code().unwrap_or(1) as u8
 }
 
-fn end(code: u8) -> Result<(), Failure> {
-    if code == 0 { Ok(()) } else { Err(Failure::Child(code)) }
+fn exit_result(code: u8) -> Result<(), CliError> {
+    if code == 0 { Ok(()) } else { Err(CliError::Child(code)) }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use interflow_flow::{Kind, Passthrough, Timestamp};
+use interflow_flow::{ErrorKind, Passthrough, Timestamp};
 use interflow_query::Query;
-use interflow_record::{EmbeddedStore, FlowSummary, ListOptions, Order, Store as _};
+use interflow_record::{FlowStore as _, FlowSummary, ListOptions, ListOrder, SqliteStore};
 
-use crate::counted::counted;
+use crate::pluralize::pluralize;
 
 /// What was counted of one host.
 #[derive(Default)]
-struct Host {
+struct HostSummary {
     flows: u64,
     errors: u64,
     sent: u64,
@@ -24,8 +24,8 @@ struct Host {
 
 /// Prints a table to standard error, so that the command's own output stays clean. `aside` is the folder of a recording
 /// that stands apart from the usual one.
-pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
-    let options = ListOptions { query: Query::all(), order: Order::Newest, after: None, limit: 10_000 };
+pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
+    let options = ListOptions { query: Query::all(), order: ListOrder::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
     let now = Timestamp::now();
     let flows: Vec<_> = rows.iter().map(|r| r.summary(now)).filter(|f| f.started >= began).collect();
@@ -34,13 +34,13 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
         return;
     }
     let dim = anstyle::Style::new().dimmed();
-    anstream::eprintln!("\n{dim}interflow: {}{dim:#}", counted(flows.len() as u64, "flow"));
+    anstream::eprintln!("\n{dim}interflow: {}{dim:#}", pluralize(flows.len() as u64, "flow"));
     let hosts = by_host(&flows);
     for (name, host) in &hosts {
         let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
         anstream::eprintln!(
             "{dim}  {name}: {}{errors}, {} sent, {} received{dim:#}",
-            counted(host.flows, "flow"),
+            pluralize(host.flows, "flow"),
             size(host.sent),
             size(host.received)
         );
@@ -57,7 +57,7 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
         for (why, count) in &host.passed {
             anstream::eprintln!(
                 "{dim}  {name}: {} passed through uninspected: {why}{dim:#}",
-                counted(*count, "tunnel")
+                pluralize(*count, "tunnel")
             );
         }
     }
@@ -66,14 +66,14 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
     anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
 }
 
-fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, Host> {
-    let mut hosts: BTreeMap<String, Host> = BTreeMap::new();
+fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
+    let mut hosts: BTreeMap<String, HostSummary> = BTreeMap::new();
     for flow in flows {
         let host = hosts.entry(flow.authority.to_string()).or_default();
         host.flows += 1;
         host.errors += u64::from(flow.error.is_some());
-        host.refused += u64::from(flow.error.as_deref() == Some(Kind::ClientTls.as_str()));
-        if let Some(why) = flow.passthrough.as_deref().and_then(Passthrough::of) {
+        host.refused += u64::from(flow.error.as_deref() == Some(ErrorKind::ClientTls.as_str()));
+        if let Some(why) = flow.passthrough.as_deref().and_then(Passthrough::from_label) {
             *host.passed.entry(why.explanation()).or_default() += 1;
         }
         host.sent += flow.request_size;

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_net::ca::Ca;
+use interflow_net::ca::CertificateAuthority;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
-use crate::home::Home;
+use crate::data_dir::DataDir;
 
 /// Java's habitual password for stores that hold no secret.
 pub const PASSWORD: &str = "changeit";
 
 /// The files.
 #[derive(Debug, Clone)]
-pub struct Trust {
+pub struct TrustFiles {
     /// Our authority alone.
     pub ca: PathBuf,
     /// The platform's authorities and ours.
@@ -28,10 +28,10 @@ pub struct Trust {
     pub wgetrc: PathBuf,
 }
 
-impl Trust {
+impl TrustFiles {
     /// Writes the files into the data folder, when they are not there for this CA and these platform roots already.
-    pub fn write(home: &Home) -> Result<Self, String> {
-        let ca = Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
+    pub fn write(home: &DataDir) -> Result<Self, String> {
+        let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
         let folder = home.join("trust");
         fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
         let trust = Self {
@@ -44,11 +44,11 @@ impl Trust {
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
         if !fresh {
-            put(&trust.java_store, &pkcs12(&ca)?)?;
-            put(&trust.bundle, bundle.as_bytes())?;
+            write_file(&trust.java_store, &pkcs12(&ca)?)?;
+            write_file(&trust.bundle, bundle.as_bytes())?;
         }
-        put(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
-        put(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
+        write_file(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
+        write_file(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
     }
 }
@@ -87,18 +87,18 @@ fn wgetrc(own: &str, bundle: &Path) -> String {
 }
 
 /// Writes a file in one step, so that a command that runs already never reads half of it.
-fn put(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
+fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    crate::home::write_private(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+    crate::data_dir::write_private(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))
 }
 
 fn platform() -> Vec<Vec<u8>> {
     rustls_native_certs::load_native_certs().certs.into_iter().map(|c| c.to_vec()).collect()
 }
 
-fn bundle(ca: &Ca) -> String {
+fn bundle(ca: &CertificateAuthority) -> String {
     let mut text = String::from(ca.certificate_pem());
     for der in platform() {
         text.push_str(&pem(&der));
@@ -121,7 +121,7 @@ fn pem(der: &[u8]) -> String {
 }
 
 /// A PKCS#12 truststore of the platform's authorities and ours.
-pub fn pkcs12(ca: &Ca) -> Result<Vec<u8>, String> {
+pub fn pkcs12(ca: &CertificateAuthority) -> Result<Vec<u8>, String> {
     let mut store = KeyStore::new();
     let ours = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
     let theirs = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn the_files_hold_our_authority_and_are_made_once() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(dir.path())).unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
-        let trust = Trust::write(&home).unwrap();
+        let trust = TrustFiles::write(&home).unwrap();
         let ca = fs::read_to_string(&trust.ca).unwrap();
         assert!(fs::read_to_string(&trust.bundle).unwrap().starts_with(&ca));
         let written = fs::metadata(&trust.java_store).unwrap().modified().unwrap();
-        Trust::write(&home).unwrap();
+        TrustFiles::write(&home).unwrap();
         assert_eq!(fs::metadata(&trust.java_store).unwrap().modified().unwrap(), written);
         let store =
             KeyStore::from_pkcs12(&fs::read(&trust.java_store).unwrap(), PASSWORD, Pkcs12ImportPolicy::Strict).unwrap();

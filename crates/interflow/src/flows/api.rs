@@ -8,23 +8,23 @@ use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body, SendBody};
 
-use crate::Failure;
-use crate::home::Home;
+use crate::CliError;
+use crate::data_dir::DataDir;
 
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
 /// The way to a running instance.
-pub struct Api {
+pub struct InstanceApi {
     agent: Agent,
     address: SocketAddr,
     token: String,
 }
 
-impl Api {
+impl InstanceApi {
     /// The instance that runs from this data folder, when there is one that listens for the admin.
-    pub fn of(home: &Home) -> Result<Option<Self>, Failure> {
-        let Some(address) = home.running().and_then(|i| i.admin) else { return Ok(None) };
+    pub fn for_instance(home: &DataDir) -> Result<Option<Self>, CliError> {
+        let Some(address) = home.running_instance().and_then(|i| i.admin) else { return Ok(None) };
         // Never through a proxy: this may well run below `interflow exec`, whose proxy refuses the way to itself.
         let config = Agent::config_builder()
             .proxy(None)
@@ -32,7 +32,7 @@ impl Api {
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(5)))
             .build();
-        Ok(Some(Self { agent: config.into(), address: reachable(address), token: home.admin_token()? }))
+        Ok(Some(Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? }))
     }
 
     /// Where it listens.
@@ -46,36 +46,36 @@ impl Api {
     }
 
     /// Asks for something.
-    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub fn get(&self, path: &str) -> Result<Value, CliError> {
         let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
         read(answer)
     }
 
     /// Asks for something to be done.
-    pub fn post(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+    pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
     /// Asks for something to be put in the place of what is there.
-    pub fn put(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+    pub fn put(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
     /// Asks for a change.
-    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
     /// Asks for something to be taken away.
-    pub fn delete(&self, path: &str) -> Result<Value, Failure> {
+    pub fn delete(&self, path: &str) -> Result<Value, CliError> {
         read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
     /// Sends a file of any size.
-    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, Failure> {
+    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
     }
@@ -86,7 +86,7 @@ impl Api {
 }
 
 /// A listener on every address is reached over loopback.
-const fn reachable(address: SocketAddr) -> SocketAddr {
+const fn connect_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -95,8 +95,8 @@ const fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Failure> {
-    let lost = |e: ureq::Error| Failure::Failed(format!("the running instance does not answer: {e}"));
+fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, CliError> {
+    let lost = |e: ureq::Error| CliError::Failed(format!("the running instance does not answer: {e}"));
     let mut answer = answer.map_err(lost)?;
     let status = answer.status();
     let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(lost)?;
@@ -107,7 +107,7 @@ fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Failure> {
     let error = &value["error"];
     let message = error["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
     let remedy = error["remedy"].as_str().map(|r| format!("; {r}")).unwrap_or_default();
-    Err(Failure::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
+    Err(CliError::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         for (listens, reached) in
             [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("[::1]:1", "[::1]:1")]
         {
-            assert_eq!(reachable(listens.parse().unwrap()), reached.parse().unwrap());
+            assert_eq!(connect_address(listens.parse().unwrap()), reached.parse().unwrap());
         }
     }
 }

@@ -5,61 +5,65 @@ use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use interflow_flow::Direction;
-use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, ExportOptions, Exporter, Format, Sound, fxzy};
-use interflow_record::{ListOptions, Order, Store};
+use interflow_record::formats::pcapng::{PacketSides, PcapngOptions};
+use interflow_record::formats::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
+use interflow_record::{FlowStore, ListOptions, ListOrder};
 
-use super::packed::Packed;
-use super::progress::Progress;
-use super::writing::Writing;
-use super::{ExportArgs, open, written};
-use crate::Failure;
-use crate::config::Config;
-use crate::counted::counted;
-use crate::home::Home;
+use super::compressed_output::CompressedOutput;
+use super::progress::ProgressDisplay;
+use super::store_access::StoreAccess;
+use super::{FlowExportArgs, ignore_broken_pipe, open};
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+use crate::pluralize::pluralize;
 
 /// Flows taken from the store at a time.
 const PAGE: usize = 100;
 
 /// Writes the flows of a query, the oldest first.
-pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
+pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
     let exported = export_to(store, args);
-    open::tell_damage(store);
+    open::warn_of_damage(store);
     exported
 }
 
-fn export_to(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
-    let by_name = args.output.as_deref().and_then(Path::file_name).and_then(|n| Format::of_file(&n.to_string_lossy()));
-    let format = args.format.or(by_name).unwrap_or(Format::Har);
-    if format != Format::Pcapng && (args.keylog.is_some() || args.leg != Leg::default()) {
-        return Err(Failure::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
+fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
+    let by_name = args
+        .output
+        .as_deref()
+        .and_then(Path::file_name)
+        .and_then(|n| ArchiveFormat::from_file_name(&n.to_string_lossy()));
+    let format = args.format.or(by_name).unwrap_or(ArchiveFormat::Har);
+    if format != ArchiveFormat::Pcapng && (args.keylog.is_some() || args.leg != PacketSides::default()) {
+        return Err(CliError::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
     }
-    if format != Format::Jsonl && args.originals {
-        return Err(Failure::Usage(format!("--originals is for jsonl, and this is {format}")));
+    if format != ArchiveFormat::Jsonl && args.originals {
+        return Err(CliError::Usage(format!("--originals is for jsonl, and this is {format}")));
     }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
                 anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");
             }
-            write(store, args, format, io::stdout().lock()).and_then(|(_, result)| written(result))
+            write(store, args, format, io::stdout().lock()).and_then(|(_, result)| ignore_broken_pipe(result))
         }
         Some(path) => to_file(store, args, format, path),
     }
 }
 
 /// Under another name first, so that half a file never takes the place of a whole one.
-fn to_file(store: &dyn Store, args: &ExportArgs, format: Format, path: &Path) -> Result<(), Failure> {
-    let cannot = |e: io::Error| Failure::Failed(format!("{} cannot be written: {e}", path.display()));
+fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
+    let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     let part = PathBuf::from(format!("{}.part", path.display()));
     let file = File::create(&part).map_err(cannot)?;
-    let mut out = Packed::new(path, io::BufWriter::new(file));
+    let mut out = CompressedOutput::new(path, io::BufWriter::new(file));
     let done = write(store, args, format, &mut out).and_then(|(flows, result)| {
         result.and_then(|()| out.finish()).and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot)
     });
     match done {
         Ok(flows) => {
-            anstream::eprintln!("{} to {}", counted(flows, "flow"), path.display());
+            anstream::eprintln!("{} to {}", pluralize(flows, "flow"), path.display());
             Ok(())
         }
         Err(e) => {
@@ -71,22 +75,22 @@ fn to_file(store: &dyn Store, args: &ExportArgs, format: Format, path: &Path) ->
 
 /// How many flows were written, and whether the output took them.
 fn write(
-    store: &dyn Store,
-    args: &ExportArgs,
-    format: Format,
+    store: &dyn FlowStore,
+    args: &FlowExportArgs,
+    format: ArchiveFormat,
     out: impl Write,
-) -> Result<(u64, io::Result<()>), Failure> {
+) -> Result<(u64, io::Result<()>), CliError> {
     let query = open::query(&args.select.query)?;
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
     // Counting by bodies would take as long as the export.
     let total = if deep { 0 } else { store.count(&query)? };
-    let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
-    let (mut progress, mut flows) = (Progress::new("exporting"), 0);
+    let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+    let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
     let mut exporter = match begin(args, format, out) {
         Ok(exporter) => exporter,
         Err(e) => return Ok((0, Err(e))),
     };
-    let sound = Sound::of(store);
+    let sound = ReadableBodySource::new(store);
     loop {
         let page = store.list(&options)?;
         for row in &page {
@@ -95,12 +99,12 @@ fn write(
                 return Ok((flows, Err(e)));
             }
             flows += 1;
-            progress.at(flows, total);
+            progress.update(flows, total);
         }
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {
-            if sound.cut() > 0 {
-                let n = counted(sound.cut(), "flow");
+            if sound.truncated_flows() > 0 {
+                let n = pluralize(sound.truncated_flows(), "flow");
                 anstream::eprintln!(
                     "interflow: bodies of {n} are damaged on disk and were written as far as they are sound"
                 );
@@ -111,7 +115,11 @@ fn write(
 }
 
 /// Begins the output; packets and lines have choices of their own.
-fn begin<'w>(args: &ExportArgs, format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
+fn begin<'w>(
+    args: &FlowExportArgs,
+    format: ArchiveFormat,
+    out: impl Write + 'w,
+) -> io::Result<Box<dyn FlowExporter + 'w>> {
     let keylog = match &args.keylog {
         Some(path) => Some(Box::new(io::BufWriter::new(secret_file(path)?)) as Box<dyn Write>),
         None => None,
@@ -130,33 +138,33 @@ fn secret_file(path: &Path) -> io::Result<File> {
 }
 
 /// Takes up the flows of files; the others go on when one is refused.
-pub fn import(files: &[PathBuf], config: &Config, home: &Home) -> Result<(), Failure> {
-    let writing = Writing::open(config, home)?;
+pub fn import(files: &[PathBuf], config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let writing = StoreAccess::open(config, home)?;
     let mut refused = Vec::new();
     for path in files {
         match import_one(&writing, path) {
             Ok(report) => anstream::println!("{}: {report}", path.display()),
-            Err(Failure::Failed(why) | Failure::Usage(why)) => refused.push(format!("{}: {why}", path.display())),
+            Err(CliError::Failed(why) | CliError::Usage(why)) => refused.push(format!("{}: {why}", path.display())),
             Err(other) => return Err(other),
         }
     }
-    if refused.is_empty() { Ok(()) } else { Err(Failure::Failed(refused.join("\n"))) }
+    if refused.is_empty() { Ok(()) } else { Err(CliError::Failed(refused.join("\n"))) }
 }
 
-fn import_one(writing: &Writing, path: &Path) -> Result<String, Failure> {
-    let cannot = |e: io::Error| Failure::Failed(format!("cannot be read: {e}"));
+fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
+    let cannot = |e: io::Error| CliError::Failed(format!("cannot be read: {e}"));
     let done = if path == Path::new("-") {
         writing.import(io::stdin().lock())?
     } else {
-        let file = if path.is_dir() { fxzy::packed(path) } else { File::open(path) };
+        let file = if path.is_dir() { fxzy::pack_to_temp_file(path) } else { File::open(path) };
         let file = file.map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?.len();
-        writing.import(Counted { file, read: 0, size, progress: Progress::new("importing") })?
+        writing.import(ProgressReader { file, read: 0, size, progress: ProgressDisplay::new("importing") })?
     };
     for reason in &done.reasons {
         anstream::eprintln!("  left out: {reason}");
     }
-    let mut report = format!("{} imported", counted(done.imported, "flow"));
+    let mut report = format!("{} imported", pluralize(done.imported, "flow"));
     for (n, what) in [(done.present, "there already"), (done.skipped, "left out")] {
         if n > 0 {
             report.push_str(&format!(", {n} {what}"));
@@ -166,18 +174,18 @@ fn import_one(writing: &Writing, path: &Path) -> Result<String, Failure> {
 }
 
 /// A file that shows how far it has been read.
-struct Counted {
+struct ProgressReader {
     file: File,
     read: u64,
     size: u64,
-    progress: Progress,
+    progress: ProgressDisplay,
 }
 
-impl Read for Counted {
+impl Read for ProgressReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read(buf)?;
         self.read += n as u64;
-        self.progress.at(self.read, self.size);
+        self.progress.update(self.read, self.size);
         Ok(n)
     }
 }

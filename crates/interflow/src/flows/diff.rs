@@ -1,18 +1,19 @@
 //! `interflow flows diff`.
 
-use interflow_record::Store;
+use interflow_record::FlowStore;
 use interflow_record::formats::diff::FlowDiff;
-use interflow_record::formats::text::Style;
-use interflow_record::formats::{Stored, WholeFlow};
+use interflow_record::formats::text::TextStyle;
+use interflow_record::formats::{FlowWithBodies, StoreBodySource};
 
-use super::{open, print_json, written};
-use crate::Failure;
+use super::{ignore_broken_pipe, open, print_json};
+use crate::CliError;
 
 /// Prints what differs between two flows.
-pub fn diff(store: &dyn Store, a: &str, b: &str, json: bool) -> Result<(), Failure> {
+pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), CliError> {
     let read = |word: &str| {
         let row = open::find(store, word)?;
-        WholeFlow::read(&row, &Stored(store)).map_err(|e| Failure::Failed(format!("flow {}: {e}", row.id)))
+        FlowWithBodies::read(&row, &StoreBodySource(store))
+            .map_err(|e| CliError::Failed(format!("flow {}: {e}", row.id)))
     };
     let diff = FlowDiff::new(&read(a)?, &read(b)?);
     if json {
@@ -22,5 +23,5 @@ pub fn diff(store: &dyn Store, a: &str, b: &str, json: bool) -> Result<(), Failu
         anstream::eprintln!("no difference");
         return Ok(());
     }
-    written(diff.write(&mut anstream::stdout().lock(), Style { colour: true }))
+    ignore_broken_pipe(diff.write(&mut anstream::stdout().lock(), TextStyle { colour: true }))
 }

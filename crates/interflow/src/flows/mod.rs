@@ -2,50 +2,50 @@
 
 pub mod api;
 mod archive;
-mod care;
+mod compressed_output;
 mod diff;
 mod list;
+mod maintenance;
+mod negated_terms;
 pub mod open;
-mod packed;
 mod progress;
 mod replay;
 mod show;
+mod store_access;
 mod table;
 mod tail;
-mod words;
-mod writing;
 
 use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_flow::units::Span;
-use interflow_record::formats::Format;
-use interflow_record::formats::pcapng::Leg;
-use interflow_record::view::Schemas;
+use interflow_flow::units::HumanDuration;
+use interflow_record::formats::ArchiveFormat;
+use interflow_record::formats::pcapng::PacketSides;
+use interflow_record::view::ProtoSchemas;
 
-pub use api::Api;
-pub use open::for_reading;
-pub use progress::Progress;
+pub use api::InstanceApi;
+pub use negated_terms::normalize_negated_terms;
+pub use open::open_for_reading;
+pub use progress::ProgressDisplay;
+pub use store_access::StoreAccess;
 pub use table::width;
-pub use words::with_opposites;
-pub use writing::Writing;
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// What can be done with recorded flows.
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
     /// List flows, the latest last.
-    List(ListArgs),
+    List(FlowListArgs),
     /// Show one flow whole: heads, bodies, messages, timings.
-    Show(ShowArgs),
+    Show(FlowShowArgs),
     /// Follow flows as they end.
     Tail(TailArgs),
     /// Write flows to a file: HAR, JSONL, packets, other tools' archives, curl command lines, and more.
-    Export(ExportArgs),
+    Export(FlowExportArgs),
     /// Take up the flows of archives: HAR, JSONL, SAZ, Fluxzy's, mitmproxy's.
     Import {
         /// The files, told by what is in them; `-` for standard input. A folder is a recording of Fluxzy's.
@@ -97,7 +97,7 @@ pub struct QueryArgs {
 
 /// Which flows, and how they are shown.
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct FlowListArgs {
     #[command(flatten)]
     pub select: QueryArgs,
     /// At most so many, the latest ones.
@@ -107,13 +107,13 @@ pub struct ListArgs {
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
     /// The form.
-    #[arg(long, value_enum, default_value_t = Form::Table)]
-    pub format: Form,
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
 }
 
 /// The form of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum ListFormat {
     /// Columns for people.
     Table,
     /// One JSON object per line.
@@ -122,7 +122,7 @@ pub enum Form {
 
 /// One flow, and how it is shown.
 #[derive(Debug, Args)]
-pub struct ShowArgs {
+pub struct FlowShowArgs {
     #[arg(help = ID)]
     pub id: String,
     /// The form: `text`, `json`, or one of the export formats (curl, raw, har, fetch, python, httpie, jsonl).
@@ -130,7 +130,7 @@ pub struct ShowArgs {
     pub format: String,
     /// Only this body, its bytes as they were sent.
     #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "format")]
-    pub body: Option<Side>,
+    pub body: Option<SideArg>,
     /// With --body: content coding (gzip, br, …) undone.
     #[arg(long, requires = "body")]
     pub decoded: bool,
@@ -147,18 +147,18 @@ pub struct ShowArgs {
 
 /// A side of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Side {
+pub enum SideArg {
     /// What the client sent.
     Request,
     /// What the origin answered.
     Response,
 }
 
-impl From<Side> for interflow_flow::Direction {
-    fn from(side: Side) -> Self {
+impl From<SideArg> for interflow_flow::Direction {
+    fn from(side: SideArg) -> Self {
         match side {
-            Side::Request => Self::Request,
-            Side::Response => Self::Response,
+            SideArg::Request => Self::Request,
+            SideArg::Response => Self::Response,
         }
     }
 }
@@ -172,22 +172,22 @@ pub struct TailArgs {
     #[arg(short = 'n', long, default_value_t = 10)]
     pub limit: usize,
     /// The form.
-    #[arg(long, value_enum, default_value_t = Form::Table)]
-    pub format: Form,
+    #[arg(long, value_enum, default_value_t = ListFormat::Table)]
+    pub format: ListFormat,
 }
 
 /// What is written where.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub struct FlowExportArgs {
     #[command(flatten)]
     pub select: QueryArgs,
     /// The format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
     /// table. Told by the file's name when it is not given.
     #[arg(long)]
-    pub format: Option<Format>,
+    pub format: Option<ArchiveFormat>,
     /// With pcapng: the packets of this leg: client, upstream or both.
     #[arg(long, default_value = "client", value_name = "LEG")]
-    pub leg: Leg,
+    pub leg: PacketSides,
     /// With pcapng: the secrets that decrypt the packets, written here too (they stand in the packets' file as well).
     #[arg(long, value_name = "FILE")]
     pub keylog: Option<PathBuf>,
@@ -231,7 +231,7 @@ pub struct PruneArgs {
     pub select: QueryArgs,
     /// Only flows that began longer ago than this: 7d, 12h.
     #[arg(long, value_name = "AGE")]
-    pub older: Option<Span>,
+    pub older: Option<HumanDuration>,
     /// Every flow.
     #[arg(long)]
     pub all: bool,
@@ -256,44 +256,44 @@ pub struct TagArgs {
 }
 
 /// Runs one of the commands.
-pub fn run(command: FlowsCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
-        FlowsCommand::List(args) => list::list(&open::for_reading(config, home)?, &args),
+        FlowsCommand::List(args) => list::list(&open::open_for_reading(config, home)?, &args),
         FlowsCommand::Show(args) => {
             let configured = config.record.schemas.iter().map(|p| home.join(p));
-            let schemas = Schemas::load(&configured.chain(args.proto.iter().cloned()).collect::<Vec<_>>());
-            let schemas = schemas.map_err(|e| Failure::Failed(e.to_string()))?;
-            show::show(&open::for_reading(config, home)?, &args, &schemas)
+            let schemas = ProtoSchemas::load(&configured.chain(args.proto.iter().cloned()).collect::<Vec<_>>());
+            let schemas = schemas.map_err(|e| CliError::Failed(e.to_string()))?;
+            show::show(&open::open_for_reading(config, home)?, &args, &schemas)
         }
         FlowsCommand::Tail(args) => tail::tail(&args, config, home),
-        FlowsCommand::Export(args) => archive::export(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Export(args) => archive::export(&open::open_for_reading(config, home)?, &args),
         FlowsCommand::Import { files } => archive::import(&files, config, home),
         FlowsCommand::Replay(args) => replay::replay(&args, config, home),
-        FlowsCommand::Diff { a, b, json } => diff::diff(&open::for_reading(config, home)?, &a, &b, json),
-        FlowsCommand::Prune(args) => care::prune(&args, config, home),
-        FlowsCommand::Check { json } => care::check(&open::for_reading(config, home)?, json),
-        FlowsCommand::Stats { json } => care::stats(json, config, home),
-        FlowsCommand::Tag(args) => care::tag(&args, config, home),
-        FlowsCommand::Count(args) => care::count(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Diff { a, b, json } => diff::diff(&open::open_for_reading(config, home)?, &a, &b, json),
+        FlowsCommand::Prune(args) => maintenance::prune(&args, config, home),
+        FlowsCommand::Check { json } => maintenance::check(&open::open_for_reading(config, home)?, json),
+        FlowsCommand::Stats { json } => maintenance::stats(json, config, home),
+        FlowsCommand::Tag(args) => maintenance::tag(&args, config, home),
+        FlowsCommand::Count(args) => maintenance::count(&open::open_for_reading(config, home)?, &args),
     }
 }
 
 /// Output that could not be written is a failure, unless the reader has seen enough (`head`).
-fn written(result: io::Result<()>) -> Result<(), Failure> {
+fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
     match result {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(format!("output failed: {e}"))),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("output failed: {e}"))),
         _ => Ok(()),
     }
 }
 
 /// Prints a value as JSON for programs and people.
-pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     use io::Write as _;
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("this cannot be shown as JSON: {e}"))?;
-    written(writeln!(io::stdout().lock(), "{text}"))
+    ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
 }
 
-impl From<interflow_record::StoreError> for Failure {
+impl From<interflow_record::StoreError> for CliError {
     fn from(error: interflow_record::StoreError) -> Self {
         Self::Failed(error.to_string())
     }

@@ -2,52 +2,52 @@
 
 use interflow_flow::FlowId;
 use interflow_query::Query;
-use interflow_record::{EmbeddedStore, FlowRow, ListOptions, Store};
+use interflow_record::{FlowRow, FlowStore, ListOptions, SqliteStore};
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// How many of the latest flows are looked through for the end of an id.
 const RECENT: usize = 10_000;
 
 /// The recording, for reading; a running instance is not disturbed.
-pub fn for_reading(config: &Config, home: &Home) -> Result<EmbeddedStore, Failure> {
-    Ok(EmbeddedStore::open_read(&home.join(&config.record.dir))?)
+pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
+    Ok(SqliteStore::open_read(&home.join(&config.record.dir))?)
 }
 
 /// A query from the words of the command line.
-pub fn query(words: &[String]) -> Result<Query, Failure> {
+pub fn query(words: &[String]) -> Result<Query, CliError> {
     let text = words.join(" ");
-    Query::parse(&text).map_err(|e| Failure::Usage(e.show(&text)))
+    Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))
 }
 
 /// The flow that a word names: its id, the end of its id, `last`, or `last-2`.
-pub fn find(store: &dyn Store, word: &str) -> Result<FlowRow, Failure> {
+pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
     if let Ok(id) = word.parse::<FlowId>() {
         return Ok(store.get(id)?);
     }
     if let Some(back) = back_from_last(word) {
         let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
-        return latest.into_iter().nth(back).ok_or_else(|| Failure::Failed(format!("there is no flow `{word}`")));
+        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("there is no flow `{word}`")));
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
     let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
     match (found.next(), found.next()) {
         (Some(flow), None) => Ok(flow),
-        (None, _) => Err(Failure::Failed(format!("no flow's id is or ends with `{word}`; `flows list` shows them"))),
-        (Some(_), Some(_)) => Err(Failure::Failed(format!("several flows' ids end with `{word}`: give more of it"))),
+        (None, _) => Err(CliError::Failed(format!("no flow's id is or ends with `{word}`; `flows list` shows them"))),
+        (Some(_), Some(_)) => Err(CliError::Failed(format!("several flows' ids end with `{word}`: give more of it"))),
     }
 }
 
 /// Says on stderr how many damaged flows were left out.
-pub fn tell_damage(store: &dyn Store) {
+pub fn warn_of_damage(store: &dyn FlowStore) {
     match store.damaged_flows() {
         0 => {}
         n => anstream::eprintln!(
             "interflow: {} damaged on disk and left out; `interflow flows check` lists every one",
-            crate::counted::counted(n, "flow")
+            crate::pluralize::pluralize(n, "flow")
         ),
     }
 }

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shows how far something is. Nothing appears in the first second.
-pub struct Progress {
+pub struct ProgressDisplay {
     what: &'static str,
     started: Instant,
     bar: Option<ProgressBar>,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Starts the clock.
     pub fn new(what: &'static str) -> Self {
         Self { what, started: Instant::now(), bar: None }
     }
 
     /// So many of so many are done; `of` = 0 when nobody knows.
-    pub fn at(&mut self, done: u64, of: u64) {
+    pub fn update(&mut self, done: u64, of: u64) {
         if self.bar.is_none() && self.started.elapsed() > Duration::from_secs(1) {
             self.bar = Some(bar(self.what, of));
         }
@@ -29,7 +29,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

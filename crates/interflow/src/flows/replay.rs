@@ -5,40 +5,40 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, Direction, Error, FlowId, Frame, Request};
-use interflow_record::formats::replay::{Edits, masked_fields};
+use interflow_flow::{Body, BodyFrame, Direction, Error, FlowId, Request};
+use interflow_record::formats::replay::{RequestEdits, masked_fields};
 use interflow_record::formats::text::size;
-use interflow_record::{FlowRow, Store};
+use interflow_record::{FlowRow, FlowStore};
 use serde_json::{Value, json};
 
-use super::api::Api;
-use super::{ReplayArgs, open, print_json, written};
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use super::api::InstanceApi;
+use super::{ReplayArgs, ignore_broken_pipe, open, print_json};
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 use crate::{log, run};
 
 /// Sends the request again and says what came back.
-pub fn replay(args: &ReplayArgs, config: &Config, home: &Home) -> Result<(), Failure> {
-    let body = args.body.as_deref().map(given).transpose()?;
-    let usage = |e: interflow_record::formats::replay::ReplayError| Failure::Usage(e.to_string());
+pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let body = args.body.as_deref().map(read_body_argument).transpose()?;
+    let usage = |e: interflow_record::formats::replay::ReplayError| CliError::Usage(e.to_string());
     let edits =
-        Edits::parse(args.method.as_deref(), args.url.as_deref(), &args.headers, body.clone()).map_err(usage)?;
-    let store = open::for_reading(config, home)?;
+        RequestEdits::parse(args.method.as_deref(), args.url.as_deref(), &args.headers, body.clone()).map_err(usage)?;
+    let store = open::open_for_reading(config, home)?;
     let row = open::find(&store, &args.id)?;
-    let outcome = match Api::of(home)? {
-        Some(api) => by_instance(&api, row.id, args, body)?,
+    let outcome = match InstanceApi::for_instance(home)? {
+        Some(api) => replay_by_instance(&api, row.id, args, body)?,
         None => {
             let request = prepare(&store, &row, &edits)?;
             drop(store);
-            here(request, &row, args, config, home)?
+            replay_locally(request, &row, args, config, home)?
         }
     };
-    tell(&outcome, args.json)
+    print_outcome(&outcome, args.json)
 }
 
 /// A text, or the bytes of a file.
-fn given(text: &str) -> Result<Bytes, Failure> {
+fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
     let Some(path) = text.strip_prefix('@') else { return Ok(Bytes::copy_from_slice(text.as_bytes())) };
     let read = if path == "-" {
         let mut bytes = Vec::new();
@@ -46,10 +46,15 @@ fn given(text: &str) -> Result<Bytes, Failure> {
     } else {
         std::fs::read(path)
     };
-    read.map(Bytes::from).map_err(|e| Failure::Failed(format!("{path} cannot be read: {e}")))
+    read.map(Bytes::from).map_err(|e| CliError::Failed(format!("{path} cannot be read: {e}")))
 }
 
-fn by_instance(api: &Api, id: FlowId, args: &ReplayArgs, body: Option<Bytes>) -> Result<Value, Failure> {
+fn replay_by_instance(
+    api: &InstanceApi,
+    id: FlowId,
+    args: &ReplayArgs,
+    body: Option<Bytes>,
+) -> Result<Value, CliError> {
     let mut input = json!({"headers": args.headers});
     if let Some(method) = &args.method {
         input["method"] = method.as_str().into();
@@ -63,23 +68,29 @@ fn by_instance(api: &Api, id: FlowId, args: &ReplayArgs, body: Option<Bytes>) ->
     api.post(&format!("/flows/{id}/replay"), &input)
 }
 
-fn prepare(store: &dyn Store, row: &FlowRow, edits: &Edits) -> Result<Request, Failure> {
+fn prepare(store: &dyn FlowStore, row: &FlowRow, edits: &RequestEdits) -> Result<Request, CliError> {
     let kept = row.body(Direction::Request).map_or(0, |b| b.kept);
     let body = match edits.body {
         Some(_) => Bytes::new(),
         None => store.body(row.id, Direction::Request, 0..kept)?.read_all(usize::MAX)?,
     };
-    edits.apply(row, body).map_err(|e| Failure::Failed(e.to_string()))
+    edits.apply(row, body).map_err(|e| CliError::Failed(e.to_string()))
 }
 
 /// An engine that listens nowhere but on a free port of loopback, for the time of one request.
-fn here(request: Request, row: &FlowRow, args: &ReplayArgs, config: &Config, home: &Home) -> Result<Value, Failure> {
+fn replay_locally(
+    request: Request,
+    row: &FlowRow,
+    args: &ReplayArgs,
+    config: &InterflowConfig,
+    home: &DataDir,
+) -> Result<Value, CliError> {
     let mut config = config.clone();
     if config.log.level == "info" {
         config.log.level = "warn".into();
     }
     log::start(&config.log)?;
-    config.be_private();
+    config.make_private();
     config.record.enabled = true;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -90,12 +101,12 @@ fn here(request: Request, row: &FlowRow, args: &ReplayArgs, config: &Config, hom
         let running = run::start(&config, home).await?;
         let (id, sent) = running.engine.send(request, Some(row.id)).await;
         let mut outcome =
-            json!({"id": id.to_string(), "parent": row.id.to_string(), "left_out": left_out(row, &args.headers)});
+            json!({"id": id.to_string(), "parent": row.id.to_string(), "left_out": omitted_headers(row, &args.headers)});
         let failed = |e: &Error| json!({"kind": e.kind().as_str(), "message": e.to_string()});
         match sent {
             Ok(response) => {
                 let (status, version) = (response.head.status.as_u16(), response.head.version.as_str());
-                let read = read(response.body).await;
+                let read = drain_body(response.body).await;
                 let (size, complete) = (read.as_ref().copied().unwrap_or_default(), read.is_ok());
                 outcome["response"] = json!({"status": status, "version": version, "size": size, "complete": complete});
                 if let Err(e) = read {
@@ -110,22 +121,22 @@ fn here(request: Request, row: &FlowRow, args: &ReplayArgs, config: &Config, hom
 }
 
 /// Fields that were masked when they were recorded, but for those that are set anew.
-fn left_out(row: &FlowRow, set: &[String]) -> Vec<String> {
+fn omitted_headers(row: &FlowRow, set: &[String]) -> Vec<String> {
     let is_set = |name: &String| set.iter().any(|h| h.split([':', ';']).next().unwrap_or_default().trim() == name);
     masked_fields(row).into_iter().filter(|name| !is_set(name)).collect()
 }
 
-async fn read(mut body: Body) -> Result<u64, Error> {
+async fn drain_body(mut body: Body) -> Result<u64, Error> {
     let mut size = 0;
     while let Some(frame) = body.frame().await {
-        if let Frame::Data(data) = frame? {
+        if let BodyFrame::Data(data) = frame? {
             size += data.len() as u64;
         }
     }
     Ok(size)
 }
 
-fn tell(outcome: &Value, json: bool) -> Result<(), Failure> {
+fn print_outcome(outcome: &Value, json: bool) -> Result<(), CliError> {
     let left_out: Vec<&str> = outcome["left_out"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     if !left_out.is_empty() {
         let names = left_out.join(", ");
@@ -138,10 +149,10 @@ fn tell(outcome: &Value, json: bool) -> Result<(), Failure> {
         let bytes = size(response["size"].as_u64().unwrap_or_default());
         let whole = if response["complete"] == true { "" } else { ", not to its end" };
         let (version, status) = (response["version"].as_str().unwrap_or_default(), &response["status"]);
-        written(writeln!(anstream::stdout(), "{id}  {version} {status}, {bytes}{whole}"))?;
+        ignore_broken_pipe(writeln!(anstream::stdout(), "{id}  {version} {status}, {bytes}{whole}"))?;
     }
     match outcome["error"]["message"].as_str() {
-        Some(message) => Err(Failure::Failed(format!("flow {id}: {message}"))),
+        Some(message) => Err(CliError::Failed(format!("flow {id}: {message}"))),
         None => Ok(()),
     }
 }

@@ -2,37 +2,37 @@
 
 use std::io::{self, Write};
 
-use interflow_flow::{Direction, Headers, Timings};
-use interflow_record::formats::text::{self, Style, duration};
-use interflow_record::formats::{self, AsTheyCame, Contents, Format, Stored};
-use interflow_record::view::Schemas;
-use interflow_record::{FlowRow, Store, content};
+use interflow_flow::{Direction, FlowTimings, Headers};
+use interflow_record::formats::text::{self, TextStyle, duration};
+use interflow_record::formats::{self, ArchiveFormat, BodySource, OriginalBodySource, StoreBodySource};
+use interflow_record::view::ProtoSchemas;
+use interflow_record::{FlowRow, FlowStore, decoded_body};
 
-use super::{ShowArgs, open, print_json, written};
-use crate::Failure;
+use super::{FlowShowArgs, ignore_broken_pipe, open, print_json};
+use crate::CliError;
 
 /// The most of a body that is decoded, in bytes.
 const MAX_DECODED: usize = 1 << 30;
 
 /// Prints one flow whole.
-pub fn show(store: &dyn Store, args: &ShowArgs, schemas: &Schemas) -> Result<(), Failure> {
+pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) -> Result<(), CliError> {
     let format = match args.format.as_str() {
         "text" | "json" => None,
-        other => Some(other.parse::<Format>().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?),
+        other => Some(other.parse::<ArchiveFormat>().map_err(|e| CliError::Usage(format!("{e}, or text, or json")))?),
     };
     let mut flow = open::find(store, &args.id)?;
     if args.original {
         if flow.original.is_none() {
             let why = "nothing was edited, or its original is not recorded (docs/recording.md says when)";
-            return Err(Failure::Failed(format!("flow {} has no original: {why}", flow.id)));
+            return Err(CliError::Failed(format!("flow {} has no original: {why}", flow.id)));
         }
-        flow = flow.as_it_came();
+        flow = flow.original_view();
     }
     if let Some(side) = args.body {
         return body(store, &flow, side.into(), args);
     }
-    let (sent, came) = (Stored(store), AsTheyCame(store));
-    let contents: &dyn Contents = if args.original { &came } else { &sent };
+    let (sent, came) = (StoreBodySource(store), OriginalBodySource(store));
+    let contents: &dyn BodySource = if args.original { &came } else { &sent };
     match format {
         Some(format) => {
             let mut out = io::stdout().lock();
@@ -41,22 +41,23 @@ pub fn show(store: &dyn Store, args: &ShowArgs, schemas: &Schemas) -> Result<(),
                 exporter.flow(&flow, contents)?;
                 exporter.finish()
             };
-            written(print())
+            ignore_broken_pipe(print())
         }
         None if args.format == "json" => print_json(&flow),
         None => {
             let mut out = anstream::stdout().lock();
-            let shown = text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), Style { colour: true });
-            written(shown.and_then(|()| legs(&mut out, &flow)))
+            let shown =
+                text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), TextStyle { colour: true });
+            ignore_broken_pipe(shown.and_then(|()| write_connections(&mut out, &flow)))
         }
     }
 }
 
-fn body(store: &dyn Store, flow: &FlowRow, side: Direction, args: &ShowArgs) -> Result<(), Failure> {
+fn body(store: &dyn FlowStore, flow: &FlowRow, side: Direction, args: &FlowShowArgs) -> Result<(), CliError> {
     let Some(known) = flow.body(side) else {
-        return Err(Failure::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
+        return Err(CliError::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };
-    if let Some(why) = known.why() {
+    if let Some(why) = known.missing_explanation() {
         anstream::eprintln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
     }
     let mut out = io::stdout().lock();
@@ -65,32 +66,33 @@ fn body(store: &dyn Store, flow: &FlowRow, side: Direction, args: &ShowArgs) -> 
         false => store.body(flow.id, side, 0..known.kept)?,
     };
     if !args.decoded {
-        return written(io::copy(&mut reader, &mut out).map(drop));
+        return ignore_broken_pipe(io::copy(&mut reader, &mut out).map(drop));
     }
     let empty = Headers::new();
-    let decoded = content::decoded(flow.headers(side).unwrap_or(&empty), reader.read_all(usize::MAX)?, MAX_DECODED);
-    written(out.write_all(&decoded.bytes).and_then(|()| out.flush()))?;
+    let decoded =
+        decoded_body::decode_body(flow.headers(side).unwrap_or(&empty), reader.read_all(usize::MAX)?, MAX_DECODED);
+    ignore_broken_pipe(out.write_all(&decoded.bytes).and_then(|()| out.flush()))?;
     match (decoded.error, decoded.truncated) {
-        (Some(error), _) => Err(Failure::Failed(format!("the body could not be decoded to its end: {error}"))),
-        (None, true) => Err(Failure::Failed(format!("the body was cut after {MAX_DECODED} bytes"))),
+        (Some(error), _) => Err(CliError::Failed(format!("the body could not be decoded to its end: {error}"))),
+        (None, true) => Err(CliError::Failed(format!("the body was cut after {MAX_DECODED} bytes"))),
         (None, false) => Ok(()),
     }
 }
 
 /// What is known of the two connections, and where the time went.
-fn legs(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
+fn write_connections(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
     let dim = anstyle::Style::new().dimmed();
     writeln!(out)?;
     let mut line = |name: &str, words: Vec<String>| {
         if words.is_empty() { Ok(()) } else { writeln!(out, "{dim}{name:<9}{dim:#} {}", words.join(", ")) }
     };
-    line("client", client(flow))?;
-    line("upstream", upstream(flow))?;
-    line("edited", edited(flow))?;
-    line("timing", timing(&flow.timings))
+    line("client", client_lines(flow))?;
+    line("upstream", upstream_lines(flow))?;
+    line("edited", edited_lines(flow))?;
+    line("timing", timing_lines(&flow.timings))
 }
 
-fn client(flow: &FlowRow) -> Vec<String> {
+fn client_lines(flow: &FlowRow) -> Vec<String> {
     let mut words: Vec<String> = flow.client.peer.iter().map(|p| format!("{p}")).collect();
     words.extend((!flow.client.listener.is_empty()).then(|| format!("listener {}", flow.client.listener)));
     words.extend(flow.client.container.iter().map(|c| format!("container {}", c.escape_default())));
@@ -108,7 +110,7 @@ fn client(flow: &FlowRow) -> Vec<String> {
 }
 
 /// What was edited on the way.
-fn edited(flow: &FlowRow) -> Vec<String> {
+fn edited_lines(flow: &FlowRow) -> Vec<String> {
     let Some(original) = &flow.original else { return Vec::new() };
     let mut words = Vec::new();
     for side in [Direction::Request, Direction::Response] {
@@ -121,7 +123,7 @@ fn edited(flow: &FlowRow) -> Vec<String> {
     words
 }
 
-fn upstream(flow: &FlowRow) -> Vec<String> {
+fn upstream_lines(flow: &FlowRow) -> Vec<String> {
     let Some(upstream) = &flow.upstream else { return Vec::new() };
     let mut words: Vec<String> = upstream.peer.iter().map(|p| format!("{p}")).collect();
     words.extend(upstream.via.iter().map(|v| format!("via {v}")));
@@ -140,7 +142,7 @@ fn upstream(flow: &FlowRow) -> Vec<String> {
 }
 
 /// Lengths first (`dns 2 ms`), then moments since the start (`first byte at 40 ms`).
-fn timing(t: &Timings) -> Vec<String> {
+fn timing_lines(t: &FlowTimings) -> Vec<String> {
     let lengths = [("waited", t.blocked), ("dns", t.dns), ("connect", t.connect), ("tls", t.tls)];
     let moments = [
         ("request complete at", t.request_body),

@@ -11,12 +11,12 @@ use jiff::tz::TimeZone;
 /// How much of an id's end is shown: enough to name a flow.
 const ID: usize = 8;
 /// The least that is left for host and path.
-const LEAST: usize = 20;
+const MIN_TARGET_WIDTH: usize = 20;
 /// The most that is filled up for alignment where nothing is cut.
-const MOST_FILL: usize = 80;
+const MAX_FILL: usize = 80;
 
 /// The look of a table.
-pub struct Table {
+pub struct FlowTable {
     /// Columns of the terminal; `None` cuts nothing.
     width: Option<usize>,
     zone: TimeZone,
@@ -26,19 +26,19 @@ pub struct Table {
     fill: usize,
 }
 
-impl Table {
+impl FlowTable {
     /// For flows that are not known yet.
-    pub fn open(dated: bool) -> Self {
-        Self { width: width(), zone: TimeZone::system(), dated, fill: MOST_FILL / 2 }
+    pub fn streaming(dated: bool) -> Self {
+        Self { width: width(), zone: TimeZone::system(), dated, fill: MAX_FILL / 2 }
     }
 
     /// For these flows.
-    pub fn of(flows: &[FlowSummary]) -> Self {
+    pub fn for_flows(flows: &[FlowSummary]) -> Self {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
         let dated = flows.iter().any(|f| day(f.started, &zone) != today);
         let longest = flows.iter().map(|f| target(f).chars().count()).max().unwrap_or_default();
-        Self { width: width(), zone, dated, fill: longest.clamp(LEAST, MOST_FILL) }
+        Self { width: width(), zone, dated, fill: longest.clamp(MIN_TARGET_WIDTH, MAX_FILL) }
     }
 
     /// Writes the names of the columns.
@@ -82,7 +82,7 @@ impl Table {
     /// What the other columns leave.
     fn target_width(&self) -> Option<usize> {
         let others = ID + 2 + self.time_width() + 2 + 4 + 2 + 7 + 1 + 2 + 10 + 1 + 7 + 1 + 7 + 2 + 8;
-        self.width.map(|w| w.saturating_sub(others).max(LEAST))
+        self.width.map(|w| w.saturating_sub(others).max(MIN_TARGET_WIDTH))
     }
 
     const fn time_width(&self) -> usize {
@@ -100,7 +100,7 @@ fn target(flow: &FlowSummary) -> String {
         FlowKind::Tunnel => flow.authority.to_string(),
         _ => {
             let path = flow.path.as_deref().unwrap_or_default();
-            printable(&format!("{}{path}", flow.authority.host_field(flow.scheme)))
+            printable(&format!("{}{path}", flow.authority.to_host_header(flow.scheme)))
         }
     }
 }
@@ -145,8 +145,8 @@ fn status(flow: &FlowSummary) -> (String, Style) {
 fn kind(flow: &FlowSummary) -> String {
     match (flow.kind, &flow.error, flow.response_type.as_deref()) {
         (_, Some(error), None) => error.to_string(),
-        (FlowKind::Tunnel, ..) => match flow.passthrough.as_deref().and_then(Passthrough::of) {
-            Some(why) => why.short().to_owned(),
+        (FlowKind::Tunnel, ..) => match flow.passthrough.as_deref().and_then(Passthrough::from_label) {
+            Some(why) => why.short_label().to_owned(),
             None => "tunnel".to_owned(),
         },
         (FlowKind::WebSocket, ..) => "websocket".to_owned(),
@@ -177,20 +177,20 @@ fn fit(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{FlowId, Scheme, Transport};
+    use interflow_flow::{EntryKind, FlowId, Scheme};
     use interflow_record::{FlowRow, ResponseRow};
 
     fn row(path: &str) -> FlowSummary {
         let at = Timestamp::from_micros(1_700_000_000_000_000);
         let mut row =
-            FlowRow::new(FlowId::new(at), at, Transport::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
+            FlowRow::new(FlowId::new(at), at, EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
         let response = r#"{"status":404,"version":"HTTP/1.1","headers":[["Content-Type","image/svg+xml"]]}"#;
         row.response = Some(serde_json::from_str::<ResponseRow>(response).unwrap());
         FlowSummary { path: Some(path.to_owned()), method: Some("GET".into()), ..row.summary(at) }
     }
 
     fn drawn(width: Option<usize>, flow: &FlowSummary) -> String {
-        let table = Table { width, zone: TimeZone::UTC, dated: false, fill: LEAST };
+        let table = FlowTable { width, zone: TimeZone::UTC, dated: false, fill: MIN_TARGET_WIDTH };
         let mut out = Vec::new();
         table.line(&mut out, flow).unwrap();
         anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
-use interflow_record::{EmbeddedStore, FlowState, ListOptions, Order, Store, StoreError};
+use interflow_record::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -16,58 +16,58 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-use super::api::Api;
-use super::table::Table;
-use super::{Form, TailArgs, list, open, written};
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use super::api::InstanceApi;
+use super::table::FlowTable;
+use super::{ListFormat, TailArgs, ignore_broken_pipe, list, open};
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// How often the store is looked into where nobody tells of news.
-const POLL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The latest flows that are looked at each time.
-const RECENT: usize = 500;
+const MAX_RECENT: usize = 500;
 /// The instance pings more often than this.
-const SILENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Follows, until the reader has seen enough.
-pub fn tail(args: &TailArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let query = open::query(&args.select.query)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    let table = Table::open(false);
+    let table = FlowTable::streaming(false);
     let mut follower =
-        Follower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };
+        FlowFollower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };
     match runtime.block_on(follower.follow(args.limit)) {
-        Err(Stop::Enough) => Ok(()),
-        Err(Stop::Failed(failure)) => Err(failure),
+        Err(TailEnd::Enough) => Ok(()),
+        Err(TailEnd::Failed(failure)) => Err(failure),
         Ok(never) => match never {},
     }
 }
 
 /// Why it ends.
-enum Stop {
+enum TailEnd {
     /// Nobody reads any more.
     Enough,
-    Failed(Failure),
+    Failed(CliError),
 }
 
-impl<T: Into<Failure>> From<T> for Stop {
+impl<T: Into<CliError>> From<T> for TailEnd {
     fn from(failure: T) -> Self {
         Self::Failed(failure.into())
     }
 }
 
-enum Never {}
+enum NeverReturns {}
 
-struct Follower<'a> {
+struct FlowFollower<'a> {
     query: Query,
-    form: Form,
-    table: Table,
-    config: &'a Config,
-    home: &'a Home,
+    form: ListFormat,
+    table: FlowTable,
+    config: &'a InterflowConfig,
+    home: &'a DataDir,
     /// Flows that have been shown, the latest ones.
     seen: BTreeSet<FlowId>,
     /// Flows that ended before are of no interest, but for those shown at first.
@@ -75,45 +75,45 @@ struct Follower<'a> {
 }
 
 /// A query as it stands in an address.
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
         .collect()
 }
 
-impl Follower<'_> {
-    async fn follow(&mut self, first: usize) -> Result<Never, Stop> {
-        if self.form == Form::Table {
+impl FlowFollower<'_> {
+    async fn follow(&mut self, first: usize) -> Result<NeverReturns, TailEnd> {
+        if self.form == ListFormat::Table {
             self.print(|table, out| table.heading(out))?;
         }
-        self.look(Some(first))?;
+        self.poll_store(Some(first))?;
         loop {
-            if let Some(api) = Api::of(self.home)?
+            if let Some(api) = InstanceApi::for_instance(self.home)?
                 && let Some(mut socket) = self.connect(&api).await
             {
                 // What ended while the socket was being opened.
-                self.look(None)?;
-                while let Some(ids) = news(&mut socket).await {
+                self.poll_store(None)?;
+                while let Some(ids) = next_finished_flows(&mut socket).await {
                     self.show_all(&ids)?;
                 }
                 anstream::eprintln!("interflow: the instance has gone; waiting for the next one");
             }
-            self.look(None)?;
-            sleep(POLL).await;
+            self.poll_store(None)?;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
-    async fn connect(&self, api: &Api) -> Option<WebSocketStream<TcpStream>> {
-        let query = encoded(&self.query.to_string());
+    async fn connect(&self, api: &InstanceApi) -> Option<WebSocketStream<TcpStream>> {
+        let query = percent_encode(&self.query.to_string());
         let mut request = format!("ws://{}/api/v1/events?query={query}", api.address()).into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
         let tcp = TcpStream::connect(api.address()).await.ok()?;
-        let (socket, _) = timeout(SILENCE, client_async(request, tcp)).await.ok()?.ok()?;
+        let (socket, _) = timeout(IDLE_TIMEOUT, client_async(request, tcp)).await.ok()?.ok()?;
         Some(socket)
     }
 
     /// Shows the flows of these ids that have ended.
-    fn show_all(&mut self, ids: &[FlowId]) -> Result<(), Stop> {
+    fn show_all(&mut self, ids: &[FlowId]) -> Result<(), TailEnd> {
         let Some(store) = self.store()? else { return Ok(()) };
         for id in ids {
             match store.get(*id) {
@@ -126,10 +126,10 @@ impl Follower<'_> {
     }
 
     /// Looks for flows that have ended since, or shows the latest so many.
-    fn look(&mut self, first: Option<usize>) -> Result<(), Stop> {
+    fn poll_store(&mut self, first: Option<usize>) -> Result<(), TailEnd> {
         let Some(store) = self.store()? else { return Ok(()) };
-        let limit = first.unwrap_or(RECENT);
-        let options = ListOptions { query: self.query.clone(), order: Order::Newest, after: None, limit };
+        let limit = first.unwrap_or(MAX_RECENT);
+        let options = ListOptions { query: self.query.clone(), order: ListOrder::Newest, after: None, limit };
         let rows = store.list(&options)?;
         for row in rows.into_iter().rev() {
             let ended = row.started.micros() + row.duration().unwrap_or_default();
@@ -140,39 +140,39 @@ impl Follower<'_> {
         Ok(())
     }
 
-    fn show(&mut self, row: interflow_record::FlowRow) -> Result<(), Stop> {
+    fn show(&mut self, row: interflow_record::FlowRow) -> Result<(), TailEnd> {
         if row.state == FlowState::Open || !self.seen.insert(row.id) {
             return Ok(());
         }
-        while self.seen.len() > RECENT * 4 {
+        while self.seen.len() > MAX_RECENT * 4 {
             self.seen.pop_first();
         }
         let form = self.form;
         self.print(|table, out| list::line(out, &row, form, table))
     }
 
-    fn print(&self, write: impl FnOnce(&Table, &mut dyn Write) -> std::io::Result<()>) -> Result<(), Stop> {
+    fn print(&self, write: impl FnOnce(&FlowTable, &mut dyn Write) -> std::io::Result<()>) -> Result<(), TailEnd> {
         let mut out = anstream::stdout().lock();
         match write(&self.table, &mut out).and_then(|()| out.flush()) {
-            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(Stop::Enough),
-            done => written(done).map_err(Stop::Failed),
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(TailEnd::Enough),
+            done => ignore_broken_pipe(done).map_err(TailEnd::Failed),
         }
     }
 
     /// The store, once there is one.
-    fn store(&self) -> Result<Option<EmbeddedStore>, Stop> {
-        match open::for_reading(self.config, self.home) {
+    fn store(&self) -> Result<Option<SqliteStore>, TailEnd> {
+        match open::open_for_reading(self.config, self.home) {
             Ok(store) => Ok(Some(store)),
             Err(_) if !self.home.join(&self.config.record.dir).exists() => Ok(None),
-            Err(e) => Err(Stop::Failed(e)),
+            Err(e) => Err(TailEnd::Failed(e)),
         }
     }
 }
 
 /// The flows of the next batch; `None` when the socket has ended.
-async fn news(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
+async fn next_finished_flows(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
     loop {
-        let text = match timeout(SILENCE, socket.next()).await.ok()??.ok()? {
+        let text = match timeout(IDLE_TIMEOUT, socket.next()).await.ok()??.ok()? {
             Message::Text(text) => text,
             Message::Close(_) => return None,
             _ => continue,

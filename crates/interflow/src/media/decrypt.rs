@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use clap::{Args, ValueEnum};
-use interflow_media::cenc::{Decrypter, Key, KeyRing, Probe, Progressive};
+use interflow_media::cenc::{CencDecrypter, ContentKey, ContentKeyRing, IndexProbe, ProgressiveFile};
 use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, parse_iv};
 
-use super::ts::ToTs;
-use super::{Input, keys};
-use crate::Failure;
-use crate::flows::Progress;
+use super::ts::TsConverter;
+use super::{MediaInput, keys};
+use crate::CliError;
+use crate::flows::ProgressDisplay;
 
 /// How much is read at once.
 const CHUNK: usize = 256 << 10;
@@ -32,8 +32,8 @@ pub struct DecryptArgs {
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// How the file is encrypted.
-    #[arg(long, value_enum, default_value_t = Method::Cenc)]
-    pub method: Method,
+    #[arg(long, value_enum, default_value_t = DecryptMethod::Cenc)]
+    pub method: DecryptMethod,
     /// The IV of an HLS segment (0x and hex digits), or its media sequence number.
     #[arg(long, value_name = "IV", default_value = "0")]
     pub iv: String,
@@ -47,7 +47,7 @@ pub struct DecryptArgs {
 
 /// Ways of encrypting media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Method {
+pub enum DecryptMethod {
     /// Common encryption of MP4: cenc, cens, cbc1, cbcs, PIFF.
     Cenc,
     /// HLS, METHOD=AES-128: the whole segment.
@@ -58,22 +58,22 @@ pub enum Method {
 }
 
 /// Runs the command.
-pub fn run(args: &DecryptArgs) -> Result<(), Failure> {
+pub fn run(args: &DecryptArgs) -> Result<(), CliError> {
     let ring = keys(&args.key)?;
     if ring.is_empty() && !args.ts {
-        return Err(Failure::Usage("no key is given: pass one with --key KID:KEY".into()));
+        return Err(CliError::Usage("no key is given: pass one with --key KID:KEY".into()));
     }
-    let mut sink = Sink::open(args)?;
+    let mut sink = ClearOutput::open(args)?;
     let result = decrypt(args, &ring, &mut sink);
     sink.close(result)
 }
 
-fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Failure> {
-    let mut input = Input::open(&args.file)?;
-    if args.method != Method::Cenc {
+fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) -> Result<(), CliError> {
+    let mut input = MediaInput::open(&args.file)?;
+    if args.method != DecryptMethod::Cenc {
         return segment(args, &mut input, sink);
     }
-    if let (Input::File(file), None, false) = (&mut input, &args.init, args.ts)
+    if let (MediaInput::File(file), None, false) = (&mut input, &args.init, args.ts)
         && let Some(progressive) = index(file, &args.file, ring)?
     {
         let mut whole = progressive.range(0..progressive.length());
@@ -85,7 +85,7 @@ fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Fa
             done.map_err(|e| failed(&args.file, &e))
         });
     }
-    let mut decrypter = Decrypter::new(ring.clone());
+    let mut decrypter = CencDecrypter::new(ring.clone());
     let mut clear = Vec::new();
     if let Some(init) = &args.init {
         let data = std::fs::read(init).map_err(|e| unreadable(init, &e))?;
@@ -94,10 +94,10 @@ fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Fa
             .and_then(|()| decrypter.finish())
             .map_err(|e| failed(init, &e))?;
         let parsed = decrypter.init().map(Arc::clone);
-        let parsed = parsed.ok_or_else(|| Failure::Failed(format!("{}: it has no `moov` box", init.display())))?;
-        decrypter = Decrypter::for_segment(ring.clone(), parsed);
+        let parsed = parsed.ok_or_else(|| CliError::Failed(format!("{}: it has no `moov` box", init.display())))?;
+        decrypter = CencDecrypter::for_segment(ring.clone(), parsed);
     }
-    let mut ts = args.ts.then(ToTs::default);
+    let mut ts = args.ts.then(TsConverter::default);
     pump(&mut input, &args.file, sink, &mut |chunk, out| {
         let is_end = chunk.is_none();
         let done = match chunk {
@@ -118,16 +118,16 @@ fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Fa
 }
 
 /// A segment of HLS in its first form.
-fn segment(args: &DecryptArgs, input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -> Result<(), CliError> {
     let wrong = |e: &dyn Display| failed(&args.file, e);
     let key = match args.key.as_slice() {
-        [one] => Key::parse(one.rsplit(':').next().unwrap_or(one)),
+        [one] => ContentKey::parse(one.rsplit(':').next().unwrap_or(one)),
         _ => None,
     };
-    let key = key.ok_or_else(|| Failure::Usage("an HLS segment has one key of 16 bytes: --key KEY".into()))?;
+    let key = key.ok_or_else(|| CliError::Usage("an HLS segment has one key of 16 bytes: --key KEY".into()))?;
     let iv = parse_iv(&args.iv).or_else(|| args.iv.parse().ok().map(iv_from_sequence));
-    let iv = iv.ok_or_else(|| Failure::Usage("--iv must be 0x and hex digits, or a sequence number".into()))?;
-    if args.method == Method::Aes128 {
+    let iv = iv.ok_or_else(|| CliError::Usage("--iv must be 0x and hex digits, or a sequence number".into()))?;
+    if args.method == DecryptMethod::Aes128 {
         let mut cipher = Aes128Cbc::new(&key, iv);
         return pump(input, &args.file, sink, &mut |chunk, out| match chunk {
             Some(chunk) => {
@@ -145,26 +145,26 @@ fn segment(args: &DecryptArgs, input: &mut Input, sink: &mut Sink) -> Result<(),
 }
 
 /// The index of a progressive file, wherever in the file it lies.
-fn index(file: &mut File, path: &Path, ring: &KeyRing) -> Result<Option<Arc<Progressive>>, Failure> {
+fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<Arc<ProgressiveFile>>, CliError> {
     let length = file.metadata().map_err(|e| unreadable(path, &e))?.len();
-    let mut probe = Probe::new(ring.clone(), length);
-    while let Some(range) = probe.wants() {
+    let mut probe = IndexProbe::new(ring.clone(), length);
+    while let Some(range) = probe.next_range() {
         let mut data = vec![0; ((range.end - range.start) as usize).min(CHUNK)];
         file.seek(SeekFrom::Start(range.start))
             .and_then(|_| file.read_exact(&mut data))
             .map_err(|e| unreadable(path, &e))?;
-        probe.give(range.start, &data).map_err(|e| failed(path, &e))?;
+        probe.push(range.start, &data).map_err(|e| failed(path, &e))?;
     }
     file.rewind().map_err(|e| unreadable(path, &e))?;
     probe.finish().map_err(|e| failed(path, &e))
 }
 
 /// Pushes a chunk, or says that there are no more.
-type Step<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), Failure> + 'a;
+type PushFn<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), CliError> + 'a;
 
-fn pump(input: &mut Input, path: &Path, sink: &mut Sink, step: &mut Step<'_>) -> Result<(), Failure> {
+fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut PushFn<'_>) -> Result<(), CliError> {
     let length = std::fs::metadata(path).map_or(0, |m| m.len());
-    let mut progress = Progress::new("decrypting");
+    let mut progress = ProgressDisplay::new("decrypting");
     let mut at = 0;
     let mut out = Vec::new();
     loop {
@@ -177,20 +177,20 @@ fn pump(input: &mut Input, path: &Path, sink: &mut Sink, step: &mut Step<'_>) ->
         step(Some(chunk.freeze()), &mut out)?;
         out.drain(..).try_for_each(|piece| sink.write(&piece))?;
         at += n as u64;
-        progress.at(at, length);
+        progress.update(at, length);
     }
     step(None, &mut out)?;
     out.iter().try_for_each(|piece| sink.write(piece))
 }
 
 /// Where the clear bytes go. A file takes its name only once all of it is right.
-enum Sink {
+enum ClearOutput {
     Stdout(std::io::StdoutLock<'static>),
     File { file: File, part: PathBuf, path: PathBuf },
 }
 
-impl Sink {
-    fn open(args: &DecryptArgs) -> Result<Self, Failure> {
+impl ClearOutput {
+    fn open(args: &DecryptArgs) -> Result<Self, CliError> {
         let Some(path) = args.output.clone().filter(|p| p != Path::new("-")) else {
             return Ok(Self::Stdout(std::io::stdout().lock()));
         };
@@ -201,19 +201,19 @@ impl Sink {
         Ok(Self::File { file, part, path })
     }
 
-    fn write(&mut self, piece: &[u8]) -> Result<(), Failure> {
+    fn write(&mut self, piece: &[u8]) -> Result<(), CliError> {
         let written = match self {
             Self::Stdout(out) => out.write_all(piece),
             Self::File { file, .. } => file.write_all(piece),
         };
-        written.map_err(|e| Failure::Failed(format!("the output cannot be written: {e}")))
+        written.map_err(|e| CliError::Failed(format!("the output cannot be written: {e}")))
     }
 
-    fn close(self, result: Result<(), Failure>) -> Result<(), Failure> {
+    fn close(self, result: Result<(), CliError>) -> Result<(), CliError> {
         match (self, &result) {
-            (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| Failure::Failed(e.to_string()))?,
+            (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| CliError::Failed(e.to_string()))?,
             (Self::File { part, path, .. }, Ok(())) => std::fs::rename(&part, &path)
-                .map_err(|e| Failure::Failed(format!("{} cannot be written: {e}", path.display())))?,
+                .map_err(|e| CliError::Failed(format!("{} cannot be written: {e}", path.display())))?,
             (Self::File { part, .. }, Err(_)) => {
                 let _ = std::fs::remove_file(part);
             }
@@ -223,10 +223,10 @@ impl Sink {
     }
 }
 
-fn unreadable(path: &Path, e: &std::io::Error) -> Failure {
-    Failure::Failed(format!("{} cannot be read: {e}", path.display()))
+fn unreadable(path: &Path, e: &std::io::Error) -> CliError {
+    CliError::Failed(format!("{} cannot be read: {e}", path.display()))
 }
 
-fn failed(path: &Path, e: &dyn Display) -> Failure {
-    Failure::Failed(format!("{}: {e}", path.display()))
+fn failed(path: &Path, e: &dyn Display) -> CliError {
+    CliError::Failed(format!("{}: {e}", path.display()))
 }

@@ -3,62 +3,68 @@
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use interflow_media::bmff::{FourCc, Header, Node, boxes};
-use interflow_media::cenc::Init;
+use interflow_media::bmff::{BoxHeader, BoxNode, FourCc, boxes};
+use interflow_media::cenc::InitSegment;
 
-use crate::Failure;
+use crate::CliError;
 
 /// The longest box that is read whole.
-const LONGEST: u64 = 64 << 20;
+const MAX_BOX_BYTES: u64 = 64 << 20;
 /// Most boxes at the top of a file that are looked at.
-const MOST: usize = 20_000;
+const MAX_BOXES: usize = 20_000;
 
 /// What was found in a file.
 pub struct MediaFile {
     /// For messages.
     pub path: PathBuf,
     /// The boxes at the top, with what is in them.
-    pub boxes: Vec<Node>,
+    pub boxes: Vec<BoxNode>,
     /// The index, when there is one.
-    pub init: Option<Init>,
+    pub init: Option<InitSegment>,
     /// The first fragment and its media data: where they begin and end.
     pub fragment: Option<(u64, u64)>,
 }
 
 impl MediaFile {
     /// Reads a file's boxes.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
-        let unreadable = |e: std::io::Error| Failure::Failed(format!("{} cannot be read: {e}", path.display()));
-        let wrong = |e: &dyn std::fmt::Display| Failure::Failed(format!("{}: {e}", path.display()));
+    pub fn read(path: &Path) -> Result<Self, CliError> {
+        let unreadable = |e: std::io::Error| CliError::Failed(format!("{} cannot be read: {e}", path.display()));
+        let wrong = |e: &dyn std::fmt::Display| CliError::Failed(format!("{}: {e}", path.display()));
         let mut file = std::fs::File::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let mut found = Self { path: path.to_owned(), boxes: Vec::new(), init: None, fragment: None };
         let mut at = 0;
-        while at < length && found.boxes.len() < MOST {
+        while at < length && found.boxes.len() < MAX_BOXES {
             let mut head = Vec::new();
             file.seek(SeekFrom::Start(at)).map_err(unreadable)?;
-            (&mut file).take(Header::LONGEST as u64).read_to_end(&mut head).map_err(unreadable)?;
-            let header = Header::read(&head, at).map_err(|e| wrong(&e))?;
+            (&mut file).take(BoxHeader::MAX_HEADER_LEN as u64).read_to_end(&mut head).map_err(unreadable)?;
+            let header = BoxHeader::read(&head, at).map_err(|e| wrong(&e))?;
             let header = header.ok_or_else(|| wrong(&format!("it ends at byte {length}, inside a box header")))?;
             if !is_plausible(header.kind) {
                 return Err(wrong(&format!("there is no box at byte {at}: this is no MP4")));
             }
             let size = header.size.unwrap_or(length - at);
             found.note_fragment(header.kind, at, size);
-            if header.kind == b"mdat" || size > LONGEST || at.saturating_add(size) > length {
+            if header.kind == b"mdat" || size > MAX_BOX_BYTES || at.saturating_add(size) > length {
                 let note = if at.saturating_add(size) > length {
                     format!("cut short: the file ends at byte {length}")
                 } else {
                     String::new()
                 };
-                found.boxes.push(Node { kind: header.kind, offset: at, size: header.size, note, children: Vec::new() });
+                found.boxes.push(BoxNode {
+                    kind: header.kind,
+                    offset: at,
+                    size: header.size,
+                    note,
+                    children: Vec::new(),
+                });
             } else {
                 let mut whole = vec![0; size as usize];
                 file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut whole)).map_err(unreadable)?;
                 let b = boxes(&whole, at).next().ok_or_else(|| wrong(&"a box is empty"))?.map_err(|e| wrong(&e))?;
-                found.boxes.push(Node::read(&b));
+                found.boxes.push(BoxNode::read(&b));
                 if header.kind == b"moov" && found.init.is_none() {
-                    found.init = Some(Init::read(&b).map_err(|e| wrong(&e))?);
+                    found.init = Some(InitSegment::read(&b).map_err(|e| wrong(&e))?);
                 }
             }
             at = at.saturating_add(size);

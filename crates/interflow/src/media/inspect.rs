@@ -4,12 +4,12 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use interflow_media::bmff::{Node, codec_string};
-use interflow_media::cenc::Init;
+use interflow_media::bmff::{BoxNode, codec_string};
+use interflow_media::cenc::InitSegment;
 use serde_json::{Value, json};
 
 use super::file::MediaFile;
-use crate::Failure;
+use crate::CliError;
 
 /// What to look into.
 #[derive(Debug, Args)]
@@ -18,13 +18,13 @@ pub struct InspectArgs {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// How to print it.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    pub format: Form,
+    #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
+    pub format: InspectFormat,
 }
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum InspectFormat {
     /// For people.
     Text,
     /// For programs.
@@ -32,17 +32,17 @@ pub enum Form {
 }
 
 /// Runs the command.
-pub fn run(args: &InspectArgs) -> Result<(), Failure> {
+pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let file = MediaFile::read(&args.file)?;
     let mut text = String::new();
     match args.format {
-        Form::Json => {
+        InspectFormat::Json => {
             let tracks = file.init.as_ref().map(tracks).unwrap_or_default();
             let boxes: Vec<Value> = file.boxes.iter().map(as_json).collect();
             text = json!({ "tracks": tracks, "pssh": systems(&file), "boxes": boxes }).to_string();
             text.push('\n');
         }
-        Form::Text => {
+        InspectFormat::Text => {
             file.boxes.iter().for_each(|node| draw(node, 0, &mut text));
             describe(&file, &mut text);
         }
@@ -52,7 +52,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn draw(node: &Node, depth: usize, text: &mut String) {
+fn draw(node: &BoxNode, depth: usize, text: &mut String) {
     let size = node.size.map_or_else(|| "to the end".into(), |n| n.to_string());
     let name = format!("{:indent$}{}", "", node.kind, indent = 2 * depth);
     text.push_str(format!("{:>12} {size:>10}  {name:<24} {}", node.offset, node.note).trim_end());
@@ -60,13 +60,13 @@ fn draw(node: &Node, depth: usize, text: &mut String) {
     node.children.iter().for_each(|inner| draw(inner, depth + 1, text));
 }
 
-fn as_json(node: &Node) -> Value {
+fn as_json(node: &BoxNode) -> Value {
     let children: Vec<Value> = node.children.iter().map(as_json).collect();
     json!({ "type": node.kind.to_string(), "offset": node.offset, "size": node.size, "note": node.note, "boxes": children })
 }
 
 /// Every track as a JSON object.
-pub fn tracks(init: &Init) -> Vec<Value> {
+pub fn tracks(init: &InitSegment) -> Vec<Value> {
     let protected: Vec<_> = init.protected().collect();
     init.movie
         .tracks

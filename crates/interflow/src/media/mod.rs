@@ -12,11 +12,11 @@ use std::io::{Read, Stdin};
 use std::path::Path;
 
 use clap::Subcommand;
-use interflow_media::cenc::KeyRing;
+use interflow_media::cenc::ContentKeyRing;
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
@@ -32,31 +32,33 @@ pub enum MediaCommand {
 }
 
 /// Runs one.
-pub fn run(command: &MediaCommand, config: &Config, home: Option<&Path>) -> Result<(), Failure> {
+pub fn run(command: &MediaCommand, config: &InterflowConfig, home: Option<&Path>) -> Result<(), CliError> {
     match command {
         MediaCommand::Inspect(args) => inspect::run(args),
         MediaCommand::Probe(args) => probe::run(args),
         MediaCommand::Decrypt(args) => decrypt::run(args),
-        MediaCommand::Url(args) => url::run(args, config, &Home::find(home.or(config.home.as_deref()))?),
+        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.home.as_deref()))?),
     }
 }
 
 /// A file, or standard input when it is `-`.
-enum Input {
+enum MediaInput {
     File(File),
     Stdin(Stdin),
 }
 
-impl Input {
-    fn open(path: &Path) -> Result<Self, Failure> {
+impl MediaInput {
+    fn open(path: &Path) -> Result<Self, CliError> {
         if path == Path::new("-") {
             return Ok(Self::Stdin(std::io::stdin()));
         }
-        File::open(path).map(Self::File).map_err(|e| Failure::Failed(format!("{} cannot be read: {e}", path.display())))
+        File::open(path)
+            .map(Self::File)
+            .map_err(|e| CliError::Failed(format!("{} cannot be read: {e}", path.display())))
     }
 }
 
-impl Read for Input {
+impl Read for MediaInput {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
         match self {
             Self::File(f) => f.read(buf),
@@ -66,9 +68,9 @@ impl Read for Input {
 }
 
 /// The keys of the command line.
-fn keys(given: &[String]) -> Result<KeyRing, Failure> {
+fn keys(given: &[String]) -> Result<ContentKeyRing, CliError> {
     if given.is_empty() {
-        return Ok(KeyRing::default());
+        return Ok(ContentKeyRing::default());
     }
-    KeyRing::parse(None, &given.join(",")).map_err(|e| Failure::Usage(format!("--key: {e}")))
+    ContentKeyRing::parse(None, &given.join(",")).map_err(|e| CliError::Usage(format!("--key: {e}")))
 }

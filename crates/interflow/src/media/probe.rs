@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use clap::Args;
-use interflow_media::bmff::{Fragment, Movie, boxes};
-use interflow_media::cenc::{Decrypter, Init, KeyRing, Probe};
+use interflow_media::bmff::{Movie, MovieFragment, boxes};
+use interflow_media::cenc::{CencDecrypter, ContentKeyRing, IndexProbe, InitSegment};
 use serde_json::{Value, json};
 
 use super::file::MediaFile;
-use super::inspect::{Form, describe, tracks};
+use super::inspect::{InspectFormat, describe, tracks};
 use super::keys;
-use crate::Failure;
+use crate::CliError;
 
 /// What to look at.
 #[derive(Debug, Args)]
@@ -24,39 +24,39 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "KID:KEY")]
     pub key: Vec<String>,
     /// How to print it.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    pub format: Form,
+    #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
+    pub format: InspectFormat,
 }
 
 /// The most of a first fragment that is decrypted to try keys.
-const TRIED: u64 = 64 << 20;
+const MAX_TRIED_BYTES: u64 = 64 << 20;
 
 /// Runs the command. With keys, it fails when they do not open the file.
-pub fn run(args: &ProbeArgs) -> Result<(), Failure> {
+pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let ring = keys(&args.key)?;
     let file = MediaFile::read(&args.file)?;
     let kind = kind(&file);
-    let tried = if ring.is_empty() { None } else { Some(attempt(&file, &ring)) };
+    let tried = if ring.is_empty() { None } else { Some(try_keys(&file, &ring)) };
     let text = match args.format {
-        Form::Json => {
+        InspectFormat::Json => {
             let verdict =
                 tried.as_ref().map(|t| json!({ "ok": t.is_ok(), "detail": t.as_ref().unwrap_or_else(|e| e) }));
             let found = file.init.as_ref().map(tracks).unwrap_or_default();
-            format!("{}\n", json!({ "kind": kind, "tracks": found, "needs": needed(&file), "keys": verdict }))
+            format!("{}\n", json!({ "kind": kind, "tracks": found, "needs": required_keys(&file), "keys": verdict }))
         }
-        Form::Text => in_words(&file, kind, tried.as_ref()),
+        InspectFormat::Text => describe_probe(&file, kind, tried.as_ref()),
     };
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     match tried {
-        Some(Err(why)) => Err(Failure::Failed(format!("{}: {why}", file.path.display()))),
+        Some(Err(why)) => Err(CliError::Failed(format!("{}: {why}", file.path.display()))),
         _ => Ok(()),
     }
 }
 
-fn in_words(file: &MediaFile, kind: &str, tried: Option<&Result<String, String>>) -> String {
+fn describe_probe(file: &MediaFile, kind: &str, tried: Option<&Result<String, String>>) -> String {
     let mut text = kind.to_owned();
     describe(file, &mut text);
-    for kid in needed(file) {
+    for kid in required_keys(file) {
         text.push_str(&format!("needs the key of KID {}\n", kid.as_str().unwrap_or("")));
     }
     if let Some(Ok(how)) = tried {
@@ -76,40 +76,40 @@ fn kind(file: &MediaFile) -> &'static str {
     }
 }
 
-fn needed(file: &MediaFile) -> Vec<Value> {
-    file.init.iter().flat_map(Init::kids).map(|kid| kid.to_string().into()).collect()
+fn required_keys(file: &MediaFile) -> Vec<Value> {
+    file.init.iter().flat_map(InitSegment::kids).map(|kid| kid.to_string().into()).collect()
 }
 
 /// Decrypts the beginning and looks whether what comes out is what the codec says.
-fn attempt(file: &MediaFile, ring: &KeyRing) -> Result<String, String> {
+fn try_keys(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
     let Some(init) = &file.init else { return Err("there is no init segment in it: join the two to try keys".into()) };
     if !init.is_protected() {
         return Ok("nothing is encrypted: no key is needed".into());
     }
     init.check_keys(ring).map_err(|e| e.to_string())?;
-    let Some((_, end)) = file.fragment.filter(|(_, end)| (1..=TRIED).contains(end)) else {
+    let Some((_, end)) = file.fragment.filter(|(_, end)| (1..=MAX_TRIED_BYTES).contains(end)) else {
         return progressive(file, ring);
     };
     let head = read(file, 0, end)?;
     let mut out = Vec::new();
-    let mut decrypter = Decrypter::new(ring.clone());
+    let mut decrypter = CencDecrypter::new(ring.clone());
     decrypter.push(Bytes::from(head), &mut out).map_err(|e| e.to_string())?;
     let clear = Bytes::from(out.concat());
     check(&clear)
 }
 
 /// What can be said of a key without decoding what it opens.
-const UNSEEN: &str = "the keys are there; whether they are right shows only when it is played";
+const UNVERIFIED_KEYS: &str = "the keys are there; whether they are right shows only when it is played";
 
 /// Whole-sample encryption of audio shows at once whether a key is right: every frame begins in the same way. In video
 /// the beginnings are clear, and the rest looks like noise either way.
 fn check(clear: &Bytes) -> Result<String, String> {
     let find = |kind: &[u8; 4]| boxes(clear, 0).flatten().find(|b| b.kind() == kind);
     let moov = find(b"moov").and_then(|b| Movie::read(&b).ok());
-    let moof = find(b"moof").and_then(|b| Fragment::read(&b).ok());
-    let (Some(moov), Some(moof)) = (moov, moof) else { return Ok(UNSEEN.into()) };
+    let moof = find(b"moof").and_then(|b| MovieFragment::read(&b).ok());
+    let (Some(moov), Some(moof)) = (moov, moof) else { return Ok(UNVERIFIED_KEYS.into()) };
     let defaults = |id| moov.track(id).map(|t| t.defaults).unwrap_or_default();
-    let placed = moof.place(defaults).map_err(|e| e.to_string())?;
+    let placed = moof.locate_samples(defaults).map_err(|e| e.to_string())?;
     let mut seen = false;
     for (traf, placed) in moof.tracks.iter().zip(placed) {
         let format = moov.track(traf.track).and_then(|t| t.entries.first()).map(|e| e.format.0);
@@ -125,21 +125,21 @@ fn check(clear: &Bytes) -> Result<String, String> {
             return Err(format!("the key of track {} is wrong: what it opens are no frames of its codec", traf.track));
         }
     }
-    Ok(if seen { "the keys are right".into() } else { UNSEEN.into() })
+    Ok(if seen { "the keys are right".into() } else { UNVERIFIED_KEYS.into() })
 }
 
 /// So many frames that all begin in the right way are no accident.
 const FRAMES: usize = 16;
 
-fn progressive(file: &MediaFile, ring: &KeyRing) -> Result<String, String> {
+fn progressive(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
     let length = std::fs::metadata(&file.path).map_err(|e| e.to_string())?.len();
-    let mut probe = Probe::new(ring.clone(), length);
-    while let Some(range) = probe.wants() {
+    let mut probe = IndexProbe::new(ring.clone(), length);
+    while let Some(range) = probe.next_range() {
         let data = read(file, range.start, range.end - range.start)?;
-        probe.give(range.start, &data).map_err(|e| e.to_string())?;
+        probe.push(range.start, &data).map_err(|e| e.to_string())?;
     }
     probe.finish().map_err(|e| e.to_string())?;
-    Ok(UNSEEN.into())
+    Ok(UNVERIFIED_KEYS.into())
 }
 
 fn read(file: &MediaFile, at: u64, n: u64) -> Result<Vec<u8>, String> {

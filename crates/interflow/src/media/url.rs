@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use clap::Args;
-use interflow_flow::units::Span;
-use interflow_flow::{Egress, Error, Kind, Reply, Request};
-use interflow_media::endpoint::{LinkWish, Unknown};
-use interflow_media::{Media, Setup};
+use interflow_flow::units::HumanDuration;
+use interflow_flow::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use interflow_media::endpoint::{LinkRequest, UnknownName};
+use interflow_media::{MediaService, MediaSetup};
 use serde_json::{Map, Value, json};
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
-use crate::rooms::media::{KEY_FILE, secret};
+use crate::CliError;
+use crate::components::media::{KEY_FILE, link_secret};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 /// What the link is for.
 #[derive(Debug, Args)]
@@ -33,7 +33,7 @@ pub struct UrlArgs {
     pub key: Vec<String>,
     /// For how long the link holds, such as 6h or 7d.
     #[arg(long, value_name = "TIME")]
-    pub expires: Option<Span>,
+    pub expires: Option<HumanDuration>,
     /// The client that may use it: an address or a network.
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Option<String>,
@@ -50,13 +50,13 @@ pub struct UrlArgs {
     #[arg(long, conflicts_with_all = ["expires", "ip", "host", "key"])]
     pub clear: bool,
     /// The form of the output.
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    pub format: Form,
+    #[arg(long, value_enum, default_value_t = UrlFormat::Text)]
+    pub format: UrlFormat,
 }
 
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Form {
+pub enum UrlFormat {
     /// The link alone.
     Text,
     /// An object with `url` and `expires`.
@@ -64,9 +64,9 @@ pub enum Form {
 }
 
 /// Makes and prints the link.
-pub fn run(args: &UrlArgs, config: &Config, home: &Home) -> Result<(), Failure> {
-    let wish = wish(args)?;
-    wish.check_names().map_err(|e| Failure::Usage(unknown(&e)))?;
+pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
+    let wish = link_request(args)?;
+    wish.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
         anstream::eprintln!(
             "warning: no instance has used the data folder {} yet: the link is sealed with a key that is made now, and an \
@@ -74,26 +74,32 @@ pub fn run(args: &UrlArgs, config: &Config, home: &Home) -> Result<(), Failure> 
             home.path().display()
         );
     }
-    let setup = Setup { config: config.media.clone(), secret: secret(home)?, egress: Arc::new(Nowhere), folder: None };
-    let media = Media::new(setup)?;
-    let gateway = home.running().and_then(|i| i.gateway).or_else(|| config.engine().gateway.listen.first().copied());
+    let setup = MediaSetup {
+        config: config.media.clone(),
+        secret: link_secret(home)?,
+        egress: Arc::new(NoEgress),
+        folder: None,
+    };
+    let media = MediaService::new(setup)?;
+    let gateway =
+        home.running_instance().and_then(|i| i.gateway).or_else(|| config.engine().gateway.listen.first().copied());
     let base = match (&args.base, gateway) {
         (Some(base), _) => base.clone(),
         (None, Some(gateway)) => media.base(gateway),
         (None, None) => {
-            return Err(Failure::Usage("no gateway is configured: say where players reach it with --base".into()));
+            return Err(CliError::Usage("no gateway is configured: say where players reach it with --base".into()));
         }
     };
-    let linked = media.link(&wish, &base).map_err(Failure::Usage)?;
+    let linked = media.link(&wish, &base).map_err(CliError::Usage)?;
     match args.format {
-        Form::Text => println!("{}", linked.url),
-        Form::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
+        UrlFormat::Text => println!("{}", linked.url),
+        UrlFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
     }
     Ok(())
 }
 
 /// Says what is not known, and which known name is nearest.
-fn unknown(e: &Unknown) -> String {
+fn unknown(e: &UnknownName) -> String {
     let distance = |known: &str| strsim::damerau_levenshtein(known, &e.name);
     let near = e.known.iter().map(|known| (distance(known), known)).min();
     match near.filter(|(distance, _)| *distance <= (e.name.len() / 3).max(1)) {
@@ -102,12 +108,12 @@ fn unknown(e: &Unknown) -> String {
     }
 }
 
-fn wish(args: &UrlArgs) -> Result<LinkWish, Failure> {
+fn link_request(args: &UrlArgs) -> Result<LinkRequest, CliError> {
     let mut query = pairs(&args.param, '=', "--param")?;
     if !args.key.is_empty() {
         query.insert("key".into(), args.key.join(",").into());
     }
-    Ok(LinkWish {
+    Ok(LinkRequest {
         endpoint: Some(args.endpoint.clone().unwrap_or_else(|| endpoint(&args.destination).into())),
         destination_url: Some(args.destination.clone()),
         query_params: query,
@@ -117,14 +123,14 @@ fn wish(args: &UrlArgs) -> Result<LinkWish, Failure> {
         hosts: args.host.clone(),
         filename: args.name.clone(),
         sealed: Some(!args.clear),
-        ..LinkWish::default()
+        ..LinkRequest::default()
     })
 }
 
-fn pairs(given: &[String], between: char, flag: &str) -> Result<Map<String, Value>, Failure> {
+fn pairs(given: &[String], between: char, flag: &str) -> Result<Map<String, Value>, CliError> {
     let one = |text: &String| {
         let pair = text.split_once(between).map(|(name, value)| (name.trim().to_owned(), value.trim().into()));
-        pair.ok_or_else(|| Failure::Usage(format!("{flag} {text}: write it as NAME{between}VALUE")))
+        pair.ok_or_else(|| CliError::Usage(format!("{flag} {text}: write it as NAME{between}VALUE")))
     };
     given.iter().map(one).collect()
 }
@@ -139,10 +145,10 @@ fn endpoint(destination: &str) -> &'static str {
 }
 
 /// Making a link fetches nothing.
-struct Nowhere;
+struct NoEgress;
 
-impl Egress for Nowhere {
-    fn send(&self, _: Request) -> Reply<'_> {
-        Box::pin(async { Err(Error::new(Kind::Internal, "nothing is fetched to make a link")) })
+impl HttpClient for NoEgress {
+    fn send(&self, _: Request) -> ResponseFuture<'_> {
+        Box::pin(async { Err(Error::new(ErrorKind::Internal, "nothing is fetched to make a link")) })
     }
 }

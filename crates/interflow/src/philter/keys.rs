@@ -33,7 +33,7 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
                 notes.push(format!("{at}.key: {why}; make the key anew with `interflow keys add --id {id}`"));
                 continue;
             }
-            None => interflow_limits::hash_of(&key),
+            None => interflow_limits::hash_key(&key),
         };
         let mut entry = Table::from_iter([("id".to_owned(), Value::from(id)), ("hash".to_owned(), hash.into())]);
         for (axis, prefix) in [("providers", false), ("models", false), ("paths", true)] {

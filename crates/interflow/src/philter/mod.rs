@@ -2,13 +2,13 @@
 //! on what has no counterpart.
 
 mod keys;
-mod known;
+mod known_keys;
 
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
 /// A configuration, and what its owner must do by hand.
-pub struct Imported {
+pub struct PhilterImport {
     /// TOML.
     pub text: String,
     /// The keys of clients, as the keys file has them; `None` when there are none.
@@ -21,13 +21,13 @@ pub struct Imported {
 ///
 /// # Errors
 /// When it is no YAML, or of another version than 1.
-pub fn import(yaml: &str) -> Result<Imported, String> {
+pub fn import(yaml: &str) -> Result<PhilterImport, String> {
     let root: Yaml = interflow_wire::yaml::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only version 1 of its schema is known".into());
     }
-    let mut import = Import::default();
-    for key in known::unknown(&root) {
+    let mut import = PhilterImporter::default();
+    for key in known_keys::unknown(&root) {
         import.note(format!("{key}: this key is not known; nothing was made of it"));
     }
     import.listen(&root["listen"]);
@@ -36,19 +36,19 @@ pub fn import(yaml: &str) -> Result<Imported, String> {
     import.defaults(&root["defaults"]);
     import.routes(&root["routes"]);
     let keys = import.keys(&root["auth"]);
-    import.outward(&root);
-    import.removed(&root);
+    import.import_telemetry(&root);
+    import.note_removed(&root);
     let text = toml::to_string_pretty(&import.config).map_err(|e| e.to_string())?;
-    Ok(Imported { text, keys, notes: import.notes })
+    Ok(PhilterImport { text, keys, notes: import.notes })
 }
 
 #[derive(Default)]
-struct Import {
+struct PhilterImporter {
     config: Table,
     notes: Vec<String>,
 }
 
-impl Import {
+impl PhilterImporter {
     fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
@@ -243,7 +243,7 @@ impl Import {
         if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
             self.set("redact", "context", context);
         }
-        self.set("redact", "outbound", outbound(&defaults["outbound"]));
+        self.set("redact", "outbound", response_mode(&defaults["outbound"]));
         self.set("redact", "restore", false);
         if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
             self.note("defaults.outbound.allowUnscannedStreams: streams are looked at as they pass");
@@ -280,7 +280,7 @@ impl Import {
                 route.insert("context".into(), context.into());
             }
             // A route of theirs takes nothing over from the defaults.
-            route.insert("outbound".into(), outbound(&theirs["outbound"]).into());
+            route.insert("outbound".into(), response_mode(&theirs["outbound"]).into());
             if let Some(policy) = theirs["policy"].as_str() {
                 self.note(format!(
                     "routes[{i}].policy: save the policy {policy} as JSON and name its file in redact.route[{i}].policy"
@@ -311,7 +311,7 @@ impl Import {
         Some(imported.file)
     }
 
-    fn outward(&mut self, root: &Yaml) {
+    fn import_telemetry(&mut self, root: &Yaml) {
         if root["logging"]["enabled"].as_bool() != Some(false) {
             self.set("audit", "enabled", true);
             self.set("audit", "file", root["logging"]["file"].as_str().unwrap_or("-"));
@@ -330,7 +330,7 @@ impl Import {
         }
     }
 
-    fn removed(&mut self, root: &Yaml) {
+    fn note_removed(&mut self, root: &Yaml) {
         for (section, instead) in [
             (
                 "rateLimit",
@@ -347,7 +347,7 @@ impl Import {
     }
 }
 
-fn outbound(theirs: &Yaml) -> &'static str {
+fn response_mode(theirs: &Yaml) -> &'static str {
     if theirs["enabled"].as_bool() != Some(true) {
         return "off";
     }
@@ -361,7 +361,7 @@ fn outbound(theirs: &Yaml) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use crate::config::InterflowConfig;
 
     const THEIRS: &str = r#"
 version: 1
@@ -385,37 +385,38 @@ lisen: { port: 1 }
     #[test]
     fn what_has_a_counterpart_is_taken_over_and_the_rest_is_said() {
         let imported = import(THEIRS).unwrap();
-        let config: Config = toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
+        let config: InterflowConfig =
+            toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
         assert_eq!(config.gateway.listen[0].port(), 8443);
         assert!(config.gateway.tls.is_some());
         assert_eq!(config.gateway.client_ca, [std::path::PathBuf::from("/etc/tls/ca.pem")]);
         assert!(config.gateway.trusts([10, 1, 2, 3].into()) && !config.gateway.trusts([11, 1, 2, 3].into()));
         assert_eq!(config.redact.policies["strict"], std::path::Path::new("strict.json"));
         assert_eq!(config.redact.max_body.0, 1 << 20);
-        assert_eq!(config.llm.upstream["openai"].target.as_deref(), Some("https://openai.internal:8443/base"));
+        assert_eq!(config.llm.provider["openai"].url.as_deref(), Some("https://openai.internal:8443/base"));
         assert_eq!(config.upstream.danger_insecure_hosts, ["openai.internal", "philter"]);
         assert_eq!(config.upstream.extra_ca, [std::path::PathBuf::from("/etc/ca.pem")]);
-        assert_eq!(config.llm.upstream["bedrock"].region.as_deref(), Some("us-east-1"));
+        assert_eq!(config.llm.provider["bedrock"].region.as_deref(), Some("us-east-1"));
         let ambient = Some(interflow_llm::CredentialsMode::Ambient);
         assert_eq!(
-            [config.llm.upstream["bedrock"].credentials, config.llm.upstream["azure"].credentials],
+            [config.llm.provider["bedrock"].credentials, config.llm.provider["azure"].credentials],
             [ambient; 2]
         );
-        assert_eq!(config.llm.upstream["groq"].target.as_deref(), Some("https://api.groq.com/openai"));
+        assert_eq!(config.llm.provider["groq"].url.as_deref(), Some("https://api.groq.com/openai"));
         let redact = &config.redact;
-        assert_eq!((redact.context.as_str(), redact.outbound), ("ward", interflow_redact::OutboundMode::Block));
+        assert_eq!((redact.context.as_str(), redact.responses), ("ward", interflow_redact::OutboundMode::Block));
         assert_eq!(
-            (redact.route[0].outbound, redact.route[1].outbound),
+            (redact.route[0].responses, redact.route[1].responses),
             (Some(interflow_redact::OutboundMode::Off), Some(interflow_redact::OutboundMode::Flag))
         );
         assert_eq!(redact.route[1].headers["x-team"], "red");
         assert_eq!(redact.backend[0].url, "https://philter:8080");
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
-        assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.head.0.as_secs()), (1500, 5));
-        assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain.0.as_secs()), (9, 30));
-        assert_eq!((config.keys.required, config.keys.header.as_str()), (Some(true), "x-team-key"));
+        assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.header_timeout.0.as_secs()), (1500, 5));
+        assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain_timeout.0.as_secs()), (9, 30));
+        assert_eq!((config.keys.require_virtual_key, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
-        let ring = interflow_limits::KeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
+        let ring = interflow_limits::VirtualKeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
         let slow = ring.keys().iter().find(|k| &*k.id == "slow").unwrap();
         assert!(ring.needs_check("any") && slow.policy.as_deref() == Some("strict"));
         let key = ring.find_now("plain-word").unwrap();

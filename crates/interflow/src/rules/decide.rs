@@ -3,17 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use super::{DecideArgs, FormatArgs, files};
-use crate::Failure;
-use crate::flows::{Api, print_json};
-use crate::home::Home;
+use crate::CliError;
+use crate::data_dir::DataDir;
+use crate::flows::{InstanceApi, print_json};
 
-fn instance(home: &Home) -> Result<Api, Failure> {
+fn instance(home: &DataDir) -> Result<InstanceApi, CliError> {
     let none = "no instance runs from this data folder: start one with `interflow run --rules FILE`";
-    Api::of(home)?.ok_or_else(|| Failure::Failed(none.into()))
+    InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.into()))
 }
 
 /// `rules list` without files.
-pub fn in_force(format: &FormatArgs, home: &Home) -> Result<(), Failure> {
+pub fn active_rules(format: &FormatArgs, home: &DataDir) -> Result<(), CliError> {
     let answer = instance(home)?.get("/rules")?;
     if format.json() {
         return print_json(&answer);
@@ -23,7 +23,7 @@ pub fn in_force(format: &FormatArgs, home: &Home) -> Result<(), Failure> {
 }
 
 /// `rules held`
-pub fn held(format: &FormatArgs, home: &Home) -> Result<(), Failure> {
+pub fn held_flows(format: &FormatArgs, home: &DataDir) -> Result<(), CliError> {
     let answer = instance(home)?.get("/rules/held")?;
     if format.json() {
         return print_json(&answer);
@@ -51,7 +51,7 @@ pub fn held(format: &FormatArgs, home: &Home) -> Result<(), Failure> {
 }
 
 /// `rules decide`
-pub fn decide(args: &DecideArgs, home: &Home) -> Result<(), Failure> {
+pub fn decide(args: &DecideArgs, home: &DataDir) -> Result<(), CliError> {
     let mut decision = Map::new();
     decision.insert("action".into(), args.action.as_str().into());
     let mut put = |key: &str, value: Option<Value>| {

@@ -6,48 +6,54 @@ use std::sync::Arc;
 
 use interflow_rules::action::ACTIONS;
 use interflow_rules::{
-    Problem, Program, RulesConfig, Source, Surroundings, explain as explaining, mitmproxy, phases, trial,
+    RuleFileSource, RuleProblem, RuleProgram, RuleRuntime, RulesConfig, explain as explaining, mitmproxy, phase_names,
+    simulate,
 };
 use serde_json::{Value, json};
 
-use super::{ExplainArgs, FilesArgs, FormatArgs, ImportArgs, ListArgs};
-use crate::Failure;
-use crate::config::Config;
+use super::{ExplainArgs, FilesArgs, FormatArgs, ImportArgs, RuleListArgs};
+use crate::CliError;
+use crate::components::{BuildCapabilities, RecordingArchives};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 use crate::flows::{open, print_json};
-use crate::home::Home;
-use crate::rooms::{Archives, Means};
 
-fn sources(files: &[PathBuf]) -> Result<Vec<Source>, Failure> {
+fn sources(files: &[PathBuf]) -> Result<Vec<RuleFileSource>, CliError> {
     files.iter().map(|f| source(f)).collect()
 }
 
-fn source(path: &Path) -> Result<Source, Failure> {
+fn source(path: &Path) -> Result<RuleFileSource, CliError> {
     if path != Path::new("-") {
-        return Source::read(path).map_err(|p| Failure::Failed(p.to_string()));
+        return RuleFileSource::read(path).map_err(|p| CliError::Failed(p.to_string()));
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).map_err(|e| format!("standard input cannot be read: {e}"))?;
-    Ok(Source::text("standard input", text))
+    Ok(RuleFileSource::from_text("standard input", text))
 }
 
 /// Rules that are only looked at read archives, and have no store.
-fn looking() -> Surroundings {
-    Surroundings::default().with_recordings(Arc::new(Archives::Looking)).with_means(Arc::new(Means))
+fn offline_runtime() -> RuleRuntime {
+    RuleRuntime::default()
+        .with_recordings(Arc::new(RecordingArchives::Looking))
+        .with_capabilities(Arc::new(BuildCapabilities))
 }
 
-fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<Program>, Failure> {
-    Program::from_sources(sources(files)?, config, Arc::new(looking())).map_err(|e| Failure::Failed(e.to_string()))
+fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<RuleProgram>, CliError> {
+    RuleProgram::from_sources(sources(files)?, config, Arc::new(offline_runtime()))
+        .map_err(|e| CliError::Failed(e.to_string()))
 }
 
 /// `rules check`
-pub fn check(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
-    let read = Program::from_sources(sources(&args.files)?, &config.rules, Arc::new(looking()));
+pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
+    let read = RuleProgram::from_sources(sources(&args.files)?, &config.rules, Arc::new(offline_runtime()));
     let (rules, problems, notes) = match &read {
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
         Err(e) => (0, &e.problems[..], &e.notes[..]),
     };
     if args.format.json() {
-        print_json(&json!({ "ok": read.is_ok(), "rules": rules, "problems": shown(problems), "notes": shown(notes) }))?;
+        print_json(
+            &json!({ "ok": read.is_ok(), "rules": rules, "problems": problems_json(problems), "notes": problems_json(notes) }),
+        )?;
     } else {
         notes.iter().for_each(|n| anstream::println!("{n}"));
         if read.is_ok() {
@@ -56,24 +62,24 @@ pub fn check(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
     }
     match read {
         Ok(_) => Ok(()),
-        Err(e) => Err(Failure::Failed(e.to_string())),
+        Err(e) => Err(CliError::Failed(e.to_string())),
     }
 }
 
-fn shown(problems: &[Problem]) -> Vec<Value> {
-    let one = |p: &Problem| json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message });
+fn problems_json(problems: &[RuleProblem]) -> Vec<Value> {
+    let one = |p: &RuleProblem| json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message });
     problems.iter().map(one).collect()
 }
 
 /// `rules list FILE`
-pub fn list(args: &ListArgs, config: &Config) -> Result<(), Failure> {
+pub fn list(args: &RuleListArgs, config: &InterflowConfig) -> Result<(), CliError> {
     let program = load(&args.files, &config.rules)?;
     let rules: Vec<Value> = program
         .rules
         .iter()
         .map(|r| {
             let actions: Vec<Value> =
-                r.actions.iter().map(|(p, a)| json!({ "name": a.info().name, "phase": phases::name(*p) })).collect();
+                r.actions.iter().map(|(p, a)| json!({ "name": a.info().name, "phase": phase_names::name(*p) })).collect();
             json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
         })
         .collect();
@@ -107,32 +113,32 @@ pub fn table(rules: &[Value]) {
 }
 
 /// `rules list --actions`
-pub fn actions(format: &FormatArgs) -> Result<(), Failure> {
+pub fn actions(format: &FormatArgs) -> Result<(), CliError> {
     if format.json() {
         let one = |a: &interflow_rules::action::ActionInfo| {
-            let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phases::name);
+            let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phase_names::name);
             json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
         };
         return print_json(&ACTIONS.iter().map(one).collect::<Vec<_>>());
     }
     for a in ACTIONS {
-        anstream::println!("{:<26} {:<14} {}", a.name, phases::name(a.natural), a.doc.trim());
+        anstream::println!("{:<26} {:<14} {}", a.name, phase_names::name(a.natural), a.doc.trim());
     }
     Ok(())
 }
 
 /// `rules explain FLOW`
-pub fn explain(args: &ExplainArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let files = if args.files.is_empty() { &config.rules.files } else { &args.files };
     if files.is_empty() {
-        return Err(Failure::Usage(
+        return Err(CliError::Usage(
             "no rule files: name some with --rules FILE, or under rules.files in the configuration".into(),
         ));
     }
     let program = load(files, &config.rules)?;
-    let store = open::for_reading(config, home)?;
+    let store = open::open_for_reading(config, home)?;
     let row = open::find(&store, &args.flow)?;
-    let sample = interflow_admin::sample(&store, &row)?;
+    let sample = interflow_admin::flow_fixture(&store, &row)?;
     let all = explaining::explain(&program, &sample);
     if args.format.json() {
         return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
@@ -150,10 +156,10 @@ pub fn explain(args: &ExplainArgs, config: &Config, home: &Home) -> Result<(), F
 }
 
 /// `rules test FILE`
-pub fn test(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
+pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
     let program = load(&args.files, &config.rules)?;
     if program.tests.is_empty() {
-        return Err(Failure::Failed("there are no tests: write them under `tests` beside the rules".into()));
+        return Err(CliError::Failed("there are no tests: write them under `tests` beside the rules".into()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
@@ -161,7 +167,7 @@ pub fn test(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
     let mut results = Vec::new();
     for test in &program.tests {
         let name = test.name.clone().unwrap_or_else(|| test.request.url.clone());
-        let wrong = match runtime.block_on(trial::check(&program, test)) {
+        let wrong = match runtime.block_on(simulate::check_expectation(&program, test)) {
             Ok(wrong) => wrong,
             Err(e) => vec![e],
         };
@@ -177,26 +183,30 @@ pub fn test(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
     }
     match failed {
         0 => Ok(()),
-        n => Err(Failure::Failed(format!("{n} of {} tests failed", program.tests.len()))),
+        n => Err(CliError::Failed(format!("{n} of {} tests failed", program.tests.len()))),
     }
 }
 
 /// `rules import`
-pub fn import(args: &ImportArgs, config: &Config) -> Result<(), Failure> {
+pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliError> {
     let file = Path::new(&args.option);
     let options = if args.specs.is_empty() && file.is_file() {
         from_config(file)?
     } else {
         let specs = if args.specs.is_empty() { vec![String::new()] } else { args.specs.clone() };
-        let made = mitmproxy::import(&args.option, &specs).map_err(Failure::Usage)?;
+        let made = mitmproxy::import_option(&args.option, &specs).map_err(CliError::Usage)?;
         vec![(args.option.clone(), made)]
     };
     let (mut rules, mut notes) = (Vec::new(), Vec::new());
     for (option, made) in options {
         // What is written loads: the same reader that rules are put in force by has the last word on each option.
         let text = mitmproxy::to_yaml(made.rules.clone());
-        Program::from_sources(vec![Source::text("rule", text)], &config.rules, Arc::new(looking()))
-            .map_err(|e| Failure::Failed(format!("{option} cannot be taken over: {e}")))?;
+        RuleProgram::from_sources(
+            vec![RuleFileSource::from_text("rule", text)],
+            &config.rules,
+            Arc::new(offline_runtime()),
+        )
+        .map_err(|e| CliError::Failed(format!("{option} cannot be taken over: {e}")))?;
         rules.extend(made.rules);
         notes.extend(made.notes);
     }
@@ -206,17 +216,17 @@ pub fn import(args: &ImportArgs, config: &Config) -> Result<(), Failure> {
 }
 
 /// mitmproxy's `config.yaml`: the options that are rules.
-fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::Imported)>, Failure> {
+fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    let failed = |e: String| Failure::Failed(format!("{}: {e}", path.display()));
-    let (options, notes) = mitmproxy::options(&text).map_err(failed)?;
+    let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));
+    let (options, notes) = mitmproxy::config_options(&text).map_err(failed)?;
     let replays = mitmproxy::server_replay(&text).map_err(failed)?;
     let mut all = vec![
-        ("options".to_owned(), mitmproxy::Imported { notes, ..Default::default() }),
-        ("server_replay".to_owned(), mitmproxy::Imported { rules: replays, ..Default::default() }),
+        ("options".to_owned(), mitmproxy::ImportedRules { notes, ..Default::default() }),
+        ("server_replay".to_owned(), mitmproxy::ImportedRules { rules: replays, ..Default::default() }),
     ];
     for (option, specs) in options {
-        let made = mitmproxy::import(&option, &specs).map_err(|e| failed(format!("{option}: {e}")))?;
+        let made = mitmproxy::import_option(&option, &specs).map_err(|e| failed(format!("{option}: {e}")))?;
         all.push((option, made));
     }
     Ok(all)

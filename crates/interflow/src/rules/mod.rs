@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::Failure;
-use crate::config::Config;
-use crate::home::Home;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
 
 #[derive(Debug, Subcommand)]
-pub enum RulesCommand {
+pub enum RuleFilesCommand {
     /// Read rule files and say what is wrong with them, and what of a Fluxzy file was broken there.
     Check(FilesArgs),
     /// List the rules of files, or of the running instance with how often each matched.
-    List(ListArgs),
+    List(RuleListArgs),
     /// Say for each rule why it did or did not match a recorded flow, in which phase.
     Explain(ExplainArgs),
     /// Carry out the expectations written beside the rules.
@@ -54,7 +54,7 @@ impl FormatArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct ListArgs {
+pub struct RuleListArgs {
     /// The rule files; without any, the running instance is asked.
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -117,17 +117,17 @@ pub struct DecideArgs {
 }
 
 /// Runs the command.
-pub fn run(command: &RulesCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
-        RulesCommand::Check(args) => files::check(args, config),
-        RulesCommand::List(args) if args.actions => files::actions(&args.format),
-        RulesCommand::List(args) if args.files.is_empty() => decide::in_force(&args.format, home),
-        RulesCommand::List(args) => files::list(args, config),
-        RulesCommand::Explain(args) => files::explain(args, config, home),
-        RulesCommand::Test(args) => files::test(args, config),
-        RulesCommand::Import(args) => files::import(args, config),
-        RulesCommand::Schema => super::flows::print_json(&interflow_rules::schema()),
-        RulesCommand::Held(args) => decide::held(args, home),
-        RulesCommand::Decide(args) => decide::decide(args, home),
+        RuleFilesCommand::Check(args) => files::check(args, config),
+        RuleFilesCommand::List(args) if args.actions => files::actions(&args.format),
+        RuleFilesCommand::List(args) if args.files.is_empty() => decide::active_rules(&args.format, home),
+        RuleFilesCommand::List(args) => files::list(args, config),
+        RuleFilesCommand::Explain(args) => files::explain(args, config, home),
+        RuleFilesCommand::Test(args) => files::test(args, config),
+        RuleFilesCommand::Import(args) => files::import(args, config),
+        RuleFilesCommand::Schema => super::flows::print_json(&interflow_rules::schema()),
+        RuleFilesCommand::Held(args) => decide::held_flows(args, home),
+        RuleFilesCommand::Decide(args) => decide::decide(args, home),
     }
 }

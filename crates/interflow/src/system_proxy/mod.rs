@@ -1,7 +1,7 @@
 //! The system's proxy set to ours and put back: at the end, by a command, or at the next start when this process did not
 //! live to do it.
 
-mod place;
+mod backends;
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::Failure;
+use crate::CliError;
+use crate::data_dir::{DataDir, write_private};
 use crate::flows::print_json;
-use crate::home::{Home, write_private};
-use place::{Commands, Place};
+use backends::{ProxySetting, SystemCommands};
 
 #[derive(Debug, Subcommand)]
 pub enum SystemProxyCommand {
@@ -36,17 +36,17 @@ pub enum SystemProxyCommand {
 
 /// What was there before, kept until it is put back.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct SavedSettings {
     /// The instance for which it was changed; 0 for an address that was given.
     pid: u32,
     /// The proxy that was set.
     proxy: SocketAddr,
-    settings: Vec<Setting>,
+    settings: Vec<SavedSetting>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Setting {
-    place: Place,
+struct SavedSetting {
+    place: ProxySetting,
     before: Option<String>,
     ours: Option<String>,
 }
@@ -54,8 +54,8 @@ struct Setting {
 /// Where it is kept.
 const FILE: &str = "system-proxy.json";
 
-impl Kept {
-    fn read(home: &Home) -> Result<Option<Self>, String> {
+impl SavedSettings {
+    fn read(home: &DataDir) -> Result<Option<Self>, String> {
         let path = home.join(FILE);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
@@ -68,10 +68,10 @@ impl Kept {
 }
 
 /// `interflow system-proxy`
-pub fn run(command: &SystemProxyCommand, home: &Home) -> Result<(), Failure> {
+pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError> {
     match command {
         SystemProxyCommand::On { proxy } => {
-            let running = home.running();
+            let running = home.running_instance();
             let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
             let proxy = proxy.or_else(|| running?.proxy.first().copied());
             let proxy = proxy.ok_or(
@@ -81,7 +81,7 @@ pub fn run(command: &SystemProxyCommand, home: &Home) -> Result<(), Failure> {
             names.iter().for_each(|n| anstream::println!("{n}"));
             anstream::println!(
                 "the system's proxy is {}; `interflow system-proxy off` puts back what was",
-                reachable(proxy)
+                connect_address(proxy)
             );
             Ok(())
         }
@@ -103,17 +103,18 @@ pub fn run(command: &SystemProxyCommand, home: &Home) -> Result<(), Failure> {
 ///
 /// # Errors
 /// No system that is known, or a command that failed: then everything is as it was.
-pub fn set(home: &Home, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, String> {
-    let commands = Commands::default();
+pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, String> {
+    let commands = SystemCommands::default();
     // What an earlier one left would be taken for the owner's own.
     restore(home)?;
-    let proxy = reachable(proxy);
-    let wanted = Place::wanted(&commands, proxy)?;
+    let proxy = connect_address(proxy);
+    let wanted = ProxySetting::changes_for(&commands, proxy)?;
     if wanted.is_empty() {
         return Err("no desktop's proxy settings were found here: GNOME (gsettings), KDE (kwriteconfig), macOS (networksetup) and Windows (reg) are known. Set http_proxy and https_proxy, or use `interflow exec`".into());
     }
-    let settings = wanted.into_iter().map(|(place, ours)| Ok(Setting { before: place.read(&commands)?, place, ours }));
-    let kept = Kept { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
+    let settings =
+        wanted.into_iter().map(|(place, ours)| Ok(SavedSetting { before: place.read(&commands)?, place, ours }));
+    let kept = SavedSettings { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
     home.create()?;
     // On disk before the first change, so that whatever happens then can be undone.
     let text = serde_json::to_vec_pretty(&kept).map_err(|e| e.to_string())?;
@@ -125,7 +126,7 @@ pub fn set(home: &Home, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, Stri
             return Err(e);
         }
     }
-    announce(&commands, &kept);
+    notify_changed(&commands, &kept);
     Ok(kept.settings.iter().map(|s| s.place.name()).collect())
 }
 
@@ -133,9 +134,9 @@ pub fn set(home: &Home, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, Stri
 ///
 /// # Errors
 /// A command that failed; what is kept stays then, for another try.
-pub fn restore(home: &Home) -> Result<Option<Vec<String>>, String> {
-    let Some(kept) = Kept::read(home)? else { return Ok(None) };
-    let commands = Commands::default();
+pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
+    let Some(kept) = SavedSettings::read(home)? else { return Ok(None) };
+    let commands = SystemCommands::default();
     let mut left = Vec::new();
     let mut failed = Vec::new();
     // The switch was set last, and goes back first.
@@ -155,15 +156,15 @@ pub fn restore(home: &Home) -> Result<Option<Vec<String>>, String> {
     if !failed.is_empty() {
         return Err(failed.join("; "));
     }
-    announce(&commands, &kept);
+    notify_changed(&commands, &kept);
     let _ = fs::remove_file(home.join(FILE));
     Ok(Some(left))
 }
 
 /// Puts back what an instance left that is no more: it was killed, or the machine went down.
-pub fn restore_leftover(home: &Home) {
-    let of_the_dead = match Kept::read(home) {
-        Ok(Some(kept)) => kept.pid != 0 && home.running().is_none_or(|i| i.pid != kept.pid),
+pub fn restore_leftover(home: &DataDir) {
+    let of_the_dead = match SavedSettings::read(home) {
+        Ok(Some(kept)) => kept.pid != 0 && home.running_instance().is_none_or(|i| i.pid != kept.pid),
         Ok(None) => false,
         Err(e) => return tracing::warn!("the system's proxy: {e}"),
     };
@@ -179,32 +180,32 @@ pub fn restore_leftover(home: &Home) {
 
 /// The system's proxy for as long as this lives.
 #[derive(Debug)]
-pub struct WhileRunning(Home);
+pub struct SystemProxyGuard(DataDir);
 
-impl WhileRunning {
+impl SystemProxyGuard {
     /// Puts back, at its end, what is changed for this process: by `run --system-proxy` or by `system-proxy on`.
-    pub fn of(home: &Home) -> Self {
+    pub fn new(home: &DataDir) -> Self {
         Self(home.clone())
     }
 }
 
-impl Drop for WhileRunning {
+impl Drop for SystemProxyGuard {
     fn drop(&mut self) {
-        let ours = Kept::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
+        let ours = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
         if ours && let Err(e) = restore(&self.0) {
             tracing::warn!("the system's proxy cannot be put back: {e}; try `interflow system-proxy off`");
         }
     }
 }
 
-fn announce(commands: &Commands, kept: &Kept) {
+fn notify_changed(commands: &SystemCommands, kept: &SavedSettings) {
     if let Some(setting) = kept.settings.first() {
-        setting.place.announce(commands);
+        setting.place.notify_changed(commands);
     }
 }
 
 /// The address by which programs of this machine reach a listener.
-fn reachable(addr: SocketAddr) -> SocketAddr {
+fn connect_address(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -213,14 +214,14 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
-    let commands = Commands::default();
-    let kept = Kept::read(home)?;
+fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
+    let commands = SystemCommands::default();
+    let kept = SavedSettings::read(home)?;
     // Any address tells the same settings.
     let places = match &kept {
         Some(kept) => kept.settings.iter().map(|s| s.place.clone()).collect(),
         None => {
-            let wanted = Place::wanted(&commands, SocketAddr::from(([127, 0, 0, 1], 7070)))?;
+            let wanted = ProxySetting::changes_for(&commands, SocketAddr::from(([127, 0, 0, 1], 7070)))?;
             wanted.into_iter().map(|(p, _)| p).collect::<Vec<_>>()
         }
     };

@@ -7,11 +7,11 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use sha1::{Digest as _, Sha1};
 
-use crate::home::Home;
+use crate::data_dir::DataDir;
 
 /// Families of systems that keep their trust in different ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum System {
+pub(super) enum OsFamily {
     Linux,
     MacOs,
     Windows,
@@ -19,7 +19,7 @@ pub(super) enum System {
 
 /// Java's program for its stores.
 #[derive(Clone, Debug)]
-pub(super) struct Keytool {
+pub(super) struct JavaKeytool {
     /// Where it lies, without links.
     pub(super) path: PathBuf,
     /// Whether this user may write the store that all Java programs read.
@@ -28,8 +28,8 @@ pub(super) struct Keytool {
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub(super) struct Machine {
-    pub(super) system: System,
+pub(super) struct TrustEnvironment {
+    pub(super) system: OsFamily,
     /// Whether we may write what belongs to the system.
     pub(super) root: bool,
     /// The CA's certificate.
@@ -40,16 +40,16 @@ pub(super) struct Machine {
     pub(super) anchors: Vec<PathBuf>,
     /// Databases of Firefox and Chrome, when NSS's `certutil` is there.
     pub(super) nss: Vec<PathBuf>,
-    pub(super) keytool: Option<Keytool>,
+    pub(super) keytool: Option<JavaKeytool>,
 }
 
-impl Machine {
+impl TrustEnvironment {
     /// Looks at the machine we run on.
-    pub(super) fn look(home: &Home) -> Self {
+    pub(super) fn detect(home: &DataDir) -> Self {
         let system = match () {
-            () if cfg!(target_os = "macos") => System::MacOs,
-            () if cfg!(windows) => System::Windows,
-            () => System::Linux,
+            () if cfg!(target_os = "macos") => OsFamily::MacOs,
+            () if cfg!(windows) => OsFamily::Windows,
+            () => OsFamily::Linux,
         };
         let folders = super::stores::ANCHORS.iter().map(|(_, folder, ..)| PathBuf::from(folder));
         Self {
@@ -103,12 +103,12 @@ fn nss() -> Vec<PathBuf> {
     folders
 }
 
-fn keytool() -> Option<Keytool> {
+fn keytool() -> Option<JavaKeytool> {
     let path = fs::canonicalize(find("keytool")?).ok()?;
     let java = path.parent()?.parent()?;
     let stores = ["lib/security/cacerts", "jre/lib/security/cacerts"].map(|store| java.join(store));
     let writable = stores.iter().any(|store| OpenOptions::new().append(true).open(store).is_ok());
-    Some(Keytool { path, writable })
+    Some(JavaKeytool { path, writable })
 }
 
 fn find(program: &str) -> Option<PathBuf> {
@@ -119,16 +119,16 @@ fn find(program: &str) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use interflow_net::ca::{Ca, CaOptions};
+    use interflow_net::ca::{CaOptions, CertificateAuthority};
 
     use super::*;
 
     #[test]
     fn the_certificates_of_before_are_known_by_their_fingerprints() {
         let folder = tempfile::tempdir().unwrap();
-        Ca::open_or_create(folder.path()).unwrap();
+        CertificateAuthority::open_or_create(folder.path()).unwrap();
         let first = fingerprints(folder.path());
-        Ca::rotate(folder.path(), &CaOptions::default()).unwrap();
+        CertificateAuthority::rotate(folder.path(), &CaOptions::default()).unwrap();
         let both = fingerprints(folder.path());
         assert_eq!((first.len(), both.len()), (1, 2));
         assert!(both[1] == first[0] && both[0] != first[0] && both[0].len() == 40, "{both:?}");

@@ -5,38 +5,38 @@ mod stores;
 
 use std::process::{Command, Stdio};
 
-use crate::Failure;
+use crate::CliError;
 use crate::ca::confirmed;
-use crate::home::Home;
+use crate::data_dir::DataDir;
 
-use machine::Machine;
-use stores::{Step, TrustStore};
+use machine::TrustEnvironment;
+use stores::{StoreCommand, TrustStore};
 
 /// More copies of one certificate than any store was seen to hold; a removal that achieves nothing ends here.
 const COPIES: usize = 16;
 
 /// Makes the stores of this machine trust the CA.
-pub fn install(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
-    interflow_net::ca::Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
+pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
+    interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
     let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
-    act(&stores::stores(&Machine::look(home)), |s| &s.install, warning, yes, dry_run)
+    run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.install, warning, yes, dry_run)
 }
 
 /// Takes the CA out again, and those that were there before `ca rotate`.
-pub fn uninstall(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
-    act(&stores::stores(&Machine::look(home)), |s| &s.uninstall, "", yes, dry_run)
+pub fn uninstall(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
+    run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.uninstall, "", yes, dry_run)
 }
 
-fn act(
+fn run_steps(
     stores: &[TrustStore],
-    steps: impl Fn(&TrustStore) -> &Vec<Step>,
+    steps: impl Fn(&TrustStore) -> &Vec<StoreCommand>,
     warning: &str,
     yes: bool,
     dry_run: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     if stores.is_empty() {
         let text = "no trust store that Interflow knows was found; `interflow ca export` gives the certificate";
-        return Err(Failure::Failed(text.into()));
+        return Err(CliError::Failed(text.into()));
     }
     for store in stores {
         anstream::println!("{}:", store.name);
@@ -50,19 +50,19 @@ fn act(
     }
     let mut failed = Vec::new();
     for store in stores {
-        match steps(store).iter().try_for_each(take) {
+        match steps(store).iter().try_for_each(run_step) {
             Ok(()) => anstream::println!("{}: done", store.name),
             Err(e) => failed.push(format!("{}: {e}", store.name)),
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed.join("\n"))) }
+    if failed.is_empty() { Ok(()) } else { Err(CliError::Failed(failed.join("\n"))) }
 }
 
 /// Takes one step.
-fn take(step: &Step) -> Result<(), String> {
+fn run_step(step: &StoreCommand) -> Result<(), String> {
     match step {
-        Step::Run(command) => run(command),
-        Step::WhileThere { there, remove } => {
+        StoreCommand::Run(command) => run(command),
+        StoreCommand::WhileThere { there, remove } => {
             for _ in 0..COPIES {
                 if !succeeds(there) {
                     return Ok(());
@@ -109,16 +109,17 @@ mod tests {
         let copies = folder.path().join("copies");
         std::fs::write(&copies, "one\ntwo\n").unwrap();
         let file = copies.display();
-        let step = Step::WhileThere { there: sh(format!("test -s {file}")), remove: sh(format!("sed -i 1d {file}")) };
-        take(&step).unwrap();
+        let step =
+            StoreCommand::WhileThere { there: sh(format!("test -s {file}")), remove: sh(format!("sed -i 1d {file}")) };
+        run_step(&step).unwrap();
         assert_eq!(std::fs::read_to_string(&copies).unwrap(), "");
-        take(&step).unwrap();
+        run_step(&step).unwrap();
     }
 
     #[test]
     fn a_removal_that_achieves_nothing_ends_and_says_so() {
-        let step = Step::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
-        assert!(take(&step).unwrap_err().contains("leaves it where it is"));
+        let step = StoreCommand::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
+        assert!(run_step(&step).unwrap_err().contains("leaves it where it is"));
     }
 
     #[test]

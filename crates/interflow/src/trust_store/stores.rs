@@ -3,34 +3,34 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::machine::{Keytool, Machine, System};
+use super::machine::{JavaKeytool, OsFamily, TrustEnvironment};
 
 /// One store. Both ways may be gone again and again: each ends in the same state, whatever it finds.
 pub(super) struct TrustStore {
     pub(super) name: &'static str,
-    pub(super) install: Vec<Step>,
-    pub(super) uninstall: Vec<Step>,
+    pub(super) install: Vec<StoreCommand>,
+    pub(super) uninstall: Vec<StoreCommand>,
 }
 
-type Words = Vec<String>;
+type CommandWords = Vec<String>;
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    Run(Words),
+pub(super) enum StoreCommand {
+    Run(CommandWords),
     /// As long as the first succeeds, the second is run.
     WhileThere {
-        there: Words,
-        remove: Words,
+        there: CommandWords,
+        remove: CommandWords,
     },
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for StoreCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Run(command) => shown(command, f),
+            Self::Run(command) => format_command(command, f),
             Self::WhileThere { remove, .. } => {
-                shown(remove, f)?;
+                format_command(remove, f)?;
                 f.write_str("   (while it is there)")
             }
         }
@@ -38,7 +38,7 @@ impl fmt::Display for Step {
 }
 
 /// As it could be typed.
-fn shown(command: &Words, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn format_command(command: &CommandWords, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (i, word) in command.iter().enumerate() {
         let gap = if i > 0 { " " } else { "" };
         let plain = |c: char| c.is_alphanumeric() || "/.,:_=-+\\".contains(c);
@@ -52,7 +52,7 @@ const LABEL: &str = "Interflow";
 /// The same for Java, which tells no case apart.
 const ALIAS: &str = "interflow";
 /// What Debian calls it when it hands the system's certificates on to Java; it never takes one back.
-const HANDED_ON: &str = "debian:interflow.pem";
+const HOST_ANCHOR_FILE: &str = "debian:interflow.pem";
 const KEYCHAIN: &str = "/Library/Keychains/System.keychain";
 
 /// The folders of Linux systems: whose, where, the file's name, and what makes the system look at it again.
@@ -63,11 +63,11 @@ pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
 ];
 
 /// The stores of a machine.
-pub(super) fn stores(machine: &Machine) -> Vec<TrustStore> {
+pub(super) fn stores(machine: &TrustEnvironment) -> Vec<TrustStore> {
     let mut found = match machine.system {
-        System::Linux => linux(machine),
-        System::MacOs => vec![macos(machine)],
-        System::Windows => vec![windows(machine)],
+        OsFamily::Linux => linux(machine),
+        OsFamily::MacOs => vec![macos(machine)],
+        OsFamily::Windows => vec![windows(machine)],
     };
     found.extend(machine.nss.iter().map(|database| nss(database, &machine.ca)));
     // Behind the system's: Debian hands on to Java when its own store changes.
@@ -75,16 +75,16 @@ pub(super) fn stores(machine: &Machine) -> Vec<TrustStore> {
     found
 }
 
-fn words(words: &[&str]) -> Words {
+fn words(words: &[&str]) -> CommandWords {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
 
 /// Commands that write what belongs to the system run as root.
-fn as_root(machine: &Machine, command: &[&str]) -> Words {
+fn as_root(machine: &TrustEnvironment, command: &[&str]) -> CommandWords {
     if machine.root { words(command) } else { [words(&["sudo"]), words(command)].concat() }
 }
 
-fn linux(machine: &Machine) -> Vec<TrustStore> {
+fn linux(machine: &TrustEnvironment) -> Vec<TrustStore> {
     let there = ANCHORS.iter().filter(|(_, folder, ..)| machine.anchors.contains(&PathBuf::from(folder)));
     there
         .map(|(name, folder, file, update)| {
@@ -92,63 +92,65 @@ fn linux(machine: &Machine) -> Vec<TrustStore> {
             let ca = machine.ca.display().to_string();
             // Ours is private; there, every program must be able to read it.
             let put = as_root(machine, &["install", "-m", "644", &ca, &place]);
-            let update = Step::Run(as_root(machine, update));
+            let update = StoreCommand::Run(as_root(machine, update));
             TrustStore {
                 name,
-                install: vec![Step::Run(put), update.clone()],
-                uninstall: vec![Step::Run(as_root(machine, &["rm", "-f", &place])), update],
+                install: vec![StoreCommand::Run(put), update.clone()],
+                uninstall: vec![StoreCommand::Run(as_root(machine, &["rm", "-f", &place])), update],
             }
         })
         .collect()
 }
 
-fn macos(machine: &Machine) -> TrustStore {
+fn macos(machine: &TrustEnvironment) -> TrustStore {
     let remove = machine.fingerprints.iter().map(|sha1| {
         let there = format!("security find-certificate -a -Z {KEYCHAIN} | grep -q {sha1}");
-        Step::WhileThere {
+        StoreCommand::WhileThere {
             there: words(&["sh", "-c", &there]),
             // `-t`: its trust settings too.
             remove: as_root(machine, &["security", "delete-certificate", "-Z", sha1, "-t", KEYCHAIN]),
         }
     });
-    let uninstall: Vec<Step> = remove.collect();
+    let uninstall: Vec<StoreCommand> = remove.collect();
     let ca = machine.ca.display().to_string();
-    let add =
-        Step::Run(as_root(machine, &["security", "add-trusted-cert", "-d", "-r", "trustRoot", "-k", KEYCHAIN, &ca]));
+    let add = StoreCommand::Run(as_root(
+        machine,
+        &["security", "add-trusted-cert", "-d", "-r", "trustRoot", "-k", KEYCHAIN, &ca],
+    ));
     TrustStore { name: "macOS keychain", install: [uninstall.clone(), vec![add]].concat(), uninstall }
 }
 
-fn windows(machine: &Machine) -> TrustStore {
-    let remove = machine.fingerprints.iter().map(|sha1| Step::WhileThere {
+fn windows(machine: &TrustEnvironment) -> TrustStore {
+    let remove = machine.fingerprints.iter().map(|sha1| StoreCommand::WhileThere {
         there: words(&["certutil", "-user", "-verifystore", "Root", sha1]),
         remove: words(&["certutil", "-user", "-delstore", "Root", sha1]),
     });
-    let uninstall: Vec<Step> = remove.collect();
-    let add = Step::Run(words(&["certutil", "-user", "-addstore", "Root", &machine.ca.display().to_string()]));
+    let uninstall: Vec<StoreCommand> = remove.collect();
+    let add = StoreCommand::Run(words(&["certutil", "-user", "-addstore", "Root", &machine.ca.display().to_string()]));
     TrustStore { name: "Windows, this user", install: [uninstall.clone(), vec![add]].concat(), uninstall }
 }
 
 /// Firefox and Chrome on Linux.
 fn nss(database: &Path, ca: &Path) -> TrustStore {
     let database = format!("sql:{}", database.display());
-    let remove = Step::WhileThere {
+    let remove = StoreCommand::WhileThere {
         there: words(&["certutil", "-d", &database, "-L", "-n", LABEL]),
         remove: words(&["certutil", "-d", &database, "-D", "-n", LABEL]),
     };
     let ca = ca.display().to_string();
-    let add = Step::Run(words(&["certutil", "-d", &database, "-A", "-t", "C,,", "-n", LABEL, "-i", &ca]));
+    let add = StoreCommand::Run(words(&["certutil", "-d", &database, "-A", "-t", "C,,", "-n", LABEL, "-i", &ca]));
     TrustStore { name: "NSS (Firefox, Chrome)", install: vec![remove.clone(), add], uninstall: vec![remove] }
 }
 
 /// Java's own store.
-fn java(keytool: &Keytool, machine: &Machine) -> TrustStore {
+fn java(keytool: &JavaKeytool, machine: &TrustEnvironment) -> TrustStore {
     let command = |action: &[&str], alias: &str| {
         let program = keytool.path.display().to_string();
         let entry = ["-cacerts", "-storepass", "changeit", "-alias", alias];
         let all = [&[program.as_str()], action, &entry].concat();
-        if keytool.writable || machine.system == System::Windows { words(&all) } else { as_root(machine, &all) }
+        if keytool.writable || machine.system == OsFamily::Windows { words(&all) } else { as_root(machine, &all) }
     };
-    let remove = |alias: &str| Step::WhileThere {
+    let remove = |alias: &str| StoreCommand::WhileThere {
         // Whoever may not write the store may read it all the same.
         there: [
             words(&[&keytool.path.display().to_string(), "-list", "-cacerts", "-storepass", "changeit", "-alias"]),
@@ -157,9 +159,9 @@ fn java(keytool: &Keytool, machine: &Machine) -> TrustStore {
         .concat(),
         remove: command(&["-delete"], alias),
     };
-    let uninstall = vec![remove(HANDED_ON), remove(ALIAS)];
+    let uninstall = vec![remove(HOST_ANCHOR_FILE), remove(ALIAS)];
     let ca = machine.ca.display().to_string();
-    let add = Step::Run(command(&["-importcert", "-noprompt", "-file", &ca], ALIAS));
+    let add = StoreCommand::Run(command(&["-importcert", "-noprompt", "-file", &ca], ALIAS));
     TrustStore { name: "Java", install: [uninstall.clone(), vec![add]].concat(), uninstall }
 }
 
@@ -167,8 +169,8 @@ fn java(keytool: &Keytool, machine: &Machine) -> TrustStore {
 mod tests {
     use super::*;
 
-    fn machine(system: System) -> Machine {
-        Machine {
+    fn machine(system: OsFamily) -> TrustEnvironment {
+        TrustEnvironment {
             system,
             root: false,
             ca: "/h/ca/ca.pem".into(),
@@ -179,12 +181,12 @@ mod tests {
         }
     }
 
-    fn lines(steps: &[Step]) -> Vec<String> {
+    fn lines(steps: &[StoreCommand]) -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
     }
 
     /// The only store of a machine: the commands of both ways.
-    fn only(machine: &Machine) -> (Vec<String>, Vec<String>) {
+    fn only(machine: &TrustEnvironment) -> (Vec<String>, Vec<String>) {
         let stores = stores(machine);
         assert_eq!(stores.len(), 1);
         (lines(&stores[0].install), lines(&stores[0].uninstall))
@@ -192,7 +194,8 @@ mod tests {
 
     #[test]
     fn debian_keeps_a_file_that_all_may_read_and_forgets_it_afresh() {
-        let machine = Machine { anchors: vec!["/usr/local/share/ca-certificates".into()], ..machine(System::Linux) };
+        let machine =
+            TrustEnvironment { anchors: vec!["/usr/local/share/ca-certificates".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
         let file = "/usr/local/share/ca-certificates/interflow.crt";
         assert_eq!(
@@ -200,14 +203,17 @@ mod tests {
             [format!("sudo install -m 644 /h/ca/ca.pem {file}"), "sudo update-ca-certificates --fresh".to_owned()]
         );
         assert_eq!(uninstall, [format!("sudo rm -f {file}"), "sudo update-ca-certificates --fresh".to_owned()]);
-        let (install, _) = only(&Machine { root: true, ..machine });
+        let (install, _) = only(&TrustEnvironment { root: true, ..machine });
         assert_eq!(install[1], "update-ca-certificates --fresh");
     }
 
     #[test]
     fn fedora_keeps_an_anchor() {
-        let machine =
-            Machine { anchors: vec!["/etc/pki/ca-trust/source/anchors".into()], root: true, ..machine(System::Linux) };
+        let machine = TrustEnvironment {
+            anchors: vec!["/etc/pki/ca-trust/source/anchors".into()],
+            root: true,
+            ..machine(OsFamily::Linux)
+        };
         let (install, uninstall) = only(&machine);
         let file = "/etc/pki/ca-trust/source/anchors/interflow.pem";
         assert_eq!(install, [format!("install -m 644 /h/ca/ca.pem {file}"), "update-ca-trust extract".to_owned()]);
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn macos_trusts_it_in_the_systems_keychain_and_forgets_it_by_its_fingerprint() {
-        let machine = Machine { ca: "/U/a b/ca.pem".into(), ..machine(System::MacOs) };
+        let machine = TrustEnvironment { ca: "/U/a b/ca.pem".into(), ..machine(OsFamily::MacOs) };
         let (install, uninstall) = only(&machine);
         let gone = ["AA11", "BB22"].map(|sha1| {
             format!(
@@ -229,24 +235,24 @@ mod tests {
             install[2],
             "sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain '/U/a b/ca.pem'"
         );
-        let Step::WhileThere { there, .. } = &stores(&machine)[0].uninstall[0] else { panic!() };
+        let StoreCommand::WhileThere { there, .. } = &stores(&machine)[0].uninstall[0] else { panic!() };
         assert_eq!(there[2], "security find-certificate -a -Z /Library/Keychains/System.keychain | grep -q AA11");
     }
 
     #[test]
     fn windows_trusts_it_for_this_user_and_forgets_it_by_its_fingerprint() {
-        let machine = Machine { ca: r"C:\h\ca.pem".into(), ..machine(System::Windows) };
+        let machine = TrustEnvironment { ca: r"C:\h\ca.pem".into(), ..machine(OsFamily::Windows) };
         let (install, uninstall) = only(&machine);
         assert_eq!(install[2], r"certutil -user -addstore Root C:\h\ca.pem");
         let gone = ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (while it is there)"));
         assert_eq!(uninstall, gone);
-        let Step::WhileThere { there, .. } = &stores(&machine)[0].uninstall[1] else { panic!() };
+        let StoreCommand::WhileThere { there, .. } = &stores(&machine)[0].uninstall[1] else { panic!() };
         assert_eq!(there.join(" "), "certutil -user -verifystore Root BB22");
     }
 
     #[test]
     fn each_nss_database_takes_it_once() {
-        let machine = Machine { nss: vec!["/u/.pki/nssdb".into()], ..machine(System::Linux) };
+        let machine = TrustEnvironment { nss: vec!["/u/.pki/nssdb".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
         let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (while it is there)";
         assert_eq!(install, [gone, "certutil -d sql:/u/.pki/nssdb -A -t C,, -n Interflow -i /h/ca/ca.pem"]);
@@ -255,8 +261,8 @@ mod tests {
 
     #[test]
     fn java_holds_it_under_one_name_whoever_brought_it() {
-        let keytool = Keytool { path: "/j/bin/keytool".into(), writable: true };
-        let mut machine = Machine { keytool: Some(keytool), ..machine(System::Linux) };
+        let keytool = JavaKeytool { path: "/j/bin/keytool".into(), writable: true };
+        let mut machine = TrustEnvironment { keytool: Some(keytool), ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
         let entry = "-cacerts -storepass changeit -alias";
         let gone = ["debian:interflow.pem", "interflow"]
@@ -267,7 +273,7 @@ mod tests {
         machine.keytool.as_mut().unwrap().writable = false;
         let (install, _) = only(&machine);
         assert!(install.iter().all(|line| line.starts_with("sudo /j/bin/keytool ")), "{install:?}");
-        let Step::WhileThere { there, .. } = &stores(&machine)[0].install[0] else { panic!() };
+        let StoreCommand::WhileThere { there, .. } = &stores(&machine)[0].install[0] else { panic!() };
         assert_eq!(there.join(" "), format!("/j/bin/keytool -list {entry} debian:interflow.pem"));
     }
 }

@@ -3,8 +3,8 @@
 mod archives;
 mod care;
 mod replay;
-mod sight;
 mod tail;
+mod visibility;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;

@@ -13,9 +13,9 @@ mod identity;
 mod instance;
 mod providers;
 mod recorded;
-mod shapes;
 mod sockets;
 mod upstreams;
+mod wire_formats;
 
 use instance::{Home, Running};
 use interflow_testkit::{Answer, Wire};

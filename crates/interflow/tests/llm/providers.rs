@@ -9,7 +9,7 @@ use interflow_wire::aws_event_stream::{self, HeaderValue};
 use serde_json::Value;
 
 use crate::instance::{Home, Running};
-use crate::shapes::{Framing, OPENAI, OTHERS, Shape};
+use crate::wire_formats::{Framing, OPENAI, OTHERS, Shape};
 
 const SSN: &str = "123-45-6789";
 const MAIL: &str = "anna.berg@firm.com";

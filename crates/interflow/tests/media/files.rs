@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_media::cenc::{Decrypter, KeyRing, Probe};
+use interflow_media::cenc::{CencDecrypter, ContentKeyRing, IndexProbe};
 use interflow_testkit::{Origin, Reply, Request, pattern};
 
 use super::{Gateway, LOCAL, encoded};
 
 const KEYS: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
 
-fn ring() -> KeyRing {
-    KeyRing::parse(Some("a1b2c3d4e5f60718293a4b5c6d7e8f90"), "00112233445566778899aabbccddeeff").unwrap()
+fn ring() -> ContentKeyRing {
+    ContentKeyRing::parse(Some("a1b2c3d4e5f60718293a4b5c6d7e8f90"), "00112233445566778899aabbccddeeff").unwrap()
 }
 
 /// Something that shaka-packager or ffmpeg made.
@@ -26,7 +26,7 @@ fn seed(name: &str) -> Vec<u8> {
 fn clear(name: &str) -> Vec<u8> {
     let data = seed(name);
     let mut out = Vec::new();
-    let mut decrypter = Decrypter::new(ring());
+    let mut decrypter = CencDecrypter::new(ring());
     decrypter.push(Bytes::from(data), &mut out).unwrap();
     decrypter.finish().unwrap();
     out.concat()
@@ -35,9 +35,9 @@ fn clear(name: &str) -> Vec<u8> {
 /// The same for a file whose index is at its end.
 fn clear_progressive() -> Vec<u8> {
     let data = seed("progressive");
-    let mut probe = Probe::new(ring(), data.len() as u64);
-    while let Some(range) = probe.wants() {
-        probe.give(range.start, &data[range.start as usize..range.end as usize]).unwrap();
+    let mut probe = IndexProbe::new(ring(), data.len() as u64);
+    while let Some(range) = probe.next_range() {
+        probe.push(range.start, &data[range.start as usize..range.end as usize]).unwrap();
     }
     let mut range = probe.finish().unwrap().unwrap().range(0..data.len() as u64);
     let mut out = Vec::new();

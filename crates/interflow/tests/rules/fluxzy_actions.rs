@@ -11,7 +11,7 @@ use p12_keystore::{
 };
 use serde_json::Value;
 
-use crate::home::{Home, Running, until};
+use crate::default_rules_file::{Home, Running, until};
 
 /// A rule for a path, with one action.
 fn on(path: &str, action: &str) -> String {

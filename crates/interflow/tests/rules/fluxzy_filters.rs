@@ -3,7 +3,7 @@
 use interflow_testkit::client::connect_tunnel;
 use interflow_testkit::{Answer, Origin, Reply, Wire};
 
-use crate::home::{Home, Running, until};
+use crate::default_rules_file::{Home, Running, until};
 
 /// A rule for each filter, which marks the responses of flows for which it holds with the filter's number.
 fn marking(filters: &[&str]) -> String {

@@ -1,18 +1,18 @@
 //! Rules as a person uses them: the built binary, an origin, a rule file.
 
+mod default_rules_file;
 mod fluxzy_actions;
 mod fluxzy_filters;
-mod home;
 mod messages;
 mod originals;
 mod replays;
 mod services;
-mod ways;
+mod upstream_actions;
 
 use interflow_testkit::client;
 use serde_json::Value;
 
-use home::{Api, Home, until};
+use default_rules_file::{Api, Home, until};
 
 #[tokio::test]
 async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message as Frame;
 
-use crate::home::{Home, Running, until};
+use crate::default_rules_file::{Home, Running, until};
 
 const RULES: &str = r#"
 rules:

@@ -4,7 +4,7 @@
 use interflow_testkit::{Answer, Wire};
 use serde_json::{Value, json};
 
-use crate::home::{Api, Home, Running, until};
+use crate::default_rules_file::{Api, Home, Running, until};
 
 const EDITS: &str = r#"
 rules:
@@ -111,7 +111,7 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
     let file = home.path("edited.jsonl").to_string_lossy().into_owned();
     let one = format!("id:{}", ids[0]);
     let export = |more: &[&str]| home.run(&[&["flows", "export", "-o", &file, &one], more].concat());
-    let lines = |said: crate::home::Said| {
+    let lines = |said: crate::default_rules_file::Said| {
         assert_eq!(said.code, 0, "{said:?}");
         std::fs::read_to_string(&file).unwrap()
     };

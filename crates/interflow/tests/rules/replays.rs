@@ -2,7 +2,7 @@
 
 use interflow_testkit::{Origin, Reply};
 
-use crate::home::{Home, until};
+use crate::default_rules_file::{Home, until};
 
 #[tokio::test]
 async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is_gone() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::home::{Home, until};
+use crate::default_rules_file::{Home, until};
 
 /// A middleware behind TLS that marks each request; it greets `until` its connection is cut.
 async fn middleware(ca: &Arc<TestCa>) -> u16 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use interflow_redact::OutboundMode;
 use interflow_testkit::{Origin, Reply, Wire};
 use interflow_wire::aws_event_stream::{self, HeaderValue};
@@ -56,7 +56,7 @@ async fn a_stream_that_ends_inside_a_placeholder_is_an_error_and_half_of_one_nev
     }
     let got = String::from_utf8(got).unwrap();
     assert!(got.contains("open_placeholder") && !got.contains("EMAIL_"), "{got}");
-    assert_eq!(gate.proxy.flow().await.error(), Some(Kind::BadResponse));
+    assert_eq!(gate.proxy.flow().await.error(), Some(ErrorKind::BadResponse));
 }
 
 /// A chat's stream whose answer holds a number in two pieces.
@@ -70,7 +70,7 @@ async fn telling() -> Origin {
 async fn what_a_streamed_answer_holds_is_told_by_the_flows_tags() {
     for (mode, clear) in [(OutboundMode::Flag, true), (OutboundMode::Redact, false)] {
         let origin = telling().await;
-        let gate = Gate::with(&origin, |r| r.redact.outbound = mode).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;
         let got = gate.post("/v1/chat/completions", ask()).await.text();
         assert_eq!(chat_text(&got).contains("123-45-6789"), clear, "{mode:?}: {got}");
         let flow = gate.proxy.flow().await;
@@ -85,7 +85,7 @@ async fn a_stream_that_is_blocked_ends_as_a_providers_own_does() {
         ("/v1/messages", ask(), ["event: error\ndata: {", "\"type\":\"permission_error\""]),
     ] {
         let origin = telling().await;
-        let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Block).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
         let answer = gate.send("POST", path, "Content-Type: application/json\r\n", body.as_bytes()).await;
         let got = answer.expect("the body ends in good order").text();
         assert!(!got.contains("6789") && marks.iter().all(|m| got.contains(m)), "{got}");

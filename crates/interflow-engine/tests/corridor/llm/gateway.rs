@@ -4,23 +4,23 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use interflow_flow::units::Span;
-use interflow_llm::{TelemetryRule, UpstreamConfig};
+use interflow_flow::units::HumanDuration;
+use interflow_llm::{LlmUpstreamConfig, TelemetryRule};
 use interflow_testkit::{Origin, Reply};
 use serde_json::json;
 
 use super::{Gate, SSN, arrived, provider};
 
-fn at(origin: &Origin, path: &str) -> UpstreamConfig {
-    UpstreamConfig { target: Some(origin.url(path)), ..UpstreamConfig::default() }
+fn at(origin: &Origin, path: &str) -> LlmUpstreamConfig {
+    LlmUpstreamConfig { url: Some(origin.url(path)), ..LlmUpstreamConfig::default() }
 }
 
 #[tokio::test]
 async fn each_upstream_has_a_door_and_the_providers_own_paths_work() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
-        r.llm.upstream.insert("local".into(), at(&origin, "/base"));
-        r.llm.upstream.get_mut("azure").unwrap().api_version = Some("2024-10-21".into());
+        r.llm.provider.insert("local".into(), at(&origin, "/base"));
+        r.llm.provider.get_mut("azure").unwrap().api_version = Some("2024-10-21".into());
     })
     .await;
     for (path, arrives) in [
@@ -54,7 +54,7 @@ async fn the_gateways_own_key_takes_the_place_of_the_clients() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         for name in ["openai", "anthropic", "gemini"] {
-            r.llm.upstream.get_mut(name).unwrap().key = Some(format!("key-of-{name}"));
+            r.llm.provider.get_mut(name).unwrap().api_key = Some(format!("key-of-{name}"));
         }
     })
     .await;
@@ -78,7 +78,7 @@ async fn models_have_other_names_and_nothing_else_changes() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         r.llm.aliases.insert("fast".into(), "gpt-5-mini".into());
-        r.llm.upstream.get_mut("openai").unwrap().models.insert("smart".into(), "gpt-5".into());
+        r.llm.provider.get_mut("openai").unwrap().models.insert("smart".into(), "gpt-5".into());
     })
     .await;
     for (asked, arrives) in [("fast", "gpt-5-mini"), ("smart", "gpt-5"), ("other", "other")] {
@@ -94,17 +94,17 @@ async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fal
     let third = provider("application/json", r#"{"ok":true}"#).await;
     let gate = Gate::with(&first, |r| {
         r.llm.aliases.extend([("best".into(), "smart".into()), ("smart".into(), "gpt-5".into())]);
-        let openai = r.llm.upstream.get_mut("openai").unwrap();
+        let openai = r.llm.provider.get_mut("openai").unwrap();
         openai.fallback = vec!["second".into()];
         openai.models.insert("own".into(), "gpt-5-mini".into());
         let mut spare = at(&second, "");
         spare.models.insert("gpt-5".into(), "deploy-5".into());
         // Each other's fallback: none is asked twice.
         spare.fallback = vec!["openai".into(), "third".into()];
-        r.llm.upstream.insert("second".into(), spare);
+        r.llm.provider.insert("second".into(), spare);
         let mut last = at(&third, "");
         last.models.insert("gpt-5-mini".into(), "llama".into());
-        r.llm.upstream.insert("third".into(), last);
+        r.llm.provider.insert("third".into(), last);
     })
     .await;
     let model = |origin: &Origin| serde_json::from_str::<serde_json::Value>(&arrived(origin)).unwrap()["model"].clone();
@@ -144,14 +144,14 @@ async fn another_upstream_takes_over_with_its_own_key_and_model_and_sees_only_wh
     let first = Origin::http().answering(|_| Reply::status(503).body("busy")).start().await;
     let second = provider("application/json", r#"{"ok":true}"#).await;
     let gate = Gate::with(&first, |r| {
-        let openai = r.llm.upstream.get_mut("openai").unwrap();
+        let openai = r.llm.provider.get_mut("openai").unwrap();
         openai.fallback = vec!["spare".into()];
         openai.attempts = 2;
-        openai.key = Some("first".into());
+        openai.api_key = Some("first".into());
         let mut spare = at(&second, "");
-        spare.key = Some("second".into());
+        spare.api_key = Some("second".into());
         spare.models.insert("gpt".into(), "llama".into());
-        r.llm.upstream.insert("spare".into(), spare);
+        r.llm.provider.insert("spare".into(), spare);
     })
     .await;
     let body = json!({"model": "gpt", "messages": [{"role": "user", "content": format!("SSN {SSN}")}]}).to_string();
@@ -173,8 +173,8 @@ async fn when_no_upstream_answers_the_client_is_told_in_its_own_shape() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         let dead =
-            UpstreamConfig { target: Some(format!("http://{nobody}")), attempts: 2, ..UpstreamConfig::default() };
-        r.llm.upstream.insert("anthropic".into(), dead);
+            LlmUpstreamConfig { url: Some(format!("http://{nobody}")), attempts: 2, ..LlmUpstreamConfig::default() };
+        r.llm.provider.insert("anthropic".into(), dead);
     })
     .await;
     let answer = gate.post("/v1/messages", r#"{"model":"m","messages":[]}"#).await;
@@ -200,9 +200,9 @@ async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
         .start()
         .await;
     let gate = Gate::with(&origin, |r| {
-        let openai = r.llm.upstream.get_mut("openai").unwrap();
+        let openai = r.llm.provider.get_mut("openai").unwrap();
         openai.breaker_failures = 2;
-        openai.breaker_pause = Span(Duration::from_millis(1500));
+        openai.breaker_pause = HumanDuration(Duration::from_millis(1500));
     })
     .await;
     let ask = async || gate.post("/v1/chat/completions", r#"{"model":"m","messages":[]}"#).await;
@@ -219,7 +219,7 @@ async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
 #[test]
 fn a_wrong_config_is_named_by_its_key() {
     use interflow_llm::LlmConfig;
-    use interflow_llm::gateway::Gateway;
+    use interflow_llm::gateway::LlmGateway;
     let none = |_: &str| Err("the environment variable X is not set".to_owned());
     for (toml, says) in [
         (r#"{"upstream":{"x":{}}}"#, "llm.upstream.x.target: it is missing"),
@@ -237,7 +237,7 @@ fn a_wrong_config_is_named_by_its_key() {
         (r#"{"upstream":{"bedrock":{"access_key":"env:X"}}}"#, "llm.upstream.bedrock.access_key"),
     ] {
         let config: LlmConfig = serde_json::from_str(toml).unwrap();
-        let error = Gateway::compile(&config, &none).err().unwrap_or_else(|| panic!("{toml}"));
+        let error = LlmGateway::compile(&config, &none).err().unwrap_or_else(|| panic!("{toml}"));
         assert!(error.contains(says), "{toml}: {error}");
     }
 }
@@ -248,8 +248,8 @@ async fn a_provider_that_cannot_be_reached_is_told_in_its_own_shape() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         for name in ["openai", "anthropic", "gemini", "bedrock", "ollama"] {
-            let upstream = r.llm.upstream.get_mut(name).unwrap();
-            upstream.target = Some(format!("http://{}", nobody.addr()));
+            let upstream = r.llm.provider.get_mut(name).unwrap();
+            upstream.url = Some(format!("http://{}", nobody.addr()));
             upstream.breaker_failures = 2;
         }
     })
@@ -276,7 +276,7 @@ async fn tokens_of_clouds_are_fetched_once_and_sent_in_place_of_the_clients_key(
     let issuer =
         provider("application/json", r#"{"access_token":"fetched","expires_in":3600,"token_type":"Bearer"}"#).await;
     let gate = Gate::with(&origin, |r| {
-        let azure = r.llm.upstream.get_mut("azure").unwrap();
+        let azure = r.llm.provider.get_mut("azure").unwrap();
         azure.tenant = Some("t".into());
         azure.client_id = Some("app".into());
         azure.client_secret = Some("hush".into());
@@ -293,7 +293,7 @@ async fn tokens_of_clouds_are_fetched_once_and_sent_in_place_of_the_clients_key(
 
     let broken = Origin::http().answering(|_| Reply::status(400).body(r#"{"error":"invalid_client"}"#)).start().await;
     let gate = Gate::with(&origin, |r| {
-        let azure = r.llm.upstream.get_mut("azure").unwrap();
+        let azure = r.llm.provider.get_mut("azure").unwrap();
         azure.tenant = Some("t".into());
         azure.client_id = Some("app".into());
         azure.client_secret = Some("hush".into());

@@ -94,9 +94,9 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
         let (origin, received) = watched(Origin::https());
         let origin = origin.start().await;
         let gate = Gate::with(&origin, |r| {
-            r.redact.intercepted = mode;
+            r.redact.proxied = mode;
             // Where requests are only flagged, answers pass as well.
-            r.redact.outbound = if mode == RedactMode::Redact { OutboundMode::Off } else { OutboundMode::Block };
+            r.redact.responses = if mode == RedactMode::Redact { OutboundMode::Off } else { OutboundMode::Block };
             r.trusted = vec![&origin];
         })
         .await;
@@ -126,7 +126,7 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
 async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_port_and_path() {
     let origin = Origin::https().answering(|_| Reply::json(&json!({}))).start().await;
     let gate = Gate::with(&origin, |r| {
-        r.redact.intercepted = RedactMode::Redact;
+        r.redact.proxied = RedactMode::Redact;
         r.trusted = vec![&origin];
     })
     .await;
@@ -190,7 +190,7 @@ async fn what_is_flagged_is_told_however_large_the_request_is_and_however_it_end
                 false => Origin::https().answering(|_| Reply::nothing(Ending::Cut)).start().await,
             };
             let gate = Gate::with(&origin, |r| {
-                r.redact.intercepted = RedactMode::Flag;
+                r.redact.proxied = RedactMode::Flag;
                 r.trusted = vec![&origin];
             })
             .await;
@@ -356,7 +356,7 @@ async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hol
 #[tokio::test]
 async fn placeholders_in_answers_and_histories_are_never_replaced_again() {
     let origin = parrot().await;
-    let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Redact).await;
+    let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Redact).await;
     let body = json!({"model": "m", "messages": [{"role": "user", "content": prompt()}]}).to_string();
     let answer = gate.post("/v1/chat/completions", &body).await.text();
     assert_eq!(said(&answer, false), prompt());
@@ -386,7 +386,7 @@ async fn a_providers_errors_are_scanned_and_restored_whatever_they_are_written_i
         assert!(answer.contains(MAIL) && answer.contains("536-22-8726"), "{form}: {answer}");
         let flow = gate.proxy.flow().await;
         assert!(!String::from_utf8_lossy(&flow.received).contains(MAIL));
-        let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Redact).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Redact).await;
         let answer = gate.send("POST", "/v1/chat/completions", &fields, body.as_bytes()).await.unwrap().text();
         assert!(answer.contains(MAIL) && !answer.contains("536-22-8726"), "{form}: {answer}");
     }

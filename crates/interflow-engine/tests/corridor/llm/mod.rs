@@ -10,11 +10,11 @@ mod vectors;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 
-use interflow_engine::Engine;
-use interflow_engine::redaction::Redaction;
-use interflow_flow::{Egress, Error, Kind, Reply, Request, Stage};
-use interflow_llm::gateway::{Doors, Gateway, Sender};
-use interflow_llm::{LlmConfig, Recogniser, UpstreamConfig};
+use interflow_engine::ProxyServer;
+use interflow_engine::redaction::RedactionService;
+use interflow_flow::{Error, ErrorKind, HttpClient, Request, ResponseFuture, Stage};
+use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm::{LlmConfig, LlmUpstreamConfig, ProviderDetector};
 use interflow_redact::RedactConfig;
 use interflow_testkit::{Answer, Origin, Reply as Answering, Wire};
 use serde_json::Value;
@@ -27,13 +27,14 @@ pub const MAIL: &str = "anna.berg@firm.com";
 
 /// The engine's way out, once it runs.
 #[derive(Default)]
-struct Late(OnceLock<Weak<Engine>>);
+struct Late(OnceLock<Weak<ProxyServer>>);
 
-impl Egress for Late {
-    fn send(&self, request: Request) -> Reply<'_> {
+impl HttpClient for Late {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
-            let engine = self.0.get().and_then(Weak::upgrade).ok_or_else(|| Error::new(Kind::Internal, "no engine"))?;
-            Egress::send(&*engine, request).await
+            let engine =
+                self.0.get().and_then(Weak::upgrade).ok_or_else(|| Error::new(ErrorKind::Internal, "no engine"))?;
+            HttpClient::send(&*engine, request).await
         })
     }
 }
@@ -57,32 +58,32 @@ impl Gate {
     pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Rooms<'a>)) -> Self {
         let mut rooms = Rooms { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
-            let at = UpstreamConfig {
-                target: Some(origin.url("").trim_end_matches('/').into()),
-                ..UpstreamConfig::default()
+            let at = LlmUpstreamConfig {
+                url: Some(origin.url("").trim_end_matches('/').into()),
+                ..LlmUpstreamConfig::default()
             };
-            rooms.llm.upstream.insert(name.into(), at);
+            rooms.llm.provider.insert(name.into(), at);
         }
         change(&mut rooms);
         let secret = |text: &str| Ok(text.to_owned());
         let late = Arc::new(Late::default());
-        let gateway = Gateway::new(
-            Gateway::compile(&rooms.llm, &secret).unwrap(),
+        let gateway = LlmGateway::new(
+            LlmGateway::compile(&rooms.llm, &secret).unwrap(),
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
         );
-        let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+        let redaction = RedactionService::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
         let room = Arc::clone(&redaction);
-        gateway.look_everywhere(move |transport| room.redacts(transport));
+        gateway.set_inspection_check(move |transport| room.redacts(transport));
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
-            Arc::new(Recogniser::new(Arc::clone(&gateway))),
+            Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             redact,
             restore,
-            Arc::new(Sender(Arc::clone(&gateway))),
+            Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
-        let proxy = Proxy::rooms(&rooms.trusted, stages, vec![Arc::new(Doors(gateway))], |_| ());
+        let proxy = Proxy::rooms(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
         let _ = late.0.set(Arc::downgrade(&proxy.engine));
         Self { proxy }
     }

@@ -139,7 +139,7 @@ async fn a_websocket_of_another_path_is_refused() {
 async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
     let (origin, _) = provider().await;
     let gate = Gate::with(&origin, |r| {
-        r.redact.outbound = OutboundMode::Block;
+        r.redact.responses = OutboundMode::Block;
         // The query tells the origin what to say.
         r.redact.url = AddressRule::Pass;
     })
@@ -172,7 +172,7 @@ async fn what_is_no_websocket_goes_no_further() {
 async fn an_intercepted_websocket_is_flagged_or_redacted_as_the_owner_says() {
     for (mode, tag, leaks) in [(RedactMode::Flag, "redact:flagged", 1), (RedactMode::Redact, "redacted", 0)] {
         let (origin, received) = provider().await;
-        let gate = Gate::with(&origin, |r| r.redact.intercepted = mode).await;
+        let gate = Gate::with(&origin, |r| r.redact.proxied = mode).await;
         let wire = gate.proxy.tunnel(&origin.authority()).await.patience(None);
         let url = format!("ws://{}/v1/responses?echo=1&chunks=7", origin.authority());
         let (mut socket, _) = tokio_tungstenite::client_async(url, wire).await.unwrap();

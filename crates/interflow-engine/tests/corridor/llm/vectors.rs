@@ -99,7 +99,7 @@ async fn v8_compressed_answers_are_looked_into() {
             Reply::ok(body.clone()).header("Content-Type", "application/json").header("Content-Encoding", coding)
         };
         let origin = Origin::http().answering(answer).start().await;
-        let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Block).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
         let answer = gate.post("/v1/chat/completions", r#"{"model":"m","messages":[]}"#).await;
         let (status, code) = if coding == "gzip" { (403, "outbound_blocked") } else { (502, "response_unreadable") };
         assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (status, Some(code)), "{coding}");
@@ -124,7 +124,7 @@ async fn v9_a_number_cut_across_deltas_in_text_and_in_arguments() {
     ]);
     for mode in [OutboundMode::Redact, OutboundMode::Block, OutboundMode::Flag] {
         let origin = provider("text/event-stream", stream.clone()).await;
-        let gate = Gate::with(&origin, |r| r.redact.outbound = mode).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;
         let path = "/v1/chat/completions";
         let got = gate.send("POST", path, "", br#"{"model":"m","stream":true,"messages":[]}"#).await;
         match mode {
@@ -149,7 +149,7 @@ async fn v10_a_route_that_does_not_speak_of_outbound_keeps_the_default() {
     let origin =
         provider("application/json", format!("{{\"content\":[{{\"type\":\"text\",\"text\":\"{SSN}\"}}]}}")).await;
     let gate = Gate::with(&origin, |r| {
-        r.redact.outbound = OutboundMode::Block;
+        r.redact.responses = OutboundMode::Block;
         r.redact.route = vec![interflow_redact::RedactRoute { model: Some("claude*".into()), ..Default::default() }];
     })
     .await;
@@ -165,7 +165,7 @@ async fn v11_geminis_growing_array_is_a_stream_too() {
     let body = format!("[{}\n,\r\n{}\n,\r\n{}\n]\n", part("SSN 123-"), part("45-67"), part("89 there"));
     for (mode, cut) in [(OutboundMode::Block, true), (OutboundMode::Redact, false)] {
         let origin = provider("application/json; charset=UTF-8", body.clone()).await;
-        let gate = Gate::with(&origin, |r| r.redact.outbound = mode).await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;
         let got = gate.send("POST", "/v1beta/models/g:streamGenerateContent", "", br#"{"contents":[]}"#).await;
         let got = got.unwrap();
         if cut {
@@ -191,7 +191,7 @@ async fn v12_an_answer_of_the_responses_api() {
         {"type": "message", "content": [{"type": "output_text", "text": format!("mail {MAIL}"), "annotations": []}]},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": format!("{{\"ssn\": \"{SSN}\"}}")}]});
     let origin = provider("application/json", body.to_string()).await;
-    let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Redact).await;
+    let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Redact).await;
     let got = gate.post("/v1/responses", r#"{"model":"m","input":"hi"}"#).await.json();
     assert_eq!(got["output"][0]["content"][0]["text"], "mail {{{REDACTED-email-address}}}");
     assert_eq!(got["output"][1]["arguments"], "{\"ssn\": \"{{{REDACTED-ssn}}}\"}");
@@ -202,7 +202,7 @@ async fn v12_an_answer_of_the_responses_api() {
 async fn v13_a_percent_encoded_model_is_signed_for_bedrock() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
-        let bedrock = r.llm.upstream.get_mut("bedrock").unwrap();
+        let bedrock = r.llm.provider.get_mut("bedrock").unwrap();
         bedrock.access_key = Some("AKID".into());
         bedrock.secret_key = Some("secret".into());
         bedrock.region = Some("eu-west-1".into());

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use interflow_flow::{Host, Method};
 use serde_json::Value;
 
-use super::super::aws::{self as sigv4, Credentials, Scope};
-use super::super::token::{self, Token, assumed, profile};
+use super::super::access_token::{self, AccessToken, parse_assumed_role, parse_profile};
+use super::super::aws_signature::{self as sigv4, AwsCredentials, SigningScope};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
-use crate::config::UpstreamConfig;
+use crate::config::LlmUpstreamConfig;
 
 /// Addresses of ECS and of EKS Pod Identity, which may be asked without TLS.
 const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
@@ -22,7 +22,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub fn new(config: &UpstreamConfig, environment: &Environment) -> Result<Self, String> {
+    pub fn new(config: &LlmUpstreamConfig, environment: &Environment) -> Result<Self, String> {
         let region = config.region.clone();
         let region = region.or_else(|| environment.get("AWS_REGION")).or_else(|| environment.get("AWS_DEFAULT_REGION"));
         let region = region.unwrap_or_else(|| "us-east-1".into());
@@ -41,12 +41,12 @@ pub(super) async fn fetch(
     egress: TokenEgress<'_>,
 ) -> Result<Fetched, String> {
     let found = first(options, environment, egress).await?;
-    let (Some(role), (Token::Aws(own), _)) = (&options.role_arn, &found) else { return Ok(found) };
+    let (Some(role), (AccessToken::Aws(own), _)) = (&options.role_arn, &found) else { return Ok(found) };
     let pairs =
         [("Action", "AssumeRole"), ("Version", "2011-06-15"), ("RoleArn", role), ("RoleSessionName", "interflow")];
     let mut call = Call::post_form(&options.sts, &pairs)?;
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    let scope = Scope { service: "sts", region: &options.region };
+    let scope = SigningScope { service: "sts", region: &options.region };
     sigv4::sign(&mut call.head, call.body.as_bytes(), own, &scope, &time);
     let answer = call.send(egress.web).await?;
     by_sts(&answer, "AssumeRole").map_err(|e| format!("the role {role} cannot be assumed: {e}"))
@@ -78,7 +78,7 @@ fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
     let pair = (environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY"));
     let token = environment.get("AWS_SESSION_TOKEN");
     match pair {
-        (Some(id), Some(key)) => Ok(Some((Token::Aws(Credentials { id, key, token }), UNLIMITED))),
+        (Some(id), Some(key)) => Ok(Some((AccessToken::Aws(AwsCredentials { id, key, token }), UNLIMITED))),
         (None, None) => Ok(None),
         _ => Err("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together; one of them is not set".into()),
     }
@@ -117,8 +117,8 @@ fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String>
         environment.get("AWS_CONFIG_FILE").or_else(|| under_home("config")),
     ];
     for file in files.into_iter().flatten().filter(|file| std::path::Path::new(file).is_file()) {
-        if let Ok(keys) = profile(&read_file(&file)?, name) {
-            return Ok(Some((Token::Aws(keys), UNLIMITED)));
+        if let Ok(keys) = parse_profile(&read_file(&file)?, name) {
+            return Ok(Some((AccessToken::Aws(keys), UNLIMITED)));
         }
     }
     match named {
@@ -200,27 +200,30 @@ fn by_json(answer: &Answered) -> Result<Fetched, String> {
     let said = answer.granted()?;
     let text = |name: &str| said[name].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
     let incomplete = || format!("{} answered without keys", answer.at);
-    let credentials = Credentials {
+    let credentials = AwsCredentials {
         id: text("AccessKeyId").ok_or_else(incomplete)?,
         key: text("SecretAccessKey").ok_or_else(incomplete)?,
         token: text("Token"),
     };
     let until = text("Expiration").and_then(|t| t.parse().ok());
-    Ok((Token::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
+    Ok((AccessToken::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
 }
 
 /// Credentials as AWS's token service writes them, in JSON or in XML.
 fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
     let said: Value = answer.granted()?;
     let inside = &said[format!("{action}Response")][format!("{action}Result")]["Credentials"];
-    if let Some(found) = assumed(inside) {
+    if let Some(found) = parse_assumed_role(inside) {
         return Ok(found);
     }
     let text = |name: &str| between(&answer.text, name).map(str::to_owned);
     let by_xml = || {
-        let credentials =
-            Credentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
-        Some((Token::Aws(credentials), lifetime(text("Expiration")?.parse().ok()?)))
+        let credentials = AwsCredentials {
+            id: text("AccessKeyId")?,
+            key: text("SecretAccessKey")?,
+            token: Some(text("SessionToken")?),
+        };
+        Some((AccessToken::Aws(credentials), lifetime(text("Expiration")?.parse().ok()?)))
     };
-    by_xml().ok_or_else(|| token::without_token(&answer.at, answer.status))
+    by_xml().ok_or_else(|| access_token::without_token(&answer.at, answer.status))
 }

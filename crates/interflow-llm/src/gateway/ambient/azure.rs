@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::super::token::{bearer, encoded, without_token};
+use super::super::access_token::{parse_bearer, percent_encode, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
-use crate::config::UpstreamConfig;
+use crate::config::LlmUpstreamConfig;
 
 /// The scope of Azure's AI services.
 const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
@@ -19,7 +19,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    pub fn new(config: &UpstreamConfig) -> Self {
+    pub fn new(config: &LlmUpstreamConfig) -> Self {
         Self {
             scope: config.scope.clone().unwrap_or_else(|| SCOPE.into()),
             tenant: config.tenant.clone(),
@@ -73,7 +73,7 @@ async fn by_entra(
     let id = id.ok_or_else(|| missing("AZURE_CLIENT_ID"))?;
     let authority =
         environment.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
-    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), encoded(&tenant));
+    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), percent_encode(&tenant));
     let url = options.token_url.clone().unwrap_or_else(usual);
     let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
     let call = match (secret, federated) {
@@ -115,16 +115,16 @@ async fn by_machine(options: &Options, environment: &Environment, egress: TokenE
 }
 
 fn query(options: &Options, environment: &Environment, version: &str) -> String {
-    let mut query = format!("api-version={version}&resource={}", encoded(options.resource()));
+    let mut query = format!("api-version={version}&resource={}", percent_encode(options.resource()));
     if let Some(id) = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID")) {
-        query.push_str(&format!("&client_id={}", encoded(&id)));
+        query.push_str(&format!("&client_id={}", percent_encode(&id)));
     }
     query
 }
 
 fn granted(answer: &Answered) -> Result<Fetched, String> {
     let said = answer.granted()?;
-    let (token, life) = bearer(&said).ok_or_else(|| without_token(&answer.at, answer.status))?;
+    let (token, life) = parse_bearer(&said).ok_or_else(|| without_token(&answer.at, answer.status))?;
     // App Service says when it ends, not how long it lives.
     let until = &said["expires_on"];
     let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| said["expires_in"].is_null());

@@ -5,7 +5,7 @@ use interflow_flow::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::token::{Token, account_request, bearer, without_token};
+use super::super::access_token::{AccessToken, account_request, parse_bearer, without_token};
 use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -107,7 +107,7 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
         ("subject_token", subject.as_str()),
     ];
     let exchanged = granted(&Call::post_form(&account.token_url, &pairs)?.send(egress.web).await?)?;
-    let (Some(url), (Token::Bearer(own), _)) = (&account.service_account_impersonation_url, &exchanged) else {
+    let (Some(url), (AccessToken::Bearer(own), _)) = (&account.service_account_impersonation_url, &exchanged) else {
         return Ok(exchanged);
     };
     let mut call = Call::new(Method::POST, url)?
@@ -118,7 +118,7 @@ async fn by_federation(account: &ExternalAccount, egress: TokenEgress<'_>) -> Re
     let said = answer.granted().map_err(|e| format!("the service account cannot be impersonated: {e}"))?;
     let until = said["expireTime"].as_str().and_then(|t| t.parse().ok());
     let renamed = json!({ "access_token": said["accessToken"] });
-    let (token, life) = bearer(&renamed).ok_or_else(|| without_token(&answer.at, answer.status))?;
+    let (token, life) = parse_bearer(&renamed).ok_or_else(|| without_token(&answer.at, answer.status))?;
     Ok((token, until.map_or(life, lifetime)))
 }
 
@@ -131,5 +131,5 @@ async fn by_metadata(environment: &Environment, egress: TokenEgress<'_>) -> Resu
 }
 
 fn granted(answer: &Answered) -> Result<Fetched, String> {
-    bearer(&answer.granted()?).ok_or_else(|| without_token(&answer.at, answer.status))
+    parse_bearer(&answer.granted()?).ok_or_else(|| without_token(&answer.at, answer.status))
 }

@@ -10,13 +10,13 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{Body, Egress, Headers, Method, Request, RequestHead, StatusCode, Url, Version};
+use interflow_flow::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
 use serde_json::Value;
 
-use super::token::{Token, form};
+use super::access_token::{AccessToken, form_encode};
 use super::upstream::parse_target;
 use crate::Provider;
-use crate::config::{CredentialsMode, UpstreamConfig};
+use crate::config::{CredentialsMode, LlmUpstreamConfig};
 
 /// The largest answer of a token endpoint that is read.
 const MAX_ANSWER: usize = 256 << 10;
@@ -34,8 +34,8 @@ const UNLIMITED: Duration = Duration::from_secs(15 * 60);
 /// and loopback addresses, whatever `access.deny_private` says, and it never goes through an upstream proxy.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct TokenEgress<'a> {
-    pub web: &'a dyn Egress,
-    pub metadata: &'a dyn Egress,
+    pub web: &'a dyn HttpClient,
+    pub metadata: &'a dyn HttpClient,
 }
 
 /// The process's environment variables; tests bring their own.
@@ -70,7 +70,7 @@ impl Environment {
 }
 
 /// A token and how long it is good for.
-type Fetched = (Token, Duration);
+type Fetched = (AccessToken, Duration);
 
 /// Credentials by the surroundings of the process.
 pub(in crate::gateway) struct Ambient {
@@ -89,13 +89,17 @@ impl Ambient {
     ///
     /// # Errors
     /// Keys that contradict it, or an API whose cloud has no such credentials.
-    pub fn of(config: &UpstreamConfig, provider: Provider, environment: Environment) -> Result<Option<Self>, String> {
+    pub fn of(
+        config: &LlmUpstreamConfig,
+        provider: Provider,
+        environment: Environment,
+    ) -> Result<Option<Self>, String> {
         match config.credentials {
             None => return Ok(None),
             Some(CredentialsMode::Ambient) => {}
         }
         let fixed = [
-            ("key", config.key.is_some()),
+            ("key", config.api_key.is_some()),
             ("access_key", config.access_key.is_some()),
             ("profile", config.profile.is_some()),
             ("service_account", config.service_account.is_some()),
@@ -166,10 +170,10 @@ impl Call {
             path = format!("{path}?{query}");
         }
         let mut headers = Headers::new();
-        headers.append_parsed(b"Accept", b"application/json");
+        headers.append_unchecked(b"Accept", b"application/json");
         let url = Url { scheme, authority, path: path.into() };
         Ok(Self {
-            head: RequestHead { method, url, version: Version::Http11, headers, protocol: None },
+            head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None },
             body: String::new(),
         })
     }
@@ -180,11 +184,11 @@ impl Call {
 
     fn post_form(url: &str, pairs: &[(&str, &str)]) -> Result<Self, String> {
         let call = Self::new(Method::POST, url)?;
-        Ok(Self { body: form(pairs), ..call }.with_known("Content-Type", "application/x-www-form-urlencoded"))
+        Ok(Self { body: form_encode(pairs), ..call }.with_known("Content-Type", "application/x-www-form-urlencoded"))
     }
 
     fn with_known(mut self, name: &str, value: &str) -> Self {
-        self.head.headers.append_parsed(name.as_bytes(), value.as_bytes());
+        self.head.headers.append_unchecked(name.as_bytes(), value.as_bytes());
         self
     }
 
@@ -197,7 +201,7 @@ impl Call {
         Ok(self)
     }
 
-    async fn send(self, egress: &dyn Egress) -> Result<Answered, String> {
+    async fn send(self, egress: &dyn HttpClient) -> Result<Answered, String> {
         let at = self.head.url.authority.to_string();
         let request = Request { head: self.head, body: Body::from(bytes::Bytes::from(self.body)) };
         let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked: {e}"))?;
@@ -208,7 +212,7 @@ impl Call {
     }
 
     /// As [`send`](Self::send), to a service that is near or not there.
-    async fn send_near(self, egress: &dyn Egress) -> Result<Answered, String> {
+    async fn send_near(self, egress: &dyn HttpClient) -> Result<Answered, String> {
         let at = self.head.url.authority.to_string();
         let sent = tokio::time::timeout(METADATA_TIMEOUT, self.send(egress)).await;
         sent.unwrap_or_else(|_| Err(format!("{at} did not answer within {}s", METADATA_TIMEOUT.as_secs())))

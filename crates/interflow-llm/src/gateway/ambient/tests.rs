@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use interflow_flow::{Reply, Response};
+use interflow_flow::{Response, ResponseFuture};
 use serde_json::json;
 
-use super::super::aws::Credentials;
+use super::super::aws_signature::AwsCredentials;
 use super::*;
 
 /// What a fake answers: status and body by what the URL holds.
@@ -28,8 +28,8 @@ impl Fake {
     }
 }
 
-impl Egress for Fake {
-    fn send(&self, request: Request) -> Reply<'_> {
+impl HttpClient for Fake {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             let (body, _) = request.body.collect(1 << 20).await.unwrap();
             let url = request.head.url.to_string();
@@ -50,13 +50,13 @@ struct Outcome {
 
 async fn run(
     provider: Provider,
-    change: impl FnOnce(&mut UpstreamConfig),
+    change: impl FnOnce(&mut LlmUpstreamConfig),
     set: &[(&str, &str)],
     web: Answers,
     metadata: Answers,
 ) -> Outcome {
     let set: BTreeMap<String, String> = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    let mut config = UpstreamConfig { credentials: Some(CredentialsMode::Ambient), ..UpstreamConfig::default() };
+    let mut config = LlmUpstreamConfig { credentials: Some(CredentialsMode::Ambient), ..LlmUpstreamConfig::default() };
     change(&mut config);
     let environment = Environment::new(move |name| set.get(name).cloned());
     let ambient = Ambient::of(&config, provider, environment).unwrap().expect("it is asked for");
@@ -69,7 +69,7 @@ impl Outcome {
     #[track_caller]
     fn keys(&self) -> (String, Option<String>, Duration) {
         match &self.found {
-            Ok((Token::Aws(Credentials { id, token, .. }), life)) => (id.clone(), token.clone(), *life),
+            Ok((AccessToken::Aws(AwsCredentials { id, token, .. }), life)) => (id.clone(), token.clone(), *life),
             other => panic!("{other:?}"),
         }
     }
@@ -77,7 +77,7 @@ impl Outcome {
     #[track_caller]
     fn bearer(&self) -> (&str, Duration) {
         match &self.found {
-            Ok((Token::Bearer(bearer), life)) => (bearer, *life),
+            Ok((AccessToken::Bearer(bearer), life)) => (bearer, *life),
             other => panic!("{other:?}"),
         }
     }
@@ -123,7 +123,7 @@ async fn aws_takes_variables_first_and_a_role_with_them() {
     let set = [("AWS_ACCESS_KEY_ID", "AKIA1"), ("AWS_SECRET_ACCESS_KEY", "s"), ("AWS_REGION", "eu-west-1")];
     let it = run(Provider::Bedrock, |_| (), &set, vec![], vec![]).await;
     assert_eq!((it.keys().0.as_str(), it.web.len(), it.metadata.len()), ("AKIA1", 0, 0));
-    let role = |c: &mut UpstreamConfig| c.role_arn = Some("arn:aws:iam::1:role/r".into());
+    let role = |c: &mut LlmUpstreamConfig| c.role_arn = Some("arn:aws:iam::1:role/r".into());
     let it = run(Provider::Bedrock, role, &set, vec![("sts.eu-west-1", 200, sts("AssumeRole", "ASIA2"))], vec![]).await;
     assert_eq!(it.keys().0, "ASIA2");
     let (head, form) = &it.web[0];
@@ -349,8 +349,9 @@ async fn google_asks_the_metadata_server() {
 
 #[test]
 fn ambient_credentials_stand_alone_and_belong_to_clouds() {
-    let of = |provider, change: &dyn Fn(&mut UpstreamConfig)| {
-        let mut config = UpstreamConfig { credentials: Some(CredentialsMode::Ambient), ..UpstreamConfig::default() };
+    let of = |provider, change: &dyn Fn(&mut LlmUpstreamConfig)| {
+        let mut config =
+            LlmUpstreamConfig { credentials: Some(CredentialsMode::Ambient), ..LlmUpstreamConfig::default() };
         change(&mut config);
         Ambient::of(&config, provider, Environment::new(|_| None)).err().unwrap_or_default()
     };

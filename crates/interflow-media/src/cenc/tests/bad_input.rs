@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{Init, Limits};
+use super::super::{DecryptLimits, InitSegment};
 use super::*;
 
 fn error(data: &[u8]) -> String {
@@ -15,17 +15,20 @@ fn an_unknown_kid_is_named_before_any_media_comes_out() {
     let samples = samples(3, 1);
     let (init, segment) = (one_track(&spec), segment(&spec, &samples));
     let mut out = Vec::new();
-    let mut decrypter = Decrypter::new(ring());
+    let mut decrypter = CencDecrypter::new(ring());
     let all = Bytes::from([init.clone(), segment].concat());
     let e = decrypter.push(all, &mut out).unwrap_err();
-    assert_eq!(e, Error::NoKey { kid: Kid([0xdd; 16]), track: 1 });
+    assert_eq!(e, CencError::NoKey { kid: KeyId([0xdd; 16]), track: 1 });
     assert!(e.to_string().contains("dddddddddddddddddddddddddddddddd") && e.to_string().contains("track 1"));
     assert_eq!(out.concat().len(), init.len(), "the init segment only");
     assert_eq!(decrypter.push(Bytes::from_static(b"more"), &mut out), Err(e.clone()), "nothing after an error");
     assert_eq!(decrypter.finish(), Err(e.clone()));
-    assert_eq!(Init::parse(&init).unwrap().check_keys(&ring()), Err(e.clone()));
+    assert_eq!(InitSegment::parse(&init).unwrap().check_keys(&ring()), Err(e.clone()));
     let error = interflow_flow::Error::from(e);
-    assert_eq!((error.kind(), error.blame()), (interflow_flow::Kind::Denied, interflow_flow::Blame::Client));
+    assert_eq!(
+        (error.kind(), error.error_source()),
+        (interflow_flow::ErrorKind::Denied, interflow_flow::ErrorSource::Client)
+    );
 }
 
 #[test]
@@ -43,11 +46,11 @@ fn a_stream_ends_in_an_error_where_its_key_changes_to_one_that_nobody_gave() {
     let all = [good.clone(), rotated, sealed.clone()].concat();
     let expected = decrypt(&good).unwrap();
     for step in [1, 61, 500, usize::MAX] {
-        let (mut out, mut decrypter) = (Vec::new(), Decrypter::new(ring()));
+        let (mut out, mut decrypter) = (Vec::new(), CencDecrypter::new(ring()));
         let failed = all
             .chunks(step.min(all.len()))
             .find_map(|piece| decrypter.push(Bytes::copy_from_slice(piece), &mut out).err());
-        assert_eq!(failed, Some(Error::NoKey { kid: Kid([0xdd; 16]), track: 1 }), "in pieces of {step} bytes");
+        assert_eq!(failed, Some(CencError::NoKey { kid: KeyId([0xdd; 16]), track: 1 }), "in pieces of {step} bytes");
         let out = out.concat();
         assert!(out == expected, "what came before the change is in clear, and nothing of what follows comes out");
         assert!(decrypter.finish().is_err(), "what was cut off is no whole stream");
@@ -107,7 +110,7 @@ fn a_stream_that_ends_early_says_so_wherever_it_is_cut() {
         at += size as usize;
     }
     for cut in 0..data.len() {
-        let mut decrypter = Decrypter::new(ring());
+        let mut decrypter = CencDecrypter::new(ring());
         let mut out = Vec::new();
         decrypter.push(Bytes::copy_from_slice(&data[..cut]), &mut out).unwrap();
         assert!(clear.starts_with(&out.concat()), "what came out before byte {cut} is right");
@@ -120,18 +123,18 @@ fn limits_hold_for_indexes_and_for_media_that_waits() {
     let spec = Spec::of(b"cenc");
     let samples = samples(3, 1);
     let total: usize = sizes(&samples).sum();
-    let limits = Limits { index: 4096, waiting: 100 };
+    let limits = DecryptLimits { index: 4096, waiting: 100 };
     let behind = moof(|n| {
         let saio = boxed(b"saio", &[&words(&[0, 1, n as u32 + 8 + total as u32])]);
         vec![traf(1, &[trun(n + 8, sizes(&samples)), spec.saiz(&samples), saio])]
     });
     let data = [one_track(&spec), behind, mdat(&[sealed(&spec, &samples).concat(), vec![0; 300]])].concat();
-    let mut decrypter = Decrypter::new(ring()).with_limits(limits);
+    let mut decrypter = CencDecrypter::new(ring()).with_limits(limits);
     let e = decrypt_in(&mut decrypter, &data, 50).unwrap_err().to_string();
     assert!(e.contains("`mdat`") && e.contains("100 are held"), "{e}");
-    let mut decrypter = Decrypter::new(ring()).with_limits(limits);
+    let mut decrypter = CencDecrypter::new(ring()).with_limits(limits);
     let e = decrypt_in(&mut decrypter, &[&words(&[5000])[..], b"moov", &[0; 5000]].concat(), 50).unwrap_err();
-    assert!(matches!(e, Error::TooLarge { size: 5000, limit: 4096, .. }), "{e}");
+    assert!(matches!(e, CencError::TooLarge { size: 5000, limit: 4096, .. }), "{e}");
 }
 
 proptest! {
@@ -149,13 +152,13 @@ proptest! {
             let n = data.len();
             data[at % n] = byte;
         }
-        if let Ok(out) = decrypt_in(&mut Decrypter::new(ring()), &data, step) {
+        if let Ok(out) = decrypt_in(&mut CencDecrypter::new(ring()), &data, step) {
             prop_assert_eq!(out.len(), data.len());
         }
     }
 
     #[test]
     fn any_bytes_at_all_are_survived(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = decrypt_in(&mut Decrypter::new(KeyRing::any(Key(KEY))), &data, 13);
+        let _ = decrypt_in(&mut CencDecrypter::new(ContentKeyRing::any(ContentKey(KEY))), &data, 13);
     }
 }

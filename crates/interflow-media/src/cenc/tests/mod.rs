@@ -7,15 +7,15 @@ mod shapes;
 
 use bytes::Bytes;
 
-use super::{Decrypter, Error, Key, KeyRing, Kid};
+use super::{CencDecrypter, CencError, ContentKey, ContentKeyRing, KeyId};
 use media::*;
 
-fn ring() -> KeyRing {
-    KeyRing::from_pairs([(Kid(KID), Key(KEY)), (Kid(OTHER_KID), Key(OTHER_KEY))])
+fn ring() -> ContentKeyRing {
+    ContentKeyRing::from_pairs([(KeyId(KID), ContentKey(KEY)), (KeyId(OTHER_KID), ContentKey(OTHER_KEY))])
 }
 
 /// Everything pushed in pieces of `step` bytes.
-fn decrypt_in(decrypter: &mut Decrypter, data: &[u8], step: usize) -> Result<Vec<u8>, Error> {
+fn decrypt_in(decrypter: &mut CencDecrypter, data: &[u8], step: usize) -> Result<Vec<u8>, CencError> {
     let mut out = Vec::new();
     for piece in data.chunks(step) {
         decrypter.push(Bytes::copy_from_slice(piece), &mut out)?;
@@ -24,8 +24,8 @@ fn decrypt_in(decrypter: &mut Decrypter, data: &[u8], step: usize) -> Result<Vec
     Ok(out.concat())
 }
 
-fn decrypt(data: &[u8]) -> Result<Vec<u8>, Error> {
-    decrypt_in(&mut Decrypter::new(ring()), data, usize::MAX)
+fn decrypt(data: &[u8]) -> Result<Vec<u8>, CencError> {
+    decrypt_in(&mut CencDecrypter::new(ring()), data, usize::MAX)
 }
 
 /// Decrypts in pieces of many sizes, all of which must agree; `clear` must stand at the end of what comes out, and no
@@ -33,7 +33,7 @@ fn decrypt(data: &[u8]) -> Result<Vec<u8>, Error> {
 fn check(data: &[u8], clear: &[u8]) -> Vec<u8> {
     let out = decrypt(data).unwrap();
     for step in [1, 2, 3, 7, 15, 16, 17, 61, 500] {
-        assert!(decrypt_in(&mut Decrypter::new(ring()), data, step).unwrap() == out, "in pieces of {step} bytes");
+        assert!(decrypt_in(&mut CencDecrypter::new(ring()), data, step).unwrap() == out, "in pieces of {step} bytes");
     }
     assert_eq!(out.len(), data.len());
     assert!(out.ends_with(clear), "the media data is not what was encrypted");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::{Probe, Progressive};
+use super::super::{IndexProbe, ProgressiveFile};
 use super::*;
 
 /// Where the IVs are.
@@ -76,16 +76,16 @@ fn file(spec: &Spec, index_first: bool, aux: Aux) -> (Vec<u8>, Vec<u8>) {
     (data, clear)
 }
 
-fn open(data: &[u8], step: usize) -> Result<Option<Arc<Progressive>>, Error> {
-    let mut probe = Probe::new(ring(), data.len() as u64);
-    while let Some(range) = probe.wants() {
+fn open(data: &[u8], step: usize) -> Result<Option<Arc<ProgressiveFile>>, CencError> {
+    let mut probe = IndexProbe::new(ring(), data.len() as u64);
+    while let Some(range) = probe.next_range() {
         let end = (range.end as usize).min((range.start as usize).saturating_add(step));
-        probe.give(range.start, &data[range.start as usize..end])?;
+        probe.push(range.start, &data[range.start as usize..end])?;
     }
     probe.finish()
 }
 
-fn range(file: &Arc<Progressive>, data: &[u8], wanted: std::ops::Range<u64>, step: usize) -> Vec<u8> {
+fn range(file: &Arc<ProgressiveFile>, data: &[u8], wanted: std::ops::Range<u64>, step: usize) -> Vec<u8> {
     let cover = file.cover(wanted.clone());
     assert!(cover.start <= wanted.start && cover.end >= wanted.end && cover.end <= data.len() as u64);
     let mut decrypter = file.range(wanted);
@@ -111,7 +111,7 @@ fn a_file_with_its_index_first_decrypts_as_a_stream() {
 fn an_index_at_the_end_is_asked_for_in_a_stream_and_found_by_a_probe() {
     for aux in [Aux::Senc, Aux::Media] {
         let (data, clear) = file(&Spec::of(b"cbcs"), false, aux);
-        assert!(matches!(decrypt(&data), Err(Error::IndexAtEnd { offset: 12 })));
+        assert!(matches!(decrypt(&data), Err(CencError::IndexAtEnd { offset: 12 })));
         for step in [40, 1000, usize::MAX] {
             let file = open(&data, step).unwrap().unwrap();
             let out = range(&file, &data, 0..data.len() as u64, 77);
@@ -135,7 +135,7 @@ fn fragmented_files_and_others_have_no_index_of_their_own() {
 fn a_probe_refuses_missing_keys_and_information_behind_the_file() {
     let spec = Spec { kid: [3; 16], ..Spec::of(b"cenc") };
     let (data, _) = file(&spec, false, Aux::Senc);
-    assert!(matches!(open(&data, 4096).err(), Some(Error::NoKey { kid: Kid([3, ..]), track: 1 })));
+    assert!(matches!(open(&data, 4096).err(), Some(CencError::NoKey { kid: KeyId([3, ..]), track: 1 })));
     let (data, _) = file(&Spec::of(b"cenc"), true, Aux::Media);
     let cut = &data[..data.len() - 10];
     assert!(open(cut, 4096).err().unwrap().to_string().contains("behind the end of the file"));

@@ -37,7 +37,7 @@ fn the_init_segment_alone_names_the_format_below_encryption() {
     let data =
         init(&[track(1, b"vide", &[spec.video_entry()], &[]), track(2, b"soun", &[spec.audio_entry()], &[])], &[]);
     let out = check(&data, &[]);
-    let movie = super::super::Init::parse(&out).unwrap();
+    let movie = super::super::InitSegment::parse(&out).unwrap();
     let formats: Vec<_> = movie.movie.tracks.iter().map(|t| t.entries[0].kind.to_string()).collect();
     assert_eq!(formats, ["avc1", "mp4a"]);
     assert!(!movie.is_protected() && movie.pssh.is_empty());
@@ -239,7 +239,7 @@ fn clear_media_pass_untouched_without_keys() {
     let samples = samples(3, 1);
     let head = moof(|n| vec![traf(1, &[trun(n + 8, sizes(&samples))])]);
     let data = [init, head, mdat(&[plain(&samples)])].concat();
-    let out = decrypt_in(&mut Decrypter::new(KeyRing::default()), &data, 100).unwrap();
+    let out = decrypt_in(&mut CencDecrypter::new(ContentKeyRing::default()), &data, 100).unwrap();
     assert!(out.ends_with(&plain(&samples)));
 }
 
@@ -247,10 +247,10 @@ fn clear_media_pass_untouched_without_keys() {
 fn media_come_out_as_they_come_in_and_in_the_same_memory() {
     let spec = Spec::of(b"cenc");
     let samples = samples(20, 1);
-    let init = super::super::Init::parse(&one_track(&spec)).unwrap();
+    let init = super::super::InitSegment::parse(&one_track(&spec)).unwrap();
     let segment = segment(&spec, &samples);
     let moof = u32::from_be_bytes(segment[..4].try_into().unwrap()) as usize;
-    let mut decrypter = Decrypter::for_segment(ring(), init);
+    let mut decrypter = CencDecrypter::for_segment(ring(), init);
     let mut out = Vec::new();
     decrypter.push(Bytes::copy_from_slice(&segment[..moof + 8 + 10]), &mut out).unwrap();
     assert_eq!(out.concat().len(), moof + 18, "the first byte of the first sample needs nothing behind it");
@@ -269,7 +269,7 @@ fn a_chunk_that_somebody_else_holds_is_not_changed() {
     let data = Bytes::from([one_track(&spec), segment(&spec, &samples)].concat());
     let (held, before) = (data.clone(), data.to_vec());
     let mut out = Vec::new();
-    Decrypter::new(ring()).push(data, &mut out).unwrap();
+    CencDecrypter::new(ring()).push(data, &mut out).unwrap();
     assert!(out.concat().ends_with(&plain(&samples)));
     assert_eq!(held, before);
 }
@@ -291,7 +291,7 @@ proptest! {
             [one_track(&spec), segment(&spec, &samples)].concat()
         };
         let whole = decrypt(&data).unwrap();
-        let mut decrypter = Decrypter::new(ring());
+        let mut decrypter = CencDecrypter::new(ring());
         let (mut out, mut rest) = (Vec::new(), &data[..]);
         for cut in cuts.iter().cycle() {
             let (piece, after) = rest.split_at((*cut).min(rest.len()));

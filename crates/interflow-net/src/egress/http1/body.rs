@@ -5,51 +5,51 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use interflow_flow::{Body, BodyStream, Error, Frame, Kind};
-use interflow_wire::h1::{BodyDecoder, Decoded, Framing};
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind};
+use interflow_wire::h1::{BodyDecoder, BodyFraming, DecodeStep};
 
 use super::ExchangeOptions;
-use super::upload::{Upload, UploadError};
-use crate::egress::pool::Lease;
+use super::request_writer::{Http1RequestWriter, UploadError};
+use crate::egress::pool::ConnectionLease;
 
 /// Whole bodies up to this size are copied out of the read buffer.
-const COPY_UP_TO: usize = 2 * 1024;
+const MAX_COPY_BYTES: usize = 2 * 1024;
 
 /// A body that is read from the connection piece by piece.
-pub(crate) struct Download {
+pub(crate) struct Http1ResponseBody {
     /// `None` once the connection was given back or dropped.
-    lease: Option<Lease>,
+    lease: Option<ConnectionLease>,
     decoder: BodyDecoder,
     /// Frames that came together with the head.
-    ahead: VecDeque<Frame>,
+    ahead: VecDeque<BodyFrame>,
     /// What is still to be sent while the response comes already.
-    upload: Option<Box<Upload>>,
+    upload: Option<Box<Http1RequestWriter>>,
     reusable: bool,
     idle: Duration,
     /// Something has moved since the timer was armed.
     moved: bool,
 }
 
-impl Download {
+impl Http1ResponseBody {
     /// The body behind a head. When it came whole in the same bytes, nothing is left to be read and the connection
     /// goes back at once.
-    pub(crate) fn begin(
-        lease: Lease,
-        framing: Framing,
-        upload: Option<Box<Upload>>,
+    pub(crate) fn start(
+        lease: ConnectionLease,
+        framing: BodyFraming,
+        upload: Option<Box<Http1RequestWriter>>,
         reusable: bool,
         options: &ExchangeOptions,
     ) -> Result<Body, Error> {
         let mut lease = lease;
         if upload.is_none() {
             match framing {
-                Framing::None => {
-                    settle(lease, reusable);
+                BodyFraming::None => {
+                    release_or_close(lease, reusable);
                     return Ok(Body::Empty);
                 }
-                Framing::Length(n) if n <= lease.conn.buf.len() as u64 => {
-                    let data = take_whole(&mut lease.conn.buf, n as usize);
-                    settle(lease, reusable);
+                BodyFraming::Length(n) if n <= lease.conn.buf.len() as u64 => {
+                    let data = take_bytes(&mut lease.conn.buf, n as usize);
+                    release_or_close(lease, reusable);
                     return Ok(Body::Full(data));
                 }
                 _ => {}
@@ -57,23 +57,23 @@ impl Download {
         }
         let mut decoder = BodyDecoder::for_response(framing, &options.head);
         let mut ahead = VecDeque::new();
-        if framing == Framing::Chunked && upload.is_none() {
+        if framing == BodyFraming::Chunked && upload.is_none() {
             let mut whole = Bytes::new();
             loop {
                 match decoder.decode(&mut lease.conn.buf)? {
-                    Decoded::Data(data) if whole.is_empty() && ahead.is_empty() => whole = data,
-                    Decoded::Data(data) => ahead.push_back(Frame::Data(data)),
-                    Decoded::Trailers(trailers) => ahead.push_back(Frame::Trailers(trailers)),
-                    Decoded::NeedMore => break,
-                    Decoded::Done if ahead.is_empty() => {
-                        settle(lease, reusable);
+                    DecodeStep::Data(data) if whole.is_empty() && ahead.is_empty() => whole = data,
+                    DecodeStep::Data(data) => ahead.push_back(BodyFrame::Data(data)),
+                    DecodeStep::Trailers(trailers) => ahead.push_back(BodyFrame::Trailers(trailers)),
+                    DecodeStep::NeedMore => break,
+                    DecodeStep::Done if ahead.is_empty() => {
+                        release_or_close(lease, reusable);
                         return Ok(Body::from(whole));
                     }
-                    Decoded::Done => break,
+                    DecodeStep::Done => break,
                 }
             }
             if !whole.is_empty() {
-                ahead.push_front(Frame::Data(whole));
+                ahead.push_front(BodyFrame::Data(whole));
             }
         }
         let mut download =
@@ -88,7 +88,7 @@ impl Download {
             && self.upload.is_none()
             && let Some(lease) = self.lease.take()
         {
-            settle(lease, self.reusable);
+            release_or_close(lease, self.reusable);
         }
     }
 
@@ -108,7 +108,7 @@ impl Download {
         self.upload = None;
     }
 
-    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
         if std::mem::take(&mut self.moved) {
             lease.conn.timer.arm(self.idle);
@@ -123,18 +123,18 @@ impl Download {
             return Poll::Ready(None);
         }
         let text = format!("the origin's response stood still for {:?}", self.idle);
-        Poll::Ready(Some(Err(Error::new(Kind::UpstreamTimeout, text))))
+        Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
 
-    fn broken(&mut self, error: Error) -> Poll<Option<Result<Frame, Error>>> {
+    fn fail(&mut self, error: Error) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.lease = None;
         self.upload = None;
         Poll::Ready(Some(Err(error)))
     }
 }
 
-impl BodyStream for Download {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+impl BodyStream for Http1ResponseBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.poll_upload(cx);
         if let Some(frame) = self.ahead.pop_front() {
             return Poll::Ready(Some(Ok(frame)));
@@ -142,32 +142,32 @@ impl BodyStream for Download {
         loop {
             let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
             match self.decoder.decode(&mut lease.conn.buf) {
-                Ok(Decoded::Data(data)) => {
+                Ok(DecodeStep::Data(data)) => {
                     self.moved = true;
                     self.finish_if_done();
-                    return Poll::Ready(Some(Ok(Frame::Data(data))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
                 }
-                Ok(Decoded::Trailers(trailers)) => {
+                Ok(DecodeStep::Trailers(trailers)) => {
                     self.finish_if_done();
-                    return Poll::Ready(Some(Ok(Frame::Trailers(trailers))));
+                    return Poll::Ready(Some(Ok(BodyFrame::Trailers(trailers))));
                 }
-                Ok(Decoded::Done) if self.upload.is_none() => {
+                Ok(DecodeStep::Done) if self.upload.is_none() => {
                     self.finish_if_done();
                     return Poll::Ready(None);
                 }
-                Ok(Decoded::Done) => return self.poll_timeout(cx),
-                Ok(Decoded::NeedMore) => {}
-                Err(error) => return self.broken(error.into()),
+                Ok(DecodeStep::Done) => return self.poll_timeout(cx),
+                Ok(DecodeStep::NeedMore) => {}
+                Err(error) => return self.fail(error.into()),
             }
             match lease.conn.poll_fill(&lease.pool, cx) {
                 Poll::Ready(Ok(0)) => match self.decoder.eof() {
                     Ok(()) => self.reusable = false,
-                    Err(error) => return self.broken(error.into()),
+                    Err(error) => return self.fail(error.into()),
                 },
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => {
                     let text = "the origin broke the connection within its response";
-                    return self.broken(Error::new(Kind::UpstreamClosed, text).because(error));
+                    return self.fail(Error::new(ErrorKind::UpstreamClosed, text).with_source(error));
                 }
                 Poll::Pending => return self.poll_timeout(cx),
             }
@@ -181,8 +181,8 @@ impl BodyStream for Download {
 }
 
 /// The first `n` bytes. Few are copied, so that whoever keeps them does not keep a whole read buffer with them.
-fn take_whole(buf: &mut BytesMut, n: usize) -> Bytes {
-    if n > COPY_UP_TO {
+fn take_bytes(buf: &mut BytesMut, n: usize) -> Bytes {
+    if n > MAX_COPY_BYTES {
         return buf.split_to(n).freeze();
     }
     let copy = Bytes::copy_from_slice(buf.get(..n).unwrap_or_default());
@@ -191,8 +191,8 @@ fn take_whole(buf: &mut BytesMut, n: usize) -> Bytes {
 }
 
 /// Gives the connection back, unless it must not be used again or holds bytes that nobody asked for.
-fn settle(lease: Lease, reusable: bool) {
+fn release_or_close(lease: ConnectionLease, reusable: bool) {
     if reusable && lease.conn.buf.is_empty() {
-        lease.give_back();
+        lease.release();
     }
 }

@@ -10,19 +10,19 @@ use interflow_flow::{Headers, UpstreamInfo};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::egress::pool::{Pool, PoolLimits, READ};
-use crate::egress::shared::OpenConnection;
-use crate::io::Io;
+use crate::egress::pool::{ConnectionPool, PoolLimits, READ_BUFFER_SIZE};
+use crate::egress::shared_limits::ConnectionPermit;
+use crate::io::IoStream;
 
 /// The size of a read buffer once a body has proved long.
-const READ_LONG: usize = 64 * 1024;
+const LONG_READ_SIZE: usize = 64 * 1024;
 
 /// An HTTP/1 connection.
-pub(crate) struct Conn {
-    pub(crate) io: Io,
+pub(crate) struct Http1Connection {
+    pub(crate) io: IoStream,
     /// Bytes that came and are not consumed yet.
     pub(crate) buf: BytesMut,
-    pub(crate) timer: LazyTimer,
+    pub(crate) timer: LazyDeadlineTimer,
     pub(crate) info: UpstreamInfo,
     /// How many exchanges were begun on it.
     pub(crate) exchanges: u64,
@@ -37,8 +37,8 @@ pub(crate) struct Conn {
     /// When it was made, or last asked whether it may serve: in use, that is when its exchange began.
     pub(crate) asked_at: Instant,
     /// How long the origin said that it keeps an idle connection.
-    patience: Option<Duration>,
-    _open: Option<OpenConnection>,
+    idle_timeout: Option<Duration>,
+    _open: Option<ConnectionPermit>,
 }
 
 /// What a request through a cleartext HTTP proxy carries besides its own fields.
@@ -48,18 +48,18 @@ pub(crate) struct ProxyHop {
     pub(crate) authorization: Option<String>,
 }
 
-impl Conn {
+impl Http1Connection {
     pub(crate) fn new(
-        io: Io,
+        io: IoStream,
         info: UpstreamInfo,
         forward: Option<ProxyHop>,
-        open: Option<OpenConnection>,
+        open: Option<ConnectionPermit>,
     ) -> Box<Self> {
         let now = Instant::now();
         Box::new(Self {
             io,
             buf: BytesMut::new(),
-            timer: LazyTimer::new(now),
+            timer: LazyDeadlineTimer::new(now),
             info,
             exchanges: 0,
             forward,
@@ -68,52 +68,52 @@ impl Conn {
             born: now,
             idle_since: now,
             asked_at: now,
-            patience: None,
+            idle_timeout: None,
             _open: open,
         })
     }
 
     /// Reads what is there into the buffer; 0 is the end. While nothing is there, no buffer is held for it.
-    pub(crate) fn poll_fill(&mut self, pool: &Pool, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+    pub(crate) fn poll_fill(&mut self, pool: &ConnectionPool, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
         if self.buf.is_empty()
             && let Some(tcp) = self.io.tcp_ref()
             && tcp.poll_read_ready(cx)?.is_pending()
         {
-            self.shed_buffer(pool);
+            self.release_buffer(pool);
             return Poll::Pending;
         }
-        self.make_room(pool);
+        self.reserve_read_buffer(pool);
         let room = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
         self.long = n == room;
         Poll::Ready(Ok(n))
     }
 
-    fn make_room(&mut self, pool: &Pool) {
-        let want = if self.long { READ_LONG } else { READ };
+    fn reserve_read_buffer(&mut self, pool: &ConnectionPool) {
+        let want = if self.long { LONG_READ_SIZE } else { READ_BUFFER_SIZE };
         if self.buf.capacity() - self.buf.len() >= want / 2 || self.buf.try_reclaim(want) {
             return;
         }
         if !self.buf.is_empty() {
             self.buf.reserve(want);
         } else if self.long {
-            self.buf = BytesMut::with_capacity(READ_LONG);
+            self.buf = BytesMut::with_capacity(LONG_READ_SIZE);
         } else {
             self.buf = pool.take_buffer();
         }
     }
 
-    fn shed_buffer(&mut self, pool: &Pool) {
+    fn release_buffer(&mut self, pool: &ConnectionPool) {
         if self.buf.capacity() > 0 {
             let buffer = std::mem::take(&mut self.buf);
             if !self.long {
-                pool.give_buffer(buffer);
+                pool.return_buffer(buffer);
             }
         }
     }
 
     /// Prepares for a time without use; gives the read buffer back when others can use it.
-    pub(crate) fn rest(&mut self, now: Instant) -> Option<BytesMut> {
+    pub(crate) fn prepare_idle(&mut self, now: Instant) -> Option<BytesMut> {
         self.idle_since = now;
         let buffer = std::mem::take(&mut self.buf);
         let ordinary = !std::mem::take(&mut self.long) && buffer.capacity() > 0;
@@ -121,7 +121,7 @@ impl Conn {
     }
 
     /// The stream for another protocol, and the bytes of it that came already.
-    pub(crate) fn into_stream(mut self) -> (Io, Bytes) {
+    pub(crate) fn into_stream(mut self) -> (IoStream, Bytes) {
         (self.io, self.buf.split().freeze())
     }
 
@@ -132,15 +132,15 @@ impl Conn {
 
     /// Whether another request may be put on it: young enough, open, and silent, since a byte that comes unasked
     /// could be taken for the answer.
-    pub(crate) fn may_serve(&mut self, now: Instant, limits: &PoolLimits) -> bool {
-        let patience = self.patience.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
+    pub(crate) fn is_reusable(&mut self, now: Instant, limits: &PoolLimits) -> bool {
+        let patience = self.idle_timeout.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
         self.asked_at = now;
         now.saturating_duration_since(self.idle_since) < patience
             && now.saturating_duration_since(self.born) < limits.max_lifetime
-            && self.is_silent()
+            && self.is_quiet_cached()
     }
 
-    fn is_silent(&mut self) -> bool {
+    fn is_quiet_cached(&mut self) -> bool {
         let mut byte = [0; 1];
         if let Some(tcp) = self.io.tcp_ref() {
             // Without a system call as long as the reactor has reported nothing.
@@ -151,7 +151,7 @@ impl Conn {
     }
 
     /// Asks the kernel itself whether the connection is open and silent: for requests that must not be sent twice.
-    pub(crate) fn is_silent_for_certain(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let Some(tcp) = self.io.socket() else { return true };
         let mut byte = [std::mem::MaybeUninit::uninit(); 1];
         match socket2::SockRef::from(tcp).peek(&mut byte) {
@@ -162,25 +162,25 @@ impl Conn {
     }
 
     /// Heeds `Keep-Alive: timeout=N`: the connection is left alone a second before the origin closes it.
-    pub(crate) fn heed_keep_alive(&mut self, headers: &Headers) {
-        let seconds = headers.tokens("Keep-Alive").find_map(|t| {
+    pub(crate) fn apply_keep_alive(&mut self, headers: &Headers) {
+        let seconds = headers.list_items("Keep-Alive").find_map(|t| {
             let n = t.strip_prefix(b"timeout=").or_else(|| t.strip_prefix(b"Timeout="))?;
             std::str::from_utf8(n).ok()?.parse::<u32>().ok()
         });
         if let Some(seconds) = seconds {
-            self.patience = Some(Duration::from_secs(u64::from(seconds)).saturating_sub(Duration::from_secs(1)));
+            self.idle_timeout = Some(Duration::from_secs(u64::from(seconds)).saturating_sub(Duration::from_secs(1)));
         }
     }
 }
 
 /// A deadline that moves often and is hardly ever reached. It enters the runtime's timer wheel once and is looked
 /// at again when that time has come, rather than being moved there for each operation.
-pub(crate) struct LazyTimer {
+pub(crate) struct LazyDeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     due: Instant,
 }
 
-impl LazyTimer {
+impl LazyDeadlineTimer {
     pub(crate) fn new(due: Instant) -> Self {
         Self { sleep: None, due }
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_moved_deadline_is_waited_for_whole() {
-        let mut timer = LazyTimer::new(Instant::now());
+        let mut timer = LazyDeadlineTimer::new(Instant::now());
         timer.arm(Duration::from_millis(20));
         let start = Instant::now();
         assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());

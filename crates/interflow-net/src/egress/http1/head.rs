@@ -1,31 +1,31 @@
 //! What a request's head looks like on the wire of an HTTP/1 upstream, and what a response's head says of its
 //! connection.
 
-use interflow_flow::{Body, ByteStr, Method, RequestHead, ResponseHead, Version, name};
+use interflow_flow::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
 use interflow_wire::h1;
 use std::borrow::Cow;
 
 use super::conn::ProxyHop;
-use super::upload::UploadFraming;
+use super::request_writer::UploadFraming;
 
 /// Puts the fields right that belong to this hop: framing after the body, `Host`, and what an upgrade or an HTTP
 /// proxy needs. Everything else keeps its place and spelling. Doing it twice changes nothing more.
 pub(crate) fn prepare(head: &mut Cow<'_, RequestHead>, body: &Body, forward: Option<&ProxyHop>) -> UploadFraming {
     if head.protocol.is_some() {
-        ask_for_upgrade(head.to_mut());
+        set_upgrade_headers(head.to_mut());
     }
     if !head.headers.contains(name::HOST) {
-        let host = head.url.authority.host_field(head.url.scheme);
-        head.to_mut().headers.append_parsed(name::HOST.as_bytes(), host.as_bytes());
+        let host = head.url.authority.to_host_header(head.url.scheme);
+        head.to_mut().headers.append_unchecked(name::HOST.as_bytes(), host.as_bytes());
     }
     // RFC 9110 10.1.4: who sends TE names it in Connection.
     if head.headers.contains(name::TE) && !head.headers.contains(name::CONNECTION) {
-        head.to_mut().headers.append_parsed(name::CONNECTION.as_bytes(), b"TE");
+        head.to_mut().headers.append_unchecked(name::CONNECTION.as_bytes(), b"TE");
     }
     if let Some(authorization) = forward.and_then(|hop| hop.authorization.as_deref()) {
         let headers = &mut head.to_mut().headers;
         headers.remove(name::PROXY_AUTHORIZATION);
-        headers.append_parsed(name::PROXY_AUTHORIZATION.as_bytes(), authorization.as_bytes());
+        headers.append_unchecked(name::PROXY_AUTHORIZATION.as_bytes(), authorization.as_bytes());
     }
     frame(head, body)
 }
@@ -36,7 +36,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
             head.to_mut().headers.remove(name::CONTENT_LENGTH);
         }
         if !head.headers.contains(name::TRANSFER_ENCODING) {
-            head.to_mut().headers.append_parsed(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
+            head.to_mut().headers.append_unchecked(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
         }
         return UploadFraming::Chunked;
     };
@@ -59,20 +59,20 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
 }
 
 /// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was asked for over HTTP/2 (RFC 8441 5).
-fn ask_for_upgrade(head: &mut RequestHead) {
+fn set_upgrade_headers(head: &mut RequestHead) {
     let Some(protocol) = head.protocol.clone() else { return };
     if head.method == Method::CONNECT {
         head.method = Method::GET;
     }
     let headers = &mut head.headers;
     if !headers.contains(name::UPGRADE) {
-        headers.append_parsed(name::UPGRADE.as_bytes(), protocol.as_bytes());
+        headers.append_unchecked(name::UPGRADE.as_bytes(), protocol.as_bytes());
     }
     if !headers.has_token(name::CONNECTION, "upgrade") {
-        headers.append_parsed(name::CONNECTION.as_bytes(), b"Upgrade");
+        headers.append_unchecked(name::CONNECTION.as_bytes(), b"Upgrade");
     }
     if &*protocol == "websocket" && !headers.contains("Sec-WebSocket-Key") {
-        headers.append_parsed(b"Sec-WebSocket-Key", websocket_key().as_bytes());
+        headers.append_unchecked(b"Sec-WebSocket-Key", websocket_key().as_bytes());
     }
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     } else {
         head.url.path.as_str()
     };
-    h1::write_request_head(out, &head.method, target, Version::Http11, &head.headers);
+    h1::write_request_head(out, &head.method, target, HttpVersion::Http11, &head.headers);
 }
 
 /// Whether the request waits for `100 Continue` before its body goes.
@@ -114,8 +114,8 @@ pub(crate) fn expects_continue(head: &RequestHead, body: &Body) -> bool {
 }
 
 /// Whether the connection may carry another request after this response.
-pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::Framing) -> bool {
-    framing != h1::Framing::UntilClose && h1::keeps_alive(head.version, &head.headers)
+pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::BodyFraming) -> bool {
+    framing != h1::BodyFraming::UntilClose && h1::keeps_alive(head.version, &head.headers)
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
         RequestHead {
             method,
             url: Url { scheme: Scheme::Http, authority: "a.test:8080".parse().unwrap(), path: "/p?q".into() },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: fields.iter().copied().collect::<Headers>(),
             protocol: None,
         }
@@ -151,7 +151,7 @@ mod tests {
         fn poll_frame(
             &mut self,
             _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<interflow_flow::Frame, interflow_flow::Error>>> {
+        ) -> std::task::Poll<Option<Result<interflow_flow::BodyFrame, interflow_flow::Error>>> {
             std::task::Poll::Ready(None)
         }
     }

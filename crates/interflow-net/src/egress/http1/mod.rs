@@ -3,7 +3,7 @@
 mod body;
 mod conn;
 mod head;
-mod upload;
+mod request_writer;
 
 use std::borrow::Cow;
 use std::future::poll_fn;
@@ -12,17 +12,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use interflow_flow::{Body, Error, Kind, Method, RequestHead, ResponseHead, Retry, StatusCode};
+use interflow_flow::{Body, Error, ErrorKind, Method, RequestHead, ResponseHead, Retryable, StatusCode};
 use interflow_wire::h1::{self, HeadLimits};
 use tokio::time::Sleep;
 
-pub(crate) use conn::{Conn, LazyTimer, ProxyHop};
+pub(crate) use conn::{Http1Connection, LazyDeadlineTimer, ProxyHop};
 pub(crate) use head::expects_continue;
 
-use super::pool::Lease;
-use super::route::{Answer, Exchange};
-use body::Download;
-use upload::{Upload, UploadError};
+use super::pool::ConnectionLease;
+use super::route::{UpstreamReport, UpstreamResponse};
+use body::Http1ResponseBody;
+use request_writer::{Http1RequestWriter, UploadError};
 
 /// How long `100 Continue` is waited for before the body is sent without it (RFC 9110 10.1.1).
 pub(crate) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Default for ExchangeOptions {
 }
 
 /// An exchange that came to nothing.
-pub(crate) struct Failed {
+pub(crate) struct FailedExchange {
     pub(crate) error: Error,
     /// The request's body, when it can be sent again from its beginning.
     pub(crate) replay: Option<Body>,
@@ -60,15 +60,15 @@ pub(crate) struct Failed {
 
 /// Sends the request over the connection and waits for the head of the final response.
 ///
-/// When the connection dies before a byte of the response has come, the error says [`Retry::Yes`] if nothing of the
-/// request was written and [`Retry::ReusedOnly`] otherwise, provided that the connection had served before.
+/// When the connection dies before a byte of the response has come, the error says [`Retryable::Yes`] if nothing of the
+/// request was written and [`Retryable::ReusedOnly`] otherwise, provided that the connection had served before.
 pub(crate) async fn exchange(
-    mut lease: Lease,
+    mut lease: ConnectionLease,
     head: &mut Cow<'_, RequestHead>,
     body: Body,
-    x: &mut Exchange<'_>,
+    x: &mut UpstreamReport<'_>,
     options: &ExchangeOptions,
-) -> Result<Answer, Failed> {
+) -> Result<UpstreamResponse, FailedExchange> {
     let conn = &mut *lease.conn;
     let held = head::expects_continue(head, &body);
     let framing = head::prepare(head, &body, conn.forward.as_ref());
@@ -77,9 +77,9 @@ pub(crate) async fn exchange(
     head::write(&mut out, head, conn.forward.is_some());
     conn.exchanges += 1;
     conn.timer.arm_from(conn.asked_at, options.head_timeout);
-    let mut run = Run {
+    let mut run = Http1Exchange {
         lease,
-        upload: Upload::new(out, body, framing, held),
+        upload: Http1RequestWriter::new(out, body, framing, held),
         uploading: true,
         broken: None,
         held_until: held.then(|| Box::pin(tokio::time::sleep(CONTINUE_WAIT))),
@@ -89,15 +89,15 @@ pub(crate) async fn exchange(
         options,
     };
     match poll_fn(|cx| run.poll_head(cx, x)).await {
-        Ok(response) => run.answer(head, response).map_err(|error| Failed { error, replay: None }),
-        Err(error) => Err(run.fail(error)),
+        Ok(response) => run.into_response(head, response).map_err(|error| FailedExchange { error, replay: None }),
+        Err(error) => Err(run.into_failed(error)),
     }
 }
 
 /// An exchange until the head of its final response.
-struct Run<'a> {
-    lease: Lease,
-    upload: Upload,
+struct Http1Exchange<'a> {
+    lease: ConnectionLease,
+    upload: Http1RequestWriter,
     /// Whether the upload is still to be driven.
     uploading: bool,
     /// Why the upload ended early; an answer may lie in the socket all the same.
@@ -111,8 +111,8 @@ struct Run<'a> {
     options: &'a ExchangeOptions,
 }
 
-impl Run<'_> {
-    fn poll_head(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Poll<Result<ResponseHead, Error>> {
+impl Http1Exchange<'_> {
+    fn poll_head(&mut self, cx: &mut Context<'_>, x: &mut UpstreamReport<'_>) -> Poll<Result<ResponseHead, Error>> {
         loop {
             self.poll_upload(cx, x)?;
             match self.poll_response(cx, x)? {
@@ -125,13 +125,13 @@ impl Run<'_> {
         if let Some(sleep) = &mut self.held_until
             && sleep.as_mut().poll(cx).is_ready()
         {
-            self.let_body_go();
+            self.release_body();
             self.poll_upload(cx, x)?;
         }
         self.poll_timeout(cx)
     }
 
-    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Result<(), Error> {
+    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut UpstreamReport<'_>) -> Result<(), Error> {
         if !self.uploading {
             return Ok(());
         }
@@ -158,7 +158,7 @@ impl Run<'_> {
     fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
-        x: &mut Exchange<'_>,
+        x: &mut UpstreamReport<'_>,
     ) -> Result<Poll<Option<ResponseHead>>, Error> {
         loop {
             while let Some(head) = self.parse()? {
@@ -169,19 +169,19 @@ impl Run<'_> {
                 self.interim += 1;
                 if self.interim > self.options.max_interim {
                     let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
-                    return Err(Error::new(Kind::BadResponse, text));
+                    return Err(Error::new(ErrorKind::BadResponse, text));
                 }
-                let go = self.upload.is_held() && head.status == StatusCode::CONTINUE;
+                let go = self.upload.is_paused() && head.status == StatusCode::CONTINUE;
                 (x.interim)(head);
                 if go {
-                    self.let_body_go();
+                    self.release_body();
                     return Ok(Poll::Ready(None));
                 }
             }
             match self.lease.conn.poll_fill(&self.lease.pool, cx) {
-                Poll::Ready(Ok(0)) => return Err(self.closed(None)),
+                Poll::Ready(Ok(0)) => return Err(self.closed_error(None)),
                 Poll::Ready(Ok(_)) => self.seen = true,
-                Poll::Ready(Err(error)) => return Err(self.closed(Some(error))),
+                Poll::Ready(Err(error)) => return Err(self.closed_error(Some(error))),
                 Poll::Pending => return Ok(Poll::Pending),
             }
         }
@@ -210,7 +210,7 @@ impl Run<'_> {
         }
     }
 
-    fn let_body_go(&mut self) {
+    fn release_body(&mut self) {
         self.held_until = None;
         self.upload.release();
     }
@@ -219,7 +219,7 @@ impl Run<'_> {
         while self.lease.conn.timer.poll(cx).is_ready() {
             if !self.uploading || !self.upload.waits_for_body() {
                 let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
-                return Poll::Ready(Err(Error::new(Kind::UpstreamTimeout, text)));
+                return Poll::Ready(Err(Error::new(ErrorKind::UpstreamTimeout, text)));
             }
             // It is the client who is slow; its own timeout watches over it.
             self.lease.conn.timer.arm(self.options.head_timeout);
@@ -227,43 +227,43 @@ impl Run<'_> {
         Poll::Pending
     }
 
-    fn closed(&mut self, error: Option<io::Error>) -> Error {
+    fn closed_error(&mut self, error: Option<io::Error>) -> Error {
         let text = if self.seen {
             "the origin closed the connection within the head of its response"
         } else {
             "the origin closed the connection without an answer"
         };
-        let closed = Error::new(Kind::UpstreamClosed, text).retry_if(self.retry());
+        let closed = Error::new(ErrorKind::UpstreamClosed, text).with_retryable(self.retryable());
         match error.or(self.broken.take()) {
-            Some(error) => closed.because(error),
+            Some(error) => closed.with_source(error),
             None => closed,
         }
     }
 
-    fn retry(&self) -> Retry {
+    fn retryable(&self) -> Retryable {
         if self.seen || self.lease.conn.exchanges <= 1 {
-            Retry::No
+            Retryable::No
         } else if self.upload.written == 0 {
-            Retry::Yes
+            Retryable::Yes
         } else {
-            Retry::ReusedOnly
+            Retryable::ReusedOnly
         }
     }
 
-    fn fail(self, error: Error) -> Failed {
-        let replay = if error.retry() == Retry::No { None } else { self.upload.into_replay() };
-        Failed { error, replay }
+    fn into_failed(self, error: Error) -> FailedExchange {
+        let replay = if error.retryable() == Retryable::No { None } else { self.upload.into_replay() };
+        FailedExchange { error, replay }
     }
 
     /// The answer with what there is of its body.
-    fn answer(mut self, request: &RequestHead, response: ResponseHead) -> Result<Answer, Error> {
+    fn into_response(mut self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(request, response);
+            return self.switch_protocols(request, response);
         }
         let framing = h1::response_framing(&request.method, &response)?;
         let conn = &mut self.lease.conn;
         if conn.exchanges == 1 {
-            conn.heed_keep_alive(&response.headers);
+            conn.apply_keep_alive(&response.headers);
         }
         let mut reusable = head::keeps_alive(&response, framing);
         if self.uploading && response.status.as_u16() >= 300 {
@@ -280,18 +280,18 @@ impl Run<'_> {
                 None
             }
         };
-        let body = Download::begin(self.lease, framing, upload, reusable, self.options)?;
-        Ok(Answer { head: response, body, upgrade: None })
+        let body = Http1ResponseBody::start(self.lease, framing, upload, reusable, self.options)?;
+        Ok(UpstreamResponse { head: response, body, upgrade: None })
     }
 
-    fn switch(self, request: &RequestHead, response: ResponseHead) -> Result<Answer, Error> {
+    fn switch_protocols(self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
         if request.protocol.is_none() || self.uploading || request.method == Method::HEAD {
             let text = "the origin switched protocols though nobody had asked it to";
-            return Err(Error::new(Kind::BadResponse, text));
+            return Err(Error::new(ErrorKind::BadResponse, text));
         }
         let conn = *self.lease.conn;
         let (io, early) = conn.into_stream();
-        Ok(Answer { head: response, body: Body::Empty, upgrade: Some(io.prefixed(early)) })
+        Ok(UpstreamResponse { head: response, body: Body::Empty, upgrade: Some(io.prefixed(early)) })
     }
 }
 

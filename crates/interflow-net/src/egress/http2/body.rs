@@ -5,47 +5,47 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
-use interflow_flow::{BodyStream, Error, Frame, Kind};
+use interflow_flow::{BodyFrame, BodyStream, Error, ErrorKind};
 
-use super::conn::OpenStream;
+use super::conn::StreamPermit;
 use super::head;
-use super::upload::{Upload, UploadEnd};
-use crate::egress::http1::LazyTimer;
+use super::request_writer::{Http2RequestWriter, UploadEnd};
+use crate::egress::http1::LazyDeadlineTimer;
 
 /// A body that is read from the stream piece by piece. Dropping it early resets the stream (RFC 9113 8.1).
-pub(super) struct Download {
-    open: OpenStream,
+pub(super) struct Http2ResponseBody {
+    open: StreamPermit,
     recv: RecvStream,
     first: Option<Bytes>,
     /// Data handed out whose part of the window is still to be given back.
     unreleased: usize,
     left: Option<u64>,
-    upload: Option<Box<Upload>>,
-    state: State,
-    timer: LazyTimer,
+    upload: Option<Box<Http2RequestWriter>>,
+    state: Http2BodyState,
+    timer: LazyDeadlineTimer,
     idle: Duration,
     moved: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Http2BodyState {
     Data,
     Trailers,
     /// The response is over; the request is not.
     Upload,
 }
 
-impl Download {
+impl Http2ResponseBody {
     pub(super) fn new(
-        open: OpenStream,
+        open: StreamPermit,
         recv: RecvStream,
         first: Option<Bytes>,
         left: Option<u64>,
-        upload: Option<Box<Upload>>,
-        timer: LazyTimer,
+        upload: Option<Box<Http2RequestWriter>>,
+        timer: LazyDeadlineTimer,
         idle: Duration,
     ) -> Self {
-        Self { open, recv, first, unreleased: 0, left, upload, state: State::Data, timer, idle, moved: true }
+        Self { open, recv, first, unreleased: 0, left, upload, state: Http2BodyState::Data, timer, idle, moved: true }
     }
 
     fn poll_upload(&mut self, cx: &mut Context<'_>) {
@@ -57,56 +57,56 @@ impl Download {
         }
     }
 
-    fn hand_out(&mut self, data: Bytes) -> Poll<Option<Result<Frame, Error>>> {
+    fn emit_data(&mut self, data: Bytes) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.unreleased = data.len();
         self.moved = true;
         self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
-        Poll::Ready(Some(Ok(Frame::Data(data))))
+        Poll::Ready(Some(Ok(BodyFrame::Data(data))))
     }
 
-    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, h2::Error>> {
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyFrame>, h2::Error>> {
         loop {
             match self.state {
-                State::Data => match std::task::ready!(self.recv.poll_data(cx)) {
+                Http2BodyState::Data => match std::task::ready!(self.recv.poll_data(cx)) {
                     Some(data) => {
                         let data = data?;
                         if !data.is_empty() {
-                            return Poll::Ready(Ok(Some(Frame::Data(data))));
+                            return Poll::Ready(Ok(Some(BodyFrame::Data(data))));
                         }
                     }
-                    None => self.state = State::Trailers,
+                    None => self.state = Http2BodyState::Trailers,
                 },
-                State::Trailers => {
+                Http2BodyState::Trailers => {
                     let trailers = std::task::ready!(self.recv.poll_trailers(cx))?;
-                    self.state = State::Upload;
+                    self.state = Http2BodyState::Upload;
                     if let Some(trailers) = trailers {
-                        return Poll::Ready(Ok(Some(Frame::Trailers(head::headers(&trailers)))));
+                        return Poll::Ready(Ok(Some(BodyFrame::Trailers(head::headers(&trailers)))));
                     }
                 }
-                State::Upload => return Poll::Ready(Ok(None)),
+                Http2BodyState::Upload => return Poll::Ready(Ok(None)),
             }
         }
     }
 
-    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         if std::mem::take(&mut self.moved) {
             self.timer.arm(self.idle);
         }
         std::task::ready!(self.timer.poll(cx));
-        if self.state == State::Upload {
+        if self.state == Http2BodyState::Upload {
             self.upload = None;
             return Poll::Ready(None);
         }
         let text = format!("the origin's response stood still for {:?}", self.idle);
-        Poll::Ready(Some(Err(Error::new(Kind::UpstreamTimeout, text))))
+        Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
 }
 
-impl BodyStream for Download {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+impl BodyStream for Http2ResponseBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.poll_upload(cx);
         if let Some(first) = self.first.take() {
-            return self.hand_out(first);
+            return self.emit_data(first);
         }
         if self.unreleased > 0 {
             let n = std::mem::take(&mut self.unreleased);
@@ -114,7 +114,7 @@ impl BodyStream for Download {
             let _ = self.recv.flow_control().release_capacity(n);
         }
         match self.poll_recv(cx) {
-            Poll::Ready(Ok(Some(Frame::Data(data)))) => self.hand_out(data),
+            Poll::Ready(Ok(Some(BodyFrame::Data(data)))) => self.emit_data(data),
             Poll::Ready(Ok(Some(trailers))) => Poll::Ready(Some(Ok(trailers))),
             Poll::Ready(Ok(None)) if self.upload.is_none() => Poll::Ready(None),
             Poll::Ready(Ok(None)) | Poll::Pending => self.poll_timeout(cx),
@@ -122,9 +122,9 @@ impl BodyStream for Download {
                 if let Some(flooded) = self.open.0.flooded() {
                     return Poll::Ready(Some(Err(flooded)));
                 }
-                let kind = if error.is_library() { Kind::BadResponse } else { Kind::UpstreamClosed };
+                let kind = if error.is_library() { ErrorKind::BadResponse } else { ErrorKind::UpstreamClosed };
                 let text = "the origin broke its HTTP/2 response off";
-                Poll::Ready(Some(Err(Error::new(kind, text).because(error))))
+                Poll::Ready(Some(Err(Error::new(kind, text).with_source(error))))
             }
         }
     }

@@ -10,18 +10,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
-use interflow_flow::{Error, Kind, UpstreamInfo};
-use interflow_wire::fingerprint::Http2Shape;
+use interflow_flow::{Error, ErrorKind, UpstreamInfo};
+use interflow_wire::fingerprint::Http2Fingerprint;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::counted::Counted;
-use super::opening;
-use crate::egress::http1::{ExchangeOptions, LazyTimer};
+use super::preface;
+use crate::egress::http1::{ExchangeOptions, LazyDeadlineTimer};
 use crate::egress::pool::PoolLimits;
-use crate::egress::shared::OpenConnection;
-use crate::http2_control::Flood;
-use crate::io::Io;
+use crate::egress::shared_limits::ConnectionPermit;
+use crate::http2_control::FloodFlag;
+use crate::io::IoStream;
 
 /// Flow control windows: of a stream and of the whole connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -29,12 +29,12 @@ const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// How much of an upload may wait in the connection's own buffers.
 const SEND_BUFFER: usize = 128 * 1024;
 /// How often a connection with open streams is asked whether it lives, and how long the answer may take.
-const KEEPALIVE: Duration = Duration::from_secs(20);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
 /// How long a new connection may take to tell its settings when somebody depends on them.
-const SETTINGS_WAIT: Duration = Duration::from_secs(5);
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An HTTP/2 connection.
-pub(crate) struct H2Conn {
+pub(crate) struct Http2Connection {
     pub(super) send: SendRequest<Bytes>,
     pub(super) info: UpstreamInfo,
     born: Instant,
@@ -44,12 +44,12 @@ pub(crate) struct H2Conn {
     streams: AtomicUsize,
     closed: Arc<AtomicBool>,
     /// The peer sent too many frames that carry no answer.
-    flood: Flood,
+    flood: FloodFlag,
     /// True once the peer's settings have come.
     settled: watch::Receiver<bool>,
 }
 
-impl H2Conn {
+impl Http2Connection {
     /// Counts an exchange; true when there was one before.
     pub(super) fn begin_exchange(&self) -> bool {
         self.exchanges.fetch_add(1, Ordering::Relaxed) > 0
@@ -60,15 +60,15 @@ impl H2Conn {
     /// # Errors
     /// The connection broke at once.
     pub(crate) async fn open(
-        io: Io,
+        io: IoStream,
         info: UpstreamInfo,
         options: &ExchangeOptions,
-        open: Option<OpenConnection>,
-        shape: Option<&Http2Shape>,
+        open: Option<ConnectionPermit>,
+        shape: Option<&Http2Fingerprint>,
     ) -> Result<Arc<Self>, Error> {
         let mut builder = h2::client::Builder::new();
         match shape {
-            Some(shape) => opening::shape(&mut builder, shape),
+            Some(shape) => preface::apply_fingerprint(&mut builder, shape),
             None => {
                 builder
                     .initial_window_size(STREAM_WINDOW)
@@ -78,11 +78,10 @@ impl H2Conn {
             }
         }
         let (io, flood) = Counted::new(io);
-        let (send, mut connection) = builder
-            .max_send_buffer_size(SEND_BUFFER)
-            .handshake::<_, Bytes>(io)
-            .await
-            .map_err(|e| Error::new(Kind::UpstreamClosed, "the HTTP/2 connection could not be begun").because(e))?;
+        let (send, mut connection) =
+            builder.max_send_buffer_size(SEND_BUFFER).handshake::<_, Bytes>(io).await.map_err(|e| {
+                Error::new(ErrorKind::UpstreamClosed, "the HTTP/2 connection could not be begun").with_source(e)
+            })?;
         let closed = Arc::new(AtomicBool::new(false));
         let (settle, settled) = watch::channel(false);
         let ping = connection.ping_pong();
@@ -97,7 +96,7 @@ impl H2Conn {
             flood,
             settled,
         });
-        let mut life = Life::new(ping, shape.is_none(), Arc::downgrade(&conn), settle);
+        let mut life = KeepAliveTask::new(ping, shape.is_none(), Arc::downgrade(&conn), settle);
         tokio::spawn(async move {
             let mut connection = pin!(connection);
             poll_fn(|cx| {
@@ -117,7 +116,7 @@ impl H2Conn {
     }
 
     /// Whether another request may be put on it.
-    pub(crate) fn may_serve(&self, now: Instant, limits: &PoolLimits) -> bool {
+    pub(crate) fn is_reusable(&self, now: Instant, limits: &PoolLimits) -> bool {
         let age = now.saturating_duration_since(self.born);
         let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
         !self.closed.load(Ordering::Relaxed)
@@ -131,7 +130,7 @@ impl H2Conn {
     }
 
     /// Whether a further stream may be opened at once.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_stream_capacity(&self) -> bool {
         self.streams() < self.send.current_max_send_streams()
     }
 
@@ -139,7 +138,7 @@ impl H2Conn {
     pub(super) fn flooded(&self) -> Option<Error> {
         let text = "the origin sent too many HTTP/2 frames that carry no answer (PING, SETTINGS, PRIORITY, \
                     WINDOW_UPDATE, RST_STREAM, or empty ones), so that the connection was ended";
-        self.flood.load(Ordering::Relaxed).then(|| Error::new(Kind::BadResponse, text))
+        self.flood.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::BadResponse, text))
     }
 
     /// Takes it out of use for new requests.
@@ -150,22 +149,22 @@ impl H2Conn {
     /// Whether the peer lets CONNECT carry other protocols (RFC 8441 3).
     pub(super) async fn allows_extended_connect(&self) -> bool {
         let mut settled = self.settled.clone();
-        let _ = tokio::time::timeout(SETTINGS_WAIT, settled.wait_for(|s| *s)).await;
+        let _ = tokio::time::timeout(SETTINGS_TIMEOUT, settled.wait_for(|s| *s)).await;
         self.send.is_extended_connect_protocol_enabled()
     }
 }
 
 /// A stream of a connection, counted until this is dropped.
-pub(super) struct OpenStream(pub(super) Arc<H2Conn>);
+pub(super) struct StreamPermit(pub(super) Arc<Http2Connection>);
 
-impl OpenStream {
-    pub(super) fn new(conn: &Arc<H2Conn>) -> Self {
+impl StreamPermit {
+    pub(super) fn new(conn: &Arc<Http2Connection>) -> Self {
         conn.streams.fetch_add(1, Ordering::Relaxed);
         Self(conn.clone())
     }
 }
 
-impl Drop for OpenStream {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         let conn = &self.0;
         conn.streams.fetch_sub(1, Ordering::Relaxed);
@@ -174,22 +173,27 @@ impl Drop for OpenStream {
 }
 
 /// Watches over a connection from its own task: learns when the settings have come, and asks for signs of life.
-struct Life {
+struct KeepAliveTask {
     ping: Option<PingPong>,
     /// A ping is on its way.
     asked: bool,
-    conn: Weak<H2Conn>,
+    conn: Weak<Http2Connection>,
     settle: watch::Sender<bool>,
-    timer: LazyTimer,
+    timer: LazyDeadlineTimer,
 }
 
-impl Life {
-    fn new(mut ping: Option<PingPong>, at_once: bool, conn: Weak<H2Conn>, settle: watch::Sender<bool>) -> Self {
+impl KeepAliveTask {
+    fn new(
+        mut ping: Option<PingPong>,
+        at_once: bool,
+        conn: Weak<Http2Connection>,
+        settle: watch::Sender<bool>,
+    ) -> Self {
         // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4). Other
         // clients do not begin so, and who passes for them does not either.
         let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
-        let mut timer = LazyTimer::new(Instant::now());
-        timer.arm(KEEPALIVE);
+        let mut timer = LazyDeadlineTimer::new(Instant::now());
+        timer.arm(KEEPALIVE_INTERVAL);
         Self { ping, asked, conn, settle, timer }
     }
 
@@ -216,7 +220,7 @@ impl Life {
                     self.asked = false;
                 }
             }
-            self.timer.arm(KEEPALIVE);
+            self.timer.arm(KEEPALIVE_INTERVAL);
         }
         Poll::Pending
     }

@@ -7,21 +7,21 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::http2_control::{Control, Flood};
-use crate::io::Io;
+use crate::http2_control::{FloodFlag, FrameLimiter};
+use crate::io::IoStream;
 
 /// GOAWAY: no stream of the upstream's was looked at, ENHANCE_YOUR_CALM (RFC 9113 6.8).
 const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb];
 
 pub(super) struct Counted {
-    io: Io,
-    control: Box<Control>,
+    io: IoStream,
+    control: Box<FrameLimiter>,
     left: bool,
 }
 
 impl Counted {
-    pub(super) fn new(io: Io) -> (Self, Flood) {
-        let (control, flood) = Control::of_upstream();
+    pub(super) fn new(io: IoStream) -> (Self, FloodFlag) {
+        let (control, flood) = FrameLimiter::of_upstream();
         (Self { io, control: Box::new(control), left: false }, flood)
     }
 
@@ -44,7 +44,7 @@ impl AsyncRead for Counted {
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.control.read(buf.filled().get(before..).unwrap_or_default());
+        self.control.on_read(buf.filled().get(before..).unwrap_or_default());
         if self.control.is_flood() {
             buf.set_filled(before);
             return self.leave(cx);
@@ -57,7 +57,7 @@ impl AsyncWrite for Counted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, buf);
         if let Poll::Ready(Ok(n)) = &written {
-            self.control.written(buf.get(..*n).unwrap_or_default());
+            self.control.on_write(buf.get(..*n).unwrap_or_default());
         }
         written
     }

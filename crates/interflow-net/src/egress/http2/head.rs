@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
-use interflow_flow::{Body, Error, Headers, Kind, Method, RequestHead, ResponseHead, Version, name};
+use interflow_flow::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
 
 /// The request as the `h2` crate takes it.
 pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http::Request<()>, Error> {
@@ -23,12 +23,14 @@ pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http
 /// `:scheme`, `:authority` (the `Host` field where that is one) and `:path`.
 fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
     let invalid = |e: http::Error| {
-        Error::new(Kind::BadRequest, format!("{} cannot be asked for over HTTP/2", head.url)).because(e)
+        Error::new(ErrorKind::BadRequest, format!("{} cannot be asked for over HTTP/2", head.url)).with_source(e)
     };
     let host = head.headers.get_str(name::HOST).and_then(|h| h.parse::<Authority>().ok());
     let authority = match host {
         Some(host) => host,
-        None => head.url.authority.host_field(head.url.scheme).parse().map_err(|e| invalid(http::Error::from(e)))?,
+        None => {
+            head.url.authority.to_host_header(head.url.scheme).parse().map_err(|e| invalid(http::Error::from(e)))?
+        }
     };
     let path = PathAndQuery::from_maybe_shared(head.url.path.as_bytes().clone()).map_err(|e| invalid(e.into()))?;
     Uri::builder()
@@ -58,7 +60,7 @@ fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
 pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(headers.len());
     for (field, value) in headers {
-        if is_of_connection(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
+        if is_connection_specific(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
             continue;
         }
         if let (Ok(field), Ok(value)) = (HeaderName::from_bytes(field), HeaderValue::from_bytes(value)) {
@@ -68,7 +70,7 @@ pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
     map
 }
 
-fn is_of_connection(field: &[u8], value: &[u8]) -> bool {
+fn is_connection_specific(field: &[u8], value: &[u8]) -> bool {
     const FORBIDDEN: [&[u8]; 7] = [
         b"host",
         b"connection",
@@ -87,7 +89,7 @@ pub(super) fn response(parts: http::response::Parts) -> ResponseHead {
     ResponseHead {
         status: parts.status,
         reason: bytes::Bytes::new(),
-        version: Version::H2,
+        version: HttpVersion::H2,
         headers: headers(&parts.headers),
     }
 }
@@ -97,7 +99,7 @@ pub(super) fn headers(map: &HeaderMap) -> Headers {
     let bytes = map.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
     let mut headers = Headers::with_capacity(map.len(), bytes);
     for (field, value) in map {
-        headers.append_parsed(field.as_str().as_bytes(), value.as_bytes());
+        headers.append_unchecked(field.as_str().as_bytes(), value.as_bytes());
     }
     headers
 }
@@ -121,7 +123,7 @@ mod tests {
         RequestHead {
             method: Method::GET,
             url: Url { scheme: Scheme::Https, authority: "a.test:443".parse().unwrap(), path: "/p?q".into() },
-            version: Version::Http11,
+            version: HttpVersion::Http11,
             headers: fields.iter().copied().collect(),
             protocol: None,
         }

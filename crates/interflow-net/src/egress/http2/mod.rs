@@ -4,8 +4,8 @@ mod body;
 mod conn;
 mod counted;
 mod head;
-mod opening;
-mod upload;
+mod preface;
+mod request_writer;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -15,50 +15,53 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
-use interflow_flow::{Body, Error, Kind, RequestHead, ResponseHead, Retry, UpstreamInfo};
+use interflow_flow::{Body, Error, ErrorKind, RequestHead, ResponseHead, Retryable, UpstreamInfo};
 use tokio::time::{Instant, Sleep};
 
-use super::http1::{CONTINUE_WAIT, ExchangeOptions, Failed, LazyTimer};
-use super::route::{Answer, Exchange};
+use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange, LazyDeadlineTimer};
+use super::route::{UpstreamReport, UpstreamResponse};
 use crate::h2_stream::H2Stream;
-use crate::io::Io;
-use body::Download;
-use conn::OpenStream;
-use upload::{Upload, UploadEnd};
+use crate::io::IoStream;
+use body::Http2ResponseBody;
+use conn::StreamPermit;
+use request_writer::{Http2RequestWriter, UploadEnd};
 
-pub(crate) use conn::H2Conn;
+pub(crate) use conn::Http2Connection;
 
 /// Sends the request as one stream of the connection and waits for the head of the final response.
 ///
-/// The error says [`Retry::Yes`] when the peer states that it has not looked at the request (RFC 9113 8.7), and
-/// [`Retry::ReusedOnly`] when a connection that had served before broke without an answer.
+/// The error says [`Retryable::Yes`] when the peer states that it has not looked at the request (RFC 9113 8.7), and
+/// [`Retryable::ReusedOnly`] when a connection that had served before broke without an answer.
 pub(crate) async fn exchange(
-    conn: &Arc<H2Conn>,
+    conn: &Arc<Http2Connection>,
     request: &RequestHead,
     body: Body,
-    x: &mut Exchange<'_>,
+    x: &mut UpstreamReport<'_>,
     options: &ExchangeOptions,
-) -> Result<Answer, Failed> {
+) -> Result<UpstreamResponse, FailedExchange> {
     let tunnel = request.protocol.is_some();
     if tunnel && !conn.allows_extended_connect().await {
         let text = "the origin does not take other protocols over HTTP/2 (RFC 8441); use HTTP/1.1";
-        return Err(Failed { error: Error::new(Kind::Unsupported, text).retry_if(Retry::Yes), replay: Some(body) });
+        return Err(FailedExchange {
+            error: Error::new(ErrorKind::Unsupported, text).with_retryable(Retryable::Yes),
+            replay: Some(body),
+        });
     }
-    let open = OpenStream::new(conn);
+    let open = StreamPermit::new(conn);
     let reused = conn.begin_exchange();
     *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
     let message = match head::request(request, &body, conn.info.tls.is_some()) {
         Ok(message) => message,
-        Err(error) => return Err(Failed { error, replay: None }),
+        Err(error) => return Err(FailedExchange { error, replay: None }),
     };
     let held = super::http1::expects_continue(request, &body);
-    let (future, upload) = match begin(conn, message, body, held, tunnel, options).await {
+    let (future, upload) = match open_stream(conn, message, body, held, tunnel, options).await {
         Ok(begun) => begun,
         Err(failed) => return Err(failed),
     };
-    let mut timer = LazyTimer::new(Instant::now());
+    let mut timer = LazyDeadlineTimer::new(Instant::now());
     timer.arm(options.head_timeout);
-    let mut run = Run {
+    let mut run = Http2Exchange {
         open,
         future,
         upload,
@@ -71,71 +74,71 @@ pub(crate) async fn exchange(
     };
     let outcome = poll_fn(|cx| run.poll_head(cx, x)).await;
     match outcome {
-        Ok((head, recv, first)) => run.answer(request, head, recv, first, tunnel),
+        Ok((head, recv, first)) => run.into_response(request, head, recv, first, tunnel),
         Err(error) => {
-            let replay = if error.retry() == Retry::No { None } else { run.upload.into_replay() };
-            Err(Failed { error, replay })
+            let replay = if error.retryable() == Retryable::No { None } else { run.upload.into_replay() };
+            Err(FailedExchange { error, replay })
         }
     }
 }
 
 /// Opens the stream, as soon as the peer allows one more.
-async fn begin(
-    conn: &H2Conn,
+async fn open_stream(
+    conn: &Http2Connection,
     message: http::Request<()>,
     body: Body,
     held: bool,
     tunnel: bool,
     options: &ExchangeOptions,
-) -> Result<(ResponseFuture, Upload), Failed> {
+) -> Result<(ResponseFuture, Http2RequestWriter), FailedExchange> {
     let mut send = conn.send.clone();
     let refused = |error: h2::Error, body| {
         conn.retire();
         if let Some(error) = conn.flooded() {
-            return Failed { error, replay: None };
+            return FailedExchange { error, replay: None };
         }
         let text = "the HTTP/2 connection takes no more requests";
-        let error = Error::new(Kind::UpstreamClosed, text).because(error).retry_if(Retry::Yes);
-        Failed { error, replay: Some(body) }
+        let error = Error::new(ErrorKind::UpstreamClosed, text).with_source(error).with_retryable(Retryable::Yes);
+        FailedExchange { error, replay: Some(body) }
     };
     match tokio::time::timeout(options.head_timeout, poll_fn(|cx| send.poll_ready(cx))).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => return Err(refused(error, body)),
         Err(_) => {
             let text = "no stream of the HTTP/2 connection became free in time";
-            return Err(Failed { error: Error::new(Kind::PoolTimeout, text), replay: None });
+            return Err(FailedExchange { error: Error::new(ErrorKind::PoolTimeout, text), replay: None });
         }
     }
     let whole = body.is_empty() && !tunnel;
     match send.send_request(message, whole) {
-        Ok((future, stream)) => Ok((future, Upload::new(stream, body, held, whole || tunnel))),
+        Ok((future, stream)) => Ok((future, Http2RequestWriter::new(stream, body, held, whole || tunnel))),
         Err(error) if error.is_io() || error.is_go_away() => Err(refused(error, body)),
         Err(error) => {
             let text = "the request cannot be sent over HTTP/2";
-            Err(Failed { error: Error::new(Kind::BadRequest, text).because(error), replay: None })
+            Err(FailedExchange { error: Error::new(ErrorKind::BadRequest, text).with_source(error), replay: None })
         }
     }
 }
 
 /// An exchange until the head of its final response.
-struct Run<'a> {
-    open: OpenStream,
+struct Http2Exchange<'a> {
+    open: StreamPermit,
     future: ResponseFuture,
-    upload: Upload,
+    upload: Http2RequestWriter,
     uploading: bool,
     reused: bool,
     held_until: Option<Pin<Box<Sleep>>>,
     interim: u32,
-    timer: LazyTimer,
+    timer: LazyDeadlineTimer,
     options: &'a ExchangeOptions,
 }
 
-impl Run<'_> {
+impl Http2Exchange<'_> {
     #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
     fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
-        x: &mut Exchange<'_>,
+        x: &mut UpstreamReport<'_>,
     ) -> Poll<Result<(ResponseHead, RecvStream, Option<Bytes>), Error>> {
         self.poll_upload(cx, x)?;
         while let Poll::Ready(Some(interim)) = self.future.poll_informational(cx) {
@@ -143,19 +146,19 @@ impl Run<'_> {
             self.interim += 1;
             if self.interim > self.options.max_interim {
                 let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
-                return Poll::Ready(Err(Error::new(Kind::BadResponse, text)));
+                return Poll::Ready(Err(Error::new(ErrorKind::BadResponse, text)));
             }
-            let go = self.upload.is_held() && interim.status() == http::StatusCode::CONTINUE;
+            let go = self.upload.is_paused() && interim.status() == http::StatusCode::CONTINUE;
             (x.interim)(head::response(interim.into_parts().0));
             if go {
-                self.let_body_go();
+                self.release_body();
                 self.poll_upload(cx, x)?;
             }
         }
         if let Some(sleep) = &mut self.held_until
             && sleep.as_mut().poll(cx).is_ready()
         {
-            self.let_body_go();
+            self.release_body();
             self.poll_upload(cx, x)?;
         }
         match Pin::new(&mut self.future).poll(cx) {
@@ -169,12 +172,12 @@ impl Run<'_> {
             Poll::Pending => {
                 ready!(self.poll_timeout(cx));
                 let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
-                Poll::Ready(Err(Error::new(Kind::UpstreamTimeout, text)))
+                Poll::Ready(Err(Error::new(ErrorKind::UpstreamTimeout, text)))
             }
         }
     }
 
-    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Result<(), Error> {
+    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut UpstreamReport<'_>) -> Result<(), Error> {
         if !self.uploading {
             return Ok(());
         }
@@ -194,7 +197,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn let_body_go(&mut self) {
+    fn release_body(&mut self) {
         self.held_until = None;
         self.upload.release();
     }
@@ -217,18 +220,18 @@ impl Run<'_> {
         stream_error(error, self.reused, || self.open.0.retire())
     }
 
-    fn answer(
+    fn into_response(
         mut self,
         request: &RequestHead,
         head: ResponseHead,
         mut recv: RecvStream,
         first: Option<Bytes>,
         tunnel: bool,
-    ) -> Result<Answer, Failed> {
+    ) -> Result<UpstreamResponse, FailedExchange> {
         if tunnel && head.status.is_success() {
-            let io = Io::other(H2Stream::new(self.upload.into_stream(), recv, self.open))
+            let io = IoStream::other(H2Stream::new(self.upload.into_stream(), recv, self.open))
                 .prefixed(first.unwrap_or_default());
-            return Ok(Answer { head, body: Body::Empty, upgrade: Some(io) });
+            return Ok(UpstreamResponse { head, body: Body::Empty, upgrade: Some(io) });
         }
         // Who is told early that it was in vain need not send the rest; dropping the upload resets its half.
         self.uploading &= head.status.as_u16() < 300;
@@ -237,12 +240,12 @@ impl Run<'_> {
         if recv.is_end_stream() && !self.uploading {
             // The stream is over, so nothing can be gained or lost with its window any more.
             let _ = recv.flow_control().release_capacity(length);
-            return Ok(Answer { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
+            return Ok(UpstreamResponse { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
         }
         let upload = self.uploading.then(|| Box::new(self.upload));
         let left = head::length(request, &head);
-        let body = Download::new(self.open, recv, first, left, upload, self.timer, self.options.body_timeout);
-        Ok(Answer { head, body: Body::stream(body), upgrade: None })
+        let body = Http2ResponseBody::new(self.open, recv, first, left, upload, self.timer, self.options.body_timeout);
+        Ok(UpstreamResponse { head, body: Body::stream(body), upgrade: None })
     }
 }
 
@@ -264,17 +267,17 @@ fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error
         retire();
     }
     let retry = if refused || error.reason() == Some(Reason::HTTP_1_1_REQUIRED) {
-        Retry::Yes
+        Retryable::Yes
     } else if reused && error.is_io() {
-        Retry::ReusedOnly
+        Retryable::ReusedOnly
     } else {
-        Retry::No
+        Retryable::No
     };
     let (kind, text) = match error.reason() {
-        Some(Reason::HTTP_1_1_REQUIRED) => (Kind::Unsupported, "the origin wants this request over HTTP/1.1"),
-        _ if error.is_library() => (Kind::BadResponse, "the origin's HTTP/2 breaks the protocol"),
-        _ if error.is_io() => (Kind::UpstreamClosed, "the origin closed the HTTP/2 connection without an answer"),
-        _ => (Kind::UpstreamClosed, "the origin gave the HTTP/2 stream up"),
+        Some(Reason::HTTP_1_1_REQUIRED) => (ErrorKind::Unsupported, "the origin wants this request over HTTP/1.1"),
+        _ if error.is_library() => (ErrorKind::BadResponse, "the origin's HTTP/2 breaks the protocol"),
+        _ if error.is_io() => (ErrorKind::UpstreamClosed, "the origin closed the HTTP/2 connection without an answer"),
+        _ => (ErrorKind::UpstreamClosed, "the origin gave the HTTP/2 stream up"),
     };
-    Error::new(kind, text).because(error.to_string()).retry_if(retry)
+    Error::new(kind, text).with_source(error.to_string()).with_retryable(retry)
 }

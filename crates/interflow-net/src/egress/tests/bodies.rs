@@ -1,7 +1,7 @@
 //! Requests with bodies: framing, answers that come early, 100-continue, large bodies and slow readers.
 
 use super::*;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 use std::sync::atomic::AtomicU64;
 
 /// Answers every request with the bytes of the request, once `end` has come.
@@ -51,7 +51,7 @@ async fn a_body_that_is_not_as_long_as_it_said_breaks_the_request() {
         let mut body = Pieces::new(pieces);
         body.length = Some(length);
         let error = soon(Leg::new().send(&egress(), &route, post(&route, Body::stream(body)))).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Internal, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
     }
 }
 
@@ -114,8 +114,8 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
     .await;
     struct OnDemand(tokio::sync::mpsc::UnboundedReceiver<&'static str>);
     impl BodyStream for OnDemand {
-        fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
-            self.0.poll_recv(cx).map(|piece| piece.map(|p| Ok(Frame::Data(p.into()))))
+        fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+            self.0.poll_recv(cx).map(|piece| piece.map(|p| Ok(BodyFrame::Data(p.into()))))
         }
     }
     let (egress, route) = (egress(), origin.route());
@@ -124,7 +124,7 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
     let mut answer = answer.body;
     for piece in ["a", "b", "c"] {
         pieces.send(piece).unwrap();
-        let Some(Ok(Frame::Data(data))) = soon(answer.frame()).await else { panic!("no answer to {piece}") };
+        let Some(Ok(BodyFrame::Data(data))) = soon(answer.frame()).await else { panic!("no answer to {piece}") };
         assert_eq!(data, piece);
     }
     drop(pieces);
@@ -132,7 +132,7 @@ async fn hand_in_hand(field: &'static str, idle: usize) {
     assert_eq!(egress.idle_connections(), idle, "both directions ended well");
 }
 
-async fn expecting(origin: &Origin, leg: &mut Leg) -> (Result<Answer, Error>, usize) {
+async fn expecting(origin: &Origin, leg: &mut Leg) -> (Result<UpstreamResponse, Error>, usize) {
     let route = origin.route();
     let body = Pieces::new(&[Some("hello")]);
     let polls = body.polls.clone();
@@ -189,11 +189,11 @@ struct Endless {
 const BLOCK: &[u8] = &[b'x'; 32 * 1024];
 
 impl BodyStream for Endless {
-    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         let n = self.left.min(BLOCK.len() as u64);
         self.left -= n;
         self.unread.fetch_add(n, Ordering::Relaxed);
-        Poll::Ready((n > 0).then(|| Ok(Frame::Data(Bytes::from_static(&BLOCK[..n as usize])))))
+        Poll::Ready((n > 0).then(|| Ok(BodyFrame::Data(Bytes::from_static(&BLOCK[..n as usize])))))
     }
 
     fn remaining(&self) -> Option<u64> {
@@ -240,7 +240,7 @@ async fn large_bodies_pass_in_flat_memory_both_ways() {
     let mut answer = Leg::new().send(&egress, &route, post(&route, body)).await.unwrap().body;
     let (mut got, mut largest, mut peak) = (0, 0, 0);
     while let Some(frame) = answer.frame().await {
-        let Frame::Data(data) = frame.unwrap() else { panic!("no trailers were sent") };
+        let BodyFrame::Data(data) = frame.unwrap() else { panic!("no trailers were sent") };
         got += data.len() as u64;
         largest = largest.max(data.len());
         if got % (16 << 20) < data.len() as u64 {

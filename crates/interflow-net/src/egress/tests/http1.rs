@@ -1,7 +1,7 @@
 //! HTTP/1 on the wire: framing, lies, interim responses, upgrades, resets, timeouts.
 
 use super::*;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
@@ -78,7 +78,7 @@ async fn a_stream_knows_how_much_is_left_and_trailers_come_last() {
     let route = origin.route();
     let mut body = Leg::new().send(&egress(), &route, get(&route)).await.unwrap().body;
     assert_eq!(body.remaining(), Some(10));
-    let Some(Ok(Frame::Data(first))) = body.frame().await else { panic!("no data") };
+    let Some(Ok(BodyFrame::Data(first))) = body.frame().await else { panic!("no data") };
     assert_eq!(body.remaining(), Some(10 - first.len() as u64));
 
     let raw = format!("{OK}Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nT: v\r\n\r\n");
@@ -106,7 +106,7 @@ async fn the_connection_is_free_once_the_last_byte_is_out() {
 
 #[tokio::test]
 async fn lies_and_broken_answers_are_told_as_errors() {
-    use Kind::{BadResponse, UpstreamClosed};
+    use ErrorKind::{BadResponse, UpstreamClosed};
     for (raw, kind) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", UpstreamClosed),
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", BadResponse),
@@ -148,7 +148,7 @@ async fn a_head_without_end_is_cut_off() {
     .await;
     let route = origin.route();
     let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::BadResponse, "{error}");
+    assert_eq!(error.kind(), ErrorKind::BadResponse, "{error}");
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn interim_responses_are_relayed_and_a_flood_is_not() {
     let flood = Origin::answering(early.repeat(1000)).await;
     let route = flood.route();
     let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::BadResponse);
+    assert_eq!(error.kind(), ErrorKind::BadResponse);
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn resets_are_told_in_every_phase() {
                 other => panic!("{phase}: {other:?}"),
             },
         };
-        assert_eq!((error.kind(), origin.accepted()), (Kind::UpstreamClosed, 1), "{phase}: {error}");
+        assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1), "{phase}: {error}");
     }
 }
 
@@ -250,7 +250,7 @@ async fn an_origin_that_says_nothing_more_is_timed_out() {
                 other => panic!("{said:?}: {other:?}"),
             },
         };
-        assert_eq!(error.kind(), Kind::UpstreamTimeout, "{said:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::UpstreamTimeout, "{said:?}: {error}");
     }
 }
 
@@ -263,7 +263,7 @@ async fn moments_and_addresses_are_told() {
     assert!(first.timings.connect.is_some() && first.timings.request_sent <= first.timings.first_byte);
     assert!(second.timings.connect.is_none() && second.timings.first_byte.is_some());
     let (first, second) = (first.upstream.unwrap(), second.upstream.unwrap());
-    assert_eq!((first.peer, first.version), (Some(origin.addr), Version::Http11));
+    assert_eq!((first.peer, first.version), (Some(origin.addr), HttpVersion::Http11));
     assert_eq!((first.connection, second.reused), (second.connection, true));
 }
 
@@ -292,8 +292,11 @@ async fn the_address_to_connect_to_may_differ_from_the_authority() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
     })
     .await;
-    let route =
-        Route { authority: "elsewhere.test:80".parse().unwrap(), dial: Some(origin.addr.into()), ..origin.route() };
+    let route = UpstreamRoute {
+        authority: "elsewhere.test:80".parse().unwrap(),
+        connect_to: Some(origin.addr.into()),
+        ..origin.route()
+    };
     assert_eq!(fetch(&egress(), &route).await.0, "ok");
 }
 
@@ -305,7 +308,7 @@ async fn a_tunnel_is_raw_bytes() {
     .await;
     let route = origin.route();
     let mut leg = Leg::new();
-    let mut x = Exchange {
+    let mut x = UpstreamReport {
         clock: &leg.clock,
         timings: &mut leg.timings,
         upstream: &mut leg.upstream,

@@ -4,7 +4,7 @@ use super::*;
 use h2::Reason;
 use h2::server::{Connection, SendResponse};
 use http::{HeaderMap, Response, StatusCode};
-use interflow_flow::{Kind, Retry};
+use interflow_flow::{ErrorKind, Retryable};
 
 type Stream = (http::Request<h2::RecvStream>, SendResponse<Bytes>);
 
@@ -37,8 +37,8 @@ async fn origin<F: Future<Output = ()> + Send + 'static>(
     .await
 }
 
-fn h2_route(origin: &Origin) -> Route {
-    Route { protocol: Protocol::Http2, ..origin.route() }
+fn h2_route(origin: &Origin) -> UpstreamRoute {
+    UpstreamRoute { protocol: UpstreamProtocol::Http2, ..origin.route() }
 }
 
 fn ok() -> Response<()> {
@@ -74,7 +74,7 @@ async fn requests_and_responses_pass_with_trailers_over_one_connection() {
         let request = request(&route, Method::POST, "/p", &[("Connection", "X"), ("X-A", "b")], Body::stream(body));
         let mut leg = Leg::new();
         let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
-        assert_eq!((answer.head.version, leg.reused()), (Version::H2, round > 0));
+        assert_eq!((answer.head.version, leg.reused()), (HttpVersion::H2, round > 0));
         let (data, trailers) = answer.body.collect(100).await.unwrap();
         assert_eq!((&data[..], trailers.unwrap().get("grpc-status")), (&b"hello"[..], Some(&b"0"[..])));
     }
@@ -190,10 +190,10 @@ async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
     .await;
     let (egress, route) = (egress(), h2_route(&origin));
     let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (Kind::UpstreamClosed, Retry::No), "{error}");
+    assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
     let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
     let Err(interflow_flow::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was whole") };
-    assert_eq!((error.kind(), origin.accepted()), (Kind::UpstreamClosed, 1));
+    assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1));
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn extended_connect_is_not_sent_where_it_was_not_allowed() {
     let mut request = get(&route);
     request.head.protocol = Some("websocket".into());
     let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
-    assert_eq!((error.kind(), error.retry()), (Kind::Unsupported, Retry::Yes));
+    assert_eq!((error.kind(), error.retryable()), (ErrorKind::Unsupported, Retryable::Yes));
     assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
 }
 
@@ -351,7 +351,7 @@ async fn frames_that_carry_no_answer_are_bounded() {
             },
             Err(e) => e,
         };
-        assert_eq!((error.kind(), error.retry()), (Kind::BadResponse, Retry::No), "{what}: {error}");
+        assert_eq!((error.kind(), error.retryable()), (ErrorKind::BadResponse, Retryable::No), "{what}: {error}");
         // Those of a head, empty or not, are bounded by the `h2` crate.
         let says = if what == "empty CONTINUATION" { "breaks the protocol" } else { "too many HTTP/2 frames" };
         assert!(error.message().contains(says), "{what}: {error}");

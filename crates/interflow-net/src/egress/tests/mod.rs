@@ -1,10 +1,10 @@
 //! The way out as a whole, against scripted origins over loopback.
 
 mod bodies;
-#[cfg(feature = "impersonate")]
-mod disguise;
 mod http1;
 mod http2;
+#[cfg(feature = "impersonate")]
+mod impersonate;
 mod pooling;
 mod retry;
 mod tls;
@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, BodyStream, Clock, Error, Frame, Headers, Method, Request, RequestHead, ResponseHead, Scheme, Timings,
-    UpstreamInfo, Url, Version,
+    Body, BodyFrame, BodyStream, Error, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead,
+    ResponseHead, Scheme, UpstreamInfo, Url,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::dial::{AnyAddress, Dialer, DialerOptions};
-use super::dns::{Resolver, ResolverOptions};
+use super::dial::{AllowAllAddresses, Dialer, DialerOptions};
+use super::dns::{DnsResolver, ResolverOptions};
 use super::*;
 use crate::tls::{TlsProfile, TlsProfileOptions};
 
@@ -72,7 +72,7 @@ impl Origin {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    fn route(&self) -> Route {
+    fn route(&self) -> UpstreamRoute {
         route(self.addr)
     }
 }
@@ -101,50 +101,55 @@ fn profile() -> Arc<TlsProfile> {
     TlsProfile::new(TlsProfileOptions::default()).unwrap()
 }
 
-fn route(addr: SocketAddr) -> Route {
+fn route(addr: SocketAddr) -> UpstreamRoute {
     thread_local!(static PROFILE: Arc<TlsProfile> = profile());
-    Route {
+    UpstreamRoute {
         scheme: Scheme::Http,
         authority: addr.into(),
-        dial: None,
+        connect_to: None,
         via: Arc::new([]),
-        protocol: Protocol::Auto,
+        protocol: UpstreamProtocol::Auto,
         tls: PROFILE.with(Arc::clone),
         partition: 0,
-        names: None,
+        resolver: None,
         connect_via: None,
     }
 }
 
-fn egress() -> Egress {
+fn egress() -> UpstreamClient {
     egress_with(EgressOptions::default(), None)
 }
 
-fn egress_with(options: EgressOptions, cap: Option<u32>) -> Egress {
-    Egress::new(options, dialer(), EgressShared::new(cap))
+fn egress_with(options: EgressOptions, cap: Option<u32>) -> UpstreamClient {
+    UpstreamClient::new(options, dialer(), EgressShared::new(cap))
 }
 
 fn dialer() -> Arc<Dialer> {
-    let resolver = Resolver::new(ResolverOptions::default());
-    Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()))
+    let resolver = DnsResolver::new(ResolverOptions::default());
+    Arc::new(Dialer::new(resolver, Arc::new(AllowAllAddresses), DialerOptions::default()))
 }
 
 /// What a flow would hold.
 struct Leg {
-    clock: Clock,
-    timings: Timings,
+    clock: FlowClock,
+    timings: FlowTimings,
     upstream: Option<UpstreamInfo>,
     interim: Vec<ResponseHead>,
 }
 
 impl Leg {
     fn new() -> Self {
-        Self { clock: Clock::start(), timings: Timings::default(), upstream: None, interim: Vec::new() }
+        Self { clock: FlowClock::start(), timings: FlowTimings::default(), upstream: None, interim: Vec::new() }
     }
 
-    async fn send(&mut self, egress: &Egress, route: &Route, request: Request) -> Result<Answer, Error> {
+    async fn send(
+        &mut self,
+        egress: &UpstreamClient,
+        route: &UpstreamRoute,
+        request: Request,
+    ) -> Result<UpstreamResponse, Error> {
         let interim = &mut self.interim;
-        let mut exchange = Exchange {
+        let mut exchange = UpstreamReport {
             clock: &self.clock,
             timings: &mut self.timings,
             upstream: &mut self.upstream,
@@ -158,26 +163,26 @@ impl Leg {
     }
 }
 
-fn request(route: &Route, method: Method, path: &str, fields: &[(&str, &str)], body: Body) -> Request {
-    let host = route.authority.host_field(route.scheme);
+fn request(route: &UpstreamRoute, method: Method, path: &str, fields: &[(&str, &str)], body: Body) -> Request {
+    let host = route.authority.to_host_header(route.scheme);
     let mut headers: Headers = [("Host", host.as_str())].into_iter().collect();
     for (name, value) in fields {
         headers.append(name, value).unwrap();
     }
     let url = Url { scheme: route.scheme, authority: route.authority.clone(), path: path.into() };
-    Request { head: RequestHead { method, url, version: Version::Http11, headers, protocol: None }, body }
+    Request { head: RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None }, body }
 }
 
-fn get(route: &Route) -> Request {
+fn get(route: &UpstreamRoute) -> Request {
     request(route, Method::GET, "/", &[], Body::Empty)
 }
 
-fn post(route: &Route, body: Body) -> Request {
+fn post(route: &UpstreamRoute, body: Body) -> Request {
     request(route, Method::POST, "/", &[], body)
 }
 
 /// Sends a GET and collects the answer's body.
-async fn fetch(egress: &Egress, route: &Route) -> (String, Leg) {
+async fn fetch(egress: &UpstreamClient, route: &UpstreamRoute) -> (String, Leg) {
     let mut leg = Leg::new();
     let answer = leg.send(egress, route, get(route)).await.unwrap();
     (text(answer.body).await, leg)
@@ -203,16 +208,16 @@ impl Pieces {
 }
 
 impl BodyStream for Pieces {
-    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         self.polls.fetch_add(1, Ordering::Relaxed);
         match self.pieces.front() {
             Some(None) => Poll::Pending,
             Some(Some(piece)) => {
                 let data = Bytes::from_static(piece.as_bytes());
                 self.pieces.pop_front();
-                Poll::Ready(Some(Ok(Frame::Data(data))))
+                Poll::Ready(Some(Ok(BodyFrame::Data(data))))
             }
-            None => Poll::Ready(self.trailers.take().map(|t| Ok(Frame::Trailers(t)))),
+            None => Poll::Ready(self.trailers.take().map(|t| Ok(BodyFrame::Trailers(t)))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Which connections are kept, for whom, and for how long.
 
 use super::*;
-use interflow_flow::Kind;
+use interflow_flow::ErrorKind;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -9,16 +9,17 @@ const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 async fn routes_that_differ_in_anything_share_no_connection() {
     let origin = Origin::answering(ANSWER).await;
     let base = origin.route();
-    let by_name = Route { authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(), ..base.clone() };
+    let by_name =
+        UpstreamRoute { authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(), ..base.clone() };
     let routes = [
         base.clone(),
         by_name,
-        Route { dial: Some(origin.addr.into()), ..base.clone() },
-        Route { partition: 1, ..base.clone() },
-        Route { tls: profile(), ..base.clone() },
-        Route { protocol: Protocol::Http1, ..base.clone() },
-        Route { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
-        Route { via: Arc::new([format!("http://u:p@{}", origin.addr).parse().unwrap()]), ..base.clone() },
+        UpstreamRoute { connect_to: Some(origin.addr.into()), ..base.clone() },
+        UpstreamRoute { partition: 1, ..base.clone() },
+        UpstreamRoute { tls: profile(), ..base.clone() },
+        UpstreamRoute { protocol: UpstreamProtocol::Http1, ..base.clone() },
+        UpstreamRoute { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
+        UpstreamRoute { via: Arc::new([format!("http://u:p@{}", origin.addr).parse().unwrap()]), ..base.clone() },
     ];
     let egress = egress();
     for round in 0..2 {
@@ -28,14 +29,14 @@ async fn routes_that_differ_in_anything_share_no_connection() {
         }
     }
     assert_eq!(origin.accepted(), routes.len());
-    let keys: std::collections::HashSet<_> = routes.iter().map(Route::key).collect();
+    let keys: std::collections::HashSet<_> = routes.iter().map(UpstreamRoute::key).collect();
     assert_eq!(keys.len(), routes.len());
-    let twin = Route { via: base.via.iter().cloned().collect(), ..base.clone() };
+    let twin = UpstreamRoute { via: base.via.iter().cloned().collect(), ..base.clone() };
     assert_eq!(twin.key(), base.key());
 }
 
 /// Sends so many requests at once and reads their answers.
-async fn at_once(egress: &Egress, route: &Route, n: usize) {
+async fn at_once(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
     let all = futures_util::future::join_all((0..n).map(|_| async {
         let mut leg = Leg::new();
         leg.send(egress, route, get(route)).await.unwrap()
@@ -127,7 +128,7 @@ async fn a_cap_per_host_makes_requests_wait_in_line() {
     assert_eq!((origin.accepted(), most.load(Ordering::Relaxed)), (2, 2));
 }
 
-async fn at_once_reading(egress: &Egress, route: &Route, n: usize) {
+async fn at_once_reading(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
     let all = futures_util::future::join_all((0..n).map(|_| fetch(egress, route)));
     assert!(soon(all).await.iter().any(|(_, leg)| leg.timings.blocked > Some(0)));
 }
@@ -144,7 +145,7 @@ async fn the_wait_for_a_connection_ends() {
     tokio::select! {
         biased;
         _ = stuck => panic!("this origin never answers"),
-        waited = soon(waiting) => assert_eq!(waited.unwrap_err().kind(), Kind::PoolTimeout),
+        waited = soon(waiting) => assert_eq!(waited.unwrap_err().kind(), ErrorKind::PoolTimeout),
     }
     // The place is free again once the first request was given up.
     let mut third = Leg::new();
@@ -157,7 +158,7 @@ async fn the_wait_for_a_connection_ends() {
 async fn an_idle_connection_of_one_worker_gives_way_to_another() {
     let origin = Origin::answering(ANSWER).await;
     let shared = EgressShared::new(Some(1));
-    let worker = || Egress::new(EgressOptions::default(), dialer(), shared.clone());
+    let worker = || UpstreamClient::new(EgressOptions::default(), dialer(), shared.clone());
     let (one, two) = (worker(), worker());
     fetch(&one, &origin.route()).await;
     assert_eq!(one.idle_connections(), 1);

@@ -1,7 +1,7 @@
 //! Connections that died while they were idle, and what may be sent twice (RFC 9110 9.2.2).
 
 use super::*;
-use interflow_flow::{Kind, Retry};
+use interflow_flow::{ErrorKind, Retryable};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
@@ -45,7 +45,11 @@ async fn what_may_have_been_acted_upon_is_not_sent_twice() {
         fetch(&egress, &route).await;
         let request = request(&route, method.parse().unwrap(), "/", &[], body);
         let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
-        assert_eq!((error.kind(), error.retry()), (Kind::UpstreamClosed, Retry::ReusedOnly), "{method}: {error}");
+        assert_eq!(
+            (error.kind(), error.retryable()),
+            (ErrorKind::UpstreamClosed, Retryable::ReusedOnly),
+            "{method}: {error}"
+        );
         assert_eq!(origin.accepted(), 1, "{method}");
     }
 }
@@ -58,7 +62,7 @@ async fn a_fresh_connection_that_dies_is_not_replaced() {
     .await;
     let route = origin.route();
     let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
-    assert_eq!((error.kind(), error.retry(), origin.accepted()), (Kind::UpstreamClosed, Retry::No, 1));
+    assert_eq!((error.kind(), error.retryable(), origin.accepted()), (ErrorKind::UpstreamClosed, Retryable::No, 1));
 }
 
 #[tokio::test]
@@ -74,7 +78,7 @@ async fn the_replacement_is_not_replaced() {
     let (egress, route) = (egress(), origin.route());
     fetch(&egress, &route).await;
     let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
-    assert_eq!((error.kind(), origin.accepted()), (Kind::UpstreamClosed, 2));
+    assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 2));
 }
 
 #[tokio::test]

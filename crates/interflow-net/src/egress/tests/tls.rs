@@ -1,14 +1,14 @@
 //! TLS and ALPN: what is offered, remembered and shared.
 
 use super::*;
-use crate::ca::Ca;
+use crate::ca::CertificateAuthority;
 use crate::tls::{Alpn, accept_tls};
-use interflow_flow::{Host, Kind};
+use interflow_flow::{ErrorKind, Host};
 
 /// An origin with a certificate for `localhost`, and a route to it that trusts the certificate.
-async fn origin(offered: Alpn) -> (Origin, Route) {
+async fn origin(offered: Alpn) -> (Origin, UpstreamRoute) {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::open_or_create(dir.path()).unwrap();
+    let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
     let tls = ca.server_tls(&Host::parse("localhost").unwrap(), offered);
     let origin = Origin::new(move |_, stream| {
         let tls = tls.clone();
@@ -30,7 +30,7 @@ async fn origin(offered: Alpn) -> (Origin, Route) {
         extra_ca_pem: vec![ca.certificate_pem().as_bytes().to_vec()],
         ..TlsProfileOptions::default()
     };
-    let route = Route {
+    let route = UpstreamRoute {
         scheme: Scheme::Https,
         authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(),
         tls: TlsProfile::new(trusting).unwrap(),
@@ -39,27 +39,31 @@ async fn origin(offered: Alpn) -> (Origin, Route) {
     (origin, route)
 }
 
-async fn alpn(egress: &Egress, route: &Route) -> Result<Version, Error> {
+async fn alpn(egress: &UpstreamClient, route: &UpstreamRoute) -> Result<HttpVersion, Error> {
     let mut leg = Leg::new();
-    let mut x =
-        Exchange { clock: &leg.clock, timings: &mut leg.timings, upstream: &mut leg.upstream, interim: &mut |_| {} };
+    let mut x = UpstreamReport {
+        clock: &leg.clock,
+        timings: &mut leg.timings,
+        upstream: &mut leg.upstream,
+        interim: &mut |_| {},
+    };
     egress.alpn(route, &mut x).await
 }
 
 #[tokio::test]
 async fn each_protocol_is_spoken_where_both_sides_want_it() {
-    use Protocol::*;
+    use UpstreamProtocol::*;
     for (offered, protocol, expected) in [
         (Alpn::Both, Auto, "h2"),
         (Alpn::Http1, Auto, "h1"),
         (Alpn::None, Auto, "h1"),
         (Alpn::Both, Http1, "h1"),
         (Alpn::Both, Http2, "h2"),
-        (Alpn::Both, Same, "h1"),
-        (Alpn::None, Same, "h1"),
+        (Alpn::Both, MatchClient, "h1"),
+        (Alpn::None, MatchClient, "h1"),
     ] {
         let (_origin, route) = origin(offered).await;
-        let route = Route { protocol, ..route };
+        let route = UpstreamRoute { protocol, ..route };
         let egress = egress();
         for round in 0..3 {
             let (body, leg) = soon(fetch(&egress, &route)).await;
@@ -72,28 +76,32 @@ async fn each_protocol_is_spoken_where_both_sides_want_it() {
 #[tokio::test]
 async fn what_the_client_speaks_is_spoken_to_the_origin_too() {
     let (_origin, route) = origin(Alpn::Both).await;
-    let route = Route { protocol: Protocol::Same, ..route };
+    let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
     let egress = egress();
     for (version, expected) in [
-        (Version::Http11, "h1"),
-        (Version::H2, "h2"),
-        (Version::Http10, "h1"),
-        (Version::Http11, "h1"),
-        (Version::H2, "h2"),
+        (HttpVersion::Http11, "h1"),
+        (HttpVersion::H2, "h2"),
+        (HttpVersion::Http10, "h1"),
+        (HttpVersion::Http11, "h1"),
+        (HttpVersion::H2, "h2"),
     ] {
         let mut request = get(&route);
         request.head.version = version;
         let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
         assert_eq!(text(answer.body).await, expected, "{version:?}");
     }
-    assert_eq!(alpn(&egress, &route).await.unwrap(), Version::H2, "the client of another request may be offered it");
+    assert_eq!(
+        alpn(&egress, &route).await.unwrap(),
+        HttpVersion::H2,
+        "the client of another request may be offered it"
+    );
 }
 
 #[tokio::test]
 async fn the_connection_that_was_made_to_ask_serves_the_request() {
-    for (offered, version) in [(Alpn::Http1, Version::Http11), (Alpn::Both, Version::H2)] {
+    for (offered, version) in [(Alpn::Http1, HttpVersion::Http11), (Alpn::Both, HttpVersion::H2)] {
         let (origin, route) = origin(offered).await;
-        let route = Route { protocol: Protocol::Same, ..route };
+        let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
         let egress = egress();
         assert_eq!(alpn(&egress, &route).await.unwrap(), version);
         let mut request = get(&route);
@@ -106,15 +114,15 @@ async fn the_connection_that_was_made_to_ask_serves_the_request() {
 #[tokio::test]
 async fn an_origin_of_http2_alone_gets_requests_of_http1_translated_and_refuses_once() {
     let (origin, route) = origin(Alpn::Http2).await;
-    let route = Route { protocol: Protocol::Same, ..route };
+    let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
     let egress = egress();
     for _ in 0..3 {
         assert_eq!(soon(fetch(&egress, &route)).await.0, "h2");
     }
     assert_eq!(origin.accepted(), 2, "one handshake that came to nothing, one connection");
-    let demanding = Route { protocol: Protocol::Http1, ..route };
+    let demanding = UpstreamRoute { protocol: UpstreamProtocol::Http1, ..route };
     let error = Leg::new().send(&egress, &demanding, get(&demanding)).await.unwrap_err();
-    assert!(matches!(error.kind(), Kind::UpstreamTls | Kind::Unsupported), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::UpstreamTls | ErrorKind::Unsupported), "{error}");
 }
 
 #[tokio::test]
@@ -135,43 +143,46 @@ async fn no_line_forms_before_an_origin_that_does_not_answer() {
     .await;
     let options = EgressOptions { tls_timeout: Duration::from_millis(100), ..EgressOptions::default() };
     let egress = egress_with(options, None);
-    let route = Route { scheme: Scheme::Https, ..origin.route() };
+    let route = UpstreamRoute { scheme: Scheme::Https, ..origin.route() };
     let begun = std::time::Instant::now();
     let all = futures_util::future::join_all((0..20).map(|_| async {
         let mut leg = Leg::new();
         leg.send(&egress, &route, get(&route)).await.unwrap_err().kind()
     }));
-    assert!(soon(all).await.iter().all(|kind| *kind == Kind::ConnectTimeout));
+    assert!(soon(all).await.iter().all(|kind| *kind == ErrorKind::ConnectTimeout));
     assert!(begun.elapsed() < Duration::from_millis(1000), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn what_the_origin_speaks_is_remembered_and_its_connection_kept() {
-    for (offered, version) in [(Alpn::Both, Version::H2), (Alpn::Http1, Version::Http11)] {
+    for (offered, version) in [(Alpn::Both, HttpVersion::H2), (Alpn::Http1, HttpVersion::Http11)] {
         let (origin, route) = origin(offered).await;
         let shared = EgressShared::new(None);
-        let one = Egress::new(EgressOptions::default(), dialer(), shared.clone());
+        let one = UpstreamClient::new(EgressOptions::default(), dialer(), shared.clone());
         assert_eq!(alpn(&one, &route).await.unwrap(), version);
         assert_eq!(alpn(&one, &route).await.unwrap(), version);
         soon(fetch(&one, &route)).await;
         assert_eq!(origin.accepted(), 1);
-        let two = Egress::new(EgressOptions::default(), dialer(), shared);
+        let two = UpstreamClient::new(EgressOptions::default(), dialer(), shared);
         assert_eq!(alpn(&two, &route).await.unwrap(), version);
         assert_eq!(origin.accepted(), 1, "another worker knows it without asking");
-        assert_eq!(alpn(&one, &Route { protocol: Protocol::Http1, ..route.clone() }).await.unwrap(), Version::Http11);
-        assert_eq!(alpn(&one, &Route { scheme: Scheme::Http, ..route }).await.unwrap(), Version::Http11);
+        assert_eq!(
+            alpn(&one, &UpstreamRoute { protocol: UpstreamProtocol::Http1, ..route.clone() }).await.unwrap(),
+            HttpVersion::Http11
+        );
+        assert_eq!(alpn(&one, &UpstreamRoute { scheme: Scheme::Http, ..route }).await.unwrap(), HttpVersion::Http11);
     }
 }
 
 #[tokio::test]
 async fn an_untrusted_certificate_and_a_missing_protocol_are_told() {
     let (_origin, route) = origin(Alpn::Http1).await;
-    let strict = Route { tls: profile(), ..route.clone() };
+    let strict = UpstreamRoute { tls: profile(), ..route.clone() };
     let error = Leg::new().send(&egress(), &strict, get(&strict)).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::UpstreamCertificate, "{error}");
-    let demanding = Route { protocol: Protocol::Http2, ..route };
+    assert_eq!(error.kind(), ErrorKind::UpstreamCertificate, "{error}");
+    let demanding = UpstreamRoute { protocol: UpstreamProtocol::Http2, ..route };
     let error = Leg::new().send(&egress(), &demanding, get(&demanding)).await.unwrap_err();
-    assert!(matches!(error.kind(), Kind::UpstreamTls | Kind::Unsupported), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::UpstreamTls | ErrorKind::Unsupported), "{error}");
 }
 
 #[tokio::test]
@@ -182,5 +193,5 @@ async fn an_upgrade_goes_over_http1_even_where_http2_is_spoken() {
     let mut request = get(&route);
     request.head.protocol = Some("websocket".into());
     let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
-    assert_eq!((answer.head.version, text(answer.body).await.as_str()), (Version::Http11, "h1"));
+    assert_eq!((answer.head.version, text(answer.body).await.as_str()), (HttpVersion::Http11, "h1"));
 }

@@ -1,33 +1,33 @@
 //! How a response is framed towards an HTTP/1 client (RFC 9112 6), and whether the connection goes on behind it.
 
 use bytes::Bytes;
-use interflow_flow::{Frame, Headers, Method, ResponseHead, StatusCode, Version, name};
+use interflow_flow::{BodyFrame, Headers, HttpVersion, Method, ResponseHead, StatusCode, name};
 use interflow_wire::h1::{self, RequestLine};
 
-use super::out::Out;
+use super::write_buf::WriteBuf;
 
 /// What matters of a request when it is answered.
-pub(super) struct Asked {
+pub(super) struct RequestFacts {
     pub method: Method,
-    pub version: Version,
+    pub version: HttpVersion,
     /// The client lets the connection go on.
     pub keep_alive: bool,
     /// The client waits for 100 (Continue) before it sends the body.
     pub expects: bool,
 }
 
-impl Asked {
+impl RequestFacts {
     pub(super) fn new(line: &RequestLine) -> Self {
         let RequestLine { method, version, headers, .. } = line;
         let keep_alive = h1::keeps_alive(*version, headers);
-        let expects = *version == Version::Http11 && headers.has_token(name::EXPECT, "100-continue");
+        let expects = *version == HttpVersion::Http11 && headers.has_token(name::EXPECT, "100-continue");
         Self { method: method.clone(), version: *version, keep_alive, expects }
     }
 }
 
 /// The framing of a response's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum ResponseFraming {
     /// The message has none, whatever its fields say.
     None,
     /// So many bytes are still to come.
@@ -40,24 +40,24 @@ pub(super) enum Content {
 
 /// Why a body cannot be sent as its head announced it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct WrongLength;
+pub(super) struct LengthMismatch;
 
-impl Content {
+impl ResponseFraming {
     /// Chooses the framing of a body of which `remaining` bytes are known to come.
-    pub(super) fn choose(asked: &Asked, status: StatusCode, remaining: Option<u64>) -> Self {
+    pub(super) fn choose(asked: &RequestFacts, status: StatusCode, remaining: Option<u64>) -> Self {
         if asked.method == Method::HEAD || status.is_informational() || matches!(status.as_u16(), 204 | 304) {
             return Self::None;
         }
         match remaining {
             Some(n) => Self::Length(n),
-            None if asked.version == Version::Http11 => Self::Chunked,
+            None if asked.version == HttpVersion::Http11 => Self::Chunked,
             None => Self::UntilClose,
         }
     }
 
     /// Makes the head's fields say this, and whether the connection goes on. A `Content-Length` that agrees is left
     /// where it stands.
-    pub(super) fn announce(self, head: &mut ResponseHead, asked: &Asked, keep_alive: bool) {
+    pub(super) fn write_headers(self, head: &mut ResponseHead, asked: &RequestFacts, keep_alive: bool) {
         let headers = &mut head.headers;
         if headers.contains(name::TRANSFER_ENCODING) {
             headers.remove(name::TRANSFER_ENCODING);
@@ -67,37 +67,39 @@ impl Content {
                 headers.remove(name::CONTENT_LENGTH);
             }
             Self::None => {}
-            Self::Length(n) if agrees(headers, n) => {}
-            Self::Length(n) => put(headers, name::CONTENT_LENGTH, n.to_string().as_bytes()),
+            Self::Length(n) if has_content_length(headers, n) => {}
+            Self::Length(n) => set_header(headers, name::CONTENT_LENGTH, n.to_string().as_bytes()),
             Self::Chunked => {
                 headers.remove(name::CONTENT_LENGTH);
-                put(headers, name::TRANSFER_ENCODING, b"chunked");
+                set_header(headers, name::TRANSFER_ENCODING, b"chunked");
             }
             Self::UntilClose => {
                 headers.remove(name::CONTENT_LENGTH);
             }
         }
         match (keep_alive, asked.version) {
-            (false, _) if !headers.has_token(name::CONNECTION, "close") => put(headers, name::CONNECTION, b"close"),
-            (true, Version::Http10) if !headers.has_token(name::CONNECTION, "keep-alive") => {
-                put(headers, name::CONNECTION, b"keep-alive");
+            (false, _) if !headers.has_token(name::CONNECTION, "close") => {
+                set_header(headers, name::CONNECTION, b"close")
+            }
+            (true, HttpVersion::Http10) if !headers.has_token(name::CONNECTION, "keep-alive") => {
+                set_header(headers, name::CONNECTION, b"keep-alive");
             }
             _ => {}
         }
     }
 
     /// Puts a frame of the body in the queue.
-    pub(super) fn frame(&mut self, out: &mut Out, frame: Frame) -> Result<(), WrongLength> {
+    pub(super) fn frame(&mut self, out: &mut WriteBuf, frame: BodyFrame) -> Result<(), LengthMismatch> {
         match (self, frame) {
-            (Self::None, _) | (Self::Length(_) | Self::UntilClose, Frame::Trailers(_)) => {}
-            (Self::Length(left), Frame::Data(data)) => {
-                *left = left.checked_sub(data.len() as u64).ok_or(WrongLength)?;
-                out.data(data);
+            (Self::None, _) | (Self::Length(_) | Self::UntilClose, BodyFrame::Trailers(_)) => {}
+            (Self::Length(left), BodyFrame::Data(data)) => {
+                *left = left.checked_sub(data.len() as u64).ok_or(LengthMismatch)?;
+                out.append_data(data);
             }
-            (Self::UntilClose, Frame::Data(data)) => out.data(data),
-            (Self::Chunked, Frame::Data(data)) => chunk(out, data),
-            (this @ Self::Chunked, Frame::Trailers(trailers)) => {
-                out.add(|b| h1::write_last_chunk(b, Some(&trailers)));
+            (Self::UntilClose, BodyFrame::Data(data)) => out.append_data(data),
+            (Self::Chunked, BodyFrame::Data(data)) => chunk(out, data),
+            (this @ Self::Chunked, BodyFrame::Trailers(trailers)) => {
+                out.append_with(|b| h1::write_last_chunk(b, Some(&trailers)));
                 // The trailer section is the end: nothing may follow it.
                 *this = Self::None;
             }
@@ -106,10 +108,10 @@ impl Content {
     }
 
     /// Puts the end of the body in the queue.
-    pub(super) fn end(self, out: &mut Out) -> Result<(), WrongLength> {
+    pub(super) fn end(self, out: &mut WriteBuf) -> Result<(), LengthMismatch> {
         match self {
-            Self::Length(1..) => return Err(WrongLength),
-            Self::Chunked => out.add(|b| h1::write_last_chunk(b, None)),
+            Self::Length(1..) => return Err(LengthMismatch),
+            Self::Chunked => out.append_with(|b| h1::write_last_chunk(b, None)),
             Self::None | Self::Length(0) | Self::UntilClose => {}
         }
         Ok(())
@@ -117,23 +119,23 @@ impl Content {
 }
 
 /// An empty chunk would be the last one, so data that is empty is left out.
-fn chunk(out: &mut Out, data: Bytes) {
+fn chunk(out: &mut WriteBuf, data: Bytes) {
     if data.is_empty() {
         return;
     }
-    out.add(|b| h1::write_chunk_size(b, data.len()));
-    out.data(data);
-    out.add(|b| b.extend_from_slice(h1::CHUNK_END));
+    out.append_with(|b| h1::write_chunk_size(b, data.len()));
+    out.append_data(data);
+    out.append_with(|b| b.extend_from_slice(h1::CHUNK_END));
 }
 
 /// Whether there is exactly one `Content-Length`, and it is this one.
-fn agrees(headers: &Headers, n: u64) -> bool {
+fn has_content_length(headers: &Headers, n: u64) -> bool {
     let mut lengths = headers.get_all(name::CONTENT_LENGTH);
     let first = lengths.next().and_then(|v| std::str::from_utf8(v).ok()).and_then(|v| v.parse().ok());
     first == Some(n) && lengths.next().is_none()
 }
 
-fn put(headers: &mut Headers, name: &str, value: &[u8]) {
+fn set_header(headers: &mut Headers, name: &str, value: &[u8]) {
     headers.set(name, value).expect("framing fields are well formed");
 }
 
@@ -141,16 +143,22 @@ fn put(headers: &mut Headers, name: &str, value: &[u8]) {
 mod tests {
     use super::*;
 
-    fn asked(method: Method, version: Version) -> Asked {
-        Asked { method, version, keep_alive: true, expects: false }
+    fn asked(method: Method, version: HttpVersion) -> RequestFacts {
+        RequestFacts { method, version, keep_alive: true, expects: false }
     }
 
-    fn announced(asked: &Asked, status: u16, fields: &[(&str, &str)], remaining: Option<u64>, keep: bool) -> String {
+    fn announced(
+        asked: &RequestFacts,
+        status: u16,
+        fields: &[(&str, &str)],
+        remaining: Option<u64>,
+        keep: bool,
+    ) -> String {
         let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap());
         for (n, v) in fields {
-            head = head.with(n, v);
+            head = head.with_header(n, v);
         }
-        Content::choose(asked, head.status, remaining).announce(&mut head, asked, keep);
+        ResponseFraming::choose(asked, head.status, remaining).write_headers(&mut head, asked, keep);
         head.headers
             .iter()
             .map(|(n, v)| format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)))
@@ -160,7 +168,7 @@ mod tests {
 
     #[test]
     fn fields_say_what_the_body_is() {
-        use Version::{Http10, Http11};
+        use HttpVersion::{Http10, Http11};
         let get = Method::GET;
         for (method, version, status, fields, remaining, keep, want) in [
             (&get, Http11, 200, &[][..], Some(5), true, "Content-Length: 5"),
@@ -194,12 +202,12 @@ mod tests {
 
     #[test]
     fn a_body_of_another_length_than_announced_is_noticed() {
-        let data = |n: usize| Frame::Data(Bytes::from(vec![0; n]));
-        let mut out = Out::default();
-        assert_eq!(Content::Length(3).frame(&mut out, data(4)), Err(WrongLength));
-        let mut content = Content::Length(3);
+        let data = |n: usize| BodyFrame::Data(Bytes::from(vec![0; n]));
+        let mut out = WriteBuf::default();
+        assert_eq!(ResponseFraming::Length(3).frame(&mut out, data(4)), Err(LengthMismatch));
+        let mut content = ResponseFraming::Length(3);
         assert_eq!(content.frame(&mut out, data(2)), Ok(()));
-        assert_eq!(content.end(&mut out), Err(WrongLength));
+        assert_eq!(content.end(&mut out), Err(LengthMismatch));
         assert_eq!(content.frame(&mut out, data(1)), Ok(()));
         assert_eq!(content.end(&mut out), Ok(()));
     }

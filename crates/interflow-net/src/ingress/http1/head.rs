@@ -3,18 +3,18 @@
 use std::task::{Context, Poll};
 
 use bytes::Buf;
-use interflow_flow::{Clock, Error, Kind};
+use interflow_flow::{Error, ErrorKind, FlowClock};
 use interflow_wire::h1::{self, HeadLimits, RequestLine};
 use tokio::time::Instant;
 
-use super::link::State;
-use crate::ingress::alarm::Alarm;
+use super::conn_state::ConnState;
+use crate::ingress::deadline_timer::DeadlineTimer;
 use crate::ingress::{Drain, HttpOptions};
 
 /// How a wait came to its end.
-pub(super) enum Next {
+pub(super) enum NextEvent {
     /// A head, and the clock started at its first byte.
-    Request(RequestLine, Clock),
+    Request(RequestLine, FlowClock),
     /// No further request comes, or is wanted.
     End,
     /// The client went away in the middle of a head.
@@ -25,26 +25,26 @@ pub(super) enum Next {
 
 /// The wait between two requests, as far as it has got.
 #[derive(Default)]
-pub(super) struct Wait {
+pub(super) struct HeadReader {
     /// Since when there is nothing to read.
     idle: Option<Instant>,
     /// Started when the head's first byte had come.
-    clock: Option<Clock>,
+    clock: Option<FlowClock>,
     /// Since when the rest of the head is waited for.
     slow: Option<Instant>,
     /// How many bytes the last attempt to parse saw.
     tried: usize,
 }
 
-impl Wait {
+impl HeadReader {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        state: &mut State,
-        alarm: &mut Alarm,
+        state: &mut ConnState,
+        alarm: &mut DeadlineTimer,
         drain: &mut Drain,
         options: &HttpOptions,
-    ) -> Poll<Next> {
+    ) -> Poll<NextEvent> {
         loop {
             if let Some(next) = self.parse(state, &options.head) {
                 *self = Self::default();
@@ -52,23 +52,23 @@ impl Wait {
             }
             let begun = !state.buf.is_empty();
             let read = match (state.ended, begun) {
-                (true, false) => return Poll::Ready(Next::End),
-                (true, true) => return Poll::Ready(Next::Gone(broken_off())),
-                (false, false) => state.poll_first(cx),
+                (true, false) => return Poll::Ready(NextEvent::End),
+                (true, true) => return Poll::Ready(NextEvent::Gone(head_cut_off())),
+                (false, false) => state.poll_fill_lazily(cx),
                 (false, true) => state.poll_fill(cx),
             };
             match read {
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(_)) if !begun => return Poll::Ready(Next::End),
-                Poll::Ready(Err(e)) => return Poll::Ready(Next::Gone(broken_off().because(e))),
+                Poll::Ready(Err(_)) if !begun => return Poll::Ready(NextEvent::End),
+                Poll::Ready(Err(e)) => return Poll::Ready(NextEvent::Gone(head_cut_off().with_source(e))),
                 Poll::Pending if begun => return self.poll_slow(cx, alarm, options),
-                Poll::Pending if drain.poll_drained(cx).is_ready() => return Poll::Ready(Next::End),
+                Poll::Pending if drain.poll_drained(cx).is_ready() => return Poll::Ready(NextEvent::End),
                 Poll::Pending => return self.poll_idle(cx, alarm, options),
             }
         }
     }
 
-    fn parse(&mut self, state: &mut State, limits: &HeadLimits) -> Option<Next> {
+    fn parse(&mut self, state: &mut ConnState, limits: &HeadLimits) -> Option<NextEvent> {
         // RFC 9112 2.2: an empty line that an old client puts behind a body is no request.
         while state.buf.starts_with(b"\r\n") {
             state.buf.advance(2);
@@ -76,46 +76,46 @@ impl Wait {
         if state.buf.is_empty() {
             return None;
         }
-        let clock = *self.clock.get_or_insert_with(Clock::start);
-        if !worth_parsing(&state.buf, self.tried, limits.max_bytes) {
+        let clock = *self.clock.get_or_insert_with(FlowClock::start);
+        if !should_parse(&state.buf, self.tried, limits.max_bytes) {
             return None;
         }
         self.tried = state.buf.len();
         match h1::parse_request(&state.buf, limits) {
             Ok(Some((line, used))) => {
                 state.buf.advance(used);
-                Some(Next::Request(line, clock))
+                Some(NextEvent::Request(line, clock))
             }
-            Ok(None) if state.buf.len() >= limits.max_bytes => Some(Next::Refuse(Error::new(
-                Kind::HeadTooLarge,
+            Ok(None) if state.buf.len() >= limits.max_bytes => Some(NextEvent::Refuse(Error::new(
+                ErrorKind::HeadTooLarge,
                 format!("the request's head is larger than {} bytes", limits.max_bytes),
             ))),
             Ok(None) => None,
-            Err(e) => Some(Next::Refuse(e.into())),
+            Err(e) => Some(NextEvent::Refuse(e.into())),
         }
     }
 
     /// Part of a head is here and the rest is waited for.
-    fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, options: &HttpOptions) -> Poll<Next> {
+    fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         let since = *self.slow.get_or_insert_with(Instant::now);
         alarm.poll(cx, since + options.head_timeout).map(|()| {
-            Next::Refuse(Error::new(
-                Kind::ClientTimeout,
+            NextEvent::Refuse(Error::new(
+                ErrorKind::ClientTimeout,
                 format!("the request's head was not complete within {:?}", options.head_timeout),
             ))
         })
     }
 
-    fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, options: &HttpOptions) -> Poll<Next> {
+    fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         let since = *self.idle.get_or_insert_with(Instant::now);
-        alarm.poll(cx, since + options.idle_timeout).map(|()| Next::End)
+        alarm.poll(cx, since + options.idle_timeout).map(|()| NextEvent::End)
     }
 }
 
 /// Whether another attempt may tell something new: at the first bytes, when an end of a head has come, and each time
 /// that there is a quarter more. So a head in tiny pieces costs a bounded number of attempts, and a bad one is still
 /// noticed before its end.
-fn worth_parsing(buf: &[u8], tried: usize, max: usize) -> bool {
+fn should_parse(buf: &[u8], tried: usize, max: usize) -> bool {
     let fresh = &buf[tried.saturating_sub(3).min(buf.len())..];
     tried == 0
         || buf.len() >= max
@@ -124,6 +124,6 @@ fn worth_parsing(buf: &[u8], tried: usize, max: usize) -> bool {
         || fresh.windows(3).any(|w| w == b"\n\r\n")
 }
 
-fn broken_off() -> Error {
-    Error::new(Kind::ClientGone, "the client went away in the middle of a request's head")
+fn head_cut_off() -> Error {
+    Error::new(ErrorKind::ClientGone, "the client went away in the middle of a request's head")
 }

@@ -1,12 +1,12 @@
 //! The HTTP/1 server driver: heads in, bodies handed out as they come, responses out, in order, on one connection
 //! and in one task (RFC 9112).
 
+mod conn_state;
 mod framing;
 mod head;
-mod link;
-mod out;
 #[cfg(test)]
 mod tests;
+mod write_buf;
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,86 +14,88 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use interflow_flow::{Body, Clock, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Version, name};
-use interflow_wire::h1::{self, BodyDecoder, Framing, RequestLine};
+use interflow_flow::{
+    Body, BodyFrame, Error, ErrorKind, FlowClock, Headers, HttpVersion, Method, Response, ResponseHead, name,
+};
+use interflow_wire::h1::{self, BodyDecoder, BodyFraming, RequestLine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use self::framing::{Asked, Content};
-use self::head::{Next, Wait};
-use self::link::{IncomingBody, Link, State, Upload};
-use self::out::Out;
+use self::conn_state::{ConnState, Http1RequestBody, RequestBodyState, SharedConn};
+use self::framing::{RequestFacts, ResponseFraming};
+use self::head::{HeadReader, NextEvent};
+use self::write_buf::WriteBuf;
 use super::Drain;
-use super::alarm::Alarm;
-use super::service::{HttpOptions, Incoming, Interim, OnUpgrade, Outgoing, Service};
-use crate::io::Io;
+use super::deadline_timer::DeadlineTimer;
+use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
+use crate::io::IoStream;
 
 /// What a lingering close reads off at most, so that a client still sending gets to read its answer.
-const LINGER_BYTES: usize = 8 << 20;
+const MAX_LINGER_BYTES: usize = 8 << 20;
 
 /// Serves HTTP/1.0 and HTTP/1.1 on a connection until it ends, is upgraded and that ends, or the drain is through.
 ///
 /// # Errors
 /// What ended the connection, when that was not the peers' orderly close: a head that could not be read (it has been
 /// answered), a client that went away in the middle of something or was too slow, a body that broke off.
-pub async fn serve_http1<S: Service>(
-    io: Io,
+pub async fn serve_http1<S: HttpService>(
+    io: IoStream,
     options: &HttpOptions,
     drain: Drain,
     service: Arc<S>,
 ) -> Result<(), Error> {
-    let end = Driver::new(io, options, drain).serve(&*service).await?;
-    if let End::Upgraded(io, then) = end {
+    let end = Http1Driver::new(io, options, drain).serve(&*service).await?;
+    if let ConnectionEnd::Upgraded(io, then) = end {
         then(io).await;
     }
     Ok(())
 }
 
-enum End {
+enum ConnectionEnd {
     Closed,
-    Upgraded(Io, OnUpgrade),
+    Upgraded(IoStream, OnUpgrade),
 }
 
-struct Driver<'a> {
-    link: Arc<Link>,
-    writer: Writer,
+struct Http1Driver<'a> {
+    link: Arc<SharedConn>,
+    writer: ResponseWriter,
     options: &'a HttpOptions,
     drain: Drain,
-    alarm: Alarm,
+    alarm: DeadlineTimer,
 }
 
 /// What is to be written, and how long the client has taken none of it.
-struct Writer {
-    out: Out,
+struct ResponseWriter {
+    out: WriteBuf,
     limit: Duration,
-    alarm: Alarm,
+    alarm: DeadlineTimer,
     /// How much was still to be written when the client last took something, and when that was.
     blocked: Option<(usize, Instant)>,
 }
 
-impl Writer {
+impl ResponseWriter {
     fn new(limit: Duration) -> Self {
-        Self { out: Out::default(), limit, alarm: Alarm::default(), blocked: None }
+        Self { out: WriteBuf::default(), limit, alarm: DeadlineTimer::default(), blocked: None }
     }
 
     /// Queues the interim responses that the service sent.
-    fn take_interim(&mut self, state: &mut State) {
+    fn take_interim(&mut self, state: &mut ConnState) {
         if let Some(queue) = &mut state.interim
             && !queue.is_empty()
         {
-            self.out.add(|b| b.append(queue));
+            self.out.append_with(|b| b.append(queue));
         }
     }
 
     /// Writes all that is queued.
-    fn poll(&mut self, cx: &mut Context<'_>, state: &mut State) -> Poll<Result<(), Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>, state: &mut ConnState) -> Poll<Result<(), Error>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
         }
         match self.out.poll_drain(cx, &mut state.io) {
             Poll::Ready(done) => {
                 self.blocked = None;
-                Poll::Ready(done.map_err(gone))
+                Poll::Ready(done.map_err(client_gone))
             }
             Poll::Pending => {
                 let pending = self.out.pending();
@@ -103,45 +105,55 @@ impl Writer {
                 };
                 ready!(self.alarm.poll(cx, since + self.limit));
                 let message = format!("the client took nothing of its response for {:?}", self.limit);
-                Poll::Ready(Err(Error::new(Kind::ClientTimeout, message)))
+                Poll::Ready(Err(Error::new(ErrorKind::ClientTimeout, message)))
             }
         }
     }
 
     /// Queues a frame of a response body; says whether another may come.
-    fn queue(&mut self, content: &mut Content, frame: Option<Result<Frame, Error>>) -> Result<bool, Error> {
+    fn queue_frame(
+        &mut self,
+        content: &mut ResponseFraming,
+        frame: Option<Result<BodyFrame, Error>>,
+    ) -> Result<bool, Error> {
         let more = match frame {
             // One poll lets a body without content tell whoever watches it that it is over.
-            _ if *content == Content::None => return Ok(false),
+            _ if *content == ResponseFraming::None => return Ok(false),
             None => content.end(&mut self.out).map(|()| false),
             Some(frame) => content.frame(&mut self.out, frame?).map(|()| true),
         };
-        more.map_err(|_| Error::new(Kind::Internal, "a response body is not as long as its head says"))
+        more.map_err(|_| Error::new(ErrorKind::Internal, "a response body is not as long as its head says"))
     }
 }
 
-impl<'a> Driver<'a> {
-    fn new(io: Io, options: &'a HttpOptions, drain: Drain) -> Self {
-        let link = Link::new(io, options);
-        Self { link, writer: Writer::new(options.write_timeout), options, drain, alarm: Alarm::default() }
+impl<'a> Http1Driver<'a> {
+    fn new(io: IoStream, options: &'a HttpOptions, drain: Drain) -> Self {
+        let link = SharedConn::new(io, options);
+        Self {
+            link,
+            writer: ResponseWriter::new(options.write_timeout),
+            options,
+            drain,
+            alarm: DeadlineTimer::default(),
+        }
     }
 
-    async fn serve<S: Service>(mut self, service: &S) -> Result<End, Error> {
+    async fn serve<S: HttpService>(mut self, service: &S) -> Result<ConnectionEnd, Error> {
         // The place of the service's future is kept for a request that is here already, and given back where the next
         // is waited for: of thousands of connections, few are busy at any moment.
         let mut place = None;
-        let mut wait = Wait::default();
+        let mut wait = HeadReader::default();
         loop {
             let (line, clock) = match self.next_head(&mut wait, &mut place).await {
-                Next::Request(line, clock) => (line, clock),
-                Next::End => {
+                NextEvent::Request(line, clock) => (line, clock),
+                NextEvent::End => {
                     self.close().await;
-                    return Ok(End::Closed);
+                    return Ok(ConnectionEnd::Closed);
                 }
-                Next::Gone(error) => return Err(error),
-                Next::Refuse(error) => return self.refuse(service, error).await,
+                NextEvent::Gone(error) => return Err(error),
+                NextEvent::Refuse(error) => return self.refuse(service, error).await,
             };
-            let asked = Asked::new(&line);
+            let asked = RequestFacts::new(&line);
             let incoming = match self.incoming(line, clock) {
                 Ok(incoming) => incoming,
                 Err(error) => return self.refuse(service, error).await,
@@ -152,16 +164,16 @@ impl<'a> Driver<'a> {
             let outgoing = self.run(call).await;
             place.as_mut().set(None);
             match outgoing? {
-                Outgoing::Response(response) => {
+                ServiceReply::Response(response) => {
                     if !self.respond(&asked, response).await? {
-                        return Ok(End::Closed);
+                        return Ok(ConnectionEnd::Closed);
                     }
                 }
-                Outgoing::Upgrade(head, then) => {
+                ServiceReply::Upgrade(head, then) => {
                     let io = self.upgrade(head).await?;
-                    return Ok(End::Upgraded(io, then));
+                    return Ok(ConnectionEnd::Upgraded(io, then));
                 }
-                Outgoing::Abort(error) => {
+                ServiceReply::Abort(error) => {
                     self.link.lock().io.reset_on_drop();
                     return Err(error);
                 }
@@ -170,13 +182,13 @@ impl<'a> Driver<'a> {
     }
 
     /// Waits for the next request's head, or for a reason not to; gives memory back meanwhile.
-    async fn next_head<P>(&mut self, wait: &mut Wait, place: &mut Option<P>) -> Next {
+    async fn next_head<P>(&mut self, wait: &mut HeadReader, place: &mut Option<P>) -> NextEvent {
         poll_fn(|cx| {
             let state = &mut *self.link.lock();
             let next = wait.poll(cx, state, &mut self.alarm, &mut self.drain, self.options);
             if next.is_pending() {
                 *place = None;
-                self.writer.out = Out::default();
+                self.writer.out = WriteBuf::default();
                 state.release();
             }
             next
@@ -185,70 +197,70 @@ impl<'a> Driver<'a> {
     }
 
     /// Opens the next exchange.
-    fn incoming(&mut self, line: RequestLine, clock: Clock) -> Result<Incoming, Error> {
+    fn incoming(&mut self, line: RequestLine, clock: FlowClock) -> Result<IncomingRequest, Error> {
         let framing = h1::request_framing(line.version, &line.method, &line.headers)?;
         let state = &mut *self.link.lock();
         state.exchange += 1;
-        state.flowing = false;
+        state.body_started = false;
         let interim = match line.version {
-            Version::Http11 => {
+            HttpVersion::Http11 => {
                 state.interim = Some(Vec::new());
-                Interim::new(self.link.clone(), state.exchange)
+                InformationalSender::new(self.link.clone(), state.exchange)
             }
-            _ => Interim::default(),
+            _ => InformationalSender::default(),
         };
         let body = self.body(state, framing);
         let RequestLine { method, target, version, headers } = line;
-        Ok(Incoming { method, target, version, headers, protocol: None, body, interim, clock, opening: None })
+        Ok(IncomingRequest { method, target, version, headers, protocol: None, body, interim, clock, opening: None })
     }
 
     /// The body as a whole when all of it is here, otherwise as a stream over the connection.
-    fn body(&self, state: &mut State, framing: Framing) -> Body {
-        state.upload = Upload::Done;
+    fn body(&self, state: &mut ConnState, framing: BodyFraming) -> Body {
+        state.upload = RequestBodyState::Done;
         let whole = match framing {
-            Framing::None | Framing::Length(0) => return Body::Empty,
-            Framing::Length(n) => state.take_whole(n),
-            Framing::Chunked | Framing::UntilClose => None,
+            BodyFraming::None | BodyFraming::Length(0) => return Body::Empty,
+            BodyFraming::Length(n) => state.take_bytes(n),
+            BodyFraming::Chunked | BodyFraming::UntilClose => None,
         };
         if let Some(whole) = whole {
             return Body::Full(whole);
         }
         state.open_body(BodyDecoder::new(framing, &self.options.head));
-        Body::stream(IncomingBody { link: self.link.clone(), exchange: state.exchange })
+        Body::stream(Http1RequestBody { link: self.link.clone(), exchange: state.exchange })
     }
 
     /// Runs the service, relays its interim responses, and stops it when the client goes away.
-    async fn run<F: Future<Output = Outgoing>>(&mut self, mut call: Pin<&mut F>) -> Result<Outgoing, Error> {
+    async fn run<F: Future<Output = ServiceReply>>(&mut self, mut call: Pin<&mut F>) -> Result<ServiceReply, Error> {
         let Self { link, writer, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(outgoing) = call.as_mut().poll(cx) {
                 return Poll::Ready(Ok(outgoing));
             }
             let state = &mut *link.lock();
-            state.note_driver(cx.waker());
+            state.set_driver_waker(cx.waker());
             writer.take_interim(state);
             if let Poll::Ready(Err(error)) = writer.poll(cx, state) {
                 return Poll::Ready(Err(error));
             }
-            state.poll_gone(cx).map(|e| Err(gone(e)))
+            state.poll_client_gone(cx).map(|e| Err(client_gone(e)))
         })
         .await
     }
 
     /// Sends a response; says whether the connection goes on.
-    async fn respond(&mut self, asked: &Asked, response: Response) -> Result<bool, Error> {
+    async fn respond(&mut self, asked: &RequestFacts, response: Response) -> Result<bool, Error> {
         let Response { mut head, mut body } = response;
         if head.status.is_informational() {
             self.link.lock().io.reset_on_drop();
-            return Err(Error::new(Kind::Internal, format!("{} cannot be a final response", head.status)));
+            return Err(Error::new(ErrorKind::Internal, format!("{} cannot be a final response", head.status)));
         }
-        let mut content = Content::choose(asked, head.status, body.remaining());
-        let keep_alive = self.may_go_on(asked, &head.headers) && content != Content::UntilClose;
-        content.announce(&mut head, asked, keep_alive);
-        self.writer.out.add(|b| h1::write_response_head(b, &head));
+        let mut content = ResponseFraming::choose(asked, head.status, body.remaining());
+        let keep_alive = self.can_keep_alive(asked, &head.headers) && content != ResponseFraming::UntilClose;
+        content.write_headers(&mut head, asked, keep_alive);
+        self.writer.out.append_with(|b| h1::write_response_head(b, &head));
         drop(head);
         if let Err(error) = self.send(&mut content, &mut body).await {
-            self.cut(content).await;
+            self.abort_response(content).await;
             return Err(error);
         }
         drop(body);
@@ -256,17 +268,17 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends the time of interim responses, and decides whether the connection goes on behind the response.
-    fn may_go_on(&mut self, asked: &Asked, headers: &Headers) -> bool {
+    fn can_keep_alive(&mut self, asked: &RequestFacts, headers: &Headers) -> bool {
         let state = &mut *self.link.lock();
         self.writer.take_interim(state);
         state.interim = None;
         let upload = match &state.upload {
-            Upload::Done => true,
-            Upload::Failed => false,
+            RequestBodyState::Done => true,
+            RequestBodyState::Failed => false,
             // The client may or may not send the body that it announced: nothing behind it can be told apart.
-            _ if asked.expects && !state.flowing && state.buf.is_empty() => false,
-            Upload::Open(_) => true,
-            Upload::Abandoned(d) => d.remaining().is_none_or(|n| n <= self.options.drain_bytes),
+            _ if asked.expects && !state.body_started && state.buf.is_empty() => false,
+            RequestBodyState::Open(_) => true,
+            RequestBodyState::Abandoned(d) => d.remaining().is_none_or(|n| n <= self.options.drain_bytes),
         };
         // What already came behind a CONNECT was meant for the tunnel that it did not get.
         let tunnel_bytes = asked.method == Method::CONNECT && !state.buf.is_empty();
@@ -279,7 +291,7 @@ impl<'a> Driver<'a> {
 
     /// Writes the head that is queued and the body behind it, as few writes as it takes; what there is goes out
     /// before more is waited for.
-    async fn send(&mut self, content: &mut Content, body: &mut Body) -> Result<(), Error> {
+    async fn send(&mut self, content: &mut ResponseFraming, body: &mut Body) -> Result<(), Error> {
         let Self { link, writer, .. } = self;
         let mut open = true;
         poll_fn(|cx| {
@@ -288,7 +300,7 @@ impl<'a> Driver<'a> {
                 while open && !starved && writer.out.has_room() {
                     match body.poll_frame(cx) {
                         Poll::Pending => starved = true,
-                        Poll::Ready(frame) => open = writer.queue(content, frame)?,
+                        Poll::Ready(frame) => open = writer.queue_frame(content, frame)?,
                     }
                 }
                 let state = &mut *link.lock();
@@ -297,8 +309,8 @@ impl<'a> Driver<'a> {
                     return Poll::Ready(Ok(()));
                 }
                 if starved {
-                    state.note_driver(cx.waker());
-                    return state.poll_gone(cx).map(|e| Err(gone(e)));
+                    state.set_driver_waker(cx.waker());
+                    return state.poll_client_gone(cx).map(|e| Err(client_gone(e)));
                 }
             }
         })
@@ -306,12 +318,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Ends a connection in the middle of a response, in a way that the client cannot take for its end.
-    async fn cut(&mut self, content: Content) {
+    async fn abort_response(&mut self, content: ResponseFraming) {
         poll_fn(|cx| {
             let state = &mut *self.link.lock();
             // What came in good order is passed on if the client takes it at once.
             let _ = self.writer.out.poll_drain(cx, &mut state.io);
-            if content == Content::UntilClose {
+            if content == ResponseFraming::UntilClose {
                 state.io.reset_on_drop();
             }
             Poll::Ready(())
@@ -325,7 +337,7 @@ impl<'a> Driver<'a> {
             let mut state = self.link.lock();
             // Whoever still holds the request's body finds it broken off from here on.
             state.exchange += 1;
-            matches!(state.upload, Upload::Done)
+            matches!(state.upload, RequestBodyState::Done)
         };
         if keep_alive && (done || self.discard().await) {
             return Ok(true);
@@ -347,11 +359,11 @@ impl<'a> Driver<'a> {
             loop {
                 match state.poll_body(cx) {
                     Poll::Ready(None) => return Poll::Ready(true),
-                    Poll::Ready(Some(Ok(Frame::Data(data)))) => match left.checked_sub(data.len() as u64) {
+                    Poll::Ready(Some(Ok(BodyFrame::Data(data)))) => match left.checked_sub(data.len() as u64) {
                         Some(rest) => left = rest,
                         None => return Poll::Ready(false),
                     },
-                    Poll::Ready(Some(Ok(Frame::Trailers(_)))) => {}
+                    Poll::Ready(Some(Ok(BodyFrame::Trailers(_)))) => {}
                     Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
                     Poll::Pending => return self.alarm.poll(cx, deadline).map(|()| false),
                 }
@@ -361,33 +373,34 @@ impl<'a> Driver<'a> {
     }
 
     /// Answers a head that could not be read, and closes.
-    async fn refuse<S: Service>(&mut self, service: &S, error: Error) -> Result<End, Error> {
-        self.link.lock().upload = Upload::Failed;
-        let asked = Asked { method: Method::GET, version: Version::Http11, keep_alive: false, expects: false };
-        self.respond(&asked, service.refuse(&error)).await?;
+    async fn refuse<S: HttpService>(&mut self, service: &S, error: Error) -> Result<ConnectionEnd, Error> {
+        self.link.lock().upload = RequestBodyState::Failed;
+        let asked =
+            RequestFacts { method: Method::GET, version: HttpVersion::Http11, keep_alive: false, expects: false };
+        self.respond(&asked, service.error_response(&error)).await?;
         Err(error)
     }
 
     /// Writes the head of an upgrade and takes the connection out.
-    async fn upgrade(&mut self, mut head: ResponseHead) -> Result<Io, Error> {
+    async fn upgrade(&mut self, mut head: ResponseHead) -> Result<IoStream, Error> {
         // RFC 9110 9.3.6 and 15.2.2: neither kind of head says anything of content.
         head.headers.remove(name::CONTENT_LENGTH);
         head.headers.remove(name::TRANSFER_ENCODING);
         let Self { link, writer, .. } = self;
         writer.take_interim(&mut link.lock());
-        writer.out.add(|b| h1::write_response_head(b, &head));
+        writer.out.append_with(|b| h1::write_response_head(b, &head));
         poll_fn(|cx| writer.poll(cx, &mut link.lock())).await?;
         let state = &mut *link.lock();
-        if !matches!(state.upload, Upload::Done) {
-            return Err(Error::new(Kind::BadRequest, "a request whose body was not read cannot be upgraded"));
+        if !matches!(state.upload, RequestBodyState::Done) {
+            return Err(Error::new(ErrorKind::BadRequest, "a request whose body was not read cannot be upgraded"));
         }
         let leftover = std::mem::take(&mut state.buf).freeze();
-        Ok(std::mem::replace(&mut state.io, Io::closed()).prefixed(leftover))
+        Ok(std::mem::replace(&mut state.io, IoStream::closed()).prefixed(leftover))
     }
 
     /// Closes both ways; nothing more is expected from the client.
     async fn close(&mut self) {
-        let mut io = std::mem::replace(&mut self.link.lock().io, Io::closed());
+        let mut io = std::mem::replace(&mut self.link.lock().io, IoStream::closed());
         // The other side may be gone already, or never read the rest: either way it is over.
         let _ = timeout(self.options.drain_timeout, io.shutdown()).await;
     }
@@ -395,13 +408,13 @@ impl<'a> Driver<'a> {
     /// Closes our side and reads off for a while what the client is still sending: closing at once would reset the
     /// connection and could take the response away before the client has read it (RFC 9112 9.6).
     async fn linger(&mut self) {
-        let mut io = std::mem::replace(&mut self.link.lock().io, Io::closed());
+        let mut io = std::mem::replace(&mut self.link.lock().io, IoStream::closed());
         let read = async {
             if io.shutdown().await.is_err() {
                 return;
             }
             let mut scratch = vec![0; 16 * 1024];
-            let mut left = LINGER_BYTES;
+            let mut left = MAX_LINGER_BYTES;
             while let Ok(n @ 1..) = io.read(&mut scratch).await {
                 left = left.saturating_sub(n);
                 if left == 0 {
@@ -413,16 +426,16 @@ impl<'a> Driver<'a> {
     }
 }
 
-impl Drop for Driver<'_> {
+impl Drop for Http1Driver<'_> {
     /// Whoever still holds the request's body keeps no connection open.
     fn drop(&mut self) {
         let mut state = self.link.lock();
         state.exchange += 1;
         state.interim = None;
-        state.io = Io::closed();
+        state.io = IoStream::closed();
     }
 }
 
-fn gone(e: std::io::Error) -> Error {
-    Error::new(Kind::ClientGone, "the client went away").because(e)
+fn client_gone(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::ClientGone, "the client went away").with_source(e)
 }

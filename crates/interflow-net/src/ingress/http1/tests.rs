@@ -6,38 +6,41 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyStream, Error, Frame, Kind, ResponseHead, StatusCode};
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, ResponseHead, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use crate::ingress::samples::{Alive, Answers, Fed, by_path, data, ok, status};
-use crate::ingress::{Drain, DrainSignal, HttpOptions, Incoming, Service, serve_http1};
-use crate::io::Io;
+use crate::ingress::test_services::{AliveCounter, ChannelBody, FunctionService, by_path, data, ok, status};
+use crate::ingress::{Drain, DrainSignal, HttpOptions, HttpService, IncomingRequest, serve_http1};
+use crate::io::IoStream;
 
 fn options() -> HttpOptions {
     HttpOptions::default()
 }
 
 /// Serves one end of a pipe and gives the other.
-fn serve<S: Service>(service: S, options: HttpOptions) -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
+fn serve<S: HttpService>(
+    service: S,
+    options: HttpOptions,
+) -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
     serve_until(service, options, Drain::never())
 }
 
-fn serve_until<S: Service>(
+fn serve_until<S: HttpService>(
     service: S,
     options: HttpOptions,
     drain: Drain,
 ) -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
     let (near, far) = duplex(64 * 1024);
     let service = Arc::new(service);
-    let task = tokio::spawn(async move { serve_http1(Io::other(far), &options, drain, service).await });
+    let task = tokio::spawn(async move { serve_http1(IoStream::other(far), &options, drain, service).await });
     (near, task)
 }
 
 /// Sends the pieces one after another, ends the sending side, and reads all that comes.
 async fn exchange(pieces: &[&[u8]]) -> String {
-    let (mut client, task) = serve(Answers(by_path), options());
+    let (mut client, task) = serve(FunctionService(by_path), options());
     for piece in pieces {
         // The server may have closed already behind its last answer.
         let _ = client.write_all(piece).await;
@@ -174,7 +177,7 @@ async fn pipelined_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn a_large_body_comes_through_both_ways() {
-    let (client, task) = serve(Answers(by_path), options());
+    let (client, task) = serve(FunctionService(by_path), options());
     let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
     let (mut read, mut write) = tokio::io::split(client);
     let head = format!("POST /back HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -194,8 +197,8 @@ async fn a_large_body_comes_through_both_ways() {
 async fn each_frame_of_a_stream_goes_out_at_once() {
     let (feed, fed) = mpsc::unbounded_channel();
     let fed = Mutex::new(Some(fed));
-    let service = Answers(move |_| {
-        let body = Body::stream(Fed(fed.lock().unwrap().take().unwrap()));
+    let service = FunctionService(move |_| {
+        let body = Body::stream(ChannelBody(fed.lock().unwrap().take().unwrap()));
         async move { ok(body) }
     });
     let (mut client, _task) = serve(service, options());
@@ -211,7 +214,7 @@ async fn each_frame_of_a_stream_goes_out_at_once() {
 
 #[tokio::test]
 async fn an_expected_100_comes_from_the_service_and_before_the_body() {
-    let service = Answers(|request: Incoming| async move {
+    let service = FunctionService(|request: IncomingRequest| async move {
         request.interim.send(ResponseHead::new(StatusCode::CONTINUE));
         by_path(request).await
     });
@@ -225,7 +228,7 @@ async fn an_expected_100_comes_from_the_service_and_before_the_body() {
 
 #[tokio::test(start_paused = true)]
 async fn an_expectation_that_is_refused_closes_the_connection() {
-    let (mut client, task) = serve(Answers(|_| async { status(413, Body::Empty) }), options());
+    let (mut client, task) = serve(FunctionService(|_| async { status(413, Body::Empty) }), options());
     let head = b"POST /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
     client.write_all(head).await.unwrap();
     let answer = read_until(&mut client, "\r\n\r\n").await;
@@ -236,7 +239,7 @@ async fn an_expectation_that_is_refused_closes_the_connection() {
 
 #[tokio::test]
 async fn an_early_response_is_sent_while_the_upload_goes_on() {
-    let (mut client, _task) = serve(Answers(by_path), options());
+    let (mut client, _task) = serve(FunctionService(by_path), options());
     client.write_all(b"POST /back HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, format!("{OK}Transfer-Encoding: chunked\r\n\r\n"));
     for _ in 0..3 {
@@ -249,7 +252,7 @@ async fn an_early_response_is_sent_while_the_upload_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_large_unread_body_closes_the_connection_and_the_answer_is_still_read() {
-    let (client, task) = serve(Answers(by_path), options());
+    let (client, task) = serve(FunctionService(by_path), options());
     let (mut read, mut write) = tokio::io::split(client);
     let send = tokio::spawn(async move {
         let head = b"POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n";
@@ -267,7 +270,7 @@ async fn a_large_unread_body_closes_the_connection_and_the_answer_is_still_read(
 #[tokio::test(start_paused = true)]
 async fn an_unread_chunked_body_is_read_off_within_bounds_only() {
     for (chunks, served) in [(10, true), (200, false)] {
-        let (client, task) = serve(Answers(by_path), options());
+        let (client, task) = serve(FunctionService(by_path), options());
         let (mut read, mut write) = tokio::io::split(client);
         let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
         let send = tokio::spawn(async move {
@@ -288,7 +291,7 @@ async fn an_unread_chunked_body_is_read_off_within_bounds_only() {
 #[tokio::test]
 async fn a_body_that_outlives_its_exchange_is_broken_off() {
     let (kept, mut bodies) = mpsc::unbounded_channel();
-    let service = Answers(move |request: Incoming| {
+    let service = FunctionService(move |request: IncomingRequest| {
         let _ = kept.send(request.body);
         async { ok(Body::Empty) }
     });
@@ -299,25 +302,25 @@ async fn a_body_that_outlives_its_exchange_is_broken_off() {
     read_until(&mut client, "\r\n\r\n").await;
     let mut old = bodies.recv().await.unwrap();
     let error = old.frame().await.unwrap().unwrap_err();
-    assert_eq!(error.kind(), Kind::ClientGone);
+    assert_eq!(error.kind(), ErrorKind::ClientGone);
 }
 
 /// A connected pair over loopback, so that resets are real.
-async fn tcp_pair() -> (tokio::net::TcpStream, Io) {
+async fn tcp_pair() -> (tokio::net::TcpStream, IoStream) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (server, _) = listener.accept().await.unwrap();
-    (client, Io::from(server))
+    (client, IoStream::from(server))
 }
 
 #[tokio::test]
 async fn a_half_close_drops_a_service_that_waits_for_a_person() {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
-    let service = Arc::new(Answers(move |request: Incoming| {
-        let guard = Alive::new(&alive);
+    let service = Arc::new(FunctionService(move |request: IncomingRequest| {
+        let guard = AliveCounter::new(&alive);
         async move {
-            request.interim.hold(true);
+            request.interim.pause_timeouts(true);
             sleep(Duration::from_secs(60)).await;
             drop(guard);
             ok(Body::Empty)
@@ -330,7 +333,7 @@ async fn a_half_close_drops_a_service_that_waits_for_a_person() {
         sleep(Duration::from_millis(1)).await;
     }
     client.shutdown().await.unwrap();
-    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::ClientGone);
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
@@ -348,8 +351,8 @@ async fn leaving(how: Leaves, request: &str, keep_half_closed: bool) -> (Result<
     let alive = count.clone();
     let go = Arc::new(tokio::sync::Notify::new());
     let going = go.clone();
-    let service = Arc::new(Answers(move |incoming: Incoming| {
-        let guard = Alive::new(&alive);
+    let service = Arc::new(FunctionService(move |incoming: IncomingRequest| {
+        let guard = AliveCounter::new(&alive);
         let going = going.clone();
         async move {
             going.notified().await;
@@ -395,7 +398,7 @@ async fn a_client_that_leaves_behind_its_request_ends_it() {
     for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
         for request in [GET, "GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"] {
             let (ended, answer) = leaving(how, request, false).await;
-            assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone, "{how:?} {request}");
+            assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone, "{how:?} {request}");
             assert_eq!(answer, "");
         }
     }
@@ -413,7 +416,7 @@ async fn a_client_that_leaves_before_its_body_was_read_ends_the_request() {
                     continue;
                 }
                 let (ended, answer) = leaving(how, request, keep_half_closed).await;
-                assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone, "{how:?} {request}");
+                assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone, "{how:?} {request}");
                 assert_eq!(answer, "");
             }
         }
@@ -426,28 +429,28 @@ async fn a_half_closed_client_is_kept_where_the_options_say_so() {
     ended.unwrap();
     assert_eq!(answer, format!("{OK}Content-Length: 0\r\n\r\n"));
     let (ended, _) = leaving(Leaves::Resets, GET, true).await;
-    assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone);
 }
 
 #[tokio::test]
 async fn a_half_closed_client_gets_the_answers_up_to_its_last_request() {
     let (ended, answer) = leaving(Leaves::HalfCloses, &GET.repeat(2), false).await;
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
-    assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone);
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_in_the_middle_of_a_response_stops_it() {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
-    struct Endless(#[allow(dead_code)] Alive);
+    struct Endless(#[allow(dead_code)] AliveCounter);
     impl BodyStream for Endless {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
-            Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+            Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(&[0; 8192])))))
         }
     }
-    let service = Arc::new(Answers(move |_| {
-        let body = Body::stream(Endless(Alive::new(&alive)));
+    let service = Arc::new(FunctionService(move |_| {
+        let body = Body::stream(Endless(AliveCounter::new(&alive)));
         async { ok(body) }
     }));
     let (mut client, io) = tcp_pair().await;
@@ -455,7 +458,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_response_stops_it() {
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     client.read_exact(&mut [0; 10_000]).await.unwrap();
     drop(client);
-    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::ClientGone);
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
@@ -464,13 +467,13 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
     let taken = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl BodyStream for Counted {
-        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
             self.0.fetch_add(8192, Ordering::SeqCst);
-            Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+            Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(&[0; 8192])))))
         }
     }
     let counter = taken.clone();
-    let service = Answers(move |_| {
+    let service = FunctionService(move |_| {
         let body = Body::stream(Counted(counter.clone()));
         async { ok(body) }
     });
@@ -478,14 +481,14 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     let start = Instant::now();
     let error = task.await.unwrap().unwrap_err();
-    assert_eq!((error.kind(), start.elapsed()), (Kind::ClientTimeout, options().write_timeout));
+    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::ClientTimeout, options().write_timeout));
     let taken = taken.load(Ordering::SeqCst);
     assert!(taken <= 256 * 1024, "{taken} bytes were taken from the origin");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_nobody_reads_is_not_taken_in() {
-    let service = Answers(|request: Incoming| async move {
+    let service = FunctionService(|request: IncomingRequest| async move {
         let _body = request.body;
         std::future::pending().await
     });
@@ -501,7 +504,7 @@ async fn an_upload_that_nobody_reads_is_not_taken_in() {
 #[tokio::test(start_paused = true)]
 async fn silence_ends_a_connection_after_the_time_set_for_it() {
     let timed = |sent: &'static [u8]| async move {
-        let (mut client, task) = serve(Answers(by_path), options());
+        let (mut client, task) = serve(FunctionService(by_path), options());
         let start = Instant::now();
         client.write_all(sent).await.unwrap();
         let mut answer = String::new();
@@ -512,7 +515,7 @@ async fn silence_ends_a_connection_after_the_time_set_for_it() {
     let options = options();
     assert_eq!(timed(b"").await, (options.idle_timeout, String::new(), None));
     let (at, line, error) = timed(b"GET / HT").await;
-    assert_eq!((line.as_str(), error), ("HTTP/1.1 408 Request Timeout", Some(Kind::ClientTimeout)));
+    assert_eq!((line.as_str(), error), ("HTTP/1.1 408 Request Timeout", Some(ErrorKind::ClientTimeout)));
     assert!((options.head_timeout..options.head_timeout + options.drain_timeout * 2).contains(&at), "{at:?}");
     let (at, line, _) = timed(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await;
     assert_eq!(line, "HTTP/1.1 400 Bad Request");
@@ -523,7 +526,7 @@ async fn silence_ends_a_connection_after_the_time_set_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_after_a_quiet_time_is_served_as_before() {
-    let (mut client, _task) = serve(Answers(by_path), options());
+    let (mut client, _task) = serve(FunctionService(by_path), options());
     for wait in [0, 2, 50, 3] {
         sleep(Duration::from_secs(wait)).await;
         client.write_all(b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
@@ -534,8 +537,8 @@ async fn a_request_after_a_quiet_time_is_served_as_before() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_idle_connections_at_once_and_busy_ones_behind_their_response() {
     let signal = DrainSignal::new();
-    let (mut idle, idle_task) = serve_until(Answers(by_path), options(), signal.drain());
-    let (mut busy, busy_task) = serve_until(Answers(by_path), options(), signal.drain());
+    let (mut idle, idle_task) = serve_until(FunctionService(by_path), options(), signal.drain());
+    let (mut busy, busy_task) = serve_until(FunctionService(by_path), options(), signal.drain());
     idle.write_all(b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
     read_until(&mut idle, "GET:").await;
     busy.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nh").await.unwrap();
@@ -554,7 +557,7 @@ async fn a_drain_ends_idle_connections_at_once_and_busy_ones_behind_their_respon
 
 #[tokio::test]
 async fn a_head_without_end_is_refused_at_its_bound() {
-    let (client, task) = serve(Answers(by_path), options());
+    let (client, task) = serve(FunctionService(by_path), options());
     let (mut read, mut write) = tokio::io::split(client);
     let send = tokio::spawn(async move {
         let _ = write.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").await;
@@ -568,13 +571,13 @@ async fn a_head_without_end_is_refused_at_its_bound() {
     let mut answer = String::new();
     read.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
-    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::HeadTooLarge);
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), ErrorKind::HeadTooLarge);
     send.await.unwrap();
 }
 
 #[tokio::test]
 async fn what_came_behind_a_refused_connect_is_not_read_as_a_request() {
-    let service = Answers(|_| async { status(502, Body::Empty) });
+    let service = FunctionService(|_| async { status(502, Body::Empty) });
     let (mut client, _task) = serve(service, options());
     client
         .write_all(b"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\nGET http://evil/ HTTP/1.1\r\nHost: evil\r\n\r\n")
@@ -588,7 +591,7 @@ async fn what_came_behind_a_refused_connect_is_not_read_as_a_request() {
 
 #[tokio::test]
 async fn interim_responses_without_end_are_bounded() {
-    let service = Answers(|request: Incoming| async move {
+    let service = FunctionService(|request: IncomingRequest| async move {
         for _ in 0..100_000 {
             request.interim.send(ResponseHead::new(StatusCode::PROCESSING));
         }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use h2::RecvStream;
 use http::HeaderMap;
-use interflow_flow::{Body, BodyStream, Error, Frame, Kind};
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind};
 use tokio::time::Instant;
 
 use super::heads;
-use crate::ingress::alarm::Alarm;
+use crate::ingress::deadline_timer::DeadlineTimer;
 
 pub(super) struct StreamBody {
     recv: RecvStream,
@@ -17,7 +17,7 @@ pub(super) struct StreamBody {
     left: Option<u64>,
     data_over: bool,
     limit: Duration,
-    alarm: Alarm,
+    alarm: DeadlineTimer,
     waiting: Option<Instant>,
 }
 
@@ -27,10 +27,10 @@ impl StreamBody {
             return Body::Empty;
         }
         let left = headers.get(http::header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse().ok());
-        Body::stream(Self { recv, left, data_over: false, limit, alarm: Alarm::default(), waiting: None })
+        Body::stream(Self { recv, left, data_over: false, limit, alarm: DeadlineTimer::default(), waiting: None })
     }
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, h2::Error>>> {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, h2::Error>>> {
         while !self.data_over {
             let Some(data) = ready!(self.recv.poll_data(cx)) else {
                 self.data_over = true;
@@ -43,29 +43,31 @@ impl StreamBody {
             // Whoever asked has it now; a reader that falls behind does not ask, and the window closes.
             self.recv.flow_control().release_capacity(data.len())?;
             self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
-            return Poll::Ready(Some(Ok(Frame::Data(data))));
+            return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
         }
         match ready!(self.recv.poll_trailers(cx))? {
-            Some(trailers) => Poll::Ready(Some(Ok(Frame::Trailers(heads::trailers(&trailers))))),
+            Some(trailers) => Poll::Ready(Some(Ok(BodyFrame::Trailers(heads::trailers(&trailers))))),
             None => Poll::Ready(None),
         }
     }
 }
 
 impl BodyStream for StreamBody {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self.poll_data(cx) {
             Poll::Ready(frame) => {
                 self.waiting = None;
                 Poll::Ready(frame.map(|f| {
-                    f.map_err(|e| Error::new(Kind::ClientGone, format!("the client broke off its request body: {e}")))
+                    f.map_err(|e| {
+                        Error::new(ErrorKind::ClientGone, format!("the client broke off its request body: {e}"))
+                    })
                 }))
             }
             Poll::Pending => {
                 let since = *self.waiting.get_or_insert_with(Instant::now);
                 self.alarm.poll(cx, since + self.limit).map(|()| {
                     let message = format!("the client sent nothing of its request body for {:?}", self.limit);
-                    Some(Err(Error::new(Kind::ClientTimeout, message)))
+                    Some(Err(Error::new(ErrorKind::ClientTimeout, message)))
                 })
             }
         }

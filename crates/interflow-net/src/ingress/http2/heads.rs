@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, request};
-use interflow_flow::{Authority, ByteStr, Error, Headers, Kind, Method, ResponseHead, Scheme, Target, Url, name};
+use interflow_flow::{
+    Authority, ByteStr, Error, ErrorKind, Headers, Method, RequestTarget, ResponseHead, Scheme, Url, name,
+};
 
 /// A request's head.
-pub(super) struct Head {
+pub(super) struct Http2RequestHead {
     pub method: Method,
-    pub target: Target,
+    pub target: RequestTarget,
     pub headers: Headers,
     pub protocol: Option<ByteStr>,
 }
@@ -22,7 +24,7 @@ const CONNECTION_SPECIFIC: [HeaderName; 5] = [
 ];
 
 /// Fields that would frame, route or authenticate a message on the next hop: not in trailers (RFC 9110 6.5.1).
-const NEVER_TRAILERS: [HeaderName; 9] = [
+const FORBIDDEN_TRAILERS: [HeaderName; 9] = [
     http::header::CONTENT_LENGTH,
     http::header::TRANSFER_ENCODING,
     http::header::HOST,
@@ -39,15 +41,18 @@ const NEVER_TRAILERS: [HeaderName; 9] = [
 ///
 /// # Errors
 /// A target that names no origin, or a `Host` that names another one.
-pub(super) fn request(parts: request::Parts) -> Result<Head, Error> {
+pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> {
     let request::Parts { method, uri, headers, extensions, .. } = parts;
     let protocol = extensions.get::<h2::ext::Protocol>().map(|p| ByteStr::from(p.as_str()));
-    let scheme = uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad("the scheme is neither http nor https")));
+    let scheme =
+        uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad_request("the scheme is neither http nor https")));
     let scheme = scheme.transpose()?;
     let tunnel = method == Method::CONNECT && protocol.is_none();
     let default_port = if tunnel { None } else { scheme.map(Scheme::default_port) };
     let authority = match uri.authority() {
-        Some(a) => Some(Authority::parse(a.as_str(), default_port).map_err(|e| bad(&format!(":authority: {e}")))?),
+        Some(a) => {
+            Some(Authority::parse(a.as_str(), default_port).map_err(|e| bad_request(&format!(":authority: {e}")))?)
+        }
         None => None,
     };
     let host = host(&headers)?;
@@ -57,17 +62,17 @@ pub(super) fn request(parts: request::Parts) -> Result<Head, Error> {
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
     let path = ByteStr::from(if path.is_empty() { "/" } else { path });
     let target = match (tunnel, authority, scheme) {
-        (true, Some(authority), _) => Target::Authority(authority),
-        (false, Some(authority), Some(scheme)) => Target::Absolute(Url { scheme, authority, path }),
-        (false, None, _) if host.is_some() => Target::Origin(path),
-        _ => return Err(bad("the request names no authority")),
+        (true, Some(authority), _) => RequestTarget::Authority(authority),
+        (false, Some(authority), Some(scheme)) => RequestTarget::Absolute(Url { scheme, authority, path }),
+        (false, None, _) if host.is_some() => RequestTarget::Origin(path),
+        _ => return Err(bad_request("the request names no authority")),
     };
     let authority_text = uri.authority().filter(|_| host.is_none()).map(|a| a.as_str());
-    Ok(Head { method, target, headers: fields(&headers, authority_text), protocol })
+    Ok(Http2RequestHead { method, target, headers: fields(&headers, authority_text), protocol })
 }
 
-fn bad(what: &str) -> Error {
-    Error::new(Kind::BadRequest, format!("the HTTP/2 request was refused: {what}"))
+fn bad_request(what: &str) -> Error {
+    Error::new(ErrorKind::BadRequest, format!("the HTTP/2 request was refused: {what}"))
 }
 
 /// The `Host` field, of which there is one at most.
@@ -75,16 +80,16 @@ fn host(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let mut hosts = headers.get_all(http::header::HOST).iter();
     let first = hosts.next();
     if hosts.next().is_some() {
-        return Err(bad("there is more than one Host field"));
+        return Err(bad_request("there is more than one Host field"));
     }
-    first.map(|h| h.to_str().map_err(|_| bad("the Host field is no text"))).transpose()
+    first.map(|h| h.to_str().map_err(|_| bad_request("the Host field is no text"))).transpose()
 }
 
 /// RFC 9113 8.3.1: a `Host` that names another authority is refused, so that no two readers go to different places.
 fn check_agreement(host: &str, authority: &Authority, default_port: u16) -> Result<(), Error> {
     match Authority::parse(host, Some(default_port)) {
         Ok(host) if host == *authority => Ok(()),
-        _ => Err(bad("Host and :authority name different origins")),
+        _ => Err(bad_request("Host and :authority name different origins")),
     }
 }
 
@@ -92,15 +97,15 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
     let bytes: usize = map.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
     let mut headers = Headers::with_capacity(map.len() + 4, bytes + 64 + authority.map_or(0, str::len));
     if let Some(authority) = authority {
-        headers.append_parsed(name::HOST.as_bytes(), authority.as_bytes());
+        headers.append_unchecked(name::HOST.as_bytes(), authority.as_bytes());
     }
     let mut crumbs = map.get_all(http::header::COOKIE).iter().map(HeaderValue::as_bytes).peekable();
     for (n, v) in map {
         if n != http::header::COOKIE {
-            headers.append_parsed(n.as_str().as_bytes(), v.as_bytes());
+            headers.append_unchecked(n.as_str().as_bytes(), v.as_bytes());
         } else if crumbs.peek().is_some() {
             let joined = crumbs.by_ref().collect::<Vec<_>>().join(&b"; "[..]);
-            headers.append_parsed(b"cookie", &joined);
+            headers.append_unchecked(b"cookie", &joined);
         }
     }
     headers
@@ -108,7 +113,7 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
 
 /// Reads trailers.
 pub(super) fn trailers(map: &HeaderMap) -> Headers {
-    map.iter().filter(|(n, _)| !NEVER_TRAILERS.contains(n)).map(|(n, v)| (n.as_str(), v.as_bytes())).collect()
+    map.iter().filter(|(n, _)| !FORBIDDEN_TRAILERS.contains(n)).map(|(n, v)| (n.as_str(), v.as_bytes())).collect()
 }
 
 /// Writes a response's head; what HTTP/2 has no place for is left out.
@@ -162,10 +167,10 @@ mod tests {
             ("CONNECT", "a.test:22", &[], "a.test:22"),
         ] {
             let shown = match request(parts(method, uri, fields)).unwrap().target {
-                Target::Absolute(url) => url.to_string(),
-                Target::Authority(a) => a.to_string(),
-                Target::Origin(path) => path.to_string(),
-                Target::Asterisk => "asterisk".into(),
+                RequestTarget::Absolute(url) => url.to_string(),
+                RequestTarget::Authority(a) => a.to_string(),
+                RequestTarget::Origin(path) => path.to_string(),
+                RequestTarget::Asterisk => "asterisk".into(),
             };
             assert_eq!(shown, want, "{method} {uri}");
         }

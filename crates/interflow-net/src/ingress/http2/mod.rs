@@ -3,11 +3,11 @@
 
 mod body;
 mod heads;
-mod opening;
-mod reply;
-mod stalled;
+mod preface;
+mod response;
 #[cfg(test)]
 mod tests;
+mod write_timeout;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,57 +18,57 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use interflow_flow::{Blame, Body, Clock, Error, Kind, Method, ResponseHead};
+use interflow_flow::{Body, Error, ErrorKind, ErrorSource, FlowClock, Method, ResponseHead};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::body::StreamBody;
-use self::opening::{Fingerprint, Watched};
-use self::reply::Reply;
-use self::stalled::Stalled;
+use self::preface::{PrefaceFingerprint, PrefaceTap};
+use self::response::ResponseSender;
+use self::write_timeout::WriteTimeoutIo;
 use super::Drain;
-use super::alarm::Alarm;
-use super::service::{HttpOptions, Incoming, Interim, Outgoing, SendInterim, Service};
-use crate::http2_control::Flood;
-use crate::io::Io;
+use super::deadline_timer::DeadlineTimer;
+use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, SendInformational, ServiceReply};
+use crate::http2_control::FloodFlag;
+use crate::io::IoStream;
 
 /// A connection on which the client cancels more requests than this within [`CANCEL_SPAN`] is closed: each of them
 /// costs a request to an origin (CVE-2023-44487).
-const CANCEL_MAX: u32 = 1000;
-const CANCEL_SPAN: Duration = Duration::from_secs(10);
+const MAX_CANCELLED: u32 = 1000;
+const CANCEL_WINDOW: Duration = Duration::from_secs(10);
 /// Interim responses of one stream; further ones are dropped.
-const INTERIM_MAX: u32 = 64;
+const MAX_INTERIM: u32 = 64;
 
 /// Serves HTTP/2 on a connection until it ends or the drain is through. Streams run in tasks of their own, which end
 /// with the connection.
 ///
 /// # Errors
 /// What ended the connection, when that was not an orderly close: a client that breaks the protocol or goes away.
-pub async fn serve_http2<S: Service>(
-    io: Io,
+pub async fn serve_http2<S: HttpService>(
+    io: IoStream,
     options: &HttpOptions,
     drain: Drain,
     service: Arc<S>,
 ) -> Result<(), Error> {
-    let (io, opening, flood) = Watched::new(Stalled::new(io, options.write_timeout));
+    let (io, opening, flood) = PrefaceTap::new(WriteTimeoutIo::new(io, options.write_timeout));
     let handshake = builder(options).handshake(io);
     let connection = timeout(options.head_timeout, handshake)
         .await
-        .map_err(|_| Error::new(Kind::ClientTimeout, "the client's HTTP/2 preface was not complete in time"))?
-        .map_err(|e| broken(&e))?;
-    let shared = Arc::new(Shared {
+        .map_err(|_| Error::new(ErrorKind::ClientTimeout, "the client's HTTP/2 preface was not complete in time"))?
+        .map_err(|e| connection_error(&e))?;
+    let shared = Arc::new(Http2Shared {
         service,
         opening,
         body_timeout: options.body_timeout,
         write_timeout: options.write_timeout,
         cancelled: AtomicU32::new(0),
     });
-    let mut driver = Driver {
+    let mut driver = Http2Driver {
         connection,
         shared,
         options,
         drain,
-        alarm: Alarm::default(),
+        alarm: DeadlineTimer::default(),
         idle: None,
         closing: None,
         span: Instant::now(),
@@ -91,21 +91,21 @@ fn builder(options: &HttpOptions) -> Builder {
 }
 
 /// What a connection and its streams share.
-struct Shared<S> {
+struct Http2Shared<S> {
     service: Arc<S>,
-    opening: Fingerprint,
+    opening: PrefaceFingerprint,
     body_timeout: Duration,
     write_timeout: Duration,
     /// Requests that the client took back since the span began.
     cancelled: AtomicU32,
 }
 
-struct Driver<'a, S> {
-    connection: Connection<Watched, Bytes>,
-    shared: Arc<Shared<S>>,
+struct Http2Driver<'a, S> {
+    connection: Connection<PrefaceTap, Bytes>,
+    shared: Arc<Http2Shared<S>>,
     options: &'a HttpOptions,
     drain: Drain,
-    alarm: Alarm,
+    alarm: DeadlineTimer,
     /// Since when there is no stream.
     idle: Option<Instant>,
     /// Since when the connection is being shut down.
@@ -115,10 +115,10 @@ struct Driver<'a, S> {
     /// What the client did too often, and the connection is being closed for.
     stormy: Option<Error>,
     /// The client sends too many frames that carry no request.
-    flood: Flood,
+    flood: FloodFlag,
 }
 
-impl<S: Service> Driver<'_, S> {
+impl<S: HttpService> Http2Driver<'_, S> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.closing.is_none() && self.drain.poll_drained(cx).is_ready() {
             self.shut_down();
@@ -126,7 +126,7 @@ impl<S: Service> Driver<'_, S> {
         loop {
             let accepted = self.connection.poll_accept(cx);
             if self.stormy.is_none() && self.flood.load(Ordering::Relaxed) {
-                self.close_for(flooded());
+                self.close_with_error(frame_flood_error());
                 continue;
             }
             match accepted {
@@ -136,13 +136,13 @@ impl<S: Service> Driver<'_, S> {
                     tokio::spawn(serve_stream(self.shared.clone(), request, respond));
                 }
                 Poll::Ready(_) if self.stormy.is_some() => {
-                    return Poll::Ready(Err(self.stormy.take().unwrap_or_else(storm)));
+                    return Poll::Ready(Err(self.stormy.take().unwrap_or_else(cancel_flood_error)));
                 }
                 // A client that closes when nothing is under way has every right to.
                 Poll::Ready(Some(Err(e))) if e.is_io() && (self.idle.is_some() || self.closing.is_some()) => {
                     return Poll::Ready(Ok(()));
                 }
-                Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(broken(&e))),
+                Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(connection_error(&e))),
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => return self.poll_idle(cx),
             }
@@ -174,17 +174,17 @@ impl<S: Service> Driver<'_, S> {
         self.closing = Some(Instant::now());
     }
 
-    fn close_for(&mut self, why: Error) {
+    fn close_with_error(&mut self, why: Error) {
         self.stormy = Some(why);
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
     }
 
     fn check_cancelled(&mut self) {
-        if self.shared.cancelled.load(Ordering::Relaxed) <= CANCEL_MAX {
+        if self.shared.cancelled.load(Ordering::Relaxed) <= MAX_CANCELLED {
             return;
         }
-        if self.span.elapsed() < CANCEL_SPAN {
-            self.close_for(storm());
+        if self.span.elapsed() < CANCEL_WINDOW {
+            self.close_with_error(cancel_flood_error());
         }
         self.span = Instant::now();
         self.shared.cancelled.store(0, Ordering::Relaxed);
@@ -192,15 +192,15 @@ impl<S: Service> Driver<'_, S> {
 }
 
 /// The stream's way to answer, until the final response takes it.
-struct Answering {
+struct StreamResponder {
     respond: Mutex<(Option<SendResponse<Bytes>>, u32)>,
 }
 
-impl SendInterim for Answering {
+impl SendInformational for StreamResponder {
     fn send(&self, _exchange: u64, head: ResponseHead) {
         let (respond, sent) = &mut *self.respond.lock();
         if let Some(respond) = respond
-            && *sent < INTERIM_MAX
+            && *sent < MAX_INTERIM
         {
             *sent += 1;
             // A stream that is gone already needs no interim response.
@@ -209,7 +209,7 @@ impl SendInterim for Answering {
     }
 }
 
-impl Answering {
+impl StreamResponder {
     /// Ready when the client takes its request back, or the connection ends.
     fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.respond.lock().0 {
@@ -224,26 +224,27 @@ impl Answering {
 }
 
 /// Serves one request.
-async fn serve_stream<S: Service>(
-    shared: Arc<Shared<S>>,
+async fn serve_stream<S: HttpService>(
+    shared: Arc<Http2Shared<S>>,
     request: http::Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) {
-    let clock = Clock::start();
+    let clock = FlowClock::start();
     let (parts, recv) = request.into_parts();
     let method = parts.method.clone();
-    let answering = Arc::new(Answering { respond: Mutex::new((Some(respond), 0)) });
+    let answering = Arc::new(StreamResponder { respond: Mutex::new((Some(respond), 0)) });
     let (body, tunnel) = match method {
         Method::CONNECT => (Body::Empty, Some(recv)),
         _ => (StreamBody::open(recv, &parts.headers, shared.body_timeout), None),
     };
     let outgoing = match heads::request(parts) {
         Ok(head) => {
-            let interim = Interim::new(answering.clone(), 0);
-            let heads::Head { method, target, headers, protocol } = head;
-            let version = interflow_flow::Version::H2;
+            let interim = InformationalSender::new(answering.clone(), 0);
+            let heads::Http2RequestHead { method, target, headers, protocol } = head;
+            let version = interflow_flow::HttpVersion::H2;
             let opening = shared.opening.get().cloned();
-            let incoming = Incoming { method, target, version, headers, protocol, body, interim, clock, opening };
+            let incoming =
+                IncomingRequest { method, target, version, headers, protocol, body, interim, clock, opening };
             let mut call = std::pin::pin!(shared.service.call(incoming));
             let outgoing = poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(outgoing) => Poll::Ready(Some(outgoing)),
@@ -255,38 +256,38 @@ async fn serve_stream<S: Service>(
             };
             outgoing
         }
-        Err(error) => Outgoing::Response(shared.service.refuse(&error)),
+        Err(error) => ServiceReply::Response(shared.service.error_response(&error)),
     };
     let Some(respond) = answering.take() else { return };
-    let mut reply = Reply { respond, method, write_timeout: shared.write_timeout };
+    let mut reply = ResponseSender { respond, method, write_timeout: shared.write_timeout };
     match outgoing {
-        Outgoing::Response(response) => {
+        ServiceReply::Response(response) => {
             drop(tunnel);
-            if reply.response(response).await.is_err() {
+            if reply.send_response(response).await.is_err() {
                 shared.cancelled.fetch_add(1, Ordering::Relaxed);
             }
         }
-        Outgoing::Upgrade(head, then) => {
+        ServiceReply::Upgrade(head, then) => {
             if let Some(io) = tunnel.and_then(|recv| reply.tunnel(&head, recv)) {
                 then(io).await;
             }
         }
-        Outgoing::Abort(error) => reply.reset(&error),
+        ServiceReply::Abort(error) => reply.reset(&error),
     }
 }
 
-fn storm() -> Error {
-    let message = format!("the client cancelled more than {CANCEL_MAX} HTTP/2 requests within {CANCEL_SPAN:?}");
-    Error::new(Kind::Limited, message).blame_on(Blame::Client)
+fn cancel_flood_error() -> Error {
+    let message = format!("the client cancelled more than {MAX_CANCELLED} HTTP/2 requests within {CANCEL_WINDOW:?}");
+    Error::new(ErrorKind::Limited, message).with_error_source(ErrorSource::Client)
 }
 
-fn flooded() -> Error {
+fn frame_flood_error() -> Error {
     let message = "the client sent too many HTTP/2 frames that carry no request (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, \
                    RST_STREAM, or empty ones)";
-    Error::new(Kind::Limited, message).blame_on(Blame::Client)
+    Error::new(ErrorKind::Limited, message).with_error_source(ErrorSource::Client)
 }
 
-fn broken(e: &h2::Error) -> Error {
-    let kind = if e.is_io() { Kind::ClientGone } else { Kind::BadRequest };
+fn connection_error(e: &h2::Error) -> Error {
+    let kind = if e.is_io() { ErrorKind::ClientGone } else { ErrorKind::BadRequest };
     Error::new(kind, format!("the client's HTTP/2 connection broke: {e}"))
 }

@@ -9,15 +9,15 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use interflow_flow::{Body, Error, Frame, Headers, Kind, ResponseHead, StatusCode};
+use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Headers, ResponseHead, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ingress::samples::{Alive, Answers, Fed, by_path, data, frames, ok};
-use crate::ingress::{Drain, DrainSignal, HttpOptions, Incoming, Outgoing, Service, serve_http2};
-use crate::io::Io;
+use crate::ingress::test_services::{AliveCounter, ChannelBody, FunctionService, by_path, data, frames, ok};
+use crate::ingress::{Drain, DrainSignal, HttpOptions, HttpService, IncomingRequest, ServiceReply, serve_http2};
+use crate::io::IoStream;
 
 struct Client {
     send: SendRequest<Bytes>,
@@ -25,11 +25,11 @@ struct Client {
     client: JoinHandle<Result<(), h2::Error>>,
 }
 
-async fn connect<S: Service>(service: S, options: HttpOptions, drain: Drain) -> Client {
+async fn connect<S: HttpService>(service: S, options: HttpOptions, drain: Drain) -> Client {
     connect_with(h2::client::Builder::new(), service, options, drain).await
 }
 
-async fn connect_with<S: Service>(
+async fn connect_with<S: HttpService>(
     builder: h2::client::Builder,
     service: S,
     options: HttpOptions,
@@ -37,13 +37,13 @@ async fn connect_with<S: Service>(
 ) -> Client {
     let (near, far) = tokio::io::duplex(16 * 1024);
     let service = Arc::new(service);
-    let server = tokio::spawn(async move { serve_http2(Io::other(far), &options, drain, service).await });
+    let server = tokio::spawn(async move { serve_http2(IoStream::other(far), &options, drain, service).await });
     let (send, connection) = builder.handshake(near).await.unwrap();
     let client = tokio::spawn(connection);
     Client { send: send.ready().await.unwrap(), server, client }
 }
 
-async fn serve<S: Service>(service: S) -> Client {
+async fn serve<S: HttpService>(service: S) -> Client {
     connect(service, HttpOptions::default(), Drain::never()).await
 }
 
@@ -81,7 +81,7 @@ async fn text(body: &mut RecvStream) -> Result<String, h2::Error> {
 
 #[tokio::test]
 async fn requests_are_answered_with_their_bodies_and_trailers() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let (response, body) = client.get("/echo").await;
     assert_eq!((body.as_str(), &response.headers()["content-length"]), ("GET:", &HeaderValue::from_static("4")));
 
@@ -101,7 +101,7 @@ async fn requests_are_answered_with_their_bodies_and_trailers() {
 
 #[tokio::test]
 async fn messages_without_content_have_none() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let (response, body) = client.get("/204").await;
     assert_eq!((response.status().as_u16(), body.as_str()), (204, ""));
     let (response, body) = client.get("/304").await;
@@ -112,7 +112,7 @@ async fn messages_without_content_have_none() {
 
 #[tokio::test]
 async fn early_hints_come_ahead_of_the_response() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let (mut response, _) = client.request(get("/hints"), true);
     let hints = poll_fn(|cx| response.poll_informational(cx)).await.unwrap().unwrap();
     assert_eq!((hints.status().as_u16(), hints.headers()["link"].to_str().unwrap()), (103, "</a>"));
@@ -121,7 +121,7 @@ async fn early_hints_come_ahead_of_the_response() {
 
 #[tokio::test]
 async fn a_large_body_comes_through_both_ways() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let body: Bytes = (0..3_000_000u32).map(|i| b'a' + (i % 26) as u8).collect();
     let (response, mut send) = client.request(post("/back"), false);
     let sent = body.clone();
@@ -142,8 +142,8 @@ async fn a_large_body_comes_through_both_ways() {
 async fn each_frame_of_a_stream_goes_out_at_once() {
     let (feed, fed) = mpsc::unbounded_channel();
     let fed = Mutex::new(Some(fed));
-    let service = Answers(move |_| {
-        let body = Body::stream(Fed(fed.lock().unwrap().take().unwrap()));
+    let service = FunctionService(move |_| {
+        let body = Body::stream(ChannelBody(fed.lock().unwrap().take().unwrap()));
         async move { ok(body) }
     });
     let mut client = serve(service).await;
@@ -170,7 +170,7 @@ async fn through_tunnel(client: &mut Client, request: Request<()>) -> String {
 
 #[tokio::test]
 async fn connect_and_extended_connect_become_tunnels() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let connect = Request::connect("tunnel:1").body(()).unwrap();
     assert_eq!(through_tunnel(&mut client, connect).await, "tunnelled:early bytes");
     let mut extended = Request::connect("https://a.test/ws").body(()).unwrap();
@@ -182,7 +182,7 @@ async fn connect_and_extended_connect_become_tunnels() {
 #[tokio::test]
 async fn heads_come_as_the_vocabulary_has_them() {
     let (seen, mut heads) = mpsc::unbounded_channel();
-    let service = Answers(move |request: Incoming| {
+    let service = FunctionService(move |request: IncomingRequest| {
         let _ = seen.send(request);
         async { ok(Body::Empty) }
     });
@@ -195,14 +195,14 @@ async fn heads_come_as_the_vocabulary_has_them() {
     let mut fields = Vec::new();
     got.headers.write_to(&mut fields);
     assert_eq!(String::from_utf8(fields).unwrap(), "Host: a.test\r\ncookie: a=1; b=2\r\n");
-    let interflow_flow::Target::Absolute(url) = got.target else { panic!("{:?}", got.target) };
+    let interflow_flow::RequestTarget::Absolute(url) = got.target else { panic!("{:?}", got.target) };
     assert_eq!(url.to_string(), "https://a.test/x?y");
     assert!(got.body.is_empty());
 }
 
 #[tokio::test]
 async fn a_host_that_names_another_origin_is_refused() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let mut request = get("/echo");
     request.headers_mut().insert("host", HeaderValue::from_static("b.test"));
     assert_eq!(client.request(request, true).0.await.unwrap().status(), 400);
@@ -210,9 +210,12 @@ async fn a_host_that_names_another_origin_is_refused() {
 
 #[tokio::test]
 async fn fields_of_one_connection_do_not_reach_the_client() {
-    let service = Answers(|_| async {
-        let head = ResponseHead::new(StatusCode::OK).with("Connection", "x").with("Keep-Alive", "1").with("X-A", "b");
-        Outgoing::Response(interflow_flow::Response { head, body: Body::Empty })
+    let service = FunctionService(|_| async {
+        let head = ResponseHead::new(StatusCode::OK)
+            .with_header("Connection", "x")
+            .with_header("Keep-Alive", "1")
+            .with_header("X-A", "b");
+        ServiceReply::Response(interflow_flow::Response { head, body: Body::Empty })
     });
     let mut client = serve(service).await;
     let (response, _) = client.get("/").await;
@@ -222,7 +225,7 @@ async fn fields_of_one_connection_do_not_reach_the_client() {
 
 #[tokio::test]
 async fn what_cannot_be_finished_is_reset() {
-    let mut client = serve(Answers(by_path)).await;
+    let mut client = serve(FunctionService(by_path)).await;
     let error = client.request(get("/abort"), true).0.await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
     for path in ["/breaks", "/short"] {
@@ -238,7 +241,7 @@ async fn what_cannot_be_finished_is_reset() {
 #[tokio::test]
 async fn a_request_body_of_another_length_than_announced_is_an_error() {
     let (seen, mut outcome) = mpsc::unbounded_channel();
-    let service = Answers(move |request: Incoming| {
+    let service = FunctionService(move |request: IncomingRequest| {
         let seen = seen.clone();
         async move {
             let _ = seen.send(request.body.collect(100).await.is_err());
@@ -259,8 +262,8 @@ async fn a_request_taken_back_drops_the_service_and_only_that() {
     let alive = count.clone();
     let go = Arc::new(Notify::new());
     let going = go.clone();
-    let service = Answers(move |_| {
-        let guard = Alive::new(&alive);
+    let service = FunctionService(move |_| {
+        let guard = AliveCounter::new(&alive);
         let going = going.clone();
         async move {
             going.notified().await;
@@ -285,7 +288,7 @@ async fn a_request_taken_back_drops_the_service_and_only_that() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upload_that_nobody_reads_stops_at_the_window() {
-    let service = Answers(|request: Incoming| async move {
+    let service = FunctionService(|request: IncomingRequest| async move {
         let _body = request.body;
         std::future::pending().await
     });
@@ -313,13 +316,13 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
     let taken = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl interflow_flow::BodyStream for Counted {
-        fn poll_frame(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<Frame, Error>>> {
+        fn poll_frame(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<BodyFrame, Error>>> {
             self.0.fetch_add(8192, Ordering::SeqCst);
-            std::task::Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+            std::task::Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(&[0; 8192])))))
         }
     }
     let counter = taken.clone();
-    let service = Answers(move |_| {
+    let service = FunctionService(move |_| {
         let body = Body::stream(Counted(counter.clone()));
         async { ok(body) }
     });
@@ -338,7 +341,7 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed_in_time_and_a_busy_one_is_not() {
-    let service = Answers(|_| async {
+    let service = FunctionService(|_| async {
         sleep(Duration::from_secs(500)).await;
         ok(Body::Empty)
     });
@@ -354,7 +357,7 @@ async fn an_idle_connection_is_closed_in_time_and_a_busy_one_is_not() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_lets_what_is_under_way_finish_and_takes_nothing_new() {
-    let service = Answers(|_| async {
+    let service = FunctionService(|_| async {
         sleep(Duration::from_secs(5)).await;
         ok(frames(vec![data("done")]))
     });
@@ -380,7 +383,7 @@ async fn a_drain_lets_what_is_under_way_finish_and_takes_nothing_new() {
 
 #[tokio::test]
 async fn requests_taken_back_without_end_close_the_connection() {
-    let mut client = serve(Answers(|_| std::future::pending())).await;
+    let mut client = serve(FunctionService(|_| std::future::pending())).await;
     for _ in 0..3000 {
         let Ok(mut send) = client.send.clone().ready().await else { break };
         let Ok((response, mut stream)) = send.send_request(post("/"), false) else { break };
@@ -390,30 +393,29 @@ async fn requests_taken_back_without_end_close_the_connection() {
         client.send = send;
     }
     let ended = timeout(Duration::from_secs(10), client.server).await.expect("the connection goes on").unwrap();
-    assert_eq!(ended.unwrap_err().kind(), Kind::Limited);
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::Limited);
     assert_eq!(client.client.await.unwrap().unwrap_err().reason(), Some(Reason::ENHANCE_YOUR_CALM));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_preface_that_does_not_come_is_not_waited_for() {
     let (_near, far) = tokio::io::duplex(1024);
-    let service = Arc::new(Answers(by_path));
-    let error = serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::ClientTimeout);
+    let service = Arc::new(FunctionService(by_path));
+    let error = serve_http2(IoStream::other(far), &HttpOptions::default(), Drain::never(), service).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ClientTimeout);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_nothing_off_the_connection_is_given_up() {
     let body = Bytes::from(vec![0; 100_000]);
-    let service = Arc::new(Answers(move |_| {
+    let service = Arc::new(FunctionService(move |_| {
         let body = Body::from(body.clone());
         async { ok(body) }
     }));
     let (near, far) = tokio::io::duplex(1024);
-    let server =
-        tokio::spawn(
-            async move { serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await },
-        );
+    let server = tokio::spawn(async move {
+        serve_http2(IoStream::other(far), &HttpOptions::default(), Drain::never(), service).await
+    });
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
     let (mut send, mut connection) = builder.handshake::<_, Bytes>(near).await.unwrap();
@@ -433,9 +435,9 @@ async fn a_client_that_takes_nothing_off_the_connection_is_given_up() {
 
 #[tokio::test]
 async fn trailers_alone_make_a_whole_response() {
-    let service = Answers(|_| async {
+    let service = FunctionService(|_| async {
         let trailers: Headers = [("grpc-status", "0")].into_iter().collect();
-        ok(frames(vec![Ok(Frame::Trailers(trailers))]))
+        ok(frames(vec![Ok(BodyFrame::Trailers(trailers))]))
     });
     let mut client = serve(service).await;
     let mut response = client.request(post("/"), true).0.await.unwrap();
@@ -451,13 +453,12 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A client that opens a connection, sends `before`, and then `flood` again and again: what it is told, and how serving
 /// it ended.
-async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option<Kind>) {
+async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option<ErrorKind>) {
     let (near, far) = tokio::io::duplex(1 << 16);
-    let service = Arc::new(Answers(|_| std::future::pending()));
-    let server =
-        tokio::spawn(
-            async move { serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await },
-        );
+    let service = Arc::new(FunctionService(|_| std::future::pending()));
+    let server = tokio::spawn(async move {
+        serve_http2(IoStream::other(far), &HttpOptions::default(), Drain::never(), service).await
+    });
     let (mut read, mut write) = tokio::io::split(near);
     let told = tokio::spawn(async move {
         let mut told = Vec::new();
@@ -493,7 +494,7 @@ async fn frames_that_carry_no_request_are_bounded() {
         ("empty CONTINUATION", &unfinished, frame(9, 0, 1, &[])),
     ] {
         let (told, ended) = flooding(before, &flood, 5000).await;
-        assert!(matches!(ended, Some(Kind::Limited)), "{what}: {ended:?}");
+        assert!(matches!(ended, Some(ErrorKind::Limited)), "{what}: {ended:?}");
         let goaway = told.windows(4).rposition(|w| w == calm);
         assert!(goaway.is_some(), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
     }

@@ -8,15 +8,15 @@ use rmpv::Value;
 use serde_json::json;
 
 use super::bucket;
-use super::value::{from_time, maybe, units, wide};
+use super::value::{from_time, text_or_null, units, wide};
 use crate::formats::zip::ZipWriter;
-use crate::formats::{Contents, Exporter, har};
+use crate::formats::{BodySource, FlowExporter, har};
 use crate::{FlowKind, FlowRow};
 
 /// Connections that are told apart; more of them share the number 0.
 const MAX_CONNECTIONS: usize = 1_000_000;
 /// WebSocket messages longer than this, in bytes, are files of their own.
-const MAX_INSIDE: usize = 64 << 10;
+const MAX_INLINE_BODY: usize = 64 << 10;
 
 /// Writes flows as one `.fxzy`; a tunnel is an exchange with the method CONNECT.
 pub struct FxzyWriter<W: Write> {
@@ -53,8 +53,8 @@ impl<W: Write> FxzyWriter<W> {
     }
 }
 
-impl<W: Write> Exporter for FxzyWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+impl<W: Write> FlowExporter for FxzyWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         self.exchanges += 1;
         let id = self.exchanges;
         let connection = self.connection(row)?;
@@ -85,7 +85,7 @@ impl<W: Write> Exporter for FxzyWriter<W> {
 }
 
 impl<W: Write> FxzyWriter<W> {
-    fn messages(&mut self, row: &FlowRow, contents: &dyn Contents, id: u64) -> io::Result<Value> {
+    fn messages(&mut self, row: &FlowRow, contents: &dyn BodySource, id: u64) -> io::Result<Value> {
         let mut all = Vec::new();
         for message in contents.messages(row)? {
             let message = message?;
@@ -99,7 +99,7 @@ impl<W: Write> FxzyWriter<W> {
             };
             let sent = message.direction == Direction::Request;
             let number = all.len() as u64 + 1;
-            let inside = message.payload.len() <= MAX_INSIDE;
+            let inside = message.payload.len() <= MAX_INLINE_BODY;
             if !inside {
                 let name = format!("contents/{}-{id}-ws-{number}.data", if sent { "req" } else { "res" });
                 self.zip.entry(&name, |out| out.write_all(&message.payload))?;
@@ -145,8 +145,8 @@ fn exchange(row: &FlowRow, id: u64, connection: u64, messages: Value) -> Value {
         row.host().into_owned().into(),
         row.authority.port.into(),
         (row.scheme == Scheme::Https).into(),
-        maybe(peer),
-        maybe(row.comment.as_deref()),
+        text_or_null(peer),
+        text_or_null(row.comment.as_deref()),
         Value::Array(tags.collect()),
         (row.kind == FlowKind::WebSocket).into(),
         messages,
@@ -173,7 +173,7 @@ fn request(row: &FlowRow) -> Value {
             fields(&[(":method", "CONNECT"), (":authority", &authority)], &Headers::new()),
         ]);
     };
-    let authority = row.authority.host_field(row.scheme);
+    let authority = row.authority.to_host_header(row.scheme);
     let pseudo = [
         (":method", request.method.as_str()),
         (":authority", authority.as_str()),
@@ -270,8 +270,8 @@ fn connection(row: &FlowRow, number: u64) -> Value {
     members.extend([1, 2, 3].into_iter().flat_map(span));
     members.extend([
         local.map_or(0, |l| l.port()).into(),
-        maybe(local.map(|l| l.ip().to_canonical().to_string())),
-        maybe(upstream.and_then(|u| u.peer).map(|p| p.ip().to_canonical().to_string())),
+        text_or_null(local.map(|l| l.ip().to_canonical().to_string())),
+        text_or_null(upstream.and_then(|u| u.peer).map(|p| p.ip().to_canonical().to_string())),
         from_time(None),
         from_time(None),
     ]);

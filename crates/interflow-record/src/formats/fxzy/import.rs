@@ -5,20 +5,23 @@ use std::io::{Read, Seek};
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use interflow_flow::{Authority, Direction, Headers, Scheme, Timestamp, Timings, Transport};
+use interflow_flow::{Authority, Direction, EntryKind, FlowTimings, Headers, Scheme, Timestamp};
 use rmpv::Value;
 
 use super::value::{latin, member, parse, text, time};
-use crate::formats::foreign::{self, Intake, clean, shorten};
-use crate::formats::zip::{Entry, Zip};
-use crate::formats::{ImportError, ImportReport, Sink, WholeFlow, frames, har};
+use crate::formats::import_support::{self, ImportSink, clean_text, shorten};
+use crate::formats::zip::{ZipEntry, ZipReader};
+use crate::formats::{FlowSink, FlowWithBodies, ImportError, ImportReport, frames, har};
 use crate::{ErrorRow, FlowKind, FlowRow, MessageRow, UpstreamRow};
 
 /// Hands out the flows of an archive.
 ///
 /// # Errors
 /// A file that is cut off, after what was whole in it.
-pub(in crate::formats) fn import<R: Read + Seek>(zip: Zip<R>, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+pub(in crate::formats) fn import<R: Read + Seek>(
+    zip: ZipReader<R>,
+    sink: FlowSink<'_>,
+) -> Result<ImportReport, ImportError> {
     let mut exchanges = BTreeMap::new();
     let mut files = HashMap::new();
     for entry in &zip.entries {
@@ -31,12 +34,12 @@ pub(in crate::formats) fn import<R: Read + Seek>(zip: Zip<R>, sink: Sink<'_>) ->
             files.insert(file.to_owned(), entry.clone());
         }
     }
-    let mut intake = Intake::new(sink);
-    let mut archive = Archive { zip, files };
+    let mut intake = ImportSink::new(sink);
+    let mut archive = FxzyArchive { zip, files };
     for (number, entry) in exchanges {
         let mut notes = Vec::new();
         let flow = archive.exchange(number, &entry, &mut notes);
-        intake.take(&format!("exchange {number}"), flow, notes)?;
+        intake.push(&format!("exchange {number}"), flow, notes)?;
     }
     match archive.zip.cut.take() {
         Some(cut) => Err(intake.malformed(cut, "what was whole before it is imported")),
@@ -44,21 +47,21 @@ pub(in crate::formats) fn import<R: Read + Seek>(zip: Zip<R>, sink: Sink<'_>) ->
     }
 }
 
-struct Archive<R> {
-    zip: Zip<R>,
+struct FxzyArchive<R> {
+    zip: ZipReader<R>,
     /// Bodies and connections by the names of their files.
-    files: HashMap<String, Entry>,
+    files: HashMap<String, ZipEntry>,
 }
 
-impl<R: Read + Seek> Archive<R> {
-    fn exchange(&mut self, number: u64, entry: &Entry, notes: &mut Vec<String>) -> Result<WholeFlow, String> {
+impl<R: Read + Seek> FxzyArchive<R> {
+    fn exchange(&mut self, number: u64, entry: &ZipEntry, notes: &mut Vec<String>) -> Result<FlowWithBodies, String> {
         let facts = parse(&self.zip.read(entry)?)?;
         let connection = member(&facts, 0, "connectionId").and_then(Value::as_u64).unwrap_or(0);
         let connection = self.connection(connection, notes);
         let mut flow = exchange(&facts, connection.as_ref(), number, notes)?;
         for (side, name) in [(Direction::Request, "req"), (Direction::Response, "res")] {
             if let Some(body) = self.file(&format!("{name}-{number}.data"), notes) {
-                put(&mut flow, side, body);
+                set_body(&mut flow, side, body);
             }
         }
         if member(&facts, 13, "isWebSocket").and_then(Value::as_bool) == Some(true) {
@@ -67,7 +70,7 @@ impl<R: Read + Seek> Archive<R> {
                 self.message(message, number, &mut flow, notes);
             }
         }
-        foreign::settle(&mut flow);
+        import_support::set_complete(&mut flow);
         Ok(flow)
     }
 
@@ -81,7 +84,7 @@ impl<R: Read + Seek> Archive<R> {
         self.zip.read(entry).map_err(|why| notes.push(why)).ok()
     }
 
-    fn message(&mut self, message: &Value, number: u64, flow: &mut WholeFlow, notes: &mut Vec<String>) {
+    fn message(&mut self, message: &Value, number: u64, flow: &mut FlowWithBodies, notes: &mut Vec<String>) {
         let int = |place, name| member(message, place, name).and_then(Value::as_u64);
         let sent = int(1, "direction") == Some(1);
         let Some(kind) = int(2, "opCode").and_then(|o| u8::try_from(o).ok()).and_then(frames::kind) else { return };
@@ -109,8 +112,8 @@ fn list(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-fn put(flow: &mut WholeFlow, side: Direction, body: Vec<u8>) {
-    let known = foreign::whole(&body);
+fn set_body(flow: &mut FlowWithBodies, side: Direction, body: Vec<u8>) {
+    let known = import_support::whole_body_row(&body);
     match side {
         Direction::Request if flow.row.request.is_some() => {
             flow.request_body = Bytes::from(body);
@@ -129,7 +132,7 @@ fn exchange(
     connection: Option<&Value>,
     number: u64,
     notes: &mut Vec<String>,
-) -> Result<WholeFlow, String> {
+) -> Result<FlowWithBodies, String> {
     let request = member(facts, 2, "requestHeader").ok_or("the request is missing")?;
     let part = |place, name| member(request, place, name).and_then(text).unwrap_or_default();
     let (method, path) = (part(0, "method"), part(2, "path"));
@@ -138,11 +141,14 @@ fn exchange(
     // By name, or in the order in which that program declares them.
     let moment = |place, name: &str| metrics.and_then(|m| member(m, place, name)).and_then(time);
     let started = moment(1, "ReceivedFromProxy").unwrap_or_default();
-    let transport = if scheme == Scheme::Https { Transport::Connect } else { Transport::Absolute };
-    let id = foreign::id(started, &[b"fxzy", &number.to_le_bytes(), authority.to_string().as_bytes(), path.as_bytes()]);
+    let transport = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
+    let id = import_support::stable_id(
+        started,
+        &[b"fxzy", &number.to_le_bytes(), authority.to_string().as_bytes(), path.as_bytes()],
+    );
     let mut row = FlowRow::new(id, started, transport, scheme, authority);
     let since = |at: Option<Timestamp>| at.map(|at| at.micros().saturating_sub(started.micros()));
-    row.timings = Timings {
+    row.timings = FlowTimings {
         request_head: since(moment(2, "RetrievingPool")).or(Some(0)),
         request_body: since(moment(5, "RequestBodySent")),
         request_sent: since(moment(4, "RequestHeaderSent")),
@@ -158,19 +164,20 @@ fn exchange(
     row.tags = list(member(facts, 12, "tags")).iter().filter_map(|t| member(t, 1, "value").and_then(text)).collect();
     row.error = error(facts);
     let version = member(facts, 6, "httpVersion").and_then(text).unwrap_or_default();
-    let mut flow = WholeFlow::new(row);
+    let mut flow = FlowWithBodies::new(row);
     if method == "CONNECT" {
         flow.row.kind = FlowKind::Tunnel;
         return Ok(flow);
     }
-    let mut made = foreign::request(&method, &path, &version, fields(member(request, 4, "headers"), notes), b"");
+    let mut made = import_support::request(&method, &path, &version, fields(member(request, 4, "headers"), notes), b"");
     made.trailers = fields(member(facts, 18, "requestTrailers"), notes);
     flow.row.request = Some(made);
     if let Some(response) = member(facts, 3, "responseHeader") {
         let status = member(response, 0, "statusCode").and_then(Value::as_u64).and_then(|s| u16::try_from(s).ok());
         // 0 stands for an answer that never came.
         if let Some(status) = status.filter(|s| *s > 0) {
-            let mut made = foreign::response(status, b"", &version, fields(member(response, 1, "headers"), notes), b"");
+            let mut made =
+                import_support::response(status, b"", &version, fields(member(response, 1, "headers"), notes), b"");
             made.trailers = fields(member(facts, 19, "responseTrailers"), notes);
             flow.row.response = Some(made);
         }
@@ -193,16 +200,16 @@ fn target(facts: &Value, scheme: &str, authority: &str, path: String) -> Result<
     Ok((scheme, read, path))
 }
 
-fn durations(connection: Option<&Value>) -> Timings {
+fn durations(connection: Option<&Value>) -> FlowTimings {
     let length = |from: (u64, &str), to: (u64, &str)| {
         let at = |(place, name)| connection.and_then(|c| member(c, place, name)).and_then(time);
         Some(at(to)?.micros().saturating_sub(at(from)?.micros()))
     };
-    Timings {
+    FlowTimings {
         dns: length((5, "dnsSolveStart"), (6, "dnsSolveEnd")),
         connect: length((7, "tcpConnectionOpening"), (8, "tcpConnectionOpened")),
         tls: length((9, "sslNegotiationStart"), (10, "sslNegotiationEnd")),
-        ..Timings::default()
+        ..FlowTimings::default()
     }
 }
 
@@ -228,7 +235,7 @@ fn fields(value: Option<&Value>, notes: &mut Vec<String>) -> Headers {
     let mut headers = Headers::new();
     for field in list(value) {
         let part = |place, name| member(field, place, name).and_then(latin).unwrap_or_default();
-        foreign::field(&mut headers, &part(0, "name"), &part(1, "value"), notes);
+        import_support::field(&mut headers, &part(0, "name"), &part(1, "value"), notes);
     }
     headers
 }
@@ -237,5 +244,5 @@ fn fields(value: Option<&Value>, notes: &mut Vec<String>) -> Headers {
 fn error(facts: &Value) -> Option<ErrorRow> {
     let first = list(member(facts, 16, "clientErrors")).first()?;
     let message = member(first, 1, "message").and_then(text).unwrap_or_default();
-    Some(ErrorRow { kind: "imported".into(), blame: "upstream".into(), message: clean(&message) })
+    Some(ErrorRow { kind: "imported".into(), blame: "upstream".into(), message: clean_text(&message) })
 }

@@ -11,7 +11,7 @@ mod value;
 
 pub use export::FxzyWriter;
 pub(super) use import::import;
-pub use pack::{pack, packed};
+pub use pack::{pack, pack_to_temp_file};
 
 /// Exchanges and connections stand a hundred to a folder.
 fn bucket(id: u64) -> String {

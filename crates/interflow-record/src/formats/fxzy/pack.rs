@@ -32,7 +32,7 @@ pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`pack`], and when there is no place for it.
-pub fn packed(folder: &Path) -> io::Result<File> {
+pub fn pack_to_temp_file(folder: &Path) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     pack(folder, io::BufWriter::new(&mut file))?;
     file.rewind()?;
@@ -58,30 +58,31 @@ fn add<W: Write>(zip: &mut ZipWriter<W>, folder: &Path, name: &str, depth: usize
 
 #[cfg(test)]
 mod tests {
-    use interflow_flow::{FlowId, Scheme, Timestamp, Transport};
+    use interflow_flow::{EntryKind, FlowId, Scheme, Timestamp};
 
     use super::*;
     use crate::FlowRow;
-    use crate::formats::zip::Zip;
-    use crate::formats::{Format, WholeFlow, exporter, foreign, import};
+    use crate::formats::zip::ZipReader;
+    use crate::formats::{ArchiveFormat, FlowWithBodies, exporter, import, import_support};
 
-    fn flow() -> WholeFlow {
+    fn flow() -> FlowWithBodies {
         let started = Timestamp::from_micros(1_795_168_800_123_456);
         let authority = "a.example:443".parse().unwrap();
-        let row = FlowRow::new(FlowId::new(started), started, Transport::Connect, Scheme::Https, authority);
-        let mut flow = WholeFlow { request_body: (&b"body"[..]).into(), ..WholeFlow::new(row) };
-        flow.row.request = Some(foreign::request("POST", "/x", "HTTP/2", interflow_flow::Headers::new(), b"body"));
+        let row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
+        let mut flow = FlowWithBodies { request_body: (&b"body"[..]).into(), ..FlowWithBodies::new(row) };
+        flow.row.request =
+            Some(import_support::request("POST", "/x", "HTTP/2", interflow_flow::Headers::new(), b"body"));
         flow
     }
 
     #[test]
     fn a_folder_is_the_archive_that_it_would_be() {
         let mut archive = Vec::new();
-        let mut writer = exporter(Format::Fxzy, &mut archive).unwrap();
+        let mut writer = exporter(ArchiveFormat::Fxzy, &mut archive).unwrap();
         writer.flow(&flow().row, &flow()).unwrap();
         writer.finish().unwrap();
         drop(writer);
-        let mut zip = Zip::open(io::Cursor::new(archive)).unwrap();
+        let mut zip = ZipReader::open(io::Cursor::new(archive)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         for entry in zip.entries.clone() {
             let path = folder.path().join(&entry.name);
@@ -93,7 +94,7 @@ mod tests {
             back.push(flow);
             Ok(())
         };
-        import(None, packed(folder.path()).unwrap(), &mut keep).unwrap();
+        import(None, pack_to_temp_file(folder.path()).unwrap(), &mut keep).unwrap();
         assert_eq!((back.len(), back[0].row.url().as_str()), (1, "https://a.example/x"));
         assert_eq!(&back[0].request_body[..], b"body");
     }

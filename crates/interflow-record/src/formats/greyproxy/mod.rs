@@ -8,7 +8,7 @@ use std::path::Path;
 use interflow_flow::Timestamp;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::{ImportError, ImportReport, Sink};
+use super::{FlowSink, ImportError, ImportReport};
 
 /// A database that was opened.
 pub struct GreyproxyDb {
@@ -156,7 +156,7 @@ impl GreyproxyDb {
                 destination: row.get(2)?,
                 port: text(row, 3)?.unwrap_or_else(|| "*".to_owned()),
                 action: row.get(4)?,
-                expires: text(row, 5)?.as_deref().and_then(moment),
+                expires: text(row, 5)?.as_deref().and_then(parse_timestamp),
                 notes: text(row, 6)?,
                 session: text(row, 7)?,
             })
@@ -184,7 +184,7 @@ impl GreyproxyDb {
             Ok(GreyproxySession {
                 id: row.get(0)?,
                 container: row.get(1)?,
-                expires: text(row, 2)?.as_deref().and_then(moment),
+                expires: text(row, 2)?.as_deref().and_then(parse_timestamp),
                 sealed: bytes(row, 3)?,
                 labels: text(row, 4)?.unwrap_or_default(),
             })
@@ -238,7 +238,7 @@ impl GreyproxyDb {
     ///
     /// # Errors
     /// The database cannot be read, or a flow not be kept.
-    pub fn flows(&self, sink: Sink<'_>) -> std::result::Result<ImportReport, ImportError> {
+    pub fn flows(&self, sink: FlowSink<'_>) -> std::result::Result<ImportReport, ImportError> {
         flows::import(self, sink)
     }
 }
@@ -262,7 +262,7 @@ fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
 }
 
 /// A moment as SQLite and Go write it: `2026-04-23 10:11:12`, with or without a fraction, an offset, a name of a zone.
-fn moment(text: &str) -> Option<Timestamp> {
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
     let mut words = text.split_whitespace();
     let (date, rest) = match words.next()?.split_once('T') {
         Some((date, rest)) => (date.to_owned(), rest.to_owned()),
@@ -292,10 +292,10 @@ mod tests {
             "2026-04-23 12:11:12 +0200 CEST",
             "2026-04-23T10:11:12.000Z",
         ] {
-            assert_eq!(moment(text), Some(at), "{text}");
+            assert_eq!(parse_timestamp(text), Some(at), "{text}");
         }
-        assert_eq!(moment("2026-04-23 10:11:12.25"), Some(Timestamp::from_micros(at.micros() + 250_000)));
-        assert_eq!(moment("yesterday"), None);
-        assert_eq!(moment(""), None);
+        assert_eq!(parse_timestamp("2026-04-23 10:11:12.25"), Some(Timestamp::from_micros(at.micros() + 250_000)));
+        assert_eq!(parse_timestamp("yesterday"), None);
+        assert_eq!(parse_timestamp(""), None);
     }
 }

@@ -5,22 +5,22 @@ use std::io::{self, Read, Write};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use interflow_flow::{Direction, Headers};
-use interflow_wire::content_coding::is_coded;
+use interflow_wire::content_coding::has_content_coding;
 
 use super::parts;
 use crate::FlowRow;
-use crate::formats::{Contents, coding};
+use crate::formats::{BodySource, content_coding};
 
 /// A body on its way into the archive. It is read twice: to see what it is, and to write it.
-pub(super) struct Body<'a> {
+pub(super) struct HarBody<'a> {
     pub row: &'a FlowRow,
-    pub contents: &'a dyn Contents,
+    pub contents: &'a dyn BodySource,
     pub direction: Direction,
     pub headers: &'a Headers,
 }
 
 /// What a body turned out to be.
-pub(super) struct Survey {
+pub(super) struct BodyProbe {
     /// Its content coding could be undone, and is.
     pub decoded: bool,
     /// Its length as it is written, in bytes.
@@ -29,49 +29,49 @@ pub(super) struct Survey {
     pub is_text: bool,
 }
 
-impl Body<'_> {
+impl HarBody<'_> {
     fn open(&self, decoded: bool) -> io::Result<Box<dyn Read + '_>> {
         let body = self.contents.body(self.row, self.direction)?;
-        if decoded { coding::decoder(self.headers, body) } else { Ok(body) }
+        if decoded { content_coding::decoder(self.headers, body) } else { Ok(body) }
     }
 
-    pub fn survey(&self) -> io::Result<Survey> {
-        let coded = is_coded(self.headers);
-        if coded && let Ok(survey) = self.survey_as(true) {
+    pub fn probe(&self) -> io::Result<BodyProbe> {
+        let coded = has_content_coding(self.headers);
+        if coded && let Ok(survey) = self.probe_as(true) {
             return Ok(survey);
         }
-        self.survey_as(false)
+        self.probe_as(false)
     }
 
-    fn survey_as(&self, decoded: bool) -> io::Result<Survey> {
+    fn probe_as(&self, decoded: bool) -> io::Result<BodyProbe> {
         let mut body = self.open(decoded)?;
         let mut scan = TextScan::default();
         let mut buf = vec![0; 32 * 1024];
         loop {
             match body.read(&mut buf) {
                 Ok(0) => break,
-                Ok(n) => scan.see(&buf[..n]),
+                Ok(n) => scan.push(&buf[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
         }
         let foreign = charset(&content_type(self.headers)).is_some_and(|c| !matches!(c.as_str(), "utf-8" | "utf8"));
         let is_text = scan.is_utf8() && (scan.ascii || !foreign);
-        Ok(Survey { decoded, plain_size: scan.size, is_text })
+        Ok(BodyProbe { decoded, plain_size: scan.size, is_text })
     }
 
-    pub fn bytes(&self, survey: &Survey) -> io::Result<Vec<u8>> {
+    pub fn bytes(&self, survey: &BodyProbe) -> io::Result<Vec<u8>> {
         let mut all = Vec::new();
         self.open(survey.decoded)?.read_to_end(&mut all)?;
         Ok(all)
     }
 
     /// Writes the JSON string.
-    pub fn write(&self, out: &mut dyn Write, survey: &Survey) -> io::Result<()> {
+    pub fn write(&self, out: &mut dyn Write, survey: &BodyProbe) -> io::Result<()> {
         let mut body = self.open(survey.decoded)?;
         out.write_all(b"\"")?;
         if survey.is_text {
-            io::copy(&mut body, &mut Escaped(&mut *out))?;
+            io::copy(&mut body, &mut JsonEscaper(&mut *out))?;
         } else {
             let mut encoder = EncoderWriter::new(&mut *out, &STANDARD);
             io::copy(&mut body, &mut encoder)?;
@@ -93,7 +93,7 @@ struct TextScan {
 }
 
 impl TextScan {
-    fn see(&mut self, piece: &[u8]) {
+    fn push(&mut self, piece: &[u8]) {
         self.size += piece.len() as u64;
         self.ascii = (self.ascii || !self.begun) && piece.is_ascii();
         self.begun = true;
@@ -123,9 +123,9 @@ impl TextScan {
 }
 
 /// Escapes UTF-8 for a JSON string (RFC 8259 7). What needs it is ASCII, so pieces may be cut anywhere.
-struct Escaped<'a>(&'a mut dyn Write);
+struct JsonEscaper<'a>(&'a mut dyn Write);
 
-impl Write for Escaped<'_> {
+impl Write for JsonEscaper<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let needs = |b: u8| b < 0x20 || matches!(b, b'"' | b'\\' | 0x7f);
         let mut rest = piece;

@@ -9,14 +9,14 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Timings, Transport};
+use interflow_flow::{Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::body::charset;
 use super::parts::{HarTimings, from_iso};
-use crate::formats::{WholeFlow, coding, foreign};
+use crate::formats::{FlowWithBodies, content_coding, import_support};
 use crate::{
-    BodyRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, Missing, RequestRow, ResponseRow, TunnelRow,
+    BodyRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, MissingReason, RequestRow, ResponseRow, TunnelRow,
     UpstreamRow,
 };
 
@@ -30,7 +30,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 const MAX_KEPT: usize = 256 * 1024;
 
 /// The pages of an archive by their ids.
-pub(super) type Pages = HashMap<String, Value>;
+pub(super) type HarPages = HashMap<String, Value>;
 
 /// Where the page of an entry stands among what is kept of an archive.
 pub(super) const PAGE: &str = "_page";
@@ -38,13 +38,18 @@ pub(super) const PAGE: &str = "_page";
 pub(super) const NO_RESPONSE: &str = "_noResponse";
 
 /// What is wrong with a part of an entry, its path in front.
-pub(super) type Problem = String;
+pub(super) type EntryProblem = String;
 
 /// The flow of the entry of this number, and notes on what of it is left out. `pages` are those of the archive.
 ///
 /// # Errors
 /// What makes the entry no flow.
-pub(super) fn flow(number: u64, entry: &Value, pages: &Pages, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
+pub(super) fn flow(
+    number: u64,
+    entry: &Value,
+    pages: &HarPages,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<FlowWithBodies, EntryProblem> {
     let request = entry.get("request").and_then(Value::as_object).ok_or("request: missing, or no object")?;
     let url = request.get("url").and_then(Value::as_str).ok_or("request.url: missing, or no string")?;
     let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
@@ -64,7 +69,7 @@ pub(super) fn flow(number: u64, entry: &Value, pages: &Pages, notes: &mut Vec<Pr
     row.client.peer = string(entry.get("_clientAddress")).and_then(|a| a.parse().ok());
     row.timings = timings(entry);
     row.upstream = upstream(entry, &row);
-    let mut whole = WholeFlow::new(row);
+    let mut whole = FlowWithBodies::new(row);
     if entry.get("_resourceType").and_then(Value::as_str) == Some("tunnel") {
         whole.row.kind = FlowKind::Tunnel;
         let count = |name| entry.get("_tunnel").and_then(|t| t.get(name)).and_then(Value::as_u64).unwrap_or(0);
@@ -77,8 +82,8 @@ pub(super) fn flow(number: u64, entry: &Value, pages: &Pages, notes: &mut Vec<Pr
         read_response(response, &mut whole, notes)?;
     }
     read_messages(entry, &mut whole);
-    how_it_ended(entry, response, &mut whole.row);
-    whole.row.archive = kept_as_is(entry, pages, notes);
+    set_outcome(entry, response, &mut whole.row);
+    whole.row.archive = unmapped_members(entry, pages, notes);
     Ok(whole)
 }
 
@@ -89,12 +94,12 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
     let (method, took) = (told(entry.pointer("/request/method")), told(entry.get("time")));
     ours.unwrap_or_else(|| {
         let number = number.to_le_bytes();
-        foreign::id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
+        import_support::stable_id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
     })
 }
 
 /// What browsers say of an entry that has no place in our rows, within a bound.
-fn kept_as_is(entry: &Value, pages: &Pages, notes: &mut Vec<Problem>) -> Option<Arc<Map<String, Value>>> {
+fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProblem>) -> Option<Arc<Map<String, Value>>> {
     let own = |name: &str| {
         matches!(
             name,
@@ -163,15 +168,15 @@ fn escape(path: &str) -> Cow<'_, str> {
         .into()
 }
 
-fn transport(entry: &Value, scheme: Scheme) -> Transport {
-    use Transport::{Absolute, Connect, Gateway, Internal, Reverse, Socks5, Transparent};
+fn transport(entry: &Value, scheme: Scheme) -> EntryKind {
+    use EntryKind::{Absolute, Connect, Gateway, Internal, Reverse, Socks5, Transparent};
     let all = [Absolute, Connect, Socks5, Transparent, Reverse, Gateway, Internal];
     let named = entry.get("_transport").and_then(Value::as_str);
-    let usual = if scheme == Scheme::Https { Transport::Connect } else { Transport::Absolute };
+    let usual = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
     all.into_iter().find(|t| Some(t.as_str()) == named).unwrap_or(usual)
 }
 
-fn timings(entry: &Value) -> Timings {
+fn timings(entry: &Value) -> FlowTimings {
     let of = |name: &str| entry.get("timings").and_then(|t| t.get(name)).and_then(Value::as_f64).unwrap_or(-1.0);
     let timings = HarTimings {
         blocked: of("blocked"),
@@ -202,20 +207,20 @@ fn upstream(entry: &Value, row: &FlowRow) -> Option<UpstreamRow> {
 fn read_request(
     request: &Map<String, Value>,
     path: String,
-    whole: &mut WholeFlow,
-    notes: &mut Vec<Problem>,
-) -> Result<(), Problem> {
+    whole: &mut FlowWithBodies,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<(), EntryProblem> {
     let method = string(request.get("method")).filter(|m| !m.is_empty()).unwrap_or_else(|| "GET".to_owned());
     if interflow_flow::Method::from_bytes(method.as_bytes()).is_err() {
         return Err(format!("request.method: '{}' is no method", shorten(&method)));
     }
     let mut headers = headers(request.get("headers"), "request", notes);
     if let Some(post) = request.get("postData") {
-        keep_type(&mut headers, post);
+        keep_content_type(&mut headers, post);
     }
     let protocol =
         headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket")).map(str::to_ascii_lowercase);
-    let text = posted(request, &headers, notes);
+    let text = posted_body(request, &headers, notes);
     let (body, bytes) = body(text, request.get("bodySize"), &headers);
     whole.request_body = bytes;
     whole.row.request = Some(RequestRow {
@@ -231,7 +236,7 @@ fn read_request(
 }
 
 /// What was posted: in `_content` when it was no text, in `text`, or as the fields of a form.
-fn posted(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<Problem>) -> Option<Vec<u8>> {
+fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
     if let Some(content) = request.get("_content").filter(|c| c.get("text").is_some()) {
         return content_bytes(content, headers, "request._content", notes);
     }
@@ -266,9 +271,9 @@ fn form_escape(text: &str) -> String {
 
 fn read_response(
     response: &Map<String, Value>,
-    whole: &mut WholeFlow,
-    notes: &mut Vec<Problem>,
-) -> Result<(), Problem> {
+    whole: &mut FlowWithBodies,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<(), EntryProblem> {
     let status = response.get("status").and_then(number_of).unwrap_or(0.0);
     // 0 and less say that there was none: the request failed or was blocked.
     if status <= 0.0 || whole.row.kind == FlowKind::Tunnel {
@@ -280,7 +285,7 @@ fn read_response(
     let mut headers = headers(response.get("headers"), "response", notes);
     let empty = Value::Null;
     let content = response.get("content").unwrap_or(&empty);
-    keep_type(&mut headers, content);
+    keep_content_type(&mut headers, content);
     let bytes = content_bytes(content, &headers, "response.content", notes);
     let told = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
     let (body, bytes) = body(bytes, told, &headers);
@@ -297,7 +302,7 @@ fn read_response(
 }
 
 /// Archives without header fields still name the type of a body: it becomes the field that says so.
-fn keep_type(headers: &mut Headers, content: &Value) {
+fn keep_content_type(headers: &mut Headers, content: &Value) {
     let named = content.get("mimeType").and_then(Value::as_str).unwrap_or_default().trim();
     let plain =
         !named.is_empty() && named.len() < 1024 && !named.eq_ignore_ascii_case("x-unknown") && named.contains('/');
@@ -316,7 +321,7 @@ fn number_of(value: &Value) -> Option<f64> {
 }
 
 /// The bytes of `text`, decoded as `encoding` says, in the charset that the head names.
-fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec<Problem>) -> Option<Vec<u8>> {
+fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
     let text = content.get("text").and_then(Value::as_str)?;
     let encoding = content.get("encoding").or(content.get("_encoding")).and_then(Value::as_str).unwrap_or_default();
     if !encoding.eq_ignore_ascii_case("base64") {
@@ -346,17 +351,17 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
     let told = told.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
     match plain {
         Some(plain) => {
-            let bytes = Bytes::from(coding::encode(headers, plain));
+            let bytes = Bytes::from(content_coding::encode(headers, plain));
             let size = bytes.len() as u64;
             (BodyRow::whole(size), bytes)
         }
-        None => (BodyRow::part(told, 0, (told > 0).then_some(Missing::Capped)), Bytes::new()),
+        None => (BodyRow::partial(told, 0, (told > 0).then_some(MissingReason::Capped)), Bytes::new()),
     }
 }
 
 /// Header fields. HTTP/2's pseudo-header fields, which Chromium writes down too, are not among them; a value of several
 /// lines stands for several fields.
-fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<Problem>) -> Headers {
+fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> Headers {
     let mut headers = Headers::new();
     for field in list.and_then(Value::as_array).into_iter().flatten() {
         let name = field.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -383,7 +388,7 @@ pub(in crate::formats) fn version(text: &str) -> Cow<'static, str> {
     }
 }
 
-fn read_messages(entry: &Value, whole: &mut WholeFlow) {
+fn read_messages(entry: &Value, whole: &mut FlowWithBodies) {
     let list = entry.get("_webSocketMessages").and_then(Value::as_array);
     let row = &mut whole.row;
     let web_socket = list.is_some() || entry.get("_resourceType").and_then(Value::as_str) == Some("websocket");
@@ -422,7 +427,7 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
     })
 }
 
-fn how_it_ended(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
+fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
     let told = entry.get("_error").or_else(|| response?.get("_error"));
     let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
     let cut = told.and_then(Value::as_str).is_some_and(unfinished);
@@ -433,7 +438,7 @@ fn how_it_ended(entry: &Value, response: Option<&Map<String, Value>>, row: &mut 
         None => FlowState::Complete,
     };
     if row.response.is_none() {
-        row.timings = Timings { first_byte: None, last_byte: None, ..row.timings };
+        row.timings = FlowTimings { first_byte: None, last_byte: None, ..row.timings };
     }
 }
 

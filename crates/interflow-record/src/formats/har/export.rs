@@ -6,10 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 use interflow_flow::{Direction, Headers, MessageKind};
 use serde_json::{Map, Value, json};
 
-use super::body::{Body, content_type};
+use super::body::{HarBody, content_type};
 use super::entry::{NO_RESPONSE, PAGE};
 use super::parts::{self, HarTimings, fields};
-use crate::formats::{Contents, Exporter};
+use crate::formats::{BodySource, FlowExporter};
 use crate::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
 
 /// Posted forms longer than this, in bytes, are not taken apart.
@@ -63,8 +63,8 @@ impl<W: Write> HarWriter<W> {
     }
 }
 
-impl<W: Write> Exporter for HarWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+impl<W: Write> FlowExporter for HarWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         self.out.write_all(if self.entries == 0 { b"\n" } else { b",\n" })?;
         self.entries += 1;
         let page = self.page(row);
@@ -85,8 +85,8 @@ impl<W: Write> Exporter for HarWriter<W> {
     }
 }
 
-fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dyn Contents) -> io::Result<()> {
-    let timings = HarTimings::of(&row.timings);
+fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
+    let timings = HarTimings::from_timings(&row.timings);
     let mut entry = Map::new();
     if let Some(page) = page {
         entry.insert("pageref".into(), page.into());
@@ -158,7 +158,7 @@ fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
     }
 }
 
-fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let mut head = Map::new();
     let Some(request) = &row.request else {
         head.insert("method".into(), "CONNECT".into());
@@ -188,10 +188,10 @@ fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::R
     out.write_all(b"}")
 }
 
-fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn Contents) -> io::Result<()> {
+fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn BodySource) -> io::Result<()> {
     let mime = content_type(&request.headers);
-    let body = Body { row, contents, direction: Direction::Request, headers: &request.headers };
-    let found = body.survey()?;
+    let body = HarBody { row, contents, direction: Direction::Request, headers: &request.headers };
+    let found = body.probe()?;
     let mut post = Map::new();
     post.insert("mimeType".into(), mime.clone().into());
     let form = found.plain_size <= MAX_FORM && mime.contains("form");
@@ -211,7 +211,7 @@ fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents:
     out.write_all(b"}")
 }
 
-fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let mut head = Map::new();
     let Some(response) = &row.response else {
         return no_response(out, row);
@@ -265,9 +265,9 @@ fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     out.write_all(b"}")
 }
 
-fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn Contents) -> io::Result<()> {
-    let body = Body { row, contents, direction: Direction::Response, headers: &response.headers };
-    let found = body.survey()?;
+fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn BodySource) -> io::Result<()> {
+    let body = HarBody { row, contents, direction: Direction::Response, headers: &response.headers };
+    let found = body.probe()?;
     let mut content = Map::new();
     content.insert("size".into(), found.plain_size.into());
     if found.decoded {
@@ -287,7 +287,7 @@ fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents:
     out.write_all(b"}")
 }
 
-fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     out.write_all(b"[")?;
     let mut first = true;
     for message in contents.messages(row)? {
@@ -330,7 +330,7 @@ fn opcode(kind: MessageKind) -> Option<u8> {
 /// Says in a comment why a body is not here whole.
 fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
     if let Some(missing) = body.missing {
-        let why = missing.why();
+        let why = missing.explanation();
         object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
         object.insert("_missing".into(), missing.as_str().into());
     }

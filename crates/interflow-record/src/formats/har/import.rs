@@ -6,19 +6,25 @@ use std::io::{self, BufRead};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::entry::{Pages, flow};
-use crate::formats::{ImportError, ImportReport, Sink};
+use super::entry::{HarPages, flow};
+use crate::formats::{FlowSink, ImportError, ImportReport};
 
 /// Hands out the flows of a HAR that is neither compressed nor begins with a byte order mark.
 ///
 /// # Errors
 /// A text that is no HAR, with the place; what was handed out before it stays so.
-pub fn import(file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
-    let mut reader =
-        Reader { sink, report: ImportReport::default(), failed: None, index: None, found: false, pages: Pages::new() };
+pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    let mut reader = HarReader {
+        sink,
+        report: ImportReport::default(),
+        failed: None,
+        index: None,
+        found: false,
+        pages: HarPages::new(),
+    };
     let mut json = serde_json::Deserializer::from_reader(file);
-    let outcome = (&mut json).deserialize_any(Archive(&mut reader)).and_then(|()| json.end());
-    let Reader { report, failed, index, found, .. } = reader;
+    let outcome = (&mut json).deserialize_any(HarRootSeed(&mut reader)).and_then(|()| json.end());
+    let HarReader { report, failed, index, found, .. } = reader;
     if let Some(source) = failed {
         return Err(ImportError::Io { source, report });
     }
@@ -40,8 +46,8 @@ pub fn import(file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, Import
     }
 }
 
-struct Reader<'s> {
-    sink: Sink<'s>,
+struct HarReader<'s> {
+    sink: FlowSink<'s>,
     report: ImportReport,
     failed: Option<io::Error>,
     /// The entry being read.
@@ -49,16 +55,16 @@ struct Reader<'s> {
     /// `log.entries` was met.
     found: bool,
     /// The pages met so far.
-    pages: Pages,
+    pages: HarPages,
 }
 
 /// The most pages that are remembered.
 const MAX_PAGES: usize = 10_000;
 
 /// The outermost object.
-struct Archive<'r, 's>(&'r mut Reader<'s>);
+struct HarRootSeed<'r, 's>(&'r mut HarReader<'s>);
 
-impl<'de> Visitor<'de> for Archive<'_, '_> {
+impl<'de> Visitor<'de> for HarRootSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +74,7 @@ impl<'de> Visitor<'de> for Archive<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "log" {
-                map.next_value_seed(Log(&mut *self.0))?;
+                map.next_value_seed(HarLogSeed(&mut *self.0))?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -77,9 +83,9 @@ impl<'de> Visitor<'de> for Archive<'_, '_> {
     }
 }
 
-struct Log<'r, 's>(&'r mut Reader<'s>);
+struct HarLogSeed<'r, 's>(&'r mut HarReader<'s>);
 
-impl<'de> DeserializeSeed<'de> for Log<'_, '_> {
+impl<'de> DeserializeSeed<'de> for HarLogSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
@@ -87,7 +93,7 @@ impl<'de> DeserializeSeed<'de> for Log<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Log<'_, '_> {
+impl<'de> Visitor<'de> for HarLogSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +103,7 @@ impl<'de> Visitor<'de> for Log<'_, '_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "entries" {
-                map.next_value_seed(Entries(&mut *self.0))?;
+                map.next_value_seed(HarEntriesSeed(&mut *self.0))?;
             } else if name == "pages" {
                 self.0.take_pages(&map.next_value::<Value>()?);
             } else {
@@ -108,9 +114,9 @@ impl<'de> Visitor<'de> for Log<'_, '_> {
     }
 }
 
-struct Entries<'r, 's>(&'r mut Reader<'s>);
+struct HarEntriesSeed<'r, 's>(&'r mut HarReader<'s>);
 
-impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
+impl<'de> DeserializeSeed<'de> for HarEntriesSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
@@ -118,7 +124,7 @@ impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Entries<'_, '_> {
+impl<'de> Visitor<'de> for HarEntriesSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -141,7 +147,7 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
 }
 
-impl Reader<'_> {
+impl HarReader<'_> {
     fn take_pages(&mut self, pages: &Value) {
         for page in pages.as_array().into_iter().flatten().take(MAX_PAGES) {
             if let Some(id) = page.get("id").and_then(Value::as_str) {

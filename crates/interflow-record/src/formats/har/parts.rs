@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use interflow_flow::{Headers, Timestamp, Timings};
+use interflow_flow::{FlowTimings, Headers, Timestamp};
 use serde::Serialize;
 
 use crate::formats::request::is_masked;
 
 /// A name and a value.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Pair {
+pub(super) struct HarPair {
     pub name: String,
     pub value: String,
 }
@@ -17,7 +17,7 @@ pub(super) struct Pair {
 /// A cookie of either side.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Cookie {
+pub(super) struct HarCookie {
     pub name: String,
     pub value: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub(super) struct Cookie {
 /// A field of a posted form.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Param {
+pub(super) struct HarParam {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
@@ -48,8 +48,8 @@ pub(super) struct Param {
 }
 
 /// Header fields as pairs. Bytes that are no UTF-8 are read as Latin-1, which every byte is.
-pub(super) fn fields(headers: &Headers) -> Vec<Pair> {
-    headers.iter().map(|(n, v)| Pair { name: text(n).into_owned(), value: text(v).into_owned() }).collect()
+pub(super) fn fields(headers: &Headers) -> Vec<HarPair> {
+    headers.iter().map(|(n, v)| HarPair { name: text(n).into_owned(), value: text(v).into_owned() }).collect()
 }
 
 /// UTF-8, or Latin-1 where it is none.
@@ -61,7 +61,7 @@ pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// The cookies that a request sends (RFC 6265 4.2).
-pub(super) fn request_cookies(headers: &Headers) -> Vec<Cookie> {
+pub(super) fn request_cookies(headers: &Headers) -> Vec<HarCookie> {
     let pairs = headers.get_all("cookie").filter(|v| !is_masked(v)).flat_map(|line| line.split(|&b| b == b';'));
     pairs
         .map(|p| p.trim_ascii())
@@ -69,26 +69,26 @@ pub(super) fn request_cookies(headers: &Headers) -> Vec<Cookie> {
         .map(|pair| {
             let pair = text(pair);
             let (name, value) = pair.split_once('=').unwrap_or((&pair, ""));
-            Cookie { name: name.trim().to_owned(), value: value.trim().to_owned(), ..Cookie::default() }
+            HarCookie { name: name.trim().to_owned(), value: value.trim().to_owned(), ..HarCookie::default() }
         })
         .collect()
 }
 
 /// The cookies that a response sets (RFC 6265 5.2).
-pub(super) fn response_cookies(headers: &Headers) -> Vec<Cookie> {
+pub(super) fn response_cookies(headers: &Headers) -> Vec<HarCookie> {
     headers.get_all("set-cookie").filter(|v| !is_masked(v)).map(|line| set_cookie(&text(line))).collect()
 }
 
-fn set_cookie(line: &str) -> Cookie {
+fn set_cookie(line: &str) -> HarCookie {
     let mut parts = line.split(';').map(str::trim);
     let first = parts.next().unwrap_or_default();
     let (name, value) = first.split_once('=').unwrap_or((first, ""));
-    let mut cookie = Cookie {
+    let mut cookie = HarCookie {
         name: name.trim().to_owned(),
         value: value.trim().to_owned(),
         http_only: Some(false),
         secure: Some(false),
-        ..Cookie::default()
+        ..HarCookie::default()
     };
     for attribute in parts {
         let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
@@ -117,19 +117,19 @@ fn http_date(value: &str) -> Option<String> {
 }
 
 /// The parameters of a query, percent-coding undone.
-pub(super) fn query(path: &str) -> Vec<Pair> {
+pub(super) fn query(path: &str) -> Vec<HarPair> {
     let Some((_, query)) = path.split_once('?') else { return Vec::new() };
     let query = query.split_once('#').map_or(query, |(q, _)| q);
     urlencoded(query)
 }
 
 /// `a=b&c=d`, percent-coding and `+` undone.
-fn urlencoded(text: &str) -> Vec<Pair> {
+fn urlencoded(text: &str) -> Vec<HarPair> {
     let parts = text.split('&').filter(|p| !p.is_empty());
     parts
         .map(|p| {
             let (name, value) = p.split_once('=').unwrap_or((p, ""));
-            Pair { name: unescape(name), value: unescape(value) }
+            HarPair { name: unescape(name), value: unescape(value) }
         })
         .collect()
 }
@@ -158,12 +158,12 @@ fn text_of(bytes: Vec<u8>) -> String {
 }
 
 /// The fields of a posted form; none when the body is of another type.
-pub(super) fn params(content_type: &str, body: &[u8]) -> Vec<Param> {
+pub(super) fn params(content_type: &str, body: &[u8]) -> Vec<HarParam> {
     let (essence, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
     match essence.trim().to_ascii_lowercase().as_str() {
         "application/x-www-form-urlencoded" => urlencoded(&text(body))
             .into_iter()
-            .map(|p| Param { name: p.name, value: Some(p.value), ..Param::default() })
+            .map(|p| HarParam { name: p.name, value: Some(p.value), ..HarParam::default() })
             .collect(),
         "multipart/form-data" => match parameter(parameters, "boundary") {
             Some(boundary) => multipart(&boundary, body),
@@ -194,13 +194,13 @@ fn parameter(text: &str, wanted: &str) -> Option<String> {
 }
 
 /// The parts of a multipart form (RFC 7578). The content of files is left out: the body has it.
-fn multipart(boundary: &str, body: &[u8]) -> Vec<Param> {
+fn multipart(boundary: &str, body: &[u8]) -> Vec<HarParam> {
     let mark = format!("--{boundary}");
     let body = text(body);
     body.split(mark.as_str()).skip(1).take_while(|part| !part.starts_with("--")).filter_map(part).collect()
 }
 
-fn part(text: &str) -> Option<Param> {
+fn part(text: &str) -> Option<HarParam> {
     let (head, value) = text.trim_start_matches(['\r', '\n']).split_once("\r\n\r\n")?;
     let value = value.strip_suffix("\r\n").unwrap_or(value);
     let field = |wanted: &str| {
@@ -212,7 +212,7 @@ fn part(text: &str) -> Option<Param> {
     let disposition = field("content-disposition")?;
     let (_, parameters) = disposition.split_once(';')?;
     let file_name = parameter(parameters, "filename");
-    Some(Param {
+    Some(HarParam {
         name: parameter(parameters, "name")?,
         value: file_name.is_none().then(|| value.to_owned()),
         file_name,
@@ -221,7 +221,7 @@ fn part(text: &str) -> Option<Param> {
 }
 
 /// The longest phase that is believed, in microseconds: some 30 years.
-const LONGEST: f64 = 1e15;
+const MAX_PHASE_MICROS: f64 = 1e15;
 
 /// The timings of an entry in milliseconds; -1 for a phase that had no part in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -238,7 +238,7 @@ pub(super) struct HarTimings {
 impl HarTimings {
     /// Phases that follow one another without gaps. `connect` includes `ssl`, as the format wants it; time that
     /// passed before the first of them counts as blocked.
-    pub fn of(t: &Timings) -> Self {
+    pub fn from_timings(t: &FlowTimings) -> Self {
         let end = [t.last_byte, t.done].into_iter().flatten().max();
         // An import may hold any figures.
         let sum = |lengths: &[Option<u64>]| lengths.iter().flatten().fold(0u64, |a, b| a.saturating_add(*b));
@@ -270,8 +270,8 @@ impl HarTimings {
     }
 
     /// The moments that these phases stand for.
-    pub fn timings(&self, time: f64) -> Timings {
-        let micros = |ms: f64| (ms >= 0.0).then(|| (ms * 1000.0).round().min(LONGEST) as u64);
+    pub fn timings(&self, time: f64) -> FlowTimings {
+        let micros = |ms: f64| (ms >= 0.0).then(|| (ms * 1000.0).round().min(MAX_PHASE_MICROS) as u64);
         let length = |ms: f64| micros(ms).unwrap_or(0);
         let tls = micros(self.ssl);
         let connect = micros(self.connect).map(|c| c.saturating_sub(tls.unwrap_or(0)));
@@ -280,7 +280,7 @@ impl HarTimings {
         let sent = setup.saturating_add(length(self.send));
         let first = sent.saturating_add(length(self.wait));
         let last = first.saturating_add(length(self.receive));
-        Timings {
+        FlowTimings {
             request_head: Some(0),
             request_body: None,
             blocked: micros(self.blocked),
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn queries_and_forms_are_taken_apart() {
-        let pair = |name: &str, value: &str| Pair { name: name.to_owned(), value: value.to_owned() };
+        let pair = |name: &str, value: &str| HarPair { name: name.to_owned(), value: value.to_owned() };
         assert_eq!(
             query("/p?a=1+2&b=%C3%A9&c&=d&%zz=%f&#x"),
             [pair("a", "1 2"), pair("b", "é"), pair("c", ""), pair("", "d"), pair("%zz", "%f")]
@@ -358,7 +358,7 @@ mod tests {
                     Content-Disposition: form-data; name=f; filename=\"x.png\"\r\nContent-Type: image/png\r\n\r\nPNG\r\n\
                     --B--\r\n";
         let found = params("multipart/form-data; boundary=\"B\"", body.as_bytes());
-        assert_eq!(found[0], Param { name: "a; b".into(), value: Some("va\r\nlue".into()), ..Param::default() });
+        assert_eq!(found[0], HarParam { name: "a; b".into(), value: Some("va\r\nlue".into()), ..HarParam::default() });
         assert_eq!(found[1].file_name.as_deref(), Some("x.png"));
         assert_eq!((found[1].value.as_deref(), found[1].content_type.as_deref()), (None, Some("image/png")));
         assert_eq!(params("multipart/form-data", b"--B"), []);
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn phases_fill_the_time_without_gaps() {
-        let cold = Timings {
+        let cold = FlowTimings {
             request_head: Some(100),
             blocked: Some(50),
             dns: Some(1000),
@@ -376,45 +376,52 @@ mod tests {
             first_byte: Some(10_000),
             last_byte: Some(12_000),
             done: Some(12_100),
-            ..Timings::default()
+            ..FlowTimings::default()
         };
-        let t = HarTimings::of(&cold);
+        let t = HarTimings::from_timings(&cold);
         assert_eq!(
             t,
             HarTimings { blocked: 0.15, dns: 1.0, connect: 5.0, ssl: 3.0, send: 0.2, wait: 3.65, receive: 2.0 }
         );
         assert_eq!(t.sum(), 12.0);
         let pooled =
-            Timings { request_sent: Some(10), first_byte: Some(30), last_byte: Some(40), ..Timings::default() };
-        let t = HarTimings::of(&pooled);
+            FlowTimings { request_sent: Some(10), first_byte: Some(30), last_byte: Some(40), ..FlowTimings::default() };
+        let t = HarTimings::from_timings(&pooled);
         assert_eq!((t.blocked, t.dns, t.connect, t.ssl, t.send, t.wait), (-1.0, -1.0, -1.0, -1.0, 0.01, 0.02));
     }
 
     #[test]
     fn a_flow_that_failed_waits_until_its_end() {
-        let failed = Timings { request_head: Some(10), done: Some(500), ..Timings::default() };
-        let t = HarTimings::of(&failed);
+        let failed = FlowTimings { request_head: Some(10), done: Some(500), ..FlowTimings::default() };
+        let t = HarTimings::from_timings(&failed);
         assert_eq!((t.blocked, t.send, t.wait, t.receive, t.sum()), (0.01, 0.0, 0.49, 0.0, 0.5));
     }
 
     #[test]
     fn timings_survive_the_way_out_and_back() {
         let t = HarTimings { blocked: 0.15, dns: 1.0, connect: 5.0, ssl: 3.0, send: 0.2, wait: 3.65, receive: 2.0 };
-        assert_eq!(HarTimings::of(&t.timings(t.sum())), t);
+        assert_eq!(HarTimings::from_timings(&t.timings(t.sum())), t);
         let reused =
             HarTimings { blocked: -1.0, dns: -1.0, connect: -1.0, ssl: -1.0, send: 0.0, wait: 1.0, receive: 0.0 };
-        assert_eq!(HarTimings::of(&reused.timings(1.0)), reused);
+        assert_eq!(HarTimings::from_timings(&reused.timings(1.0)), reused);
     }
 
     #[test]
     fn absurd_figures_do_not_overflow() {
         let most = Some(u64::MAX);
-        let t =
-            Timings { request_head: most, blocked: most, dns: most, connect: most, tls: most, ..Timings::default() };
-        assert!(HarTimings::of(&t).sum().is_finite());
-        let odd = HarTimings { blocked: 1e300, dns: f64::NAN, connect: -7.0, send: 1e300, ..HarTimings::of(&t) };
+        let t = FlowTimings {
+            request_head: most,
+            blocked: most,
+            dns: most,
+            connect: most,
+            tls: most,
+            ..FlowTimings::default()
+        };
+        assert!(HarTimings::from_timings(&t).sum().is_finite());
+        let odd =
+            HarTimings { blocked: 1e300, dns: f64::NAN, connect: -7.0, send: 1e300, ..HarTimings::from_timings(&t) };
         assert_eq!(odd.timings(f64::INFINITY).dns, None);
-        assert!(HarTimings::of(&odd.timings(1e300)).sum() > 0.0);
+        assert!(HarTimings::from_timings(&odd.timings(1e300)).sum() > 0.0);
     }
 
     #[test]

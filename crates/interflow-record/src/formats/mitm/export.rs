@@ -2,21 +2,21 @@
 
 use std::io::{self, Read, Write};
 
-use interflow_flow::{Direction, FlowId, Headers, MessageKind, Scheme, Transport};
+use interflow_flow::{Direction, EntryKind, FlowId, Headers, MessageKind, Scheme};
 
 use super::VERSION;
-use super::kept::Kept;
+use super::extra_fields::MitmExtras;
 use super::tnetstring::write::{bool, bytes, dict, int, list, null, seconds, text};
-use crate::formats::Contents;
+use crate::formats::BodySource;
 use crate::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
 
 /// Writes one flow.
 ///
 /// # Errors
 /// When its bytes cannot be read, or the file not be written.
-pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
-    let kept = Kept::of(row);
+    let kept = MitmExtras::from_row(row);
     let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
     let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
     let mut members = vec![
@@ -25,7 +25,7 @@ pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io:
         ("server_conn", server(row)),
         ("error", error(row, &at)),
         ("intercepted", bool(false)),
-        ("is_replay", maybe(replayed)),
+        ("is_replay", text_or_null(replayed)),
         ("marked", text(marked)),
         ("metadata", metadata(row)),
         ("comment", text(row.comment.as_deref().unwrap_or_default())),
@@ -63,7 +63,7 @@ fn uuid(id: FlowId) -> String {
 
 /// Tags, and what was not kept of the bodies.
 fn metadata(row: &FlowRow) -> Vec<u8> {
-    let mut members = Kept::of(row).metadata();
+    let mut members = MitmExtras::from_row(row).metadata();
     if !row.tags.is_empty() {
         members.push(("tags", list(row.tags.iter().map(|t| text(t)))));
     }
@@ -94,7 +94,7 @@ fn address(socket: Option<std::net::SocketAddr>) -> Vec<u8> {
     }
 }
 
-fn maybe(value: Option<&str>) -> Vec<u8> {
+fn text_or_null(value: Option<&str>) -> Vec<u8> {
     value.map_or_else(null, text)
 }
 
@@ -114,21 +114,21 @@ fn client(row: &FlowRow) -> Vec<u8> {
         ),
         ("peername", address(client.peer.or(none))),
         ("sockname", address(client.local.or(none))),
-        ("transport_protocol", text(carrier(tls.and_then(|t| t.version.as_deref())))),
+        ("transport_protocol", text(transport_protocol(tls.and_then(|t| t.version.as_deref())))),
         ("error", null()),
         ("tls", bool(tls.is_some())),
-        ("certificate_list", Kept::of(row).certificates("client_certificates")),
+        ("certificate_list", MitmExtras::from_row(row).certificates("client_certificates")),
         ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
         ("alpn_offers", list(offers)),
-        ("cipher", maybe(tls.and_then(|t| t.cipher.as_deref()))),
+        ("cipher", text_or_null(tls.and_then(|t| t.cipher.as_deref()))),
         ("cipher_list", list([])),
-        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
-        ("sni", maybe(tls.and_then(|t| t.sni.as_deref()))),
+        ("tls_version", text_or_null(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
+        ("sni", text_or_null(tls.and_then(|t| t.sni.as_deref()))),
         ("timestamp_start", seconds(begun.micros())),
         ("timestamp_end", null()),
         ("timestamp_tls_setup", if tls.is_some() { seconds(begun.micros()) } else { null() }),
-        ("mitmcert", Kept::of(row).certificate("mitmcert")),
-        ("proxy_mode", text(if row.transport == Transport::Socks5 { "socks5" } else { "regular" })),
+        ("mitmcert", MitmExtras::from_row(row).certificate("mitmcert")),
+        ("proxy_mode", text(if row.transport == EntryKind::Socks5 { "socks5" } else { "regular" })),
     ])
 }
 
@@ -154,16 +154,16 @@ fn server(row: &FlowRow) -> Vec<u8> {
         ("address", list([text(&row.host()), int(row.authority.port.into())])),
         ("peername", address(upstream.and_then(|u| u.peer))),
         ("sockname", address(upstream.and_then(|u| u.local))),
-        ("transport_protocol", text(carrier(tls.and_then(|t| t.version.as_deref())))),
+        ("transport_protocol", text(transport_protocol(tls.and_then(|t| t.version.as_deref())))),
         ("error", null()),
         ("tls", bool(row.scheme == Scheme::Https)),
-        ("certificate_list", Kept::of(row).certificates("server_certificates")),
+        ("certificate_list", MitmExtras::from_row(row).certificates("server_certificates")),
         ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
         ("alpn_offers", list([])),
-        ("cipher", maybe(tls.and_then(|t| t.cipher.as_deref()))),
+        ("cipher", text_or_null(tls.and_then(|t| t.cipher.as_deref()))),
         ("cipher_list", list([])),
-        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
-        ("sni", maybe(tls.is_some().then(|| row.host()).as_deref())),
+        ("tls_version", text_or_null(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
+        ("sni", text_or_null(tls.is_some().then(|| row.host()).as_deref())),
         ("timestamp_start", if upstream.is_some() { at(begun) } else { null() }),
         ("timestamp_end", null()),
         ("timestamp_tcp_setup", when(tcp)),
@@ -178,7 +178,7 @@ fn is_quic(version: &str) -> bool {
 }
 
 /// What carries a connection with this version of TLS.
-fn carrier(version: Option<&str>) -> &'static str {
+fn transport_protocol(version: Option<&str>) -> &'static str {
     let datagrams = |v: &str| is_quic(v) || v.starts_with("DTLS");
     if version.is_some_and(datagrams) { "udp" } else { "tcp" }
 }
@@ -210,7 +210,7 @@ fn version(version: &str) -> Vec<u8> {
     })
 }
 
-fn body(row: &FlowRow, contents: &dyn Contents, side: Direction) -> io::Result<Vec<u8>> {
+fn body(row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     contents.body(row, side)?.read_to_end(&mut body)?;
     Ok(bytes(&body))
@@ -219,7 +219,7 @@ fn body(row: &FlowRow, contents: &dyn Contents, side: Direction) -> io::Result<V
 fn request_state(
     row: &FlowRow,
     request: &RequestRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     at: &dyn Fn(Option<u64>) -> Vec<u8>,
 ) -> io::Result<Vec<u8>> {
     let t = &row.timings;
@@ -242,7 +242,7 @@ fn request_state(
 fn response_state(
     row: &FlowRow,
     response: &ResponseRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     at: &dyn Fn(Option<u64>) -> Vec<u8>,
 ) -> io::Result<Vec<u8>> {
     let t = &row.timings;
@@ -259,7 +259,7 @@ fn response_state(
 }
 
 /// Text and binary messages; how the WebSocket was closed stands beside them. Pings have no place there.
-fn messages(row: &FlowRow, contents: &dyn Contents, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
+fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
     let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRow>) = (Vec::new(), None);
     for message in contents.messages(row)? {
         let message = message?;

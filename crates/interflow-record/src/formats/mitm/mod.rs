@@ -2,8 +2,8 @@
 //! version 21 of the format (mitmproxy 11 and 12); read in every version up to it.
 
 mod export;
+mod extra_fields;
 mod import;
-mod kept;
 mod tnetstring;
 
 pub(super) use export::write;

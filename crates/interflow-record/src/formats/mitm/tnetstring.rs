@@ -12,7 +12,7 @@ const MAX_LEN: u64 = 1 << 30;
 
 /// A value over the bytes that it was read from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value<'a> {
+pub(super) enum TnetValue<'a> {
     Null,
     Bool(bool),
     Int(i64),
@@ -23,7 +23,7 @@ pub(super) enum Value<'a> {
     Dict(Vec<(&'a [u8], Self)>),
 }
 
-impl<'a> Value<'a> {
+impl<'a> TnetValue<'a> {
     /// The member of a dictionary; nothing where there is none, or where it is null.
     pub fn get(&self, name: &str) -> Option<&Self> {
         let Self::Dict(members) = self else { return None };
@@ -82,7 +82,7 @@ impl<'a> Value<'a> {
 ///
 /// # Errors
 /// `InvalidData` for what is no tnetstring, `UnexpectedEof` where it breaks off.
-pub(super) fn next(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+pub(super) fn read_value(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut len: u64 = 0;
     for digits in 0.. {
         let mut byte = [0];
@@ -92,7 +92,7 @@ pub(super) fn next(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
         match byte[0] {
             b'0'..=b'9' if digits < 12 => len = len * 10 + u64::from(byte[0] - b'0'),
             b':' if digits > 0 => break,
-            b'\n' | b'\r' if digits == 0 => return next(file),
+            b'\n' | b'\r' if digits == 0 => return read_value(file),
             _ => return Err(invalid("a flow begins with its length and a colon")),
         }
     }
@@ -113,19 +113,19 @@ fn invalid(why: &str) -> io::Error {
 ///
 /// # Errors
 /// What is wrong, with the place in it.
-pub(super) fn parse(whole: &[u8]) -> Result<Value<'_>, String> {
+pub(super) fn parse(whole: &[u8]) -> Result<TnetValue<'_>, String> {
     let (kind, body) = whole.split_last().ok_or("an empty tnetstring")?;
-    Parser { begin: whole.as_ptr() as usize, values: 0 }.value(*kind, body, 0)
+    TnetParser { begin: whole.as_ptr() as usize, values: 0 }.value(*kind, body, 0)
 }
 
-struct Parser {
+struct TnetParser {
     /// The address of the first byte, to tell places by.
     begin: usize,
     values: u32,
 }
 
-impl Parser {
-    fn value<'a>(&mut self, kind: u8, body: &'a [u8], depth: u32) -> Result<Value<'a>, String> {
+impl TnetParser {
+    fn value<'a>(&mut self, kind: u8, body: &'a [u8], depth: u32) -> Result<TnetValue<'a>, String> {
         let at = body.as_ptr() as usize - self.begin;
         self.values += 1;
         if depth > MAX_DEPTH || self.values > MAX_VALUES {
@@ -135,12 +135,12 @@ impl Parser {
         let number =
             |what: &str| format!("byte {at}: '{}' is no {what}", String::from_utf8_lossy(&body[..body.len().min(40)]));
         Ok(match kind {
-            b',' | b';' => Value::Bytes(body),
-            b'~' => Value::Null,
-            b'!' => Value::Bool(body == b"true"),
-            b'#' => Value::Int(text()?.parse().map_err(|_| number("integer"))?),
-            b'^' => Value::Float(text()?.parse().map_err(|_| number("number"))?),
-            b']' => Value::List(self.items(body, depth)?),
+            b',' | b';' => TnetValue::Bytes(body),
+            b'~' => TnetValue::Null,
+            b'!' => TnetValue::Bool(body == b"true"),
+            b'#' => TnetValue::Int(text()?.parse().map_err(|_| number("integer"))?),
+            b'^' => TnetValue::Float(text()?.parse().map_err(|_| number("number"))?),
+            b']' => TnetValue::List(self.items(body, depth)?),
             b'}' => {
                 let items = self.items(body, depth)?;
                 let mut members = Vec::with_capacity(items.len() / 2);
@@ -149,13 +149,13 @@ impl Parser {
                     let name = name.bytes().ok_or_else(|| format!("byte {at}: a key that is no text"))?;
                     members.push((name, value.ok_or_else(|| format!("byte {at}: a key without a value"))?));
                 }
-                Value::Dict(members)
+                TnetValue::Dict(members)
             }
             other => return Err(format!("byte {at}: no type '{}' is known", char::from(other).escape_default())),
         })
     }
 
-    fn items<'a>(&mut self, mut rest: &'a [u8], depth: u32) -> Result<Vec<Value<'a>>, String> {
+    fn items<'a>(&mut self, mut rest: &'a [u8], depth: u32) -> Result<Vec<TnetValue<'a>>, String> {
         let mut items = Vec::new();
         while !rest.is_empty() {
             let at = rest.as_ptr() as usize - self.begin;
@@ -175,7 +175,7 @@ impl Parser {
 /// Writers of the types, each giving a whole tnetstring.
 pub(super) mod write {
     /// `LENGTH:BYTES` and the type.
-    fn tagged(body: &[u8], kind: u8) -> Vec<u8> {
+    fn encode_tagged(body: &[u8], kind: u8) -> Vec<u8> {
         let mut out = Vec::with_capacity(body.len() + 14);
         out.extend_from_slice(body.len().to_string().as_bytes());
         out.push(b':');
@@ -185,37 +185,37 @@ pub(super) mod write {
     }
 
     pub fn null() -> Vec<u8> {
-        tagged(b"", b'~')
+        encode_tagged(b"", b'~')
     }
 
     pub fn bool(b: bool) -> Vec<u8> {
-        tagged(if b { b"true" } else { b"false" }, b'!')
+        encode_tagged(if b { b"true" } else { b"false" }, b'!')
     }
 
     pub fn int(n: i64) -> Vec<u8> {
-        tagged(n.to_string().as_bytes(), b'#')
+        encode_tagged(n.to_string().as_bytes(), b'#')
     }
 
     pub fn float(f: f64) -> Vec<u8> {
-        tagged(format!("{f:?}").as_bytes(), b'^')
+        encode_tagged(format!("{f:?}").as_bytes(), b'^')
     }
 
     /// Microseconds as a number of seconds.
     pub fn seconds(micros: u64) -> Vec<u8> {
-        tagged(format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).as_bytes(), b'^')
+        encode_tagged(format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).as_bytes(), b'^')
     }
 
     pub fn bytes(b: &[u8]) -> Vec<u8> {
-        tagged(b, b',')
+        encode_tagged(b, b',')
     }
 
     pub fn text(t: &str) -> Vec<u8> {
-        tagged(t.as_bytes(), b';')
+        encode_tagged(t.as_bytes(), b';')
     }
 
     pub fn list<I: IntoIterator<Item = Vec<u8>>>(items: I) -> Vec<u8> {
         let body: Vec<u8> = items.into_iter().flatten().collect();
-        tagged(&body, b']')
+        encode_tagged(&body, b']')
     }
 
     pub fn dict(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
@@ -225,7 +225,7 @@ pub(super) mod write {
             body.extend_from_slice(&text(name));
             body.extend_from_slice(value);
         }
-        tagged(&body, b'}')
+        encode_tagged(&body, b'}')
     }
 }
 
@@ -233,7 +233,7 @@ pub(super) mod write {
 mod tests {
     use super::*;
 
-    fn parsed(text: &[u8]) -> Result<Value<'_>, String> {
+    fn parsed(text: &[u8]) -> Result<TnetValue<'_>, String> {
         let colon = text.iter().position(|b| *b == b':').unwrap();
         parse(&text[colon + 1..])
     }
@@ -255,10 +255,10 @@ mod tests {
         assert_eq!(value.get("l").unwrap().list()[0].bytes(), Some(&b"\0x"[..]));
         let mut file = &made[..];
         assert_eq!(
-            next(&mut file).unwrap().unwrap().len(),
+            read_value(&mut file).unwrap().unwrap().len(),
             made.len() - made.iter().position(|b| *b == b':').unwrap() - 1
         );
-        assert_eq!(next(&mut file).unwrap(), None);
+        assert_eq!(read_value(&mut file).unwrap(), None);
     }
 
     #[test]
@@ -288,7 +288,7 @@ mod tests {
             (b"hello", io::ErrorKind::InvalidData),
             (b"1234567890123:", io::ErrorKind::InvalidData),
         ] {
-            assert_eq!(next(&mut &file[..]).unwrap_err().kind(), kind, "{file:?}");
+            assert_eq!(read_value(&mut &file[..]).unwrap_err().kind(), kind, "{file:?}");
         }
     }
 }

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 
 use interflow_flow::{Direction, Headers};
 
-use super::Side;
-use super::connection::{Connection, Span};
-use crate::formats::{Contents, frames, raw};
+use super::Interface;
+use super::connection::{MessageTiming, PacketConnection};
+use crate::formats::{BodySource, frames, raw};
 use crate::{FlowKind, FlowRow};
 
 /// A tunnel asked for and granted.
-pub(super) fn connect(connection: &mut Connection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
+pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
     let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
     connection.tcp.send(out, Direction::Request, connection.at, request.as_bytes())?;
     connection.tcp.send(out, Direction::Response, connection.at, b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -19,14 +19,14 @@ pub(super) fn connect(connection: &mut Connection, out: &mut dyn Write, authorit
 
 /// A request, its interim responses and its response, and the messages behind an upgrade.
 pub(super) fn exchange(
-    connection: &mut Connection,
+    connection: &mut PacketConnection,
     out: &mut dyn Write,
-    side: Side,
+    side: Interface,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
 ) -> io::Result<()> {
     let mut row = row.clone();
-    fit(&mut row, side, connection);
+    reframe(&mut row, side, connection);
     message(connection, out, &row, contents, Direction::Request)?;
     for interim in &row.interim {
         let mut head = format!("HTTP/1.1 {} \r\n", interim.status).into_bytes();
@@ -43,23 +43,23 @@ pub(super) fn exchange(
 }
 
 fn message(
-    connection: &mut Connection,
+    connection: &mut PacketConnection,
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     direction: Direction,
 ) -> io::Result<()> {
-    let mut pipe = connection.pipe(out, direction, Span::of(row, direction));
+    let mut pipe = connection.packet_sink(out, direction, MessageTiming::from_row(row, direction));
     raw::write_side(&mut pipe, row, contents, direction)?;
     pipe.flush()
 }
 
 /// WebSocket messages as frames; what an archive kept of a tunnel as bytes.
 pub(super) fn messages(
-    connection: &mut Connection,
+    connection: &mut PacketConnection,
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
 ) -> io::Result<()> {
     for message in contents.messages(row)? {
         let message = message?;
@@ -74,53 +74,53 @@ pub(super) fn messages(
 }
 
 /// Makes the heads those of this leg, and notes whether another exchange can follow.
-fn fit(row: &mut FlowRow, side: Side, connection: &mut Connection) {
+fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection) {
     let url = row.url();
     let via = row.upstream.as_ref().is_some_and(|u| u.via.is_some());
     let absolute = !connection.ends.tls
         && match side {
-            Side::Client => row.transport == interflow_flow::Transport::Absolute && row.client.local.is_some(),
-            Side::Upstream => via,
+            Interface::Client => row.transport == interflow_flow::EntryKind::Absolute && row.client.local.is_some(),
+            Interface::Upstream => via,
         };
     let mut no_body = false;
     if let Some(request) = &mut row.request {
         no_body = request.method == "HEAD";
-        request.version = one(&request.version);
+        request.version = http1_version(&request.version);
         if absolute && request.path != "*" {
             request.path = url;
         }
         if !request.headers.contains("host") {
             let mut headers = Headers::new();
-            headers.append_parsed(b"Host", row.authority.host_field(row.scheme).as_bytes());
-            request.headers.iter().for_each(|(n, v)| headers.append_parsed(n, v));
+            headers.append_unchecked(b"Host", row.authority.to_host_header(row.scheme).as_bytes());
+            request.headers.iter().for_each(|(n, v)| headers.append_unchecked(n, v));
             request.headers = headers;
         }
         match framing(&request.headers, request.body.kept) {
-            Framing::Holds => {}
-            Framing::None if request.body.kept == 0 => {}
-            Framing::None => {
-                request.headers.append_parsed(b"Content-Length", request.body.kept.to_string().as_bytes());
+            RecordedFraming::Holds => {}
+            RecordedFraming::None if request.body.kept == 0 => {}
+            RecordedFraming::None => {
+                request.headers.append_unchecked(b"Content-Length", request.body.kept.to_string().as_bytes());
             }
-            Framing::Broken => connection.over = true,
+            RecordedFraming::Broken => connection.over = true,
         }
     }
     let Some(response) = &mut row.response else {
         connection.over = true;
         return;
     };
-    response.version = one(&response.version);
+    response.version = http1_version(&response.version);
     no_body |= matches!(response.status, 100..200 | 204 | 304);
-    let holds = framing(&response.headers, response.body.kept) == Framing::Holds;
+    let holds = framing(&response.headers, response.body.kept) == RecordedFraming::Holds;
     connection.over |= !(no_body || holds) || response.headers.has_token("connection", "close");
 }
 
-fn one(version: &crate::Label) -> crate::Label {
+fn http1_version(version: &crate::StaticLabel) -> crate::StaticLabel {
     if version.starts_with("HTTP/1.") { version.clone() } else { "HTTP/1.1".into() }
 }
 
 /// How a head and the body that was kept go together.
 #[derive(Debug, PartialEq, Eq)]
-enum Framing {
+enum RecordedFraming {
     /// The head says where the body ends, and there it ends.
     Holds,
     /// The head says nothing of a length.
@@ -129,13 +129,13 @@ enum Framing {
     Broken,
 }
 
-fn framing(headers: &Headers, kept: u64) -> Framing {
+fn framing(headers: &Headers, kept: u64) -> RecordedFraming {
     if headers.has_token("transfer-encoding", "chunked") {
-        return Framing::Holds;
+        return RecordedFraming::Holds;
     }
     match headers.get_str("content-length").map(|l| l.trim().parse::<u64>()) {
-        None => Framing::None,
-        Some(Ok(told)) if told == kept => Framing::Holds,
-        Some(_) => Framing::Broken,
+        None => RecordedFraming::None,
+        Some(Ok(told)) if told == kept => RecordedFraming::Holds,
+        Some(_) => RecordedFraming::Broken,
     }
 }

@@ -4,8 +4,8 @@ use std::io::{self, Read, Write};
 
 use interflow_flow::{Direction, Headers};
 
-use super::connection::{Connection, Span};
-use crate::formats::{Contents, frames};
+use super::connection::{MessageTiming, PacketConnection};
+use crate::formats::{BodySource, frames};
 use crate::{FlowKind, FlowRow};
 
 /// Payload of one frame, in bytes (RFC 9113 4.2).
@@ -23,7 +23,7 @@ const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
 /// The preface and the settings of both ends.
-pub(super) fn begin(connection: &mut Connection, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
     let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     frame(&mut preface, kind::SETTINGS, 0, 0, b"");
     connection.send(out, Direction::Request, &preface)?;
@@ -38,17 +38,17 @@ pub(super) fn begin(connection: &mut Connection, out: &mut dyn Write) -> io::Res
 
 /// A request and what came back, on the next stream.
 pub(super) fn exchange(
-    connection: &mut Connection,
+    connection: &mut PacketConnection,
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
 ) -> io::Result<()> {
     let stream = connection.stream;
     connection.stream += 2;
     connection.over = connection.stream > 0x7fff_fff0;
     let Some(request) = &row.request else { return Ok(()) };
     let socket = row.kind == FlowKind::WebSocket;
-    let authority = row.authority.host_field(row.scheme);
+    let authority = row.authority.to_host_header(row.scheme);
     let mut head = Vec::new();
     literal(&mut head, b":method", if socket { b"CONNECT" } else { request.method.as_bytes() });
     if socket {
@@ -58,7 +58,7 @@ pub(super) fn exchange(
     literal(&mut head, b":authority", authority.as_bytes());
     literal(&mut head, b":path", request.path.as_bytes());
     fields(&mut head, &request.headers);
-    let side = Side { stream, direction: Direction::Request, trailers: &request.trailers, open: socket };
+    let side = StreamSide { stream, direction: Direction::Request, trailers: &request.trailers, open: socket };
     side.write(connection, out, row, contents, &head)?;
     for interim in &row.interim {
         let mut head = Vec::new();
@@ -73,13 +73,13 @@ pub(super) fn exchange(
     let status = if socket && response.status == 101 { 200 } else { response.status };
     literal(&mut head, b":status", status.to_string().as_bytes());
     fields(&mut head, &response.headers);
-    let side = Side { stream, direction: Direction::Response, trailers: &response.trailers, open: socket };
+    let side = StreamSide { stream, direction: Direction::Response, trailers: &response.trailers, open: socket };
     side.write(connection, out, row, contents, &head)?;
     if socket { messages(connection, out, row, contents, stream) } else { Ok(()) }
 }
 
 /// One side of a stream.
-struct Side<'a> {
+struct StreamSide<'a> {
     stream: u32,
     direction: Direction,
     trailers: &'a Headers,
@@ -87,18 +87,18 @@ struct Side<'a> {
     open: bool,
 }
 
-impl Side<'_> {
+impl StreamSide<'_> {
     fn write(
         &self,
-        connection: &mut Connection,
+        connection: &mut PacketConnection,
         out: &mut dyn Write,
         row: &FlowRow,
-        contents: &dyn Contents,
+        contents: &dyn BodySource,
         head: &[u8],
     ) -> io::Result<()> {
         let kept = row.body(self.direction).map_or(0, |b| b.kept);
         let trailers = !self.trailers.is_empty();
-        let mut pipe = connection.pipe(out, self.direction, Span::of(row, self.direction));
+        let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(row, self.direction));
         let mut bytes = Vec::new();
         headers(&mut bytes, self.stream, head, kept == 0 && !trailers && !self.open);
         pipe.write_all(&bytes)?;
@@ -127,10 +127,10 @@ impl Side<'_> {
 
 /// The frames of a WebSocket within a stream (RFC 8441).
 fn messages(
-    connection: &mut Connection,
+    connection: &mut PacketConnection,
     out: &mut dyn Write,
     row: &FlowRow,
-    contents: &dyn Contents,
+    contents: &dyn BodySource,
     stream: u32,
 ) -> io::Result<()> {
     for message in contents.messages(row)? {
@@ -169,11 +169,11 @@ fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
 
 /// Fields that have no place in HTTP/2 are left out (RFC 9113 8.2.2); `Host` is in `:authority`.
 fn fields(out: &mut Vec<u8>, headers: &Headers) {
-    const NOT_HERE: [&str; 7] =
+    const CONNECTION_HEADERS: [&str; 7] =
         ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
     for (name, value) in headers {
         let name = name.to_ascii_lowercase();
-        if !NOT_HERE.iter().any(|n| n.as_bytes() == name) {
+        if !CONNECTION_HEADERS.iter().any(|n| n.as_bytes() == name) {
             literal(out, &name, value);
         }
     }

@@ -16,16 +16,16 @@ mod tls;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use interflow_flow::{Scheme, Transport};
+use interflow_flow::{EntryKind, Scheme};
 
-use self::connection::{Connection, Ends};
+use self::connection::{ConnectionKey, PacketConnection};
 use self::sides::SideContents;
-use super::{Contents, Exporter};
+use super::{BodySource, FlowExporter};
 use crate::{FlowKind, FlowRow};
 
 /// Which side of the flows is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Leg {
+pub enum PacketSides {
     /// Between the client and this proxy.
     #[default]
     Client,
@@ -35,20 +35,20 @@ pub enum Leg {
     Both,
 }
 
-impl Leg {
+impl PacketSides {
     /// The names on the command line.
     pub const NAMES: [&'static str; 3] = ["client", "upstream", "both"];
 
-    const fn sides(self) -> &'static [Side] {
+    const fn interfaces(self) -> &'static [Interface] {
         match self {
-            Self::Client => &[Side::Client],
-            Self::Upstream => &[Side::Upstream],
-            Self::Both => &[Side::Client, Side::Upstream],
+            Self::Client => &[Interface::Client],
+            Self::Upstream => &[Interface::Upstream],
+            Self::Both => &[Interface::Client, Interface::Upstream],
         }
     }
 }
 
-impl std::str::FromStr for Leg {
+impl std::str::FromStr for PacketSides {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -63,7 +63,7 @@ impl std::str::FromStr for Leg {
 
 /// One leg; also the number of its interface in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Side {
+enum Interface {
     Client,
     Upstream,
 }
@@ -72,7 +72,7 @@ enum Side {
 #[derive(Default)]
 pub struct PcapngOptions<'w> {
     /// Which side of the flows.
-    pub leg: Leg,
+    pub leg: PacketSides,
     /// Where the secrets are written too, in the form of `SSLKEYLOGFILE`.
     pub keylog: Option<Box<dyn Write + 'w>>,
 }
@@ -85,7 +85,7 @@ const MAX_OPEN: usize = 4096;
 pub struct PcapngWriter<'w, W: Write> {
     out: W,
     options: PcapngOptions<'w>,
-    open: HashMap<(Side, u64), Connection>,
+    open: HashMap<(Interface, u64), PacketConnection>,
     /// Flows so far, to tell connections that have no number apart and to know the oldest.
     flows: u64,
 }
@@ -102,16 +102,16 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
         Ok(Self { out, options, open: HashMap::new(), flows: 0 })
     }
 
-    fn side(&mut self, side: Side, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-        let Some(ends) = Ends::of(side, row, self.flows) else { return Ok(()) };
+    fn write_side(&mut self, side: Interface, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        let Some(ends) = ConnectionKey::for_flow(side, row, self.flows) else { return Ok(()) };
         let key = (side, ends.number);
         let mut connection = match self.open.remove(&key) {
-            Some(connection) if connection.fits(&ends) => connection,
+            Some(connection) if connection.matches(&ends) => connection,
             other => {
                 if let Some(mut other) = other {
                     other.close(&mut self.out)?;
                 }
-                let connection = Connection::new(side, ends, row.started.micros(), self.flows);
+                let connection = PacketConnection::new(side, ends, row.started.micros(), self.flows);
                 self.begin(connection, side, row)?
             }
         };
@@ -125,12 +125,19 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     }
 
     /// Opens the connection: TCP, the tunnel through a proxy, TLS, and what HTTP/2 begins with.
-    fn begin(&mut self, mut connection: Connection, side: Side, row: &FlowRow) -> io::Result<Connection> {
+    fn begin(
+        &mut self,
+        mut connection: PacketConnection,
+        side: Interface,
+        row: &FlowRow,
+    ) -> io::Result<PacketConnection> {
         let out = &mut self.out;
         connection.tcp.open(out)?;
         let asked = match side {
-            Side::Client => row.transport == Transport::Connect && row.client.local.is_some(),
-            Side::Upstream => row.upstream.as_ref().is_some_and(|u| u.via.is_some()) && row.scheme == Scheme::Https,
+            Interface::Client => row.transport == EntryKind::Connect && row.client.local.is_some(),
+            Interface::Upstream => {
+                row.upstream.as_ref().is_some_and(|u| u.via.is_some()) && row.scheme == Scheme::Https
+            }
         };
         if asked {
             http1::connect(&mut connection, out, &row.authority.to_string())?;
@@ -145,17 +152,17 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
             connection.handshake(out, &name.unwrap_or_else(|| row.host().into_owned()))?;
         }
         if connection.ends.http2 {
-            http2::begin(&mut connection, out)?;
+            http2::write_preface(&mut connection, out)?;
         }
         Ok(connection)
     }
 
     fn exchange(
         &mut self,
-        connection: &mut Connection,
-        side: Side,
+        connection: &mut PacketConnection,
+        side: Interface,
         row: &FlowRow,
-        contents: &dyn Contents,
+        contents: &dyn BodySource,
     ) -> io::Result<()> {
         let out = &mut self.out;
         if row.kind == FlowKind::Tunnel {
@@ -182,18 +189,18 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
     }
 }
 
-impl<W: Write> Exporter for PcapngWriter<'_, W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+impl<W: Write> FlowExporter for PcapngWriter<'_, W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         self.flows += 1;
-        for side in self.options.leg.sides().iter().copied() {
+        for side in self.options.leg.interfaces().iter().copied() {
             let contents = SideContents { side, whole: row, contents };
-            self.side(side, &side.view(row), &contents)?;
+            self.write_side(side, &side.view(row), &contents)?;
         }
         Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        let mut open: Vec<Connection> = std::mem::take(&mut self.open).into_values().collect();
+        let mut open: Vec<PacketConnection> = std::mem::take(&mut self.open).into_values().collect();
         open.sort_by_key(|c| (c.used, c.ends.number));
         for mut connection in open {
             connection.close(&mut self.out)?;

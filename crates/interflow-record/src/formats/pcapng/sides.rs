@@ -6,11 +6,11 @@ use std::io::{self, Read};
 
 use interflow_flow::Direction;
 
-use super::Side;
-use crate::formats::Contents;
+use super::Interface;
+use crate::formats::BodySource;
 use crate::{FlowRow, MessageRow};
 
-impl Side {
+impl Interface {
     /// The direction whose message this side exchanged before it was edited.
     const fn unedited(self) -> Direction {
         match self {
@@ -30,19 +30,19 @@ impl Side {
             Direction::Request => original.response = None,
             Direction::Response => original.request = None,
         }
-        Cow::Owned(FlowRow { original: Some(Box::new(original)), ..row.clone() }.as_it_came())
+        Cow::Owned(FlowRow { original: Some(Box::new(original)), ..row.clone() }.original_view())
     }
 }
 
 /// The bytes of a flow as one side saw them.
 pub(super) struct SideContents<'c> {
-    pub side: Side,
+    pub side: Interface,
     /// The flow with everything that was recorded of it.
     pub whole: &'c FlowRow,
-    pub contents: &'c dyn Contents,
+    pub contents: &'c dyn BodySource,
 }
 
-impl Contents for SideContents<'_> {
+impl BodySource for SideContents<'_> {
     fn body<'a>(&'a self, _: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         let edited = self.whole.original.as_deref().and_then(|o| o.edited_body(direction)).is_some();
         match edited && direction == self.side.unedited() {

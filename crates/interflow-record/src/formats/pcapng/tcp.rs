@@ -22,7 +22,7 @@ mod bit {
 }
 
 /// A connection being written.
-pub(super) struct Tcp {
+pub(super) struct TcpWriter {
     interface: u32,
     /// The client's end and the server's.
     ends: [SocketAddr; 2],
@@ -48,7 +48,7 @@ const fn other(direction: Direction) -> Direction {
     }
 }
 
-impl Tcp {
+impl TcpWriter {
     /// A connection that begins at `at`. Both ends have addresses of one family. The first numbers come from `seed`.
     pub fn new(interface: u32, client: SocketAddr, server: SocketAddr, at: u64, seed: [u8; 8]) -> Self {
         let [a, b, c, d, rest @ ..] = seed;

@@ -20,13 +20,13 @@ mod content {
 }
 
 /// A session: its secrets and where each direction's records have come to.
-pub(super) struct Tls {
+pub(super) struct TlsWriter {
     seed: [u8; 32],
     /// Keys of the client's records and the server's, once the handshake is over.
-    keys: Option<[Keys; 2]>,
+    keys: Option<[RecordKeys; 2]>,
 }
 
-impl Tls {
+impl TlsWriter {
     /// Secrets are derived from the seed, so that the same flows give the same file.
     pub fn new(seed: &[u8]) -> Self {
         Self { seed: blake3::derive_key("Interflow pcapng TLS session", seed), keys: None }
@@ -50,7 +50,7 @@ impl Tls {
 
     /// The flights of the handshake in their order.
     pub fn handshake(&mut self, server_name: &str, protocol: &str) -> [(Direction, Vec<u8>); 3] {
-        let keys = |label| Keys::new(&self.secret(label));
+        let keys = |label| RecordKeys::new(&self.secret(label));
         let (mut client, mut server) =
             (keys("CLIENT_HANDSHAKE_TRAFFIC_SECRET"), keys("SERVER_HANDSHAKE_TRAFFIC_SECRET"));
         let hello = record(content::HANDSHAKE, [3, 1], &self.client_hello(server_name, protocol));
@@ -60,8 +60,8 @@ impl Tls {
         answer.extend(server.protect(content::HANDSHAKE, &flight));
         let finished = client.protect(content::HANDSHAKE, &message(20, &self.secret("client finished")));
         self.keys = Some([
-            Keys::new(&self.secret("CLIENT_TRAFFIC_SECRET_0")),
-            Keys::new(&self.secret("SERVER_TRAFFIC_SECRET_0")),
+            RecordKeys::new(&self.secret("CLIENT_TRAFFIC_SECRET_0")),
+            RecordKeys::new(&self.secret("SERVER_TRAFFIC_SECRET_0")),
         ]);
         [(Direction::Request, hello), (Direction::Response, answer), (Direction::Request, finished)]
     }
@@ -109,13 +109,13 @@ impl Tls {
 }
 
 /// What protects one direction's records.
-struct Keys {
+struct RecordKeys {
     cipher: Aes128Gcm,
     iv: [u8; 12],
     number: u64,
 }
 
-impl Keys {
+impl RecordKeys {
     fn new(secret: &[u8; 32]) -> Self {
         let (mut key, mut iv) = ([0; 16], [0; 12]);
         expand(secret, "key", &mut key);
@@ -195,9 +195,9 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_session_and_records_differ() {
-        let mut a = Tls::new(b"x");
-        assert_eq!(a.key_log(), Tls::new(b"x").key_log());
-        assert_ne!(a.key_log(), Tls::new(b"y").key_log());
+        let mut a = TlsWriter::new(b"x");
+        assert_eq!(a.key_log(), TlsWriter::new(b"x").key_log());
+        assert_ne!(a.key_log(), TlsWriter::new(b"y").key_log());
         a.handshake("example.com", "h2");
         let (one, two) = (a.protect(Direction::Request, b"data"), a.protect(Direction::Request, b"data"));
         assert_eq!(one.len(), 5 + 4 + 1 + 16);

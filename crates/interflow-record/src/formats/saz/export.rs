@@ -8,7 +8,7 @@ use interflow_flow::{Direction, Timestamp};
 use super::session;
 use crate::formats::har::iso;
 use crate::formats::zip::ZipWriter;
-use crate::formats::{Contents, Exporter, frames, raw};
+use crate::formats::{BodySource, FlowExporter, frames, raw};
 use crate::{FlowKind, FlowRow, MessageRow};
 
 /// Writes flows as the sessions of one SAZ.
@@ -40,8 +40,8 @@ const CONTENT_TYPES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\" ?>\r\n\
     <Default Extension=\"xml\" ContentType=\"application/xml\" />\r\n\
     <Default Extension=\"txt\" ContentType=\"text/plain\" />\r\n</Types>";
 
-impl<W: Write> Exporter for SazWriter<W> {
-    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+impl<W: Write> FlowExporter for SazWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         self.sessions += 1;
         let number = self.sessions;
         let name = |part: &str| format!("raw/{number:04}_{part}");
@@ -75,7 +75,7 @@ impl<W: Write> Exporter for SazWriter<W> {
 }
 
 /// The request in absolute-form: nothing else in a SAZ says the scheme and host for certain.
-fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     let Some(request) = &row.request else {
         return write!(out, "CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", row.authority);
     };
@@ -91,7 +91,7 @@ fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Re
     raw::write_side(out, &absolute, contents, Direction::Request)
 }
 
-fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     if row.kind == FlowKind::Tunnel && row.error.is_none() {
         return out.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n");
     }
@@ -99,7 +99,7 @@ fn server(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Re
 }
 
 /// The messages, each as one frame behind a short head.
-fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
     for message in contents.messages(row)? {
         let message: MessageRow = message?;
         let Some(frame) = frames::encode(&message) else { continue };

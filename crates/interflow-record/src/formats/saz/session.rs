@@ -11,7 +11,7 @@ use crate::{FlowKind, FlowRow};
 
 /// What of it is understood.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Session {
+pub(super) struct SazSession {
     pub flags: u32,
     /// Moments by Fiddler's names.
     pub times: HashMap<String, Timestamp>,
@@ -21,7 +21,7 @@ pub(super) struct Session {
     pub named: HashMap<String, String>,
 }
 
-impl Session {
+impl SazSession {
     /// Reads what is there; damaged XML gives less.
     pub fn parse(xml: &[u8]) -> Self {
         let text = String::from_utf8_lossy(xml);
@@ -35,7 +35,7 @@ impl Session {
                     for (name, value) in attributes {
                         match value.parse::<u64>() {
                             Ok(millis) => drop(session.durations.insert(name, millis)),
-                            Err(_) => drop(moment(&value).map(|at| session.times.insert(name, at))),
+                            Err(_) => drop(parse_timestamp(&value).map(|at| session.times.insert(name, at))),
                         }
                     }
                 }
@@ -60,7 +60,7 @@ fn number(text: &str) -> Option<u32> {
 }
 
 /// A time that is set: the year 1 stands for none.
-fn moment(text: &str) -> Option<Timestamp> {
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
     from_iso(text).filter(|at| at.micros() > 0)
 }
 
@@ -182,7 +182,7 @@ mod tests {
               <PipeInfo CltReuse="true" Reused="true" />
               <SessionFlags><SessionFlag N="x-ClientIP" V="::ffff:127.0.0.1" />
               <SessionFlag N="ui-comments" V="a &lt;b&gt; &amp;amp; &quot;c&quot;" /></SessionFlags></Session>"#;
-        let session = Session::parse(xml);
+        let session = SazSession::parse(xml);
         assert_eq!(session.flags, 0x1f);
         assert_eq!(session.times.get("ClientConnected"), from_iso("2014-03-05T18:03:00.259Z").as_ref());
         assert_eq!((session.durations["DNSTime"], session.durations["TCPConnectTime"]), (12, 7));
@@ -191,7 +191,7 @@ mod tests {
         for damaged in
             [&b"<Session BitFlags="[..], b"<", b"", b"<SessionFlag N=x V=y>", b"<a b=\"c", b"\xff<\xff=\"\xff"]
         {
-            assert_eq!(Session::parse(damaged), Session::default());
+            assert_eq!(SazSession::parse(damaged), SazSession::default());
         }
     }
 

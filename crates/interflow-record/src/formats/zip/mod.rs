@@ -4,7 +4,7 @@
 mod read;
 mod write;
 
-pub(super) use read::{Entry, Zip};
+pub(super) use read::{ZipEntry, ZipReader};
 pub(super) use write::ZipWriter;
 
 /// Signatures of the records.

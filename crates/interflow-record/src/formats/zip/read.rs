@@ -12,7 +12,7 @@ const MAX_ENTRIES: usize = 2_000_000;
 /// The most that a directory may hold, in bytes.
 const MAX_DIRECTORY: u64 = 256 << 20;
 /// An entry may always grow to this size, in bytes; a larger one must be that large for its packed size too.
-const FREE: u64 = 64 << 20;
+const UNCHECKED_BYTES: u64 = 64 << 20;
 /// The most that an entry may grow to, in bytes.
 const MAX_ENTRY: u64 = 1 << 30;
 /// How much larger than packed content may be, beyond [`FREE`].
@@ -20,7 +20,7 @@ const MAX_RATIO: u64 = 200;
 
 /// One file in a zip.
 #[derive(Clone, Debug)]
-pub(in crate::formats) struct Entry {
+pub(in crate::formats) struct ZipEntry {
     /// The name with `/` between folders.
     pub name: String,
     method: u16,
@@ -32,17 +32,17 @@ pub(in crate::formats) struct Entry {
 }
 
 /// An opened zip.
-pub(in crate::formats) struct Zip<R> {
+pub(in crate::formats) struct ZipReader<R> {
     file: R,
     /// Its entries in the order of the directory.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ZipEntry>,
     /// What is wrong with the file as a whole, with the place: it breaks off.
     pub cut: Option<String>,
     /// Bytes that may still come out of it.
     budget: u64,
 }
 
-impl<R: Read + Seek> Zip<R> {
+impl<R: Read + Seek> ZipReader<R> {
     /// Finds the entries.
     ///
     /// # Errors
@@ -52,9 +52,9 @@ impl<R: Read + Seek> Zip<R> {
         let budget = (1 << 30) + len.saturating_mul(MAX_RATIO);
         match directory(&mut file, len) {
             Ok(entries) => Ok(Self { file, entries, cut: None, budget }),
-            Err(Trouble::Io(e)) => Err(e),
-            Err(Trouble::Wrong(why)) => {
-                let (entries, end) = walk(&mut file, len)?;
+            Err(DirectoryError::Io(e)) => Err(e),
+            Err(DirectoryError::Wrong(why)) => {
+                let (entries, end) = scan_local_headers(&mut file, len)?;
                 if entries.is_empty() && end == 0 {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, format!("this is no zip: {why}")));
                 }
@@ -68,9 +68,9 @@ impl<R: Read + Seek> Zip<R> {
     ///
     /// # Errors
     /// What is wrong with it, its name in front.
-    pub fn read(&mut self, entry: &Entry) -> Result<Vec<u8>, String> {
-        let named = |why: String| format!("'{}': {why}", shown(&entry.name));
-        let limit = entry.packed.saturating_mul(MAX_RATIO).clamp(FREE, MAX_ENTRY).min(self.budget);
+    pub fn read(&mut self, entry: &ZipEntry) -> Result<Vec<u8>, String> {
+        let named = |why: String| format!("'{}': {why}", printable_name(&entry.name));
+        let limit = entry.packed.saturating_mul(MAX_RATIO).clamp(UNCHECKED_BYTES, MAX_ENTRY).min(self.budget);
         let content = self.unpack(entry, limit).map_err(|e| named(e.to_string()))?;
         if content.len() as u64 > limit {
             return Err(named(format!("grows beyond {limit} bytes, {} packed: this is a bomb", entry.packed)));
@@ -83,7 +83,7 @@ impl<R: Read + Seek> Zip<R> {
     }
 
     /// At most one byte more than the limit.
-    fn unpack(&mut self, entry: &Entry, limit: u64) -> io::Result<Vec<u8>> {
+    fn unpack(&mut self, entry: &ZipEntry, limit: u64) -> io::Result<Vec<u8>> {
         if entry.flags & flag::ENCRYPTED != 0 {
             return Err(io::Error::other("is encrypted: save the archive without a password"));
         }
@@ -107,17 +107,17 @@ impl<R: Read + Seek> Zip<R> {
 }
 
 /// A name as it may stand in a message.
-fn shown(name: &str) -> String {
+fn printable_name(name: &str) -> String {
     name.chars().take(120).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Why the directory cannot be used.
-enum Trouble {
+enum DirectoryError {
     Io(io::Error),
     Wrong(&'static str),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for DirectoryError {
     fn from(e: io::Error) -> Self {
         match e.kind() {
             io::ErrorKind::UnexpectedEof => Self::Wrong("its directory is cut off"),
@@ -127,13 +127,13 @@ impl From<io::Error> for Trouble {
 }
 
 /// The entries as the directory at the end lists them.
-fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<Entry>, Trouble> {
+fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, DirectoryError> {
     let (count, size, at) = end(file, len)?;
     if size > MAX_DIRECTORY || count > MAX_ENTRIES as u64 {
-        return Err(Trouble::Wrong("its directory is too large"));
+        return Err(DirectoryError::Wrong("its directory is too large"));
     }
     if at.checked_add(size).is_none_or(|end| end > len) {
-        return Err(Trouble::Wrong("its directory lies about where it is"));
+        return Err(DirectoryError::Wrong("its directory lies about where it is"));
     }
     file.seek(SeekFrom::Start(at))?;
     let mut records = BufReader::new(file.take(size));
@@ -142,13 +142,13 @@ fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<Entry>, Trou
         entries.push(record(&mut records)?);
     }
     if entries.len() as u64 != count && count < u64::from(u16::MAX) {
-        return Err(Trouble::Wrong("its directory lies about its length"));
+        return Err(DirectoryError::Wrong("its directory lies about its length"));
     }
     Ok(entries)
 }
 
 /// Count of entries, size and place of the directory.
-fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Trouble> {
+fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), DirectoryError> {
     // A comment of up to 64 KiB may follow the record.
     let begin = len.saturating_sub(22 + 0xffff);
     file.seek(SeekFrom::Start(begin))?;
@@ -156,7 +156,7 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Troub
     file.take(22 + 0xffff).read_to_end(&mut tail)?;
     let places = (0..tail.len().saturating_sub(21)).rev();
     let found = places.into_iter().find(|&at| u32_at(&tail, at) == signature::END);
-    let at = found.ok_or(Trouble::Wrong("it has no directory at its end"))?;
+    let at = found.ok_or(DirectoryError::Wrong("it has no directory at its end"))?;
     let usual =
         (u64::from(u16_at(&tail, at + 10)), u64::from(u32_at(&tail, at + 12)), u64::from(u32_at(&tail, at + 16)));
     let large = at.checked_sub(20).filter(|&l| u32_at(&tail, l) == signature::LOCATOR_64);
@@ -164,16 +164,16 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Troub
     file.seek(SeekFrom::Start(u64_at(&tail, locator + 8).min(len)))?;
     let record: [u8; 56] = take(file)?;
     if u32_at(&record, 0) != signature::END_64 {
-        return Err(Trouble::Wrong("its directory lies about where it ends"));
+        return Err(DirectoryError::Wrong("its directory lies about where it ends"));
     }
     Ok((u64_at(&record, 32), u64_at(&record, 40), u64_at(&record, 48)))
 }
 
 /// One record of the directory.
-fn record(records: &mut impl Read) -> Result<Entry, Trouble> {
+fn record(records: &mut impl Read) -> Result<ZipEntry, DirectoryError> {
     let head: [u8; 46] = take(records)?;
     if u32_at(&head, 0) != signature::CENTRAL {
-        return Err(Trouble::Wrong("its directory is damaged"));
+        return Err(DirectoryError::Wrong("its directory is damaged"));
     }
     let name = text(records, u16_at(&head, 28))?;
     let extra = bytes(records, u16_at(&head, 30))?;
@@ -184,7 +184,7 @@ fn record(records: &mut impl Read) -> Result<Entry, Trouble> {
     // Their order in the extra field is fixed (4.5.3).
     let (_, packed, at) = (wide(size), wide(packed), wide(at));
     let (flags, method, crc) = (u16_at(&head, 8), u16_at(&head, 10), u32_at(&head, 16));
-    Ok(Entry { name, method, flags, packed, crc, at })
+    Ok(ZipEntry { name, method, flags, packed, crc, at })
 }
 
 /// The eight-byte numbers of an extra field.
@@ -203,7 +203,7 @@ fn large_sizes(extra: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// The entries that are whole, found one behind the other, and where the last of them ends.
-fn walk(file: &mut (impl Read + Seek), len: u64) -> io::Result<(Vec<Entry>, u64)> {
+fn scan_local_headers(file: &mut (impl Read + Seek), len: u64) -> io::Result<(Vec<ZipEntry>, u64)> {
     let mut entries = Vec::new();
     let mut at = 0;
     while entries.len() < MAX_ENTRIES {
@@ -222,7 +222,7 @@ fn walk(file: &mut (impl Read + Seek), len: u64) -> io::Result<(Vec<Entry>, u64)
 }
 
 /// The entry whose local header is next, and where it ends; `None` when there is no whole one.
-fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<(Entry, u64)>> {
+fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<(ZipEntry, u64)>> {
     let mut file = BufReader::new(file);
     let head: [u8; 30] = take(&mut file)?;
     if u32_at(&head, 0) != signature::LOCAL {
@@ -253,7 +253,7 @@ fn local(file: &mut (impl Read + Seek), at: u64, len: u64) -> io::Result<Option<
     } else {
         return Ok(None);
     };
-    let entry = Entry { name, method, flags, packed, crc, at };
+    let entry = ZipEntry { name, method, flags, packed, crc, at };
     Ok((end <= len).then_some((entry, end)))
 }
 

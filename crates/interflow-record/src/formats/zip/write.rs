@@ -8,7 +8,7 @@ use flate2::write::DeflateEncoder;
 use super::{flag, method, signature};
 
 /// What the directory at the end says of an entry.
-struct Written {
+struct CentralEntry {
     name: String,
     crc: u32,
     packed: u64,
@@ -18,8 +18,8 @@ struct Written {
 
 /// A zip that is being written.
 pub(in crate::formats) struct ZipWriter<W: Write> {
-    out: Counted<W>,
-    entries: Vec<Written>,
+    out: CountingWriter<W>,
+    entries: Vec<CentralEntry>,
     /// Date and time as MS-DOS had them.
     when: u32,
 }
@@ -28,7 +28,7 @@ impl<W: Write> ZipWriter<W> {
     /// Begins a file.
     pub fn new(out: W) -> Self {
         // 1980-01-01: entries carry their own times inside, and the same flows give the same file.
-        Self { out: Counted { out, count: 0 }, entries: Vec::new(), when: 0x0021_0000 }
+        Self { out: CountingWriter { out, count: 0 }, entries: Vec::new(), when: 0x0021_0000 }
     }
 
     /// Writes one entry, packed; `fill` writes its content.
@@ -49,14 +49,14 @@ impl<W: Write> ZipWriter<W> {
         let begin = self.out.count;
         let (crc, size) = {
             let out = DeflateEncoder::new(&mut self.out, Compression::fast());
-            let mut content = Content { out, crc: 0, size: 0 };
+            let mut content = EntryWriter { out, crc: 0, size: 0 };
             fill(&mut content)?;
             content.out.try_finish()?;
             (content.crc, content.size)
         };
         let packed = self.out.count - begin;
         self.descriptor(crc, packed, size)?;
-        self.entries.push(Written { name: name.to_owned(), crc, packed, size, at });
+        self.entries.push(CentralEntry { name: name.to_owned(), crc, packed, size, at });
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl<W: Write> ZipWriter<W> {
 }
 
 /// A record of the directory; what does not fit into four bytes stands in the extra field (4.5.3).
-fn central(entry: &Written, when: u32) -> Vec<u8> {
+fn central(entry: &CentralEntry, when: u32) -> Vec<u8> {
     let mut extra = Vec::new();
     let mut fitting = |n: u64| {
         u32::try_from(n).ok().filter(|n| *n != u32::MAX).unwrap_or_else(|| {
@@ -147,13 +147,13 @@ fn end(count: u64, size: u64, at: u64) -> Vec<u8> {
 }
 
 /// An entry's content on its way into the file.
-struct Content<W: Write> {
+struct EntryWriter<W: Write> {
     out: DeflateEncoder<W>,
     crc: u32,
     size: u64,
 }
 
-impl<W: Write> Write for Content<W> {
+impl<W: Write> Write for EntryWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.out.write(bytes)?;
         let mut crc = crc32fast::Hasher::new_with_initial(self.crc);
@@ -169,12 +169,12 @@ impl<W: Write> Write for Content<W> {
 }
 
 /// An output that knows how much went into it.
-struct Counted<W> {
+struct CountingWriter<W> {
     out: W,
     count: u64,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.out.write(bytes)?;
         self.count += n as u64;

@@ -1,15 +1,15 @@
 //! Methods, laws and units that are named after scholars: `Gauss-Seidel`, `the Laplace operator`, `Monte Carlo runs`.
 
-use super::super::Scan;
-use super::around::{around, eponym, short_lower};
+use super::super::ScanState;
+use super::context_cues::{context_cues, is_eponym, short_lower};
 use crate::lexicon::mark::*;
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// Most names in one compound.
-const PARTS: usize = 5;
+const MAX_PARTS: usize = 5;
 
 /// What is named after scholars besides what any name can stand before.
-const NOUNS: &[&str] = &[
+const EPONYM_NOUNS: &[&str] = &[
     "algebra",
     "algebras",
     "approximation",
@@ -110,16 +110,16 @@ const NOUNS: &[&str] = &[
 ];
 
 /// The last token of what is named after a scholar and begins at token `i`.
-pub(super) fn named_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
+pub(super) fn named_after(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let list = scan.list();
-    let token = list.get(i).filter(|t| t.shape == Shape::Title)?;
+    let token = list.get(i).filter(|t| t.shape == TokenShape::Title)?;
     if scan.word(token) == "Monte" {
         return monte_carlo(scan, i);
     }
     let mut last = i;
-    while last + 1 < i + PARTS
+    while last + 1 < i + MAX_PARTS
         && scan.gap(last) == "-"
-        && scan.token(last + 1).is_some_and(|t| matches!(t.shape, Shape::Title | Shape::Camel))
+        && scan.token(last + 1).is_some_and(|t| matches!(t.shape, TokenShape::Title | TokenShape::Camel))
     {
         last += 1;
     }
@@ -127,44 +127,46 @@ pub(super) fn named_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
     if last == i && scholars == 0 {
         return None;
     }
-    let noun = eponym(scan, last) || scholars > 0 && followed(scan, last);
+    let noun = is_eponym(scan, last) || scholars > 0 && is_followed_by_noun(scan, last);
     // `Adams-Moore` may be anybody's firm.
     let rare = list[i..=last].iter().any(|t| t.has(SCHOLAR) && !t.has(LAST_TOP));
     if !noun && (last == i || scholars < 2 || !rare) {
         return None;
     }
     let begun = i > 0 && begins_a_name(&list[i - 1], scan.gap_before(i));
-    let around = around(scan, i, last);
+    let around = context_cues(scan, i, last);
     let told = around.honorific || around.name_told || around.labelled || around.org >= 2;
     (!begun && !told).then_some(last)
 }
 
 /// A first name or an initial before it makes a person of it.
-fn begins_a_name(before: &Token, gap: &str) -> bool {
+fn begins_a_name(before: &WordToken, gap: &str) -> bool {
     let named = gap == " " && before.has(FIRST | HONORIFIC) && !before.has(STOP | COMMON);
     before.is_capital() && (named || gap == ". " && before.len() == 1)
 }
 
 /// Whether one of the nouns stands behind it, at once or behind one more small word: `Gauss-Seidel fixed-point iteration`.
-fn followed(scan: &Scan<'_>, last: usize) -> bool {
+fn is_followed_by_noun(scan: &ScanState<'_>, last: usize) -> bool {
     let list = scan.list();
     let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
     let from = if owned { last + 2 } else { last + 1 };
     (from..from + 3)
-        .take_while(|n| matches!(scan.gap(n - 1), " " | "-") && scan.token(*n).is_some_and(|t| t.shape == Shape::Lower))
+        .take_while(|n| {
+            matches!(scan.gap(n - 1), " " | "-") && scan.token(*n).is_some_and(|t| t.shape == TokenShape::Lower)
+        })
         .filter_map(|n| scan.token(n))
         .any(|t| {
             let mut buffer = [0; 24];
-            NOUNS.binary_search(&short_lower(scan.word(t), &mut buffer)).is_ok()
+            EPONYM_NOUNS.binary_search(&short_lower(scan.word(t), &mut buffer)).is_ok()
         })
 }
 
 /// `Monte Carlo`, unless somebody is there.
-fn monte_carlo(scan: &Scan<'_>, i: usize) -> Option<usize> {
+fn monte_carlo(scan: &ScanState<'_>, i: usize) -> Option<usize> {
     let second = scan.token(i + 1).filter(|t| scan.word(t) == "Carlo" && matches!(scan.gap(i), " " | "-"))?;
-    let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == Shape::Lower);
+    let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == TokenShape::Lower);
     let tree = scan.token(i + 2).is_some_and(|t| t.has(COMMON | WORD) && !t.has(STOP | PREP));
-    (second.shape == Shape::Title && (goes_on && tree || !super::located(scan, i))).then_some(i + 1)
+    (second.shape == TokenShape::Title && (goes_on && tree || !super::has_location_cue(scan, i))).then_some(i + 1)
 }
 
 #[cfg(test)]
@@ -173,6 +175,6 @@ mod tests {
 
     #[test]
     fn nouns_stand_in_their_order() {
-        assert!(NOUNS.windows(2).all(|w| w[0] < w[1]));
+        assert!(EPONYM_NOUNS.windows(2).all(|w| w[0] < w[1]));
     }
 }

@@ -1,30 +1,30 @@
 //! Whether software is spoken of, and what programs call things: a capital there is seldom somebody's name.
 
-use super::super::Scan;
+use super::super::ScanState;
 use crate::lexicon::mark::*;
 use crate::lexicon::topic;
-use crate::token::{Shape, Token};
+use crate::token::{TokenShape, WordToken};
 
 /// Tokens on either side in which [`technical`] counts.
 const PASSAGE: usize = 40;
 
 /// Whether software is spoken of around: words of computing, identifiers and their signs in every tenth place.
-pub(super) fn technical(scan: &Scan<'_>, i: usize) -> bool {
+pub(super) fn technical(scan: &ScanState<'_>, i: usize) -> bool {
     let list = scan.list();
     let passage = &list[i.saturating_sub(PASSAGE)..(i + 1 + PASSAGE).min(list.len())];
-    let spoken = |t: &Token| {
+    let spoken = |t: &WordToken| {
         t.has(TECH)
             || t.topics & (topic::SOFTWARE | topic::VERSION) != 0
-            || t.class == 0 && matches!(t.shape, Shape::Camel | Shape::Mixed)
+            || t.class == 0 && matches!(t.shape, TokenShape::Camel | TokenShape::Mixed)
             || matches!(scan.byte_at(t.end()), b'_' | b'(' | b'`' | b'=' | b'[' | b'<' | b'>' | b'\\')
     };
     passage.len() >= 12 && passage.iter().filter(|t| spoken(t)).count() * 10 >= passage.len()
 }
 
 /// `the Ninja generator`: an article before it and a noun behind it.
-pub(super) fn described(scan: &Scan<'_>, i: usize) -> bool {
+pub(super) fn described(scan: &ScanState<'_>, i: usize) -> bool {
     let article = i.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
-    let noun = scan.token(i + 1).is_some_and(|t| t.shape == Shape::Lower && t.len() > 2 && !t.has(STOP | PREP));
+    let noun = scan.token(i + 1).is_some_and(|t| t.shape == TokenShape::Lower && t.len() > 2 && !t.has(STOP | PREP));
     matches!(article, "the" | "The" | "a" | "A" | "an" | "An")
         && noun
         && scan.gap_before(i) == " "
@@ -129,8 +129,8 @@ const TYPE_ENDS: &[&str] = &[
 ];
 
 /// `ValueError`, `PendingReview`, `OSs`: what programs call things, and abbreviations in the plural.
-pub(super) fn identifier(scan: &Scan<'_>, token: &Token) -> bool {
-    if token.shape != Shape::Camel {
+pub(super) fn identifier(scan: &ScanState<'_>, token: &WordToken) -> bool {
+    if token.shape != TokenShape::Camel {
         return false;
     }
     // `impl Connection for TokioIo` between ticks.

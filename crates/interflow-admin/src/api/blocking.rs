@@ -1,0 +1,244 @@
+//! Work on blocking threads: questions to the store, and bodies that a thread writes or reads piece by piece. Whoever
+//! goes away is noticed, and the work for them given up.
+
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use axum::http::StatusCode;
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use interflow_record::FlowStore;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::error::{ApiError, Result};
+use crate::server::AdminState;
+
+/// The longest text that is checked, in bytes.
+const MAX_CHECKED: usize = 4 << 20;
+/// Brackets that may be open within one another in a text that is checked.
+const MAX_NESTING: usize = 200;
+/// How long a client waits for a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pieces that wait between a thread and a client.
+const PIECES: usize = 4;
+/// The size at which a piece is handed on, in bytes.
+const PIECE: usize = 64 << 10;
+
+/// Whether somebody still waits for the answer.
+#[derive(Clone, Default)]
+pub(crate) struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    /// `Break` once nobody waits any more.
+    pub(crate) fn check(&self) -> ControlFlow<()> {
+        if self.0.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Says that nobody waits any more when it is dropped: with the request's future, when the client has gone.
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Relaxed);
+    }
+}
+
+/// Asks the store something on a blocking thread. Only so many questions run at a time; others wait.
+pub(crate) async fn run_query<T: Send + 'static>(
+    state: &AdminState,
+    work: impl FnOnce(&dyn FlowStore, &CancelFlag) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let store = state.store()?;
+    let permit = Arc::clone(&state.questions).acquire_owned().await.map_err(|_| ApiError::busy())?;
+    let waiting = CancelOnDrop(CancelFlag::default());
+    let wanted = waiting.0.clone();
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&*store, &wanted)
+    });
+    done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+}
+
+/// Checks a text that a client sent, on a blocking thread: parsers may take long over a hostile one. Two at a time, and the
+/// client waits no longer than [`CHECK_TIMEOUT`].
+pub(crate) async fn check_text<T: Send + 'static>(
+    state: &AdminState,
+    text: &str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if text.len() > MAX_CHECKED {
+        return Err(ApiError::too_large("the text", MAX_CHECKED as u64));
+    }
+    if nesting(text) > MAX_NESTING {
+        let message = format!("the text opens more than {MAX_NESTING} brackets within one another");
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", message));
+    }
+    let checked = async {
+        let permit = Arc::clone(&state.checks).acquire_owned().await.map_err(|_| ApiError::busy())?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        done.await.map_err(|e| ApiError::internal(format!("the text was not checked to its end: {e}")))?
+    };
+    tokio::time::timeout(CHECK_TIMEOUT, checked).await.unwrap_or_else(|_| {
+        let message = format!("the text could not be checked within {} s", CHECK_TIMEOUT.as_secs());
+        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message).remedy("make it shorter or simpler"))
+    })
+}
+
+/// How deep brackets are open within one another, whatever they mean where they are; and the deepest run of block sequences
+/// of YAML on a line (`- - -`).
+fn nesting(text: &str) -> usize {
+    let (mut open, mut deepest) = (0usize, 0);
+    for b in text.bytes() {
+        match b {
+            b'[' | b'{' | b'(' => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' | b')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    let dashes = |line: &str| line.split_ascii_whitespace().take_while(|w| matches!(*w, "-" | "?")).count();
+    text.lines().map(dashes).fold(deepest, usize::max)
+}
+
+/// A place for one long transfer; refused when too many run.
+pub(crate) fn transfer(state: &AdminState) -> Result<OwnedSemaphorePermit> {
+    Arc::clone(&state.transfers).try_acquire_owned().map_err(|_| ApiError::busy())
+}
+
+/// A body that a blocking thread writes as the client takes it. An error cuts the connection, so that half an answer is
+/// never taken for a whole one.
+pub(crate) fn streamed_body(
+    permit: OwnedSemaphorePermit,
+    write: impl FnOnce(&mut StreamWriter) -> io::Result<()> + Send + 'static,
+) -> Body {
+    let (pieces, taken) = mpsc::channel(PIECES);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let mut pipe = StreamWriter { pieces, buffer: BytesMut::new() };
+        let end = write(&mut pipe).and_then(|()| pipe.flush());
+        if let Err(e) = end
+            && !pipe.pieces.is_closed()
+        {
+            tracing::warn!("admin: an answer was cut: {e}");
+            let _ = pipe.pieces.blocking_send(Err(e));
+        }
+    });
+    Body::from_stream(stream::unfold(taken, |mut taken| async move { taken.recv().await.map(|piece| (piece, taken)) }))
+}
+
+/// Where a blocking thread writes a body.
+pub(crate) struct StreamWriter {
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+    buffer: BytesMut,
+}
+
+impl StreamWriter {
+    /// Says whether somebody still reads; usable while the pipe is lent.
+    pub(crate) fn cancel_check(&self) -> impl Fn() -> ControlFlow<()> + Sync + use<> {
+        let pieces = self.pieces.clone();
+        move || if pieces.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Write for StreamWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = self.buffer.split().freeze();
+        self.pieces.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// Reads an upload on a blocking thread, at most `limit` bytes of it.
+pub(crate) async fn read_upload<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    body: Body,
+    limit: u64,
+    read: impl FnOnce(UploadReader) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (pieces, upload) = mpsc::channel(PIECES);
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read(UploadReader { pieces: upload, current: Bytes::new() })
+    });
+    let over = feed(body.into_data_stream(), &pieces, limit).await;
+    drop(pieces);
+    let done = done.await.map_err(|e| ApiError::internal(format!("the upload was not read to its end: {e}")))?;
+    if over { Err(ApiError::too_large("the upload", limit)) } else { done }
+}
+
+/// Hands pieces on until the end; true when there was more than the limit.
+async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>, limit: u64) -> bool {
+    let mut seen = 0;
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(io::Error::other);
+        seen += piece.as_ref().map_or(0, |p| p.len() as u64);
+        let over = seen > limit;
+        let piece = if over { Err(io::Error::other("the upload is too large")) } else { piece };
+        let failed = piece.is_err();
+        if pieces.send(piece).await.is_err() || failed {
+            return over;
+        }
+    }
+    false
+}
+
+/// An upload as a blocking thread reads it.
+pub(crate) struct UploadReader {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Read for UploadReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.current = piece?,
+                None => return Ok(0),
+            }
+        }
+        let n = out.len().min(self.current.len());
+        out[..n].copy_from_slice(&self.current[..n]);
+        self.current.advance(n);
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_counts_brackets_that_are_open_at_once() {
+        for (text, depth) in [
+            ("", 0),
+            ("[[[[", 4),
+            ("[a](b){c}", 1),
+            ("{\"a\": [[1], [2]]}", 3),
+            ("]]]][", 1),
+            ("a\n- - - - x\n- y", 4),
+            ("? ? ? x", 3),
+        ] {
+            assert_eq!(nesting(text), depth, "{text}");
+        }
+    }
+}

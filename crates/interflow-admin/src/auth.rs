@@ -1,0 +1,270 @@
+//! Who may use the admin port: the token or a browser's session, and checks of `Host` and `Origin` against web pages of other
+//! sites.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use interflow_flow::Host;
+use subtle::ConstantTimeEq as _;
+
+use crate::api::ApiError;
+use crate::sessions::BrowserSessions;
+use crate::{AdminConfig, login};
+
+/// A fresh token: 32 random bytes in URL-safe base64.
+pub fn new_token() -> String {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// What the checks need to know.
+#[derive(Debug)]
+pub(crate) struct AuthGuard {
+    token: String,
+    hosts: Vec<String>,
+    address: SocketAddr,
+    open_metrics: bool,
+    /// The file that holds the token; none when it came from elsewhere.
+    pub token_file: Option<PathBuf>,
+    pub sessions: Arc<BrowserSessions>,
+}
+
+impl AuthGuard {
+    pub(crate) fn new(
+        token: String,
+        token_file: Option<PathBuf>,
+        sessions: Arc<BrowserSessions>,
+        config: &AdminConfig,
+        address: SocketAddr,
+    ) -> Self {
+        Self { token, hosts: config.hosts.clone(), address, open_metrics: config.public_metrics, token_file, sessions }
+    }
+
+    fn is_own_host(&self, value: &str) -> bool {
+        let Ok(authority) = interflow_flow::Authority::parse(value, Some(80)) else { return false };
+        match &authority.host {
+            Host::Name(name) => &**name == "localhost" || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(name)),
+            Host::Ip(ip) => {
+                // An address in the URL cannot be rebound; a listener on all addresses answers under any of them.
+                *ip == self.address.ip() || ip.is_loopback() || self.address.ip().is_unspecified()
+            }
+        }
+    }
+
+    /// A page of ours: one from the very host and port that this request asks. Another port of this machine is a
+    /// stranger.
+    fn is_own_origin(&self, origin: &str, host: &str) -> bool {
+        origin.split_once("://").is_some_and(|(_, from)| from.eq_ignore_ascii_case(host))
+    }
+
+    fn token_source(&self, headers: &HeaderMap) -> AdminTokenSource {
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        if let Some((_, token)) = bearer {
+            return if self.is_token(token.trim()) { AdminTokenSource::Bearer } else { AdminTokenSource::No };
+        }
+        let name = self.sessions.cookie_name();
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
+        let ours =
+            cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('=')).filter(|(n, _)| *n == name);
+        let mut left = ours.filter_map(|(_, value)| self.sessions.check(value));
+        left.next().map_or(AdminTokenSource::No, |left| AdminTokenSource::Session {
+            renew: self.sessions.is_to_be_renewed(left),
+        })
+    }
+
+    pub(crate) fn is_token(&self, shown: &str) -> bool {
+        shown.as_bytes().ct_eq(self.token.as_bytes()).into()
+    }
+}
+
+/// How the token was shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AdminTokenSource {
+    /// As a bearer token: no web page can do that across origins.
+    Bearer,
+    /// A session's cookie: a browser adds it by itself, so the page's origin is checked too.
+    Session {
+        renew: bool,
+    },
+    No,
+}
+
+/// Checks every request before a handler sees it.
+pub(crate) async fn check(State(guard): State<Arc<AuthGuard>>, request: Request, next: Next) -> Response {
+    let verdict = authorize(&guard, &request);
+    if let Err(refusal) = verdict
+        && !matches!(refusal, AuthRefusal::NoToken | AuthRefusal::NoOrigin)
+    {
+        return refusal_response(refusal, &request);
+    }
+    let in_session = matches!(verdict, Ok(AdminTokenSource::Bearer | AdminTokenSource::Session { .. }));
+    let request = match login::handle_login(&guard, request, in_session).await {
+        Ok(response) => return response,
+        Err(request) => request,
+    };
+    match verdict {
+        Err(refusal) => refusal_response(refusal, &request),
+        Ok(shown) => {
+            let mut response = next.run(request).await;
+            if shown == (AdminTokenSource::Session { renew: true }) {
+                login::set_cookie(&mut response, &guard.sessions.issue_cookie());
+            }
+            response
+        }
+    }
+}
+
+fn refusal_response(refusal: AuthRefusal, request: &Request) -> Response {
+    if request.uri().path().starts_with("/api/") {
+        return refusal.error().into_response();
+    }
+    let (status, _, why) = refusal.status_and_message();
+    (status, format!("{why}\n")).into_response()
+}
+
+/// The client's address, where the port tells it.
+pub(crate) fn client_of(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
+}
+
+/// Why a request is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AuthRefusal {
+    TwoHosts,
+    Host,
+    Origin,
+    NoOrigin,
+    NoToken,
+}
+
+impl AuthRefusal {
+    const fn status_and_message(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::TwoHosts => (StatusCode::BAD_REQUEST, "two_hosts", "a request has one Host field"),
+            Self::Host => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "wrong_host",
+                "this Host is not one of the admin side's: see admin.hosts",
+            ),
+            Self::Origin => (StatusCode::FORBIDDEN, "wrong_origin", "requests from other origins are refused"),
+            Self::NoOrigin => {
+                (StatusCode::FORBIDDEN, "no_origin", "a change asked for by a browser must name its Origin")
+            }
+            Self::NoToken => (
+                StatusCode::UNAUTHORIZED,
+                "no_token",
+                "the admin token is missing or wrong: it stands in admin.token in the data folder",
+            ),
+        }
+    }
+
+    fn error(self) -> ApiError {
+        let (status, kind, why) = self.status_and_message();
+        match why.split_once(": ") {
+            Some((message, remedy)) => ApiError::new(status, kind, message).remedy(remedy),
+            None => ApiError::new(status, kind, why),
+        }
+    }
+}
+
+/// Whether a request is let in, and by what.
+fn authorize(guard: &AuthGuard, request: &Request) -> Result<AdminTokenSource, AuthRefusal> {
+    let headers = request.headers();
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(AuthRefusal::TwoHosts);
+    }
+    let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let in_target = request.uri().authority();
+    if !guard.is_own_host(host) || in_target.is_some_and(|a| !guard.is_own_host(a.as_str())) {
+        return Err(AuthRefusal::Host);
+    }
+    let origin = headers.get(header::ORIGIN).map(|v| v.to_str().unwrap_or_default());
+    if origin.is_some_and(|o| !guard.is_own_origin(o, host)) {
+        return Err(AuthRefusal::Origin);
+    }
+    let path = request.uri().path();
+    let shown = guard.token_source(headers);
+    if matches!(path, "/livez" | "/readyz") || (path == "/metrics" && guard.open_metrics) {
+        return Ok(shown);
+    }
+    match shown {
+        AdminTokenSource::Session { .. } if !is_safe(request.method()) && origin.is_none() => {
+            Err(AuthRefusal::NoOrigin)
+        }
+        AdminTokenSource::No => Err(AuthRefusal::NoToken),
+        shown => Ok(shown),
+    }
+}
+
+fn is_safe(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn refused(method: &str, path: &str, fields: &[(&str, &str)]) -> Option<u16> {
+        let config = AdminConfig { hosts: vec!["admin.test".into()], ..AdminConfig::default() };
+        let sessions = Arc::new(BrowserSessions::new("right", 7072, std::time::Duration::from_secs(60)));
+        let cookie = sessions.issue_cookie();
+        let session = cookie.split(';').next().unwrap().to_owned();
+        let guard = AuthGuard::new("right".into(), None, sessions, &config, "127.0.0.1:7072".parse().unwrap());
+        let mut request = axum::http::Request::builder().method(method).uri(path);
+        for (name, value) in fields {
+            request = request.header(*name, value.replace("{session}", &session));
+        }
+        authorize(&guard, &request.body(Body::empty()).unwrap()).err().map(|r| r.status_and_message().0.as_u16())
+    }
+
+    #[test]
+    fn only_the_token_opens_and_only_under_our_names() {
+        let host = ("host", "127.0.0.1:7072");
+        let bearer = ("authorization", "Bearer right");
+        let cookie = ("cookie", "a=b; {session}");
+        for (method, path, fields, status) in [
+            ("GET", "/api/v1/flows", &[host, bearer][..], None),
+            ("GET", "/api/v1/flows", &[host, ("authorization", "Bearer wrong")], Some(401)),
+            ("GET", "/api/v1/flows", &[host], Some(401)),
+            ("GET", "/api/v1/flows", &[("host", "evil.test"), bearer], Some(421)),
+            ("GET", "/api/v1/flows", &[("host", "admin.test"), bearer], None),
+            ("GET", "/api/v1/flows", &[("host", "localhost:9"), cookie], None),
+            ("POST", "/api/v1/flows", &[host, cookie], Some(403)),
+            ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://127.0.0.1:7072")], None),
+            ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://evil.test")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, bearer, ("origin", "null")], Some(403)),
+            ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://127.0.0.1:3000")], Some(403)),
+            ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://localhost:7072")], Some(403)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_session_7072=right")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7072=cmlnaHQ")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "x{session}")], Some(401)),
+            ("GET", "/livez", &[host, ("host", "localhost")], Some(400)),
+            ("GET", "http://evil.test/livez", &[host], Some(421)),
+            ("GET", "/?token=right", &[host], Some(401)),
+            ("GET", "/livez", &[host], None),
+            ("GET", "/livez", &[("host", "evil.test")], Some(421)),
+            ("GET", "/metrics", &[host], Some(401)),
+        ] {
+            assert_eq!(refused(method, path, fields), status, "{method} {path} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_differ() {
+        assert_ne!(new_token(), new_token());
+        assert!(new_token().len() >= 43);
+    }
+}

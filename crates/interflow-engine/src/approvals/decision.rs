@@ -1,0 +1,63 @@
+//! What an answer to a question makes: a rule that decides what is like it.
+
+use super::config::{ApprovalAction, RuleSpec};
+use super::pending::PendingRequest;
+use super::{PendingQuestion, Resolution, ResolutionScope, bracket_ipv6};
+
+/// The rule that an answer makes of a question.
+pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resolution) -> RuleSpec {
+    let mut rule = RuleSpec::new(answer.action);
+    let host = bracket_ipv6(&question.host);
+    rule.hosts = vec![match answer.scope {
+        ResolutionScope::Subdomains => match question.host.split_once('.') {
+            // A name of two labels is the domain itself.
+            Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
+                format!("*.{parent}")
+            }
+            _ => host,
+        },
+        _ => host,
+    }];
+    if matches!(answer.scope, ResolutionScope::Path | ResolutionScope::Host) {
+        rule.ports = vec![question.port.to_string()];
+    }
+    if answer.scope == ResolutionScope::Path {
+        rule.methods = question.method.iter().cloned().collect();
+        rule.paths = question.path.as_deref().map(escape_glob).into_iter().collect();
+    }
+    if !answer.everyone {
+        rule.users = question.user.iter().cloned().collect();
+        rule.processes = question.process.iter().cloned().collect();
+        rule.containers = question.container.iter().cloned().collect();
+        rule.sessions = question.sessions.clone();
+    }
+    rule.note.clone_from(&answer.note);
+    let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
+    rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    rule
+}
+
+/// Whether the body of the request that waits can be another one.
+pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(), String> {
+    if answer.action != ApprovalAction::Allow {
+        return Err("a body is for a request that is allowed: the action is `deny`".to_owned());
+    }
+    if held.question.alone.is_none() || held.asked.as_ref().is_none_or(|asked| asked.body().is_none()) {
+        return Err("this body cannot be edited: only text of at most 64 KiB, uncoded and of known length, that has come whole \
+                    (`body` in GET /api/v1/pending); a rule with `hold` holds others"
+            .to_owned());
+    }
+    Ok(())
+}
+
+/// A path as a glob that matches nothing else.
+fn escape_glob(path: &str) -> String {
+    path.chars().fold(String::new(), |mut out, c| {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
+            out.extend(['[', c, ']']);
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}

@@ -1,0 +1,343 @@
+//! The chain of an audit log: each line ends with the hash of itself and of the line before it, the first line of a file says
+//! the number of the file, and a small file beside the log says what its last line is. So nothing can be changed, moved, put in,
+//! or cut off at either end without showing.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+/// The hash before the first line of all.
+pub(super) const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+const HASH_MARK: &str = ",\"hash\":\"";
+const FILE_MARK: &str = ",\"file\":";
+const PREVIOUS_MARK: &str = ",\"prev\":\"";
+
+/// Closes a line: `open` is its JSON without the last brace, `file` the number of the file that it begins. Gives the whole
+/// line and its hash.
+pub(super) fn seal_line(open: &str, file: Option<u64>, before: &str, key: Option<&[u8]>) -> (String, String) {
+    let mut line = open.to_owned();
+    if let Some(file) = file {
+        let _ = write!(line, "{FILE_MARK}{file}");
+    }
+    let _ = write!(line, "{PREVIOUS_MARK}{before}\"");
+    let hash = hash(line.as_bytes(), key);
+    let _ = write!(line, "{HASH_MARK}{hash}\"}}");
+    (line, hash)
+}
+
+fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
+    let digest: [u8; 32] = match key {
+        Some(key) => {
+            let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+            mac.update(bytes);
+            mac.finalize().into_bytes().into()
+        }
+        None => Sha256::digest(bytes).into(),
+    };
+    digest.iter().fold(String::with_capacity(64), |mut out, b| {
+        let _ = write!(out, "{b:02x}");
+        out
+    })
+}
+
+/// The last line of a log, as the file beside it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ChainHead {
+    /// The number of the file.
+    pub file: u64,
+    /// How many lines it has.
+    pub lines: u64,
+    /// The hash of the last.
+    pub hash: String,
+}
+
+impl ChainHead {
+    /// Where it stands.
+    pub fn path(log: &Path) -> PathBuf {
+        PathBuf::from(format!("{}.head", log.display()))
+    }
+
+    /// Its text, always of one length, so that it can be written over what stands there.
+    pub fn to_line(&self, key: Option<&[u8]>) -> String {
+        let open = format!("{{\"file\":{:>10},\"lines\":{:>12},\"last\":\"{}\"", self.file, self.lines, self.hash);
+        let mac = hash(open.as_bytes(), key);
+        format!("{open}{HASH_MARK}{mac}\"}}\n")
+    }
+
+    /// Reads it; `None` when there is none.
+    ///
+    /// # Errors
+    /// When it was changed, or made with another key.
+    pub fn read(log: &Path, key: Option<&[u8]>) -> Result<Option<Self>, ChainError> {
+        let path = Self::path(log);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(ChainError::at_line(&path, 1, format!("it cannot be read: {e}"))),
+        };
+        let changed = || ChainError::at_line(&path, 1, "it was changed, or the key is another");
+        let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
+        if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
+            return Err(changed());
+        }
+        let told: serde_json::Value = serde_json::from_str(&format!("{open}}}")).map_err(|_| changed())?;
+        let number = |name: &str| told[name].as_u64().ok_or_else(changed);
+        let hash = told["last"].as_str().ok_or_else(changed)?.to_owned();
+        Ok(Some(Self { file: number("file")?, lines: number("lines")?, hash }))
+    }
+}
+
+/// Where a chain does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: line {line}: {why}", file.display())]
+pub struct ChainError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl ChainError {
+    fn at_line(file: &Path, line: u64, why: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, why: why.into() }
+    }
+}
+
+/// A chain that holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VerifiedChain {
+    /// Lines in all files.
+    pub lines: u64,
+    /// Files: the log, and the older ones beside it.
+    pub files: u64,
+    /// The number of the oldest of them: those before it were rotated away.
+    pub oldest: u64,
+    /// Whether the file beside the log vouches for its end.
+    pub anchored: bool,
+}
+
+/// What a line tells of the chain.
+struct ChainLink {
+    hash: String,
+    prev: String,
+    file: Option<u64>,
+}
+
+fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str> {
+    let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
+    let told = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
+    if hash(open.as_bytes(), key) != told {
+        return Err("it was changed, or the key is another");
+    }
+    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not name the line before it")?;
+    let prev = prev.strip_suffix('"').ok_or("it does not name the line before it")?;
+    let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
+    Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
+}
+
+/// Checks a log and the older files beside it (`LOG.1`, `LOG.2` and so on), as one chain.
+///
+/// # Errors
+/// The first line that does not hold.
+pub fn verify(log: &Path, key: Option<&[u8]>) -> Result<VerifiedChain, ChainError> {
+    // Read before the log: what is written meanwhile stands behind it.
+    let head = ChainHead::read(log, key)?;
+    let older = (1..).map(|n| PathBuf::from(format!("{}.{n}", log.display()))).take_while(|p| p.exists());
+    let mut files: Vec<PathBuf> = older.collect();
+    files.reverse();
+    files.push(log.to_owned());
+    let mut walk = ChainVerifier { key, head, before: None, file: None, done: VerifiedChain::default() };
+    for file in &files {
+        walk.verify_file(file)?;
+    }
+    match walk.head {
+        Some(head) if !walk.done.anchored => {
+            let why = format!("the end is missing: file {} had {} lines at least", head.file, head.lines);
+            Err(ChainError::at_line(log, head.lines, why))
+        }
+        _ => Ok(walk.done),
+    }
+}
+
+struct ChainVerifier<'a> {
+    key: Option<&'a [u8]>,
+    head: Option<ChainHead>,
+    before: Option<String>,
+    /// The number of the file at hand.
+    file: Option<u64>,
+    done: VerifiedChain,
+}
+
+impl ChainVerifier<'_> {
+    fn verify_file(&mut self, path: &Path) -> Result<(), ChainError> {
+        let unread = |e: io::Error| ChainError::at_line(path, 1, format!("it cannot be read: {e}"));
+        let lines = BufReader::new(File::open(path).map_err(unread)?).lines();
+        for (i, line) in lines.enumerate() {
+            let n = i as u64 + 1;
+            let broken = |why: &str| ChainError::at_line(path, n, why);
+            let line = line.map_err(|e| broken(&format!("it cannot be read: {e}")))?;
+            let link = parse_link(&line, self.key).map_err(broken)?;
+            if n == 1 {
+                let number = link.file.ok_or_else(|| broken("it is not the first one: the beginning was cut off"))?;
+                if self.file.is_some_and(|before| before + 1 != number) {
+                    return Err(broken("another file stood before this one"));
+                }
+                if number == 1 && link.prev != GENESIS_HASH {
+                    return Err(broken("it names a line before the first one of all"));
+                }
+                self.done.oldest = if self.file.is_none() { number } else { self.done.oldest };
+                self.file = Some(number);
+                self.done.files += 1;
+            } else if link.file.is_some() {
+                return Err(broken("a file begins in the middle of another"));
+            }
+            if self.before.as_ref().is_some_and(|b| *b != link.prev) {
+                return Err(broken("the line before it is another: one was taken out, put in or moved"));
+            }
+            self.done.anchored |=
+                self.head.as_ref().is_some_and(|h| h.hash == link.hash && h.lines == n && Some(h.file) == self.file);
+            self.before = Some(link.hash);
+            self.done.lines += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Where a log ends as far as it can be read: the number of its file, its lines, the hash of the last, and how many bytes they
+/// take. `None` when there is no line with a hash.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>> {
+    let file = match File::open(log) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut reader = BufReader::new(file);
+    let mut end: Option<(ChainHead, u64)> = None;
+    let (mut line, mut bytes, mut lines, mut number) = (Vec::new(), 0, 0, 0);
+    while reader.read_until(b'\n', &mut line)? > 0 {
+        // A line without an end was under way when the process was killed.
+        if !line.ends_with(b"\n") {
+            break;
+        }
+        bytes += line.len() as u64;
+        lines += 1;
+        let text = String::from_utf8_lossy(&line);
+        let hash =
+            text.trim_end().rsplit_once(HASH_MARK).and_then(|(_, h)| h.strip_suffix("\"}")).filter(|h| h.len() == 64);
+        if lines == 1 {
+            let named = text.rsplit_once(PREVIOUS_MARK).and_then(|(open, _)| open.rsplit_once(FILE_MARK));
+            number = named.and_then(|(_, n)| n.parse().ok()).unwrap_or(1);
+        }
+        if let Some(hash) = hash {
+            end = Some((ChainHead { file: number, lines, hash: hash.to_owned() }, bytes));
+        }
+        line.clear();
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log of two files with four lines each, and the file beside it.
+    fn logs(key: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
+        let mut before = GENESIS_HASH.to_owned();
+        for file in [1, 2] {
+            let mut text = String::new();
+            for i in 0..4 {
+                let (line, hash) = seal_line(&format!("{{\"n\":{i}"), (i == 0).then_some(file), &before, key);
+                before = hash;
+                text += &format!("{line}\n");
+            }
+            fs::write(if file == 1 { log.with_extension("jsonl.1") } else { log.clone() }, text).unwrap();
+        }
+        let head = ChainHead { file: 2, lines: 4, hash: before };
+        fs::write(ChainHead::path(&log), head.to_line(key)).unwrap();
+        (dir, log)
+    }
+
+    type Change = fn(Vec<&str>) -> Vec<String>;
+
+    fn owned(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|l| (*l).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_chain_holds_until_somebody_touches_it() {
+        let touched: [(&str, Change, u64, &str); 6] = [
+            (
+                "an edited line",
+                |l| owned(&l).into_iter().map(|t| t.replace("\"n\":1", "\"n\":7")).collect(),
+                2,
+                "changed",
+            ),
+            ("the first line cut off", |l| owned(&l[1..]), 1, "the beginning was cut off"),
+            ("the first two cut off", |l| owned(&l[2..]), 1, "the beginning was cut off"),
+            ("the last line cut off", |l| owned(&l[..3]), 4, "the end is missing"),
+            ("a line taken out", |l| owned(&[l[0], l[1], l[3]]), 3, "the line before it is another"),
+            ("two lines swapped", |l| owned(&[l[0], l[2], l[1], l[3]]), 2, "the line before it is another"),
+        ];
+        for key in [None, Some(&b"secret"[..])] {
+            let (_dir, log) = logs(key);
+            let whole = VerifiedChain { lines: 8, files: 2, oldest: 1, anchored: true };
+            assert_eq!(verify(&log, key), Ok(whole));
+            let before = fs::read_to_string(&log).unwrap();
+            for (what, change, line, why) in touched {
+                let lines = change(before.lines().collect());
+                fs::write(&log, lines.iter().map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+                let broken = verify(&log, key).expect_err(what);
+                assert_eq!((broken.line, broken.why.contains(why)), (line, true), "{what}: {broken}");
+            }
+            fs::write(&log, "").unwrap();
+            assert!(verify(&log, key).unwrap_err().why.contains("the end is missing"), "an emptied file");
+        }
+    }
+
+    #[test]
+    fn files_are_one_chain_and_older_ones_may_be_rotated_away() {
+        let (_dir, log) = logs(None);
+        let older = log.with_extension("jsonl.1");
+        let text = fs::read_to_string(&older).unwrap();
+        let cut: String = text.lines().take(3).map(|l| format!("{l}\n")).collect();
+        fs::write(&older, cut).unwrap();
+        assert_eq!(verify(&log, None).unwrap_err().line, 1, "the end of an older file is held by the next one");
+        fs::remove_file(&older).unwrap();
+        assert_eq!(verify(&log, None), Ok(VerifiedChain { lines: 4, files: 1, oldest: 2, anchored: true }));
+        fs::remove_file(ChainHead::path(&log)).unwrap();
+        assert_eq!(verify(&log, None).map(|v| v.anchored), Ok(false));
+    }
+
+    #[test]
+    fn nobody_without_the_key_makes_the_end_anew() {
+        let (_dir, log) = logs(Some(b"secret"));
+        assert!(verify(&log, None).is_err());
+        let head = ChainHead { file: 2, lines: 3, hash: "0".repeat(64) };
+        fs::write(ChainHead::path(&log), head.to_line(None)).unwrap();
+        assert!(verify(&log, Some(b"secret")).unwrap_err().file.ends_with("audit.jsonl.head"));
+    }
+
+    #[test]
+    fn what_is_written_behind_the_head_counts_too() {
+        let (_dir, log) = logs(None);
+        let end = read_last_head(&log).unwrap().unwrap().0;
+        let (line, _) = seal_line("{\"n\":9", None, &end.hash, None);
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, format!("{text}{line}\n{{\"torn")).unwrap();
+        assert_eq!(read_last_head(&log).unwrap().unwrap().0.lines, 5);
+        fs::write(&log, format!("{text}{line}\n")).unwrap();
+        assert_eq!(verify(&log, None).map(|v| (v.lines, v.anchored)), Ok((9, true)));
+    }
+}

@@ -1,0 +1,45 @@
+//! Lines of the log that a flood of the same cause cannot multiply.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// At most one line in this time.
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Says when a line may be written again.
+#[derive(Debug, Default)]
+pub(crate) struct LogLimiter {
+    last: Mutex<Option<Instant>>,
+    kept: AtomicU64,
+}
+
+impl LogLimiter {
+    /// Whether a line may be written now, and how many were kept back since the last one.
+    pub fn suppressed_if_due(&self) -> Option<u64> {
+        self.suppressed_if_due_at(Instant::now())
+    }
+
+    fn suppressed_if_due_at(&self, now: Instant) -> Option<u64> {
+        let mut last = self.last.lock();
+        if last.is_some_and(|at| now.saturating_duration_since(at) < MIN_INTERVAL) {
+            self.kept.fetch_add(1, Relaxed);
+            return None;
+        }
+        *last = Some(now);
+        Some(self.kept.swap(0, Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_in_ten_seconds_says_how_many_it_stands_for() {
+        let (seldom, start) = (LogLimiter::default(), Instant::now());
+        let at = |seconds| seldom.suppressed_if_due_at(start + Duration::from_secs(seconds));
+        assert_eq!([at(0), at(1), at(9), at(10), at(11), at(25)], [Some(0), None, None, Some(2), None, Some(1)]);
+    }
+}

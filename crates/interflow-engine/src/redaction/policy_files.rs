@@ -1,0 +1,165 @@
+//! The policies in force as their owner sees and changes them: which files they are, which requests go by them, and a new
+//! text put in the place of an old one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRoute};
+
+use super::RedactionService;
+use super::effective_policy::{RedactSettings, default_route_name, policy_file, route_name};
+
+/// What stands in the data folder's own policy before anything is written.
+const EMPTY_POLICY: &str = "\
+# What is taken out of requests to language models. This is the built-in policy until something stands below:
+# everything that tells of a person, and every secret. docs/redaction.md tells the keys, for example:
+#
+# except = [\"date\"]                      # kinds that stay
+# never = [\"support@example.com\"]        # values that stay
+# always = [\"Project Bluebird\"]          # terms that go
+#
+# [kind.credit-card]
+# strategy = { use = \"last-four\" }
+";
+
+/// A policy's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyFileView {
+    /// Where it is.
+    pub file: PathBuf,
+    /// Whether anything is written there; the built-in policy is in force otherwise.
+    pub written: bool,
+    /// The policy's own name.
+    pub name: String,
+    /// The routes that go by it.
+    pub routes: Vec<String>,
+}
+
+/// Requests that are treated alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouteView {
+    /// `gateway`, `intercepted`, or an exception's name.
+    pub name: String,
+    /// What is done with requests; an exception that does not say it leaves it as it is.
+    pub mode: Option<RedactMode>,
+    /// What is done with findings in answers; likewise.
+    pub outbound: Option<OutboundMode>,
+    /// The file of its policy.
+    pub file: PathBuf,
+    /// What must hold for an exception; none for the other two.
+    pub exception: Option<RedactRoute>,
+}
+
+/// Why a policy's file is not changed.
+#[derive(Debug)]
+pub enum PolicyUpdateError {
+    /// No policy in force is of that file.
+    Unknown,
+    /// The text is no policy.
+    Bad(PolicyProblem),
+    /// Something else of the section cannot be used any more.
+    Section(String),
+    /// The file cannot be read or written.
+    Io(io::Error),
+}
+
+impl RedactionService {
+    /// The policies in force, that of requests without an exception first.
+    pub fn policies(&self) -> Vec<PolicyFileView> {
+        let settings = self.settings();
+        let mut all: Vec<PolicyFileView> = Vec::new();
+        for route in route_views(&settings) {
+            match all.iter_mut().find(|p| p.file == route.file) {
+                Some(known) => known.routes.push(route.name),
+                None => all.push(PolicyFileView {
+                    written: route.file.exists(),
+                    name: settings.policy_of(&route).name().to_owned(),
+                    file: route.file,
+                    routes: vec![route.name],
+                }),
+            }
+        }
+        for (name, redactor) in &settings.policies {
+            let file = listed_file(&settings, name);
+            if all.iter().all(|p| p.file != file) {
+                let name = redactor.policy().name().to_owned();
+                all.push(PolicyFileView { written: file.exists(), name, file, routes: Vec::new() });
+            }
+        }
+        all
+    }
+
+    /// The routes, in the order in which they are asked; `gateway` and `intercepted` are for what no exception fits.
+    pub fn routes(&self) -> Vec<RouteView> {
+        route_views(&self.settings())
+    }
+
+    /// The text of a policy in force, or what one may begin with.
+    ///
+    /// # Errors
+    /// No policy in force is of that file; it cannot be read.
+    pub fn policy_text(&self, file: &Path) -> Result<String, PolicyUpdateError> {
+        self.check_known(file)?;
+        match std::fs::read_to_string(file) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(EMPTY_POLICY.to_owned()),
+            text => text.map_err(PolicyUpdateError::Io),
+        }
+    }
+
+    /// Puts a text in the place of a policy: checked first, then written, then in force for what comes.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub fn replace_policy(&self, file: &Path, text: &str) -> Result<(), PolicyUpdateError> {
+        let _one = self.changing.lock();
+        self.check_known(file)?;
+        Policy::check(text).map_err(PolicyUpdateError::Bad)?;
+        let now = self.settings();
+        let fresh = RedactSettings::new(&now.config, &now.folder, &self.memo, &self.egress, Some((file, text)))
+            .map_err(PolicyUpdateError::Section)?;
+        write(file, text).map_err(PolicyUpdateError::Io)?;
+        self.activate(fresh);
+        Ok(())
+    }
+
+    fn check_known(&self, file: &Path) -> Result<(), PolicyUpdateError> {
+        let settings = self.settings();
+        let listed = settings.policies.keys().any(|name| listed_file(&settings, name) == file);
+        let found = listed || route_views(&settings).iter().any(|r| r.file == file);
+        if found { Ok(()) } else { Err(PolicyUpdateError::Unknown) }
+    }
+}
+
+/// The file of a policy of `redact.policies`.
+fn listed_file(settings: &RedactSettings, name: &str) -> PathBuf {
+    settings.config.policies.get(name).map(|file| settings.folder.join(file)).unwrap_or_default()
+}
+
+fn route_views(settings: &RedactSettings) -> Vec<RouteView> {
+    let config = &settings.config;
+    let main = policy_file(config, &settings.folder);
+    let plain = |gateway: bool| RouteView {
+        name: default_route_name(gateway).to_owned(),
+        mode: Some(if gateway { config.gateway } else { config.proxied }),
+        outbound: Some(config.responses),
+        file: main.clone(),
+        exception: None,
+    };
+    let exception = |(i, route): (usize, &RedactRoute)| RouteView {
+        name: route_name(i, route),
+        mode: route.mode,
+        outbound: route.responses,
+        file: route.policy.as_ref().map_or_else(|| main.clone(), |p| settings.folder.join(p)),
+        exception: Some(route.clone()),
+    };
+    let plain = [plain(true), plain(false)];
+    plain.into_iter().chain(config.route.iter().enumerate().map(exception)).collect()
+}
+
+/// Beside the file first, then in its place: a crash leaves the old or the new one.
+fn write(file: &Path, text: &str) -> io::Result<()> {
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, file)
+}

@@ -1,0 +1,246 @@
+//! The two writers: one puts originals back, one looks for personal data and secrets in answers.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::llm_telemetry::ResponseFindings;
+use interflow_llm::spans::SpanKind;
+use interflow_redact::{
+    EscapeLevel, JsonPart, JsonSpan, OutboundMode, PlaceholderRestorer, RedactError, RedactionSession, Redactor,
+    Replacement, StreamRedactor, decode_lossy, escape_into, may_hold_json,
+};
+
+use super::effective_policy::EffectivePolicy;
+use super::event_rewriter::{StreamAbort, TextRewriter};
+use super::{RedactionService, SharedSession};
+
+/// Puts originals back.
+pub(super) struct RestoreRewriter {
+    session: SharedSession,
+    texts: HashMap<u64, PlaceholderRestorer>,
+}
+
+impl RestoreRewriter {
+    pub fn new(session: SharedSession) -> Self {
+        Self { session, texts: HashMap::new() }
+    }
+
+    /// Words outside of JSON; `None` when they stay.
+    pub fn restore_plain(&self, text: &str) -> Option<String> {
+        let session = self.session.lock();
+        let restored = session.vault()?.restore(text);
+        (restored != text).then(|| restored.into_owned())
+    }
+}
+
+impl TextRewriter for RestoreRewriter {
+    fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
+        if is_final(kind) {
+            return Ok(None);
+        }
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else { return Ok(None) };
+        let mut restorer = PlaceholderRestorer::in_string(*kind == SpanKind::Json);
+        let restored = restorer.rewrite(vault, raw);
+        if !restorer.has_buffered() {
+            return Ok(restored);
+        }
+        let out = restored.unwrap_or_default() + &restorer.end(vault);
+        Ok((out != raw).then_some(out))
+    }
+
+    fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
+        if is_final(kind) {
+            return Ok(None);
+        }
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else { return Ok(None) };
+        let restorer =
+            self.texts.entry(channel).or_insert_with(|| PlaceholderRestorer::in_string(*kind == SpanKind::Json));
+        Ok(restorer.rewrite(vault, raw))
+    }
+
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort> {
+        let Some(mut restorer) = self.texts.remove(&channel) else { return Ok(()) };
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else { return Ok(()) };
+        restorer.finish(vault, out).map_err(|e| StreamAbort::new("open_placeholder", e.to_string()))
+    }
+
+    fn has_buffered(&self, channel: u64) -> bool {
+        self.texts.get(&channel).is_some_and(PlaceholderRestorer::has_buffered)
+    }
+
+    fn is_strict(&self) -> bool {
+        false
+    }
+}
+
+/// What is given to the client as it came: text that the provider signed, which the client sends back, and numbers.
+const fn is_final(kind: &SpanKind) -> bool {
+    matches!(kind, SpanKind::Signed | SpanKind::Number)
+}
+
+/// First halves of surrogate pairs that stood at the end of a piece, by the text they belong to.
+#[derive(Default)]
+struct SurrogateHalves(HashMap<u64, String>);
+
+impl SurrogateHalves {
+    /// A raw piece without its escapes, what was left of the one before it first.
+    fn join<'r>(&mut self, channel: u64, raw: &'r str) -> Cow<'r, str> {
+        let Some(mut before) = self.0.remove(&channel) else { return self.decoded(channel, raw) };
+        before.push_str(raw);
+        Cow::Owned(self.decoded(channel, &before).into_owned())
+    }
+
+    fn decoded<'r>(&mut self, channel: u64, raw: &'r str) -> Cow<'r, str> {
+        let (text, rest) = decode_lossy(raw);
+        if !rest.is_empty() {
+            self.0.insert(channel, rest.to_owned());
+        }
+        text
+    }
+}
+
+/// Looks for personal data and secrets in answers.
+pub(super) struct ScanRewriter {
+    room: Arc<RedactionService>,
+    redactor: Arc<Redactor>,
+    mode: OutboundMode,
+    session: RedactionSession,
+    texts: HashMap<u64, StreamRedactor>,
+    halves: SurrogateHalves,
+    found: BTreeMap<String, u64>,
+    /// What the flow is told of it.
+    passing: ResponseFindings,
+}
+
+impl ScanRewriter {
+    pub fn new(room: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
+        let session = RedactionSession::one_way().in_context(choice.context.clone());
+        let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
+        let (texts, halves, found) = (HashMap::new(), SurrogateHalves::default(), BTreeMap::new());
+        Self { room, redactor, mode, session, texts, halves, found, passing }
+    }
+
+    /// Notes what was found.
+    pub fn record_findings(&mut self, spans: &[Replacement]) -> Result<(), StreamAbort> {
+        for span in spans {
+            *self.found.entry(span.type_name.clone()).or_default() += 1;
+            self.passing.record_finding(&span.type_name);
+        }
+        match spans.first() {
+            Some(first) if self.mode == OutboundMode::Block => {
+                Err(StreamAbort::new("outbound_blocked", format!("the answer holds {}", first.type_name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Text that a provider signed is not changed: the client sends it back, and the provider refuses it when its signature
+    /// no longer holds.
+    fn leaves_unchanged(&self, kind: &SpanKind) -> bool {
+        self.mode == OutboundMode::Redact && *kind == SpanKind::Signed
+    }
+
+    fn scan_error(e: RedactError) -> StreamAbort {
+        StreamAbort::new("response_unreadable", format!("the answer could not be looked at: {e}"))
+    }
+
+    fn push(
+        &mut self,
+        channel: u64,
+        form: EscapeLevel,
+        text: Option<&str>,
+        out: &mut String,
+    ) -> Result<(), StreamAbort> {
+        let stream = self.texts.entry(channel).or_insert_with(|| StreamRedactor::new(form, StreamRedactor::WINDOW));
+        let mut plain = String::new();
+        let begun = Instant::now();
+        let spans = match text {
+            Some(text) => stream.push(&self.redactor, &mut self.session, text, &mut plain),
+            None => stream.finish(&self.redactor, &mut self.session, &mut plain),
+        };
+        self.passing.add_scan_time(begun.elapsed().as_micros() as u64);
+        match spans {
+            Ok(spans) => self.record_findings(&spans)?,
+            // Who only wants to be told has nothing cut.
+            Err(_) if self.mode == OutboundMode::Flag => drop(self.texts.remove(&channel)),
+            Err(e) => return Err(Self::scan_error(e)),
+        }
+        if self.mode != OutboundMode::Flag {
+            escape_into(&plain, out);
+        }
+        Ok(())
+    }
+}
+
+impl TextRewriter for ScanRewriter {
+    fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
+        if self.leaves_unchanged(kind) {
+            return Ok(None);
+        }
+        let nested = *kind == SpanKind::Json || may_hold_json(raw.as_bytes());
+        let part = match kind {
+            SpanKind::Name => JsonPart::Name,
+            SpanKind::Number => JsonPart::Number,
+            _ => JsonPart::Text,
+        };
+        let span = JsonSpan { part, ..JsonSpan::with_nesting(0..raw.len(), nested, None) };
+        let redaction = match self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session) {
+            Ok(redaction) => redaction,
+            Err(_) if self.mode == OutboundMode::Flag => return Ok(None),
+            Err(e) => return Err(Self::scan_error(e)),
+        };
+        self.record_findings(&redaction.spans)?;
+        let output = redaction.output.filter(|_| self.mode != OutboundMode::Flag);
+        Ok(output.and_then(|o| String::from_utf8(o).ok()))
+    }
+
+    fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort> {
+        if self.leaves_unchanged(kind) {
+            return Ok(None);
+        }
+        let form = if *kind == SpanKind::Json { EscapeLevel::Json } else { EscapeLevel::Plain };
+        let text = self.halves.join(channel, raw);
+        let mut out = String::new();
+        self.push(channel, form, Some(&text), &mut out)?;
+        Ok((self.mode != OutboundMode::Flag).then_some(out))
+    }
+
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort> {
+        if !self.texts.contains_key(&channel) {
+            return Ok(());
+        }
+        self.push(channel, EscapeLevel::Plain, None, out)?;
+        self.texts.remove(&channel);
+        if let Some(half) = self.halves.0.remove(&channel).filter(|_| self.mode != OutboundMode::Flag) {
+            out.push_str(&half);
+        }
+        Ok(())
+    }
+
+    fn has_buffered(&self, channel: u64) -> bool {
+        self.mode != OutboundMode::Flag && self.texts.contains_key(&channel)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.mode != OutboundMode::Flag
+    }
+}
+
+impl Drop for ScanRewriter {
+    fn drop(&mut self) {
+        if !self.found.is_empty() {
+            let kinds: Vec<&str> = self.found.keys().map(String::as_str).collect();
+            match self.mode {
+                // Taken out as the owner wants it; counters and audit lines tell of it.
+                OutboundMode::Redact => tracing::debug!("an answer held {}", kinds.join(", ")),
+                _ => tracing::warn!("an answer held {}", kinds.join(", ")),
+            }
+            self.room.add_counts(&self.found);
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The room's door: a request asks to begin, and tells at its end what it used.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use crate::config::{QuotaConfig, SharedQuotaConfig};
+use crate::counter_store::{
+    CounterLimit, CounterRequest, CounterSnapshot, CounterStore, CounterStoreError, MemoryCounterStore,
+    RedisCounterStore, RedisOptions, SharedCounterStore, SharedStoreStatus,
+};
+use crate::prices::{PriceList, PriceListDates, TokenCounts};
+use crate::rules::{QuotaRules, RequestAttributes, UsageAmount};
+use crate::usage::UsageTotals;
+
+/// A configuration of limits that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitsError(pub String);
+
+/// What a request will use at the most, before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageEstimate {
+    /// Tokens of the request.
+    pub input: u64,
+    /// The most tokens that the client lets the answer have.
+    pub max_output: Option<u64>,
+}
+
+/// Why a request may not begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdmissionRejection {
+    /// A limit is reached.
+    Limit {
+        /// The rule.
+        rule: Arc<str>,
+        /// Which part of it.
+        counter: CounterLimit,
+        /// Who is counted.
+        who: Arc<str>,
+        /// When it is worth trying again.
+        wait: Duration,
+    },
+    /// The shared counts cannot be reached, and the owner wants that to refuse.
+    Unavailable(CounterStoreError),
+}
+
+/// Limits in force.
+pub struct UsageLimiter {
+    state: ArcSwap<LimiterState>,
+    memory: Arc<MemoryCounterStore>,
+    usage: UsageTotals,
+    refused: AtomicU64,
+    next_lease: AtomicU64,
+    /// Tells the leases of this process from those of others.
+    process: u64,
+}
+
+/// A config that was read and compiled.
+pub struct PreparedLimits(Arc<LimiterState>);
+
+struct LimiterState {
+    config: QuotaConfig,
+    rules: QuotaRules,
+    prices: PriceList,
+    ledger: CounterBackend,
+}
+
+#[derive(Clone)]
+enum CounterBackend {
+    Memory(Arc<MemoryCounterStore>),
+    Shared(Arc<SharedCounterStore>),
+}
+
+impl CounterBackend {
+    fn counter_store(&self) -> Arc<dyn CounterStore> {
+        match self {
+            Self::Memory(m) => Arc::clone(m) as _,
+            Self::Shared(s) => Arc::clone(s) as _,
+        }
+    }
+}
+
+impl UsageLimiter {
+    /// Limits by a config; relative paths in it begin at `home`.
+    ///
+    /// # Errors
+    /// A rule, price list, URL or certificate that cannot be used.
+    pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
+        let memory = Arc::new(MemoryCounterStore::new(config.slot_lease.0));
+        let state = LimiterState::new(config, home, &memory, None)?;
+        let mut seed = [0u8; 8];
+        getrandom::fill(&mut seed).map_err(|e| LimitsError(format!("the system gives no random numbers: {e}")))?;
+        Ok(Arc::new(Self {
+            state: ArcSwap::from_pointee(state),
+            memory,
+            usage: UsageTotals::default(),
+            refused: AtomicU64::new(0),
+            next_lease: AtomicU64::new(1),
+            process: u64::from_ne_bytes(seed),
+        }))
+    }
+
+    /// Reads and compiles another config, without putting it in force.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn prepare(&self, config: &QuotaConfig, home: &Path) -> Result<PreparedLimits, LimitsError> {
+        LimiterState::new(config, home, &self.memory, Some(&self.state.load())).map(|s| PreparedLimits(Arc::new(s)))
+    }
+
+    /// Puts another config in force; what was counted stays.
+    pub fn activate(&self, prepared: PreparedLimits) {
+        self.state.store(prepared.0);
+    }
+
+    /// Lets a request begin, or says why not. The grant is settled at the request's end.
+    ///
+    /// # Errors
+    /// A limit is reached, or the counts cannot be reached.
+    pub async fn admit(
+        self: &Arc<Self>,
+        subject: RequestAttributes,
+        estimate: UsageEstimate,
+    ) -> Result<UsageReservation, AdmissionRejection> {
+        let state = self.state.load_full();
+        let output = estimate.max_output.unwrap_or(u64::MAX).min(state.config.reserve_output);
+        let tokens = TokenCounts { input: estimate.input, output, ..TokenCounts::default() };
+        let guess = state.price_usage(&subject, &tokens);
+        let asks = state.rules.counter_requests(&subject, guess.0);
+        let ledger = (!asks.is_empty()).then(|| state.ledger.counter_store());
+        let lease = match &ledger {
+            Some(_) => format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)),
+            None => String::new(),
+        };
+        if let Some(ledger) = &ledger {
+            let refusal = match ledger.take(&asks, &lease).await {
+                Ok(Ok(())) => None,
+                Ok(Err(refusal)) => asks.get(refusal.index).map(|ask| AdmissionRejection::Limit {
+                    rule: Arc::clone(&ask.rule),
+                    counter: ask.counter,
+                    who: Arc::clone(&ask.who),
+                    wait: refusal.wait,
+                }),
+                Err(e) => Some(AdmissionRejection::Unavailable(e)),
+            };
+            if let Some(refusal) = refusal {
+                self.refused.fetch_add(1, Relaxed);
+                self.usage.record_rejection(&subject);
+                return Err(refusal);
+            }
+        }
+        let held = ActiveReservation { ledger, asks, lease, since: Instant::now() };
+        Ok(UsageReservation { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
+    }
+
+    /// What was used since the process began.
+    pub fn usage(&self) -> &UsageTotals {
+        &self.usage
+    }
+
+    /// Requests refused since the process began.
+    pub fn rejected_count(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// How the shared ledger is doing, when there is one.
+    pub fn shared_status(&self) -> Option<SharedStoreStatus> {
+        match &self.state.load().ledger {
+            CounterBackend::Memory(_) => None,
+            CounterBackend::Shared(s) => Some(s.status()),
+        }
+    }
+
+    /// Whether any rule limits anything.
+    pub fn has_rules(&self) -> bool {
+        !self.state.load().rules.is_empty()
+    }
+
+    /// The config in force.
+    pub fn config(&self) -> QuotaConfig {
+        self.state.load().config.clone()
+    }
+
+    /// What the counters of a request like this one stand at.
+    ///
+    /// # Errors
+    /// The counts cannot be reached.
+    pub async fn snapshot(&self, subject: &RequestAttributes) -> Result<Vec<CounterSnapshot>, CounterStoreError> {
+        let state = self.state.load_full();
+        let asks = state.rules.counter_requests(subject, UsageAmount::default());
+        let levels = state.ledger.counter_store().read(&asks).await?;
+        Ok(asks.iter().zip(levels).map(|(ask, level)| counter_snapshot(ask, level.0)).collect())
+    }
+
+    /// What a request of these tokens costs, in millionths of a dollar, when its price is known.
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &TokenCounts) -> Option<u64> {
+        self.state.load().prices.cost(provider, model, tokens)
+    }
+
+    /// When the prices in force were written down.
+    pub fn prices_as_of(&self) -> PriceListDates {
+        self.state.load().prices.as_of().clone()
+    }
+
+    /// The counters of this process.
+    pub fn memory_store(&self) -> &MemoryCounterStore {
+        &self.memory
+    }
+}
+
+fn counter_snapshot(ask: &CounterRequest, level: f64) -> CounterSnapshot {
+    let (limit, unit) = match ask.counter {
+        CounterLimit::Requests { burst, .. } | CounterLimit::Tokens { burst, .. } => (burst, 1.0),
+        CounterLimit::Slots { max } => (f64::from(max), 1.0),
+        CounterLimit::TokenBudget { max, .. } => (max as f64, 1.0),
+        CounterLimit::MoneyBudget { max, .. } => (max as f64, 1e6),
+    };
+    let (rule, who) = (Arc::clone(&ask.rule), Arc::clone(&ask.who));
+    CounterSnapshot { rule, who, counter: ask.counter.as_str(), used: level / unit, limit: limit / unit }
+}
+
+impl LimiterState {
+    fn new(
+        config: &QuotaConfig,
+        home: &Path,
+        memory: &Arc<MemoryCounterStore>,
+        before: Option<&Self>,
+    ) -> Result<Self, LimitsError> {
+        let rules = QuotaRules::new(&config.rule).map_err(LimitsError)?;
+        let prices = match &config.prices {
+            None => PriceList::default(),
+            Some(path) => {
+                let text = read_file(&home.join(path), "quota.prices")?;
+                let wrong = |e| LimitsError(format!("quota.prices: {}: {e}", home.join(path).display()));
+                PriceList::with_overrides(&String::from_utf8_lossy(&text)).map_err(wrong)?
+            }
+        };
+        let ledger = match before {
+            Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
+            _ => counter_backend(config, home, memory)?,
+        };
+        Ok(Self { config: config.clone(), rules, prices, ledger })
+    }
+
+    /// What tokens are worth, and whether a price is known.
+    fn price_usage(&self, subject: &RequestAttributes, tokens: &TokenCounts) -> (UsageAmount, bool) {
+        let micros = self.prices.cost(&subject.provider, subject.model.as_deref(), tokens);
+        (UsageAmount { tokens: tokens.total(), micros: micros.unwrap_or_default() }, micros.is_some())
+    }
+}
+
+fn counter_backend(
+    config: &QuotaConfig,
+    home: &Path,
+    memory: &Arc<MemoryCounterStore>,
+) -> Result<CounterBackend, LimitsError> {
+    let SharedQuotaConfig { redis, prefix, timeout, heartbeat, failure, ca, certificate, key } = &config.shared;
+    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&heartbeat.0) {
+        return Err(LimitsError("quota.shared.heartbeat: write a time from 100ms to 10m".into()));
+    }
+    let Some(url) = redis else { return Ok(CounterBackend::Memory(Arc::clone(memory))) };
+    let identity = match (certificate, key) {
+        (Some(c), Some(k)) => {
+            Some((read_file(&home.join(c), "quota.shared.certificate")?, read_file(&home.join(k), "quota.shared.key")?))
+        }
+        (None, None) => None,
+        _ => return Err(LimitsError("quota.shared: certificate and key belong together".into())),
+    };
+    let options = RedisOptions {
+        url: resolve_secret_ref(url).map_err(|e| LimitsError(format!("quota.shared.redis: {e}")))?,
+        prefix: prefix.clone(),
+        timeout: timeout.0,
+        lease: config.slot_lease.0,
+        heartbeat: heartbeat.0,
+        ca: ca.as_ref().map(|p| read_file(&home.join(p), "quota.shared.ca")).transpose()?,
+        identity,
+    };
+    let shared = RedisCounterStore::new(options).map_err(|e| LimitsError(e.0))?;
+    let local = MemoryCounterStore::new(config.slot_lease.0);
+    Ok(CounterBackend::Shared(Arc::new(SharedCounterStore::new(Box::new(shared), local, *failure))))
+}
+
+fn read_file(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
+    std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+///
+/// # Errors
+/// What it names is not there.
+pub fn resolve_secret_ref(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Leave to begin. Whoever drops it without a word is taken to have used what was estimated.
+pub struct UsageReservation {
+    limits: Arc<UsageLimiter>,
+    subject: RequestAttributes,
+    held: Option<ActiveReservation>,
+    estimated: TokenCounts,
+}
+
+struct ActiveReservation {
+    ledger: Option<Arc<dyn CounterStore>>,
+    asks: Vec<CounterRequest>,
+    lease: String,
+    since: Instant,
+}
+
+impl UsageReservation {
+    /// Whom it was given to.
+    pub fn subject(&self) -> &RequestAttributes {
+        &self.subject
+    }
+
+    /// What was estimated.
+    pub fn estimated(&self) -> TokenCounts {
+        self.estimated
+    }
+
+    /// The request is over and used this.
+    pub fn commit(self, tokens: &TokenCounts) {
+        self.commit_as(tokens, None);
+    }
+
+    /// As [`settle`](Self::settle); `answered` is the model that answered, by which tokens are priced where the one that
+    /// was asked for is an alias or has no price.
+    pub fn commit_as(mut self, tokens: &TokenCounts, answered: Option<&str>) {
+        self.finish(tokens, answered);
+    }
+
+    fn finish(&mut self, tokens: &TokenCounts, answered: Option<&str>) {
+        let Some(held) = self.held.take() else { return };
+        let state = self.limits.state.load();
+        let (mut used, mut priced) = state.price_usage(&self.subject, tokens);
+        if !priced && let Some(micros) = state.prices.cost(&self.subject.provider, answered, tokens) {
+            (used.micros, priced) = (micros, true);
+        }
+        self.limits.usage.record_usage(&self.subject, tokens, priced.then_some(used.micros));
+        let ActiveReservation { ledger: Some(ledger), asks, lease, since } = held else { return };
+        let costs: Vec<u64> = asks.iter().map(|a| counter_cost(&a.counter, used)).collect();
+        run_commit(async move {
+            if let Err(e) = ledger.commit(&asks, &lease, &costs, since.elapsed()).await {
+                tracing::warn!("limits: a request's use was not settled, its estimate stands: {e}");
+            }
+        });
+    }
+}
+
+impl Drop for UsageReservation {
+    fn drop(&mut self) {
+        let estimated = self.estimated;
+        self.finish(&estimated, None);
+    }
+}
+
+const fn counter_cost(counter: &CounterLimit, used: UsageAmount) -> u64 {
+    match counter {
+        CounterLimit::Requests { .. } | CounterLimit::Slots { .. } => 1,
+        CounterLimit::Tokens { .. } | CounterLimit::TokenBudget { .. } => used.tokens,
+        CounterLimit::MoneyBudget { .. } => used.micros,
+    }
+}
+
+/// Sees a settlement through: at once when it does not wait, else beside the traffic.
+fn run_commit(work: impl Future<Output = ()> + Send + 'static) {
+    let mut work = Box::pin(work);
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
+                runtime.spawn(work);
+            }
+        }
+        Err(_) => {
+            let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RuleConfig;
+    use crate::rules::{CountBy, Quota};
+
+    fn limits(allow: Quota) -> Arc<UsageLimiter> {
+        let rule = RuleConfig { name: "all".into(), count_by: CountBy::Global, allow, ..RuleConfig::default() };
+        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+    }
+
+    fn subject() -> RequestAttributes {
+        RequestAttributes {
+            key: None,
+            user: None,
+            route: None,
+            provider: "openai".into(),
+            model: Some("gpt-4o".into()),
+            client: [127, 0, 0, 1].into(),
+        }
+    }
+
+    const ASK: UsageEstimate = UsageEstimate { input: 100, max_output: Some(50) };
+
+    #[tokio::test]
+    async fn a_dropped_grant_gives_its_slot_back_and_keeps_its_estimate() {
+        let l = limits(Quota { concurrent: Some(1), tokens_per_day: Some(1000), ..Quota::default() });
+        let first = l.admit(subject(), ASK).await.unwrap();
+        let Err(AdmissionRejection::Limit { counter, .. }) = l.admit(subject(), ASK).await else { panic!("let in") };
+        assert_eq!(counter, CounterLimit::Slots { max: 1 });
+        drop(first);
+        let second = l.admit(subject(), ASK).await.unwrap();
+        second.commit(&TokenCounts { input: 7, output: 3, ..TokenCounts::default() });
+        let used: Vec<_> = l.snapshot(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used)).collect();
+        assert_eq!(used, [("concurrent", 0.0), ("tokens_per_day", 160.0)]);
+        assert_eq!(l.rejected_count(), 1);
+    }
+
+    #[tokio::test]
+    async fn money_is_counted_by_the_price_list() {
+        let l = limits(Quota { money_per_day: Some(0.01), ..Quota::default() });
+        // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
+        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts {
+            input: 1000,
+            output: 500,
+            ..TokenCounts::default()
+        });
+        assert_eq!(l.snapshot(&subject()).await.unwrap()[0].used, 0.0075);
+        let big = UsageEstimate { input: 2000, max_output: Some(0) };
+        let Err(AdmissionRejection::Limit { wait, .. }) = l.admit(subject(), big).await else { panic!("let in") };
+        assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
+        assert_eq!(l.usage().rows()[0].sums.dollars, 0.0075);
+    }
+
+    #[tokio::test]
+    async fn what_was_counted_stays_over_a_reload() {
+        let l = limits(Quota { tokens_per_day: Some(200), ..Quota::default() });
+        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 150, ..TokenCounts::default() });
+        let mut config = l.config();
+        config.rule[0].allow.tokens_per_day = Some(100);
+        l.activate(l.prepare(&config, Path::new("/")).unwrap());
+        assert!(l.admit(subject(), ASK).await.is_err());
+        config.prices = Some("does/not/exist.json".into());
+        let e = l.prepare(&config, Path::new("/")).err().unwrap().to_string();
+        assert!(e.contains("quota.prices") && e.contains("exist.json"), "{e}");
+        assert_eq!(l.config().prices, None);
+    }
+
+    #[tokio::test]
+    async fn without_rules_everything_passes_and_is_still_counted() {
+        let l = UsageLimiter::new(&QuotaConfig::default(), Path::new("/")).unwrap();
+        l.admit(subject(), ASK).await.unwrap().commit(&TokenCounts { input: 1, ..TokenCounts::default() });
+        assert_eq!(l.usage().rows()[0].sums.requests, 1);
+    }
+}

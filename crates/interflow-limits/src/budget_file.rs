@@ -1,0 +1,142 @@
+//! Budgets that outlive the process: what was used today and this month is kept in a file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::admission::UsageLimiter;
+
+/// How often the file is written while something changes.
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct SavedBudgets {
+    /// Name, number of the period, sum.
+    budgets: Vec<(String, u64, u64)>,
+}
+
+/// The file, and what stands in it.
+#[derive(Debug)]
+pub struct BudgetFile {
+    path: PathBuf,
+    written: Mutex<SavedBudgets>,
+}
+
+impl BudgetFile {
+    /// Reads the file and puts its sums back into the counters of this process; from now on they are written to it. A file
+    /// that cannot be read is set aside, loudly: the budgets begin anew then.
+    pub fn restore(limits: &Arc<UsageLimiter>, path: &Path) -> Arc<Self> {
+        let budgets = read_budgets(path).unwrap_or_else(|e| {
+            let aside = path.with_extension("broken");
+            let _ = fs::rename(path, &aside);
+            tracing::error!(
+                "limits: {} cannot be read ({e}); it is set aside as {}, and budgets begin anew",
+                path.display(),
+                aside.display()
+            );
+            SavedBudgets::default()
+        });
+        limits.memory_store().with_counters(|counters| {
+            for (name, period, sum) in &budgets.budgets {
+                counters.restore(name.clone(), *period, *sum);
+            }
+        });
+        let saved = Arc::new(Self { path: path.to_owned(), written: Mutex::new(budgets) });
+        let (weak, own) = (Arc::downgrade(limits), Arc::clone(&saved));
+        let thread = std::thread::Builder::new().name("budgets".into()).spawn(move || write_periodically(&weak, &own));
+        if let Err(e) = thread {
+            tracing::error!("limits: no thread to keep budgets ({e}); they are written at the end only");
+        }
+        saved
+    }
+
+    /// Writes the file when something has changed.
+    pub fn write(&self, limits: &UsageLimiter) {
+        let mut now = limits.memory_store().with_counters(|counters| SavedBudgets {
+            budgets: counters.budgets().map(|(name, period, sum)| (name.to_owned(), period, sum)).collect(),
+        });
+        now.budgets.sort();
+        let mut written = self.written.lock();
+        if *written == now {
+            return;
+        }
+        match write_atomically(&self.path, &now) {
+            Ok(()) => *written = now,
+            Err(e) => tracing::error!("limits: budgets cannot be kept in {}: {e}", self.path.display()),
+        }
+    }
+}
+
+fn write_periodically(limits: &Weak<UsageLimiter>, saved: &BudgetFile) {
+    loop {
+        std::thread::sleep(WRITE_INTERVAL);
+        let Some(limits) = limits.upgrade() else { return };
+        saved.write(&limits);
+    }
+}
+
+fn read_budgets(path: &Path) -> Result<SavedBudgets, String> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map_err(|e| e.to_string()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(SavedBudgets::default()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Whole or not at all.
+fn write_atomically(path: &Path, budgets: &SavedBudgets) -> io::Result<()> {
+    let fresh = path.with_extension(format!("new.{}", std::process::id()));
+    fs::write(&fresh, serde_json::to_vec(budgets)?)?;
+    fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::UsageEstimate;
+    use crate::config::{QuotaConfig, RuleConfig};
+    use crate::prices::TokenCounts;
+    use crate::rules::{Quota, RequestAttributes};
+
+    fn limits() -> Arc<UsageLimiter> {
+        let allow = Quota { tokens_per_month: Some(100), ..Quota::default() };
+        let rule = RuleConfig { name: "all".into(), allow, ..RuleConfig::default() };
+        UsageLimiter::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+    }
+
+    fn subject() -> RequestAttributes {
+        RequestAttributes {
+            key: None,
+            user: None,
+            route: None,
+            provider: "openai".into(),
+            model: None,
+            client: [127, 0, 0, 1].into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_budget_goes_on_after_a_restart_and_a_broken_file_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("budgets.json");
+        let first = limits();
+        let saved = BudgetFile::restore(&first, &path);
+        assert!(!path.exists());
+        let grant = first.admit(subject(), UsageEstimate { input: 10, max_output: Some(0) }).await.ok().unwrap();
+        grant.commit(&TokenCounts { input: 70, ..TokenCounts::default() });
+        saved.write(&first);
+        let second = limits();
+        BudgetFile::restore(&second, &path);
+        assert_eq!(second.snapshot(&subject()).await.unwrap()[0].used, 70.0);
+        fs::write(&path, "{").unwrap();
+        let third = limits();
+        BudgetFile::restore(&third, &path);
+        assert_eq!(third.snapshot(&subject()).await.unwrap()[0].used, 0.0);
+        assert!(dir.path().join("budgets.broken").exists());
+    }
+}

@@ -1,0 +1,80 @@
+//! Days and months in UTC, as numbers that grow by one.
+
+use serde::{Deserialize, Serialize};
+
+/// The stretch of time that a budget is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BudgetPeriod {
+    /// A day, from midnight to midnight.
+    Day,
+    /// A calendar month.
+    Month,
+}
+
+const DAY_SECONDS: u64 = 86_400;
+
+impl BudgetPeriod {
+    /// The number of the period at this many seconds after 1970, and the second at which the next one begins.
+    pub fn period_at(self, seconds: u64) -> (u64, u64) {
+        let day = seconds / DAY_SECONDS;
+        match self {
+            Self::Day => (day, (day + 1) * DAY_SECONDS),
+            Self::Month => {
+                let month = month_of(day);
+                // A month has at most 31 days; the next one's first day is not further off.
+                let first = (day + 1..=day + 31).find(|d| month_of(*d) != month).unwrap_or(day + 31);
+                (month, first * DAY_SECONDS)
+            }
+        }
+    }
+}
+
+/// The number of months since January of the year 0 (Howard Hinnant's civil calendar arithmetic).
+fn month_of(day: u64) -> u64 {
+    let z = day + 719_468;
+    let era = z / 146_097;
+    let of_era = z % 146_097;
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    // Counted from March, so that the day put in every fourth year is the last one.
+    let from_march = (5 * of_year + 2) / 153;
+    (era * 400 + year) * 12 + from_march + 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(text: &str) -> u64 {
+        text.parse::<jiff::Timestamp>().unwrap().as_second() as u64
+    }
+
+    #[test]
+    fn a_period_ends_where_the_calendar_says() {
+        for (at, day_ends, month_ends) in [
+            ("2026-11-20T13:00:00Z", "2026-11-21T00:00:00Z", "2026-12-01T00:00:00Z"),
+            ("2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+            ("2028-02-28T00:00:00Z", "2028-02-29T00:00:00Z", "2028-03-01T00:00:00Z"),
+            ("2027-02-28T00:00:00Z", "2027-03-01T00:00:00Z", "2027-03-01T00:00:00Z"),
+            ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-02-01T00:00:00Z"),
+        ] {
+            let now = seconds(at);
+            assert_eq!(BudgetPeriod::Day.period_at(now).1, seconds(day_ends), "{at}");
+            assert_eq!(BudgetPeriod::Month.period_at(now).1, seconds(month_ends), "{at}");
+        }
+    }
+
+    #[test]
+    fn month_numbers_grow_by_one_at_each_border() {
+        let mut before = BudgetPeriod::Month.period_at(seconds("2026-01-01T00:00:00Z")).0;
+        let mut now = seconds("2026-01-01T00:00:00Z");
+        for _ in 0..60 {
+            let (_, next) = BudgetPeriod::Month.period_at(now);
+            assert_eq!(BudgetPeriod::Month.period_at(next - 1).0, before);
+            assert_eq!(BudgetPeriod::Month.period_at(next).0, before + 1);
+            (before, now) = (before + 1, next);
+        }
+        assert_eq!(now, seconds("2031-01-01T00:00:00Z"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Tests of the counters' arithmetic.
+
+use proptest::prelude::*;
+
+use super::super::BudgetPeriod;
+use super::*;
+
+const S: u64 = 1_000_000;
+
+fn ask(counter: CounterLimit, cost: u64) -> CounterRequest {
+    CounterRequest { rule: "r".into(), who: "w".into(), counter, cost }
+}
+
+fn counters() -> CounterTable {
+    CounterTable::new(100, Duration::from_secs(60))
+}
+
+const fn requests(per_second: f64, burst: f64) -> CounterLimit {
+    CounterLimit::Requests { per_second, burst }
+}
+
+#[test]
+fn a_bucket_gives_its_burst_and_then_its_rate() {
+    let mut c = counters();
+    let one = [ask(requests(2.0, 3.0), 1)];
+    let passed = (0..5).filter(|_| c.take(&one, "", S).is_ok()).count();
+    assert_eq!(passed, 3);
+    assert_eq!(c.take(&one, "", S), Err(CounterRejection { index: 0, wait: Duration::from_millis(500) }));
+    assert_eq!(c.take(&one, "", S + S / 2), Ok(()));
+    assert!(c.take(&one, "", S + S / 2).is_err());
+}
+
+#[test]
+fn a_jump_of_the_wall_clock_neither_fills_a_bucket_nor_frees_a_slot_nor_stops_them() {
+    let mut c = counters();
+    let at = |steady: u64, wall: u64| CounterTime { steady, wall };
+    let both = [ask(requests(1.0, 1.0), 1), ask(CounterLimit::Slots { max: 1 }, 1)];
+    let year = 365 * 86_400 * S;
+    assert_eq!(c.take(&both, "a", at(10 * year, 10 * year)), Ok(()));
+    for wall in [9 * year, 11 * year] {
+        assert_eq!(c.take(&both, "b", at(10 * year, wall)).unwrap_err().index, 0);
+    }
+    c.commit(&both[1..], "a", &[0], Duration::ZERO, at(10 * year, 9 * year));
+    assert_eq!(c.take(&both, "b", at(10 * year + S, 9 * year)), Ok(()), "it fills while the wall clock is behind");
+}
+
+#[test]
+fn what_one_counter_refuses_is_taken_from_none() {
+    let mut c = counters();
+    let small = ask(CounterLimit::TokenBudget { max: 10, period: BudgetPeriod::Day }, 6);
+    let both = [ask(requests(1.0, 100.0), 1), small.clone()];
+    assert_eq!(c.take(&both, "", S), Ok(()));
+    assert_eq!(c.take(&both, "", S).unwrap_err().index, 1);
+    assert_eq!(c.read(&both, S), [CounterValue(1.0), CounterValue(6.0)]);
+}
+
+#[test]
+fn use_replaces_the_estimate_and_may_overdraw_a_bucket() {
+    let mut c = counters();
+    let tokens = [ask(CounterLimit::Tokens { per_second: 10.0, burst: 100.0 }, 40)];
+    assert_eq!(c.take(&tokens, "", S), Ok(()));
+    c.commit(&tokens, "", &[150], Duration::ZERO, S);
+    assert_eq!(c.read(&tokens, S), [CounterValue(150.0)]);
+    assert_eq!(c.take(&tokens, "", S).unwrap_err().wait, Duration::from_secs(9));
+    c.commit(&tokens, "", &[0], Duration::ZERO, 20 * S);
+    assert_eq!(c.take(&tokens, "", 20 * S), Ok(()));
+}
+
+#[test]
+fn a_request_larger_than_the_bucket_passes_when_it_is_full() {
+    let mut c = counters();
+    let huge = [ask(CounterLimit::Tokens { per_second: 1.0, burst: 10.0 }, 25)];
+    assert_eq!(c.take(&huge, "", S), Ok(()));
+    assert_eq!(c.take(&huge, "", S).unwrap_err().wait, Duration::from_secs(25));
+}
+
+#[test]
+fn slots_come_back_by_settling_or_when_their_lease_is_over() {
+    let mut c = counters();
+    let slot = [ask(CounterLimit::Slots { max: 2 }, 1)];
+    assert_eq!(c.take(&slot, "a", S), Ok(()));
+    assert_eq!(c.take(&slot, "b", S), Ok(()));
+    assert!(c.take(&slot, "c", S).is_err());
+    c.commit(&slot, "a", &[1], Duration::ZERO, S);
+    assert_eq!(c.take(&slot, "c", S), Ok(()));
+    assert!(c.take(&slot, "d", 60 * S).is_err());
+    assert_eq!(c.take(&slot, "d", 61 * S), Ok(()));
+}
+
+#[test]
+fn a_budget_begins_anew_with_its_period() {
+    let mut c = counters();
+    let money = [ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 10)];
+    assert_eq!(c.take(&money, "", S), Ok(()));
+    assert_eq!(c.take(&money, "", 2 * S).unwrap_err().wait, Duration::from_secs(86_398));
+    assert_eq!(c.take(&money, "", 86_400 * S), Ok(()));
+    // What yesterday's request did not use is not given to today.
+    c.commit(&money, "", &[0], Duration::from_secs(60), 86_430 * S);
+    assert_eq!(c.read(&money, 86_430 * S), [CounterValue(10.0)]);
+}
+
+#[test]
+fn a_free_request_is_refused_too_once_the_budget_is_used_up() {
+    let mut c = counters();
+    let spend = [ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 4)];
+    assert_eq!(c.take(&spend, "", S), Ok(()));
+    c.commit(&spend, "", &[10], Duration::ZERO, S);
+    assert!(c.take(&[ask(CounterLimit::MoneyBudget { max: 10, period: BudgetPeriod::Day }, 0)], "", S).is_err());
+}
+
+#[test]
+fn names_from_clients_do_not_fill_the_memory() {
+    let mut c = CounterTable::new(50, Duration::from_secs(60));
+    for i in 0..10_000u64 {
+        let ask = CounterRequest { who: format!("w{i}").into(), ..ask(requests(1.0, 1.0), 1) };
+        assert_eq!(c.take(&[ask], "", i), Ok(()));
+        assert!(c.states.len() <= 50);
+    }
+}
+
+#[test]
+fn budgets_outlive_a_process() {
+    let mut c = counters();
+    let budget = [ask(CounterLimit::TokenBudget { max: 10, period: BudgetPeriod::Month }, 7)];
+    assert_eq!(c.take(&budget, "", S), Ok(()));
+    let mut next = counters();
+    for (name, period, sum) in c.budgets() {
+        next.restore(name.to_owned(), period, sum);
+    }
+    assert_eq!(next.read(&budget, S), [CounterValue(7.0)]);
+}
+
+proptest! {
+    /// However requests come, no more pass than burst plus what flowed in.
+    #[test]
+    fn a_bucket_never_gives_more_than_it_got(gaps in prop::collection::vec(0u64..500_000, 1..200)) {
+        let mut c = counters();
+        let one = [ask(requests(5.0, 4.0), 1)];
+        let (mut now, mut passed) = (S, 0u32);
+        for gap in gaps {
+            now += gap;
+            passed += u32::from(c.take(&one, "", now).is_ok());
+            let most = 4.0 + 5.0 * (now - S) as f64 / 1e6;
+            prop_assert!(f64::from(passed) <= most + 1e-6);
+        }
+    }
+
+    /// Taking and settling to what was used leaves exactly what was used.
+    #[test]
+    fn a_budget_adds_up(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
+        let mut c = counters();
+        let mut sum = 0;
+        for (estimate, used) in uses {
+            let a = [ask(CounterLimit::TokenBudget { max: 1 << 40, period: BudgetPeriod::Day }, estimate)];
+            prop_assert_eq!(c.take(&a, "", S), Ok(()));
+            c.commit(&a, "", &[used], Duration::ZERO, S);
+            sum += used;
+            prop_assert_eq!(c.read(&a, S), vec![CounterValue(sum as f64)]);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The ledger of one process.
+
+use std::time::Duration;
+
+use interflow_flow::{BoxFuture, Timestamp};
+use parking_lot::Mutex;
+
+use super::counters::CounterTime;
+use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterTable, CounterValue};
+
+/// Most counters that are kept: some 20 MB.
+const MAX_COUNTERS: usize = 100_000;
+
+/// Counters in this process's memory.
+#[derive(Debug)]
+pub struct MemoryCounterStore(Mutex<CounterTable>);
+
+impl MemoryCounterStore {
+    /// An empty one; slots are held for `lease` at the most.
+    pub fn new(lease: Duration) -> Self {
+        Self(Mutex::new(CounterTable::new(MAX_COUNTERS, lease)))
+    }
+
+    /// Runs over the counters themselves.
+    pub fn with_counters<T>(&self, f: impl FnOnce(&mut CounterTable) -> T) -> T {
+        f(&mut self.0.lock())
+    }
+}
+
+fn counter_time() -> CounterTime {
+    CounterTime { steady: Timestamp::monotonic().micros(), wall: Timestamp::now().micros() }
+}
+
+impl CounterStore for MemoryCounterStore {
+    fn take<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        let taken = self.0.lock().take(asks, lease, counter_time());
+        Box::pin(std::future::ready(Ok(taken)))
+    }
+
+    fn commit<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+        used: &'a [u64],
+        age: Duration,
+    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+        self.0.lock().commit(asks, lease, used, age, counter_time());
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+        let levels = self.0.lock().read(asks, counter_time());
+        Box::pin(std::future::ready(Ok(levels)))
+    }
+}

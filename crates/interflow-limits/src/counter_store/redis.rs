@@ -1,0 +1,397 @@
+//! The ledger in a Redis server: one script per step, atomic there, by the server's clock.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use interflow_flow::{BoxFuture, Timestamp};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, Script, TlsCertificates};
+
+use super::{
+    BudgetPeriod, CounterLimit, CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue,
+};
+
+/// Where the server is and how it is asked.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// `redis://…` or `rediss://…`.
+    pub url: String,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// How long one answer may take, connecting included.
+    pub timeout: Duration,
+    /// How long a slot is held at the most.
+    pub lease: Duration,
+    /// How often this process says that its slots are still held; one that is silent three times loses them.
+    pub heartbeat: Duration,
+    /// The authority of the server's certificate (PEM), in place of the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Certificate and key (PEM) to show the server.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for RedisOptions {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisOptions").field("prefix", &self.prefix).field("timeout", &self.timeout).finish()
+    }
+}
+
+/// How long a server that could not be reached is left alone.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Slots renewed by one call.
+const RENEWAL_BATCH: usize = 500;
+
+/// Counters in a Redis server.
+pub struct RedisCounterStore(Arc<RedisStoreInner>);
+
+/// What the ledger and its heartbeat share.
+pub struct RedisStoreInner {
+    client: Client,
+    options: RedisOptions,
+    connection: Mutex<RedisConnection>,
+    scripts: RedisScripts,
+    /// Requests of this process that hold slots, by lease.
+    held: Mutex<HashMap<String, HeldSlots>>,
+    /// Whether a task renews them.
+    beating: AtomicBool,
+}
+
+/// The slots of one request.
+struct HeldSlots {
+    keys: Vec<String>,
+    since: Instant,
+}
+
+/// The heartbeat's end, also when its runtime ends first.
+struct HeartbeatGuard(Weak<RedisStoreInner>);
+
+impl Drop for HeartbeatGuard {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.beating.store(false, SeqCst);
+        }
+    }
+}
+
+impl Deref for RedisCounterStore {
+    type Target = RedisStoreInner;
+
+    fn deref(&self) -> &RedisStoreInner {
+        &self.0
+    }
+}
+
+enum RedisConnection {
+    None,
+    Open(MultiplexedConnection),
+    Failed(Instant, String),
+}
+
+struct RedisScripts {
+    take: Script,
+    settle: Script,
+    read: Script,
+    renew: Script,
+    give_back: Script,
+}
+
+impl RedisCounterStore {
+    /// A ledger there. It is not asked yet.
+    ///
+    /// # Errors
+    /// A URL or certificate that cannot be used.
+    pub fn new(options: RedisOptions) -> Result<Self, CounterStoreError> {
+        let wrong = |e: RedisError| CounterStoreError(format!("quota.shared.redis cannot be used: {e}"));
+        let tls = options.ca.is_some() || options.identity.is_some();
+        let client = if tls {
+            let client_tls =
+                options.identity.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            Client::build_with_tls(options.url.as_str(), TlsCertificates { client_tls, root_cert: options.ca.clone() })
+        } else {
+            Client::open(options.url.as_str())
+        };
+        let scripts = RedisScripts {
+            take: Script::new(include_str!("take.lua")),
+            settle: Script::new(include_str!("settle.lua")),
+            read: Script::new(include_str!("read.lua")),
+            renew: Script::new(include_str!("renew.lua")),
+            give_back: Script::new(include_str!("drop.lua")),
+        };
+        Ok(Self(Arc::new(RedisStoreInner {
+            client: client.map_err(wrong)?,
+            options,
+            connection: Mutex::new(RedisConnection::None),
+            scripts,
+            held: Mutex::default(),
+            beating: AtomicBool::new(false),
+        })))
+    }
+
+    /// Remembers the slots that a request took, and sees to it that they are renewed.
+    fn track_slots(&self, asks: &[CounterRequest], lease: &str) {
+        let slots = asks.iter().filter(|a| matches!(a.counter, CounterLimit::Slots { .. }));
+        let keys: Vec<String> = slots.map(|ask| self.counter_key(ask)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        self.held.lock().insert(lease.to_owned(), HeldSlots { keys, since: Instant::now() });
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.beating.swap(true, SeqCst) {
+            let beating = HeartbeatGuard(Arc::downgrade(&self.0));
+            runtime.spawn(run_heartbeat(beating, self.options.heartbeat));
+        }
+    }
+}
+
+/// Renews slots until none is held.
+async fn run_heartbeat(mut beating: HeartbeatGuard, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(inner) = beating.0.upgrade() else { return };
+        inner.renew_slots().await;
+        let held = inner.held.lock();
+        if held.is_empty() {
+            // Under the lock: whoever takes a slot from now on begins a new heartbeat.
+            inner.beating.store(false, SeqCst);
+            beating.0 = Weak::new();
+            return;
+        }
+    }
+}
+
+impl RedisStoreInner {
+    /// How long a slot lasts without a renewal.
+    fn slot_ttl(&self) -> Duration {
+        (self.options.heartbeat * 3).min(self.options.lease)
+    }
+
+    fn counter_key(&self, ask: &CounterRequest) -> String {
+        // One hash tag for all: on a cluster the counters of a request must lie in one slot.
+        format!("{{{}}}{}", self.options.prefix, ask.name())
+    }
+
+    /// Says that the slots of all requests under way are still held.
+    async fn renew_slots(&self) {
+        let mut slots = Vec::new();
+        self.held.lock().retain(|lease, holding| {
+            let young = holding.since.elapsed() < self.options.lease;
+            if young {
+                slots.extend(holding.keys.iter().map(|key| (key.clone(), lease.clone())));
+            }
+            young
+        });
+        for some in slots.chunks(RENEWAL_BATCH) {
+            let first = vec![self.slot_ttl().as_micros().to_string()];
+            if let Err(e) = self.update_slots(&self.scripts.renew, first, some).await {
+                tracing::debug!("limits: slots are not renewed: {e}");
+            }
+        }
+        // What was given back meanwhile must not be held by this.
+        let ended: Vec<_> = {
+            let held = self.held.lock();
+            slots.into_iter().filter(|(_, lease)| !held.contains_key(lease)).collect()
+        };
+        for some in ended.chunks(RENEWAL_BATCH) {
+            let _ = self.update_slots(&self.scripts.give_back, Vec::new(), some).await;
+        }
+    }
+
+    async fn update_slots(
+        &self,
+        script: &Script,
+        first: Vec<String>,
+        of: &[(String, String)],
+    ) -> Result<(), CounterStoreError> {
+        let mut call = ScriptCall { keys: Vec::with_capacity(of.len()), args: first };
+        for (key, lease) in of {
+            call.keys.push(key.clone());
+            call.args.push(lease.clone());
+        }
+        self.run_script::<i64>(script, &call).await.map(|_| ())
+    }
+
+    /// The connection, and whether it was there already.
+    async fn connection(&self) -> Result<(MultiplexedConnection, bool), CounterStoreError> {
+        match &*self.connection.lock() {
+            RedisConnection::Open(connection) => return Ok((connection.clone(), true)),
+            RedisConnection::Failed(at, why) if at.elapsed() < RECONNECT_PAUSE => {
+                return Err(CounterStoreError(why.clone()));
+            }
+            RedisConnection::Failed(..) | RedisConnection::None => {}
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.timeout))
+            .set_response_timeout(Some(self.options.timeout));
+        // The time limit covers the name's resolution too, which the client's own does not.
+        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connected = match tokio::time::timeout(self.options.timeout, connect).await {
+            Ok(connected) => connected.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("no connection within {:?}", self.options.timeout)),
+        };
+        let mut kept = self.connection.lock();
+        match connected {
+            Ok(connection) => {
+                *kept = RedisConnection::Open(connection.clone());
+                Ok((connection, false))
+            }
+            Err(why) => {
+                let why = format!("the Redis server of the limits cannot be reached: {why}");
+                *kept = RedisConnection::Failed(Instant::now(), why.clone());
+                Err(CounterStoreError(why))
+            }
+        }
+    }
+
+    async fn run_script<T: redis::FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &ScriptCall,
+    ) -> Result<T, CounterStoreError> {
+        let (connection, kept) = self.connection().await?;
+        match self.run_script_on(connection, script, call).await {
+            // Servers close connections that rest for long; that they did so shows at the next question only.
+            Err(RedisFailure { dropped: true, .. }) if kept => {
+                let (connection, _) = self.connection().await?;
+                self.run_script_on(connection, script, call).await.map_err(|e| e.error)
+            }
+            answer => answer.map_err(|e| e.error),
+        }
+    }
+
+    async fn run_script_on<T: redis::FromRedisValue>(
+        &self,
+        mut connection: MultiplexedConnection,
+        script: &Script,
+        call: &ScriptCall,
+    ) -> Result<T, RedisFailure> {
+        let mut prepared = script.prepare_invoke();
+        call.keys.iter().for_each(|k| {
+            prepared.key(k);
+        });
+        call.args.iter().for_each(|a| {
+            prepared.arg(a);
+        });
+        let invoked = prepared.invoke_async(&mut connection);
+        match tokio::time::timeout(self.options.timeout, invoked).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => {
+                let dropped = e.is_io_error() || e.is_connection_dropped() || e.is_unrecoverable_error();
+                if dropped {
+                    *self.connection.lock() = RedisConnection::None;
+                }
+                Err(RedisFailure { error: CounterStoreError(format!("the Redis server of the limits: {e}")), dropped })
+            }
+            Err(_) => {
+                let why = format!("the Redis server of the limits gave no answer within {:?}", self.options.timeout);
+                *self.connection.lock() = RedisConnection::Failed(Instant::now(), why.clone());
+                Err(RedisFailure { error: CounterStoreError(why), dropped: false })
+            }
+        }
+    }
+
+    fn script_call(
+        &self,
+        asks: &[CounterRequest],
+        first: Vec<String>,
+        more: impl Fn(usize, &CounterRequest) -> Vec<String>,
+    ) -> ScriptCall {
+        let mut call = ScriptCall { keys: Vec::with_capacity(asks.len()), args: first };
+        for (i, ask) in asks.iter().enumerate() {
+            call.keys.push(self.counter_key(ask));
+            call.args.extend(script_args(&ask.counter));
+            call.args.extend(more(i, ask));
+        }
+        call
+    }
+}
+
+/// A question without an answer, and whether the connection was gone.
+struct RedisFailure {
+    error: CounterStoreError,
+    dropped: bool,
+}
+
+struct ScriptCall {
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+/// A counter as the scripts know it.
+fn script_args(counter: &CounterLimit) -> [String; 3] {
+    let of = |kind: &str, a: f64, b: f64| [kind.to_owned(), a.to_string(), b.to_string()];
+    match *counter {
+        CounterLimit::Requests { per_second, burst } | CounterLimit::Tokens { per_second, burst } => {
+            of("b", per_second, burst)
+        }
+        CounterLimit::Slots { max } => of("s", f64::from(max), 0.0),
+        CounterLimit::TokenBudget { max, period } | CounterLimit::MoneyBudget { max, period } => {
+            of(if period == BudgetPeriod::Day { "d" } else { "m" }, max as f64, 0.0)
+        }
+    }
+}
+
+impl CounterStore for RedisCounterStore {
+    fn take<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        Box::pin(async move {
+            let first = vec![lease.to_owned(), self.slot_ttl().as_micros().to_string()];
+            let call = self.script_call(asks, first, |_, ask| vec![ask.cost.to_string()]);
+            let answer: Vec<redis::Value> = self.run_script(&self.scripts.take, &call).await?;
+            let number = |i: usize| -> Option<f64> { redis::from_redis_value(answer.get(i)?.clone()).ok() };
+            match (number(0), number(1)) {
+                (Some(0.0), _) => {
+                    self.track_slots(asks, lease);
+                    Ok(Ok(()))
+                }
+                (Some(place), Some(wait)) if place >= 1.0 && (place as usize) <= asks.len() => {
+                    Ok(Err(CounterRejection {
+                        index: place as usize - 1,
+                        wait: Duration::from_micros(wait.max(0.0) as u64),
+                    }))
+                }
+                _ => Err(CounterStoreError("the Redis server of the limits answers what it should not".into())),
+            }
+        })
+    }
+
+    fn commit<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+        used: &'a [u64],
+        age: Duration,
+    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+        Box::pin(async move {
+            self.held.lock().remove(lease);
+            let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
+            let call = self.script_call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| {
+                vec![ask.cost.to_string(), used_of(i)]
+            });
+            self.run_script::<i64>(&self.scripts.settle, &call).await.map(|_| ())
+        })
+    }
+
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+        Box::pin(async move {
+            let seconds = Timestamp::now().micros() / 1_000_000;
+            let number = |counter: &CounterLimit| match counter {
+                CounterLimit::TokenBudget { period, .. } | CounterLimit::MoneyBudget { period, .. } => {
+                    period.period_at(seconds).0
+                }
+                _ => 0,
+            };
+            let call = self.script_call(asks, Vec::new(), |_, ask| vec![number(&ask.counter).to_string()]);
+            let levels: Vec<f64> = self.run_script(&self.scripts.read, &call).await?;
+            Ok(levels.into_iter().map(CounterValue).collect())
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! The ledger that is shared, and what happens while it cannot be reached.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use interflow_flow::BoxFuture;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::{CounterRejection, CounterRequest, CounterStore, CounterStoreError, CounterValue, MemoryCounterStore};
+use crate::config::SharedFailureMode;
+
+/// A shared ledger with a plan for its failure.
+pub struct SharedCounterStore {
+    shared: Box<dyn CounterStore>,
+    local: MemoryCounterStore,
+    failure: SharedFailureMode,
+    /// Requests under way that the shared ledger knows nothing of.
+    elsewhere: Mutex<HashMap<String, FallbackState>>,
+    down: AtomicBool,
+    errors: AtomicU64,
+    fallbacks: AtomicU64,
+}
+
+#[derive(Clone, Copy)]
+enum FallbackState {
+    Local,
+    Uncounted,
+}
+
+/// How the shared ledger is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SharedStoreStatus {
+    /// Whether the last question was answered.
+    pub reachable: bool,
+    /// Questions without an answer.
+    pub errors: u64,
+    /// Requests that were let pass, or counted in this process, in its place.
+    pub fallbacks: u64,
+}
+
+impl SharedCounterStore {
+    /// This ledger, with `local` to count in when the plan says so.
+    pub fn new(shared: Box<dyn CounterStore>, local: MemoryCounterStore, failure: SharedFailureMode) -> Self {
+        Self {
+            shared,
+            local,
+            failure,
+            elsewhere: Mutex::default(),
+            down: AtomicBool::new(false),
+            errors: AtomicU64::new(0),
+            fallbacks: AtomicU64::new(0),
+        }
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> SharedStoreStatus {
+        SharedStoreStatus {
+            reachable: !self.down.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            fallbacks: self.fallbacks.load(Relaxed),
+        }
+    }
+
+    fn record_result<T>(&self, answer: Result<T, CounterStoreError>) -> Result<T, CounterStoreError> {
+        match &answer {
+            Ok(_) if self.down.swap(false, Relaxed) => tracing::info!("limits: the shared counts are reachable again"),
+            Ok(_) => {}
+            Err(e) => {
+                self.errors.fetch_add(1, Relaxed);
+                if !self.down.swap(true, Relaxed) {
+                    let then = match self.failure {
+                        SharedFailureMode::Closed => "requests are refused",
+                        SharedFailureMode::Open => "requests pass UNCOUNTED",
+                        SharedFailureMode::Local => "requests are counted in this process alone",
+                    };
+                    tracing::error!("limits: {e}; until it is back, {then}");
+                }
+            }
+        }
+        answer
+    }
+}
+
+impl CounterStore for SharedCounterStore {
+    fn take<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+    ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+        Box::pin(async move {
+            let error = match self.record_result(self.shared.take(asks, lease).await) {
+                Ok(answer) => return Ok(answer),
+                Err(e) => e,
+            };
+            let place = match self.failure {
+                SharedFailureMode::Closed => return Err(error),
+                SharedFailureMode::Open => FallbackState::Uncounted,
+                SharedFailureMode::Local => FallbackState::Local,
+            };
+            self.fallbacks.fetch_add(1, Relaxed);
+            if matches!(place, FallbackState::Local)
+                && let Err(refusal) = self.local.take(asks, lease).await?
+            {
+                return Ok(Err(refusal));
+            }
+            self.elsewhere.lock().insert(lease.to_owned(), place);
+            Ok(Ok(()))
+        })
+    }
+
+    fn commit<'a>(
+        &'a self,
+        asks: &'a [CounterRequest],
+        lease: &'a str,
+        used: &'a [u64],
+        age: Duration,
+    ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+        Box::pin(async move {
+            let elsewhere = self.elsewhere.lock().remove(lease);
+            match elsewhere {
+                None => self.record_result(self.shared.commit(asks, lease, used, age).await),
+                Some(FallbackState::Local) => self.local.commit(asks, lease, used, age).await,
+                Some(FallbackState::Uncounted) => Ok(()),
+            }
+        })
+    }
+
+    fn read<'a>(&'a self, asks: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+        Box::pin(async move { self.record_result(self.shared.read(asks).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter_store::CounterLimit;
+
+    /// A server that is gone.
+    struct Gone;
+
+    impl CounterStore for Gone {
+        fn take<'a>(
+            &'a self,
+            _: &'a [CounterRequest],
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<Result<(), CounterRejection>, CounterStoreError>> {
+            Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
+        }
+
+        fn commit<'a>(
+            &'a self,
+            _: &'a [CounterRequest],
+            _: &'a str,
+            _: &'a [u64],
+            _: Duration,
+        ) -> BoxFuture<'a, Result<(), CounterStoreError>> {
+            panic!("what the server does not know is not settled there")
+        }
+
+        fn read<'a>(&'a self, _: &'a [CounterRequest]) -> BoxFuture<'a, Result<Vec<CounterValue>, CounterStoreError>> {
+            Box::pin(std::future::ready(Err(CounterStoreError("gone".into()))))
+        }
+    }
+
+    fn ledger(failure: SharedFailureMode) -> SharedCounterStore {
+        SharedCounterStore::new(Box::new(Gone), MemoryCounterStore::new(Duration::from_secs(60)), failure)
+    }
+
+    fn slot() -> [CounterRequest; 1] {
+        [CounterRequest { rule: "r".into(), who: "w".into(), counter: CounterLimit::Slots { max: 1 }, cost: 1 }]
+    }
+
+    #[tokio::test]
+    async fn without_the_server_each_plan_does_what_it_says() {
+        let closed = ledger(SharedFailureMode::Closed);
+        assert!(closed.take(&slot(), "a").await.is_err());
+        let open = ledger(SharedFailureMode::Open);
+        for lease in ["a", "b", "c"] {
+            assert_eq!(open.take(&slot(), lease).await, Ok(Ok(())));
+        }
+        open.commit(&slot(), "a", &[1], Duration::ZERO).await.unwrap();
+        assert_eq!(open.status(), SharedStoreStatus { reachable: false, errors: 3, fallbacks: 3 });
+        let local = ledger(SharedFailureMode::Local);
+        assert_eq!(local.take(&slot(), "a").await, Ok(Ok(())));
+        assert!(local.take(&slot(), "b").await.unwrap().is_err());
+        local.commit(&slot(), "a", &[1], Duration::ZERO).await.unwrap();
+        assert_eq!(local.take(&slot(), "b").await, Ok(Ok(())));
+    }
+}

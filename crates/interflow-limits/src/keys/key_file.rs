@@ -1,0 +1,263 @@
+//! The keys file: TOML that people may edit, and that `interflow keys` edits without touching their comments.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
+
+use super::secret::KeyDigest;
+use super::slow::{MAX_SLOW_KEYS, SlowHash};
+use super::{KeyScope, PlaintextKey, VirtualKey};
+use crate::rules::Quota;
+
+/// Why a keys file cannot be used, with the line or the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct KeyFileError(pub(super) String);
+
+/// What a new key is to be.
+#[derive(Clone, Debug, Default)]
+pub struct NewVirtualKey {
+    /// Its name; made up when empty.
+    pub id: String,
+    /// Whom it is for.
+    pub owner: Option<String>,
+    /// A word about it.
+    pub note: Option<String>,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+    /// What it is good for.
+    pub scope: KeyScope,
+    /// The redaction policy of its requests, by its name in `redact.policies`.
+    pub policy: Option<String>,
+    /// Limits of its own.
+    pub limits: Quota,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyFileContents {
+    #[serde(default)]
+    key: Vec<toml::Spanned<KeyFileEntry>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyFileEntry {
+    id: String,
+    hash: String,
+    owner: Option<String>,
+    note: Option<String>,
+    created: Option<String>,
+    expires: Option<String>,
+    revoked: Option<String>,
+    #[serde(default)]
+    providers: Vec<String>,
+    #[serde(default)]
+    models: Vec<String>,
+    #[serde(default)]
+    paths: Vec<String>,
+    policy: Option<String>,
+    limits: Option<Quota>,
+}
+
+/// A key as its file holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeyHash {
+    /// SHA-256: one look-up.
+    Fast(KeyDigest),
+    /// bcrypt.
+    Slow(SlowHash),
+}
+
+impl KeyHash {
+    /// Reads either.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(slow) = SlowHash::parse(text) {
+            return slow.map(Self::Slow);
+        }
+        KeyDigest::parse(text).map(Self::Fast).ok_or_else(|| {
+            "its hash is neither sha256:… of 64 hex digits nor bcrypt's ($2b$…); make keys with `interflow keys add`".into()
+        })
+    }
+}
+
+/// Reads every key of a file.
+pub(super) fn parse_keys(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFileError> {
+    let file: KeyFileContents = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
+    let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
+    let mut slow = 0;
+    let mut keys = Vec::with_capacity(file.key.len());
+    for entry in file.key {
+        let line = text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1;
+        let entry = entry.into_inner();
+        let id = entry.id.clone();
+        let wrong = |why: &str| KeyFileError(format!("line {line}: the key `{id}`: {why}"));
+        let hash = KeyHash::parse(&entry.hash).map_err(|why| wrong(&why))?;
+        slow += usize::from(matches!(hash, KeyHash::Slow(_)));
+        if slow > MAX_SLOW_KEYS {
+            let most =
+                format!("more than {MAX_SLOW_KEYS} keys have bcrypt hashes, and an unknown key is held against each");
+            return Err(wrong(&format!("{most}; make keys with `interflow keys add`")));
+        }
+        if !ids.insert(entry.id.clone()) {
+            return Err(wrong("there is another key of this id"));
+        }
+        if !hashes.insert(hash.clone()) {
+            return Err(wrong("another key has the same hash"));
+        }
+        keys.push((hash, virtual_key(entry).map_err(|(line_of, why)| wrong(&format!("{line_of}: {why}")))?));
+    }
+    Ok(keys)
+}
+
+fn virtual_key(e: KeyFileEntry) -> Result<VirtualKey, (&'static str, String)> {
+    if e.id.is_empty() || e.id.len() > 128 || e.id.chars().any(char::is_control) {
+        return Err(("id", "1 to 128 printable characters are needed".into()));
+    }
+    let time = |name, text: Option<String>| text.map(|t| parse_timestamp(&t).map_err(|why| (name, why))).transpose();
+    if let Some(limits) = &e.limits {
+        limits.check().map_err(|why| ("limits", why))?;
+    }
+    if e.policy.as_ref().is_some_and(|name| name.is_empty()) {
+        return Err(("policy", "the name of a policy is needed".into()));
+    }
+    Ok(VirtualKey {
+        id: e.id.into(),
+        owner: e.owner.map(Into::into),
+        note: e.note,
+        created: time("created", e.created)?,
+        expires: time("expires", e.expires)?,
+        revoked: time("revoked", e.revoked)?,
+        scope: KeyScope { providers: e.providers, models: e.models, paths: e.paths },
+        policy: e.policy.map(Into::into),
+        limits: e.limits,
+    })
+}
+
+/// A moment as people write it: RFC 3339, or a date for its first second in UTC.
+///
+/// # Errors
+/// What it is not.
+pub fn parse_timestamp(text: &str) -> Result<Timestamp, String> {
+    let whole = if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    whole.parse().map_err(|_| format!("`{text}` is no date or time: write 2027-01-31 or 2027-01-31T12:00:00Z"))
+}
+
+/// Adds a key to the text of a keys file and gives it back in the clear, for the only time.
+///
+/// # Errors
+/// When the file cannot be read as it stands, the id is taken, or the system gives no random numbers.
+pub fn add_key(text: &mut String, new: NewVirtualKey, now: Timestamp) -> Result<PlaintextKey, KeyFileError> {
+    let secret =
+        PlaintextKey::generate().map_err(|e| KeyFileError(format!("the system gives no random numbers: {e}")))?;
+    let digest = KeyDigest::from_key(secret.reveal());
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let keys = document.entry("key").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
+    let keys = keys.as_array_of_tables_mut().ok_or_else(|| KeyFileError("`key` is no list of [[key]]".into()))?;
+    keys.push(key_table(new, &digest, now));
+    let changed = document.to_string();
+    parse_keys(&changed)?;
+    *text = changed;
+    Ok(secret)
+}
+
+fn key_table(new: NewVirtualKey, digest: &KeyDigest, now: Timestamp) -> Table {
+    let made_up = || digest.to_string()[7..15].to_owned();
+    let mut t = Table::new();
+    t["id"] = value(if new.id.is_empty() { made_up() } else { new.id });
+    t["hash"] = value(digest.to_string());
+    for (name, text) in [("owner", new.owner), ("note", new.note), ("policy", new.policy)] {
+        if let Some(text) = text {
+            t[name] = value(text);
+        }
+    }
+    let seconds = |at: Timestamp| Timestamp::from_second(at.as_second()).unwrap_or(at).to_string();
+    t["created"] = value(seconds(now));
+    if let Some(end) = new.expires {
+        t["expires"] = value(seconds(end));
+    }
+    for (name, list) in [("providers", new.scope.providers), ("models", new.scope.models), ("paths", new.scope.paths)] {
+        if !list.is_empty() {
+            t[name] = value(list.into_iter().collect::<toml_edit::Array>());
+        }
+    }
+    if let Some(limits) = new.limits.to_table() {
+        t["limits"] = value(limits);
+    }
+    t
+}
+
+/// Marks a key as revoked. Says whether there is such a key; one that is revoked already stays as it is.
+///
+/// # Errors
+/// When the file cannot be read as it stands.
+pub fn revoke_key(text: &mut String, id: &str, now: Timestamp) -> Result<bool, KeyFileError> {
+    parse_keys(text)?;
+    let mut document: DocumentMut = text.parse().map_err(|e: toml_edit::TomlError| KeyFileError(e.to_string()))?;
+    let keys = document.get_mut("key").and_then(Item::as_array_of_tables_mut);
+    let Some(key) = keys.and_then(|k| k.iter_mut().find(|t| t.get("id").and_then(Item::as_str) == Some(id))) else {
+        return Ok(false);
+    };
+    if !key.contains_key("revoked") {
+        key["revoked"] = value(Timestamp::from_second(now.as_second()).unwrap_or(now).to_string());
+    }
+    *text = document.to_string();
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+    #[test]
+    fn a_bad_file_is_refused_with_the_place() {
+        for (text, says) in [
+            ("[[key]]\nid = 'a'\nhash = 'md5:1'\n".to_owned(), "line 1: the key `a`: its hash"),
+            (format!("\n[[key]]\nid = 'a'\nhash = '{HASH}'\nexpires = 'soon'"), "line 2: the key `a`: expires: `soon`"),
+            (format!("[[key]]\nid = 'a'\nhash = '{HASH}'\nmodel = ['x']"), "unknown field `model`"),
+            (
+                format!("[[key]]\nid = 'a'\nhash = '{HASH}'\n[[key]]\nid = 'b'\nhash = '{HASH}'"),
+                "line 4: the key `b`: another",
+            ),
+            ("[[key]]\nid = ".to_owned(), "line 2"),
+            (format!("[[key]]\nid = 'a'\nhash = '{HASH}'\nlimits = {{ requests = '5' }}"), "5"),
+        ] {
+            let e = parse_keys(&text).unwrap_err().to_string();
+            assert!(e.contains(says), "{text}\n{e}");
+        }
+    }
+
+    #[test]
+    fn comments_and_other_keys_stay_when_one_is_added() {
+        let mut text = format!("# mine\n[[key]]\nid = 'a' # first\nhash = '{HASH}'\n");
+        let now = parse_timestamp("2026-01-01").unwrap();
+        let new = NewVirtualKey {
+            id: "b".into(),
+            owner: Some("Ann".into()),
+            expires: Some(parse_timestamp("2027-01-31").unwrap()),
+            scope: KeyScope { models: vec!["gpt-5*".into()], ..KeyScope::default() },
+            policy: Some("strict".into()),
+            limits: Quota { requests: Some("60/m".parse().unwrap()), money_per_day: Some(2.5), ..Quota::default() },
+            ..NewVirtualKey::default()
+        };
+        add_key(&mut text, new.clone(), now).unwrap();
+        assert!(text.starts_with("# mine\n[[key]]\nid = 'a' # first\n"), "{text}");
+        let keys = parse_keys(&text).unwrap();
+        let b = &keys[1].1;
+        assert_eq!((b.owner.as_deref(), b.limits.as_ref()), (Some("Ann"), Some(&new.limits)));
+        assert_eq!(b.expires, new.expires);
+        assert_eq!(b.policy.as_deref(), Some("strict"));
+        assert_eq!(b.scope, new.scope);
+        assert!(add_key(&mut text, new, now).unwrap_err().to_string().contains("another key of this id"));
+        assert!(!revoke_key(&mut text, "c", now).unwrap());
+        assert!(
+            revoke_key(&mut text, "b", now).unwrap()
+                && revoke_key(&mut text, "b", parse_timestamp("2028-01-01").unwrap()).unwrap()
+        );
+        assert_eq!(parse_keys(&text).unwrap()[1].1.revoked, Some(now));
+    }
+}

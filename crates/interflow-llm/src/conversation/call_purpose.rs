@@ -1,0 +1,135 @@
+//! What an exchange is for: a step of the conversation, or one of the calls that agents make beside it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{ContentBlock, MessageRole, ModelRequest, joined};
+
+/// What an exchange is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallPurpose {
+    /// A step of the conversation.
+    #[default]
+    Step,
+    /// The history is to be made shorter.
+    Compact,
+    /// A title is to be found.
+    Title,
+    /// Whether the account may go on.
+    Probe,
+    /// Something small beside the conversation: a command's prefix, the path in an output, a score.
+    Utility,
+}
+
+impl CallPurpose {
+    /// Whether it stands beside the conversation rather than in it.
+    pub const fn is_side_call(self) -> bool {
+        matches!(self, Self::Title | Self::Probe | Self::Utility)
+    }
+}
+
+/// Words in the system prompt or the last message of calls for titles.
+const TITLE_MARKERS: [&str; 10] = [
+    "isNewTopic",
+    "new conversation topic",
+    "title generator",
+    "Generate a title",
+    "generate a title",
+    "thread title",
+    "concise title",
+    "short title",
+    "title for this",
+    "sentence-case title",
+];
+
+/// Words of other small calls.
+const UTILITY_MARKERS: [&str; 8] = [
+    "Extract any file paths that this command reads",
+    "process Bash commands that an AI coding agent wants to run",
+    "determine the command prefix",
+    "Task Routing AI",
+    "complexity score",
+    "who should speak next",
+    "Analyze *only* the content and structure of your immediately preceding response",
+    "suggest what the user might type next",
+];
+
+/// Words of the prompt that asks for a summary to go on from.
+const COMPACTION_MARKERS: [&str; 6] = [
+    "Your task is to create a detailed summary of the conversation so far",
+    "CONTEXT CHECKPOINT COMPACTION",
+    "Provide a detailed prompt for continuing our conversation",
+    "summarizes internal chat history into a given structure",
+    "generate the <state_snapshot>",
+    "*Briefly* summarize this partial conversation",
+];
+
+/// What a request is for.
+pub fn detect_purpose(request: &ModelRequest) -> CallPurpose {
+    let last = request.messages.iter().rev().find(|m| m.role == MessageRole::User);
+    let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
+    let says = |words: &[&str], text: &str| words.iter().any(|w| text.contains(w));
+    let system = |words: &[&str]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
+    if says(&COMPACTION_MARKERS, &last) || system(&COMPACTION_MARKERS) {
+        return CallPurpose::Compact;
+    }
+    if request.max_tokens == Some(1) || last.trim() == "quota" && request.messages.len() == 1 {
+        return CallPurpose::Probe;
+    }
+    // What has tools, or tool calls in its history, works at the task itself.
+    let works = |b: &ContentBlock| matches!(b, ContentBlock::ToolUse { .. } | ContentBlock::ToolResult { .. });
+    if request.tools.len() > 1 || request.messages.iter().any(|m| m.blocks.iter().any(works)) {
+        return CallPurpose::Step;
+    }
+    if system(&TITLE_MARKERS) || last.len() < 4000 && request.messages.len() <= 2 && says(&TITLE_MARKERS[3..], &last) {
+        return CallPurpose::Title;
+    }
+    let utility = system(&UTILITY_MARKERS) || says(&UTILITY_MARKERS, &last);
+    if utility { CallPurpose::Utility } else { CallPurpose::Step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ChatMessage, ToolDefinition};
+
+    #[test]
+    fn calls_beside_the_conversation_are_told_from_its_steps() {
+        let tool = |n: &str| ToolDefinition {
+            name: n.into(),
+            description: String::new(),
+            definition: serde_json::Value::Null,
+        };
+        for (system, said, tools, max, expected) in [
+            ("You are Claude Code", "fix the bug", vec![tool("Bash"), tool("Read")], 32000, CallPurpose::Step),
+            ("You are Claude Code", "quota", vec![], 1, CallPurpose::Probe),
+            (
+                "Analyze if this message indicates a new conversation topic. isNewTopic",
+                "fix",
+                vec![],
+                512,
+                CallPurpose::Title,
+            ),
+            ("You are a title generator. You output ONLY a thread title.", "fix", vec![], 512, CallPurpose::Title),
+            ("Extract any file paths that this command reads", "ls", vec![], 512, CallPurpose::Utility),
+            (
+                "s",
+                "Your task is to create a detailed summary of the conversation so far, …",
+                vec![tool("a"), tool("b")],
+                9,
+                CallPurpose::Compact,
+            ),
+            ("", "write a poem", vec![], 512, CallPurpose::Step),
+            ("", "generate a title page in LaTeX", vec![tool("a"), tool("b")], 512, CallPurpose::Step),
+        ] {
+            let request = ModelRequest {
+                system: vec![system.into()],
+                messages: vec![ChatMessage::text(MessageRole::User, said)],
+                tools,
+                max_tokens: Some(max),
+                ..ModelRequest::default()
+            };
+            assert_eq!(detect_purpose(&request), expected, "{system} | {said}");
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Which program talks to the model, and its name for the session: told by header fields, else by what it says.
+
+use interflow_flow::Headers;
+
+use crate::message::ModelRequest;
+
+/// A program, and the session it names in its header fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientAgent {
+    /// Its name: `claude-code`, `codex`, `python-sdk`; empty when nothing tells.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its session, where a header field names it.
+    pub session: Option<String>,
+}
+
+/// The start of a product in `User-Agent`, in lower case, and who that is.
+const KNOWN_PRODUCTS: [(&str, &str); 24] = [
+    ("claude-cli/", "claude-code"),
+    ("claude-code/", "claude-code"),
+    ("codex_", "codex"),
+    ("codex-", "codex"),
+    ("codex/", "codex"),
+    ("opencode/", "opencode"),
+    ("geminicli", "gemini-cli"),
+    ("cursor/", "cursor"),
+    ("connect-es/", "cursor"),
+    ("copilot/", "copilot"),
+    ("copilot-cli/", "copilot-cli"),
+    ("githubcopilotchat/", "copilot"),
+    ("githubcopilotcli/", "copilot-cli"),
+    ("aider/", "aider"),
+    ("litellm/", "litellm"),
+    ("zed/", "zed"),
+    ("openai/python", "openai-python"),
+    ("asyncopenai/python", "openai-python"),
+    ("openai/js", "openai-js"),
+    ("anthropic/python", "anthropic-python"),
+    ("asyncanthropic/python", "anthropic-python"),
+    ("anthropic/js", "anthropic-js"),
+    ("google-genai-sdk/", "google-genai"),
+    ("ollama", "ollama"),
+];
+
+/// Fields that name a session.
+const SESSION_HEADERS: [&str; 6] =
+    ["x-claude-code-session-id", "session_id", "session-id", "x-session-id", "x-session-affinity", "x-conversation-id"];
+
+/// Recognises the program.
+pub fn detect_agent(headers: &Headers, request: &ModelRequest) -> ClientAgent {
+    let session =
+        SESSION_HEADERS.iter().find_map(|name| headers.get_str(name)).filter(|s| !s.is_empty()).map(str::to_owned);
+    let (name, version) = agent_from_headers(headers).unwrap_or_default();
+    let name = match name {
+        "" => agent_from_content(request).unwrap_or_default(),
+        // Aider and others stand behind a library's own name.
+        library if is_library(library) => agent_from_content(request).unwrap_or(library),
+        name => name,
+    };
+    ClientAgent { name: name.to_owned(), version, session }
+}
+
+fn is_library(name: &str) -> bool {
+    matches!(name, "litellm" | "openai-python" | "openai-js" | "anthropic-python" | "anthropic-js" | "google-genai")
+}
+
+fn agent_from_headers(headers: &Headers) -> Option<(&'static str, String)> {
+    let value = |name: &str| headers.get_str(name).unwrap_or_default().to_ascii_lowercase();
+    let title = value("x-title");
+    let referer = value("http-referer") + &value("referer");
+    for name in ["aider", "opencode"] {
+        if title == name || referer.contains(&format!("{name}.chat")) || referer.contains(&format!("{name}.ai")) {
+            return Some((name, String::new()));
+        }
+    }
+    if value("originator").starts_with("codex") {
+        return Some(("codex", product_version(&value("user-agent"), "codex")));
+    }
+    let agent = value("user-agent");
+    for (start, name) in KNOWN_PRODUCTS {
+        if agent.split([' ', '(', ';', ',']).any(|product| product.starts_with(start)) || agent.starts_with(start) {
+            return Some((name, product_version(&agent, start)));
+        }
+    }
+    if value("copilot-integration-id").contains("cli") {
+        return Some(("copilot-cli", String::new()));
+    }
+    None
+}
+
+/// The version behind a product's name: `claude-cli/2.0.1 (external)` has `2.0.1`.
+fn product_version(agent: &str, product: &str) -> String {
+    let rest = agent.split_once(product.trim_end_matches('/')).map_or("", |(_, rest)| rest);
+    let rest = rest.split_once('/').map_or("", |(_, version)| version);
+    rest.chars().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+')).take(40).collect()
+}
+
+/// What agents say of themselves, and the tools that only they have.
+fn agent_from_content(request: &ModelRequest) -> Option<&'static str> {
+    let system = request.system.first().map_or("", String::as_str);
+    let head: String = system.chars().take(400).collect();
+    let says = |words: &str| head.contains(words);
+    if says("Claude Code") {
+        return Some("claude-code");
+    }
+    if says("Codex CLI") || says("You are Codex") {
+        return Some("codex");
+    }
+    if says("opencode") {
+        return Some("opencode");
+    }
+    if says("Gemini CLI") {
+        return Some("gemini-cli");
+    }
+    if says("SEARCH/REPLACE") || says("Act as an expert software developer") {
+        return Some("aider");
+    }
+    let has = |name: &str| request.tools.iter().any(|t| t.name == name);
+    if has("TodoWrite") && has("Bash") {
+        return Some("claude-code");
+    }
+    if has("todowrite") && has("task") {
+        return Some("opencode");
+    }
+    (has("update_plan") && (has("shell") || has("exec_command"))).then_some("codex")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_by_their_header_fields() {
+        for (fields, name, version) in [
+            (&[("User-Agent", "claude-cli/2.0.14 (external, cli)")][..], "claude-code", "2.0.14"),
+            (&[("Originator", "codex_cli_rs"), ("User-Agent", "codex_cli_rs/0.40.0 (Linux)")], "codex", "0.40.0"),
+            (&[("User-Agent", "opencode/0.5.1")], "opencode", "0.5.1"),
+            (&[("X-Title", "Aider"), ("User-Agent", "litellm/1.60")], "aider", ""),
+            (&[("User-Agent", "GeminiCLI/0.8.0/gemini-2.5-pro (linux; x64)")], "gemini-cli", "0.8.0"),
+            (&[("User-Agent", "OpenAI/Python 1.99.0")], "openai-python", "1.99.0"),
+            (&[("User-Agent", "AsyncAnthropic/Python 0.60.0")], "anthropic-python", "0.60.0"),
+            (&[("User-Agent", "GitHubCopilotChat/0.30")], "copilot", "0.30"),
+            (&[("User-Agent", "curl/8.5")], "", ""),
+        ] {
+            let mut headers = Headers::new();
+            fields.iter().for_each(|(n, v)| headers.append(n, v).unwrap());
+            let found = detect_agent(&headers, &ModelRequest::default());
+            assert_eq!(found.name, name, "{fields:?}");
+            if name != "openai-python" && name != "anthropic-python" {
+                assert_eq!(found.version, version, "{fields:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_library_gives_way_to_the_agent_that_uses_it() {
+        let mut headers = Headers::new();
+        headers.append("User-Agent", "litellm/1.60").unwrap();
+        headers.append("session_id", "s1").unwrap();
+        let request =
+            ModelRequest { system: vec!["Act as an expert software developer.".into()], ..ModelRequest::default() };
+        let found = detect_agent(&headers, &request);
+        assert_eq!((found.name.as_str(), found.session.as_deref()), ("aider", Some("s1")));
+    }
+}

@@ -1,0 +1,154 @@
+//! Messages cut into atoms: one text, one tool call, one result each. Histories are compared atom by atom, so that it does
+//! not matter how a shape groups them; what may come and go between two requests that mean the same plays no part.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::injected_context;
+use crate::message::{ChatMessage, ContentBlock, MessageRole, joined};
+
+/// What an atom says, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PartBody {
+    /// Who says it.
+    pub role: MessageRole,
+    /// It. None when all it has stands beside it: an answer of nothing but thoughts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<ContentBlock>,
+    /// What stood before it in its message and plays no part in comparing: thoughts, reminders, what is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<ContentBlock>,
+    /// The same behind it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<ContentBlock>,
+}
+
+/// A piece of a history.
+#[derive(Debug)]
+pub struct ContentPart {
+    /// What it is compared by, together with everything before it.
+    pub hash: u128,
+    /// It begins a turn, unless the atom before it does already.
+    pub prompt: bool,
+    /// What it says.
+    pub body: PartBody,
+}
+
+impl ContentPart {
+    /// The text that was said.
+    pub fn text(&self) -> &str {
+        self.body.block.as_ref().and_then(ContentBlock::as_text).unwrap_or_default()
+    }
+}
+
+/// Cuts a history into atoms.
+pub fn content_parts(messages: Vec<ChatMessage>) -> Vec<ContentPart> {
+    let mut atoms: Vec<ContentPart> = Vec::with_capacity(messages.len() * 2);
+    let mut waiting = Vec::new();
+    for message in messages {
+        let first = atoms.len();
+        for block in message.blocks {
+            add_block(message.role, block, &mut atoms, &mut waiting);
+        }
+        // What is left over belongs to this message, or to the next one when this one says nothing else.
+        if atoms.len() > first
+            && let Some(last) = atoms.last_mut()
+        {
+            last.body.after.append(&mut waiting);
+        }
+    }
+    if let Some(last) = atoms.last_mut() {
+        last.body.after.append(&mut waiting);
+    }
+    atoms
+}
+
+/// Cuts an answer into atoms. One without any that compares is one atom by itself, which nothing will be found equal to:
+/// `name` is its alone.
+pub fn reply_parts(blocks: Vec<ContentBlock>, name: u128) -> Vec<ContentPart> {
+    let mut atoms = content_parts(vec![ChatMessage { role: MessageRole::Assistant, blocks: blocks.clone() }]);
+    if atoms.is_empty() && !blocks.is_empty() {
+        let hash = hash(b"alone", &[&name.to_be_bytes()]);
+        let body = PartBody { role: MessageRole::Assistant, block: None, before: blocks, after: Vec::new() };
+        atoms.push(ContentPart { hash, prompt: false, body });
+    }
+    atoms
+}
+
+fn add_block(role: MessageRole, block: ContentBlock, atoms: &mut Vec<ContentPart>, waiting: &mut Vec<ContentBlock>) {
+    let block = match block {
+        ContentBlock::Text { text } if role == MessageRole::User => match split_context(text, waiting) {
+            Some(text) => ContentBlock::Text { text },
+            None => return,
+        },
+        block => block,
+    };
+    let Some(hash) = comparison_hash(role, &block) else {
+        waiting.push(block);
+        return;
+    };
+    let prompt = role == MessageRole::User
+        && matches!(block, ContentBlock::Text { .. } | ContentBlock::Image(_) | ContentBlock::Document(_));
+    let body = PartBody { role, block: Some(block), before: std::mem::take(waiting), after: Vec::new() };
+    atoms.push(ContentPart { hash, prompt, body });
+}
+
+/// What a person said; reminders around it wait for the atom they belong to.
+fn split_context(text: String, waiting: &mut Vec<ContentBlock>) -> Option<String> {
+    let parted = injected_context::split_text(&text);
+    if parted.around.is_empty() {
+        return Some(text).filter(|t| !t.trim().is_empty());
+    }
+    let context = |s: &str| ContentBlock::Other { kind: "context".into(), value: Value::from(s) };
+    waiting.extend(parted.around.iter().map(|s| context(s)));
+    Some(parted.said.into_owned()).filter(|s| !s.is_empty())
+}
+
+/// The hash that a block is compared by; `None` for what plays no part. A call and its result are known by the call's
+/// name, since agents shorten old results and providers write arguments in their own way.
+fn comparison_hash(role: MessageRole, block: &ContentBlock) -> Option<u128> {
+    let who: &[u8] = if role == MessageRole::User { b"user" } else { b"assistant" };
+    Some(match block {
+        ContentBlock::Text { text } if text.trim().is_empty() => return None,
+        ContentBlock::Text { text } => hash(b"text", &[who, text.trim().as_bytes()]),
+        ContentBlock::ToolUse { id, .. } if !id.is_empty() => hash(b"use", &[id.as_bytes()]),
+        ContentBlock::ToolUse { name, input, .. } => hash(b"use of", &[name.as_bytes(), canonical(input).as_bytes()]),
+        ContentBlock::ToolResult { id, .. } if !id.is_empty() => hash(b"result", &[id.as_bytes()]),
+        ContentBlock::ToolResult { name, content, .. } => {
+            hash(b"result of", &[name.as_bytes(), joined(content).as_bytes()])
+        }
+        ContentBlock::Image(r) | ContentBlock::Document(r) => hash(b"file", &[r.hash.as_bytes(), r.url.as_bytes()]),
+        ContentBlock::Thinking { .. } | ContentBlock::Error { .. } | ContentBlock::Other { .. } => return None,
+    })
+}
+
+/// JSON with its keys in order.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut pairs: Vec<_> = map.iter().collect();
+            pairs.sort_by_key(|(k, _)| k.as_str());
+            let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k:?}:{}", canonical(v))).collect();
+            format!("{{{}}}", pairs.join(","))
+        }
+        Value::Array(list) => format!("[{}]", list.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        plain => plain.to_string(),
+    }
+}
+
+/// 128 bits of BLAKE3 over a kind and parts, each told from the next by its length.
+pub fn hash(kind: &[u8], parts: &[&[u8]]) -> u128 {
+    let mut hasher = blake3::Hasher::new();
+    for part in std::iter::once(&kind).chain(parts) {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    let mut out = [0; 16];
+    hasher.finalize_xof().fill(&mut out);
+    u128::from_be_bytes(out)
+}
+
+/// The name of an atom behind everything that was said before it.
+pub fn chain_hash(before: Option<u128>, atom: u128) -> u128 {
+    hash(b"chain", &[&before.unwrap_or_default().to_be_bytes(), &atom.to_be_bytes()])
+}

@@ -1,0 +1,236 @@
+//! What changed between two adjacent requests of a conversation, and why the provider's cache gave less than it could.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::CallUsage;
+use crate::message::{ChatMessage, ContentBlock, MessageRole, ModelRequest};
+
+/// What changed from one request to the next.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RequestDiff {
+    /// Another model was asked: before, and now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<(String, String)>,
+    /// The system prompt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<TextChange>,
+    /// Tools that came.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_added: Vec<String>,
+    /// Tools that went.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_removed: Vec<String>,
+    /// Tools whose definition changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools_changed: Vec<String>,
+    /// The same tools stand in another order.
+    pub tools_reordered: bool,
+    /// Messages that are the same at the beginning of both.
+    pub same: usize,
+    /// Messages of the first request behind those.
+    pub removed: Vec<ChangedMessage>,
+    /// Messages of the second one behind those.
+    pub added: Vec<ChangedMessage>,
+    /// Why the cache gave what it gave, in a sentence.
+    pub cache: String,
+}
+
+/// Where a text begins to differ.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TextChange {
+    /// Characters that are the same at the beginning.
+    pub at: usize,
+    /// What stood there.
+    pub before: String,
+    /// What stands there now.
+    pub after: String,
+}
+
+/// A message that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChangedMessage {
+    /// Its place in the history, from 0.
+    pub index: usize,
+    /// Who speaks.
+    pub role: MessageRole,
+    /// What.
+    pub blocks: Vec<ContentBlock>,
+}
+
+/// What is known of the two exchanges beside their requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiffContext {
+    /// Tokens of the first.
+    pub before: Option<CallUsage>,
+    /// Tokens of the second.
+    pub after: Option<CallUsage>,
+    /// Microseconds from the end of the first to the beginning of the second.
+    pub pause: u64,
+}
+
+/// How long providers keep a prompt that is not asked for again, in microseconds.
+const CACHE_TTL_MICROS: u64 = 300_000_000;
+/// Characters of a text shown where it begins to differ.
+const MAX_EXCERPT_CHARS: usize = 160;
+
+/// Compares two requests.
+pub fn diff_requests(before: &ModelRequest, after: &ModelRequest, around: &DiffContext) -> RequestDiff {
+    let names = |r: &ModelRequest| r.tools.iter().map(|t| t.name.clone()).collect::<Vec<_>>();
+    let (old, new) = (names(before), names(after));
+    let missing =
+        |of: &[String], from: &[String]| -> Vec<String> { of.iter().filter(|n| !from.contains(n)).cloned().collect() };
+    let definition =
+        |r: &ModelRequest, name: &str| r.tools.iter().find(|t| t.name == name).map(|t| definition_text(&t.definition));
+    let changed = |n: &&String| definition(before, n).is_some_and(|d| definition(after, n).is_some_and(|a| a != d));
+    let same = before.messages.iter().zip(&after.messages).take_while(|(a, b)| is_same_message(a, b)).count();
+    let told = |messages: &[ChatMessage]| -> Vec<ChangedMessage> {
+        let behind = messages.iter().enumerate().skip(same);
+        behind.map(|(index, m)| ChangedMessage { index, role: m.role, blocks: m.blocks.clone() }).collect()
+    };
+    let mut changes = RequestDiff {
+        model: (before.model != after.model).then(|| (before.model.clone(), after.model.clone())),
+        system: text_change(&before.system.join("\n\n"), &after.system.join("\n\n")),
+        tools_added: missing(&new, &old),
+        tools_removed: missing(&old, &new),
+        tools_changed: new.iter().filter(changed).cloned().collect(),
+        tools_reordered: false,
+        same,
+        removed: told(&before.messages),
+        added: told(&after.messages),
+        cache: String::new(),
+    };
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    changes.tools_reordered = old != new && sorted(old) == sorted(new);
+    changes.cache = cache_explanation(&changes, around);
+    changes
+}
+
+/// Cache marks come and go without changing what is said: the canonical blocks do not have them.
+fn is_same_message(a: &ChatMessage, b: &ChatMessage) -> bool {
+    a.role == b.role && a.blocks == b.blocks
+}
+
+/// A tool's definition without its cache mark.
+fn definition_text(definition: &Value) -> Value {
+    let mut plain = definition.clone();
+    if let Value::Object(map) = &mut plain {
+        map.shift_remove("cache_control");
+    }
+    plain
+}
+
+fn text_change(before: &str, after: &str) -> Option<TextChange> {
+    if before == after {
+        return None;
+    }
+    let at = before.chars().zip(after.chars()).take_while(|(a, b)| a == b).count();
+    let shown = |text: &str| text.chars().skip(at).take(MAX_EXCERPT_CHARS).collect();
+    Some(TextChange { at, before: shown(before), after: shown(after) })
+}
+
+/// Providers cache the beginning of a prompt in the order tools, system prompt, messages: the first of these that changed
+/// is where the cache ends.
+fn cache_explanation(changes: &RequestDiff, around: &DiffContext) -> String {
+    let Some(now) = around.after else { return "the provider did not count tokens".into() };
+    let share = |n: u64| n.saturating_mul(100).checked_div(now.input).unwrap_or(0);
+    let read = format!("{} of {} tokens ({} %) came from the cache", now.cache_read, now.input, share(now.cache_read));
+    let warm = around.before.map_or(0, |b| b.cache_read.saturating_add(b.cache_write));
+    let cause = cache_miss_cause(changes, around);
+    match cause {
+        Some(cause) => format!("{read}: {cause}"),
+        None if now.cache_read == 0 && warm == 0 => {
+            format!(
+                "{read}: the request before put nothing there (its prompt is too short, or no part of it is marked)"
+            )
+        }
+        None if now.cache_read + warm / 8 < warm => {
+            format!(
+                "{read}: nothing changed at the beginning, so the provider has forgotten it or sent the request elsewhere"
+            )
+        }
+        None => format!("{read}: nothing changed but what was added at the end"),
+    }
+}
+
+fn cache_miss_cause(changes: &RequestDiff, around: &DiffContext) -> Option<String> {
+    if let Some((before, after)) = &changes.model {
+        return Some(format!("another model was asked ({after}, not {before}), and each has a cache of its own"));
+    }
+    let tools = [("came", &changes.tools_added), ("went", &changes.tools_removed), ("changed", &changes.tools_changed)];
+    if let Some((what, names)) = tools.iter().find(|(_, names)| !names.is_empty()) {
+        let some: Vec<&str> = names.iter().take(4).map(String::as_str).collect();
+        return Some(format!("tools {what} ({}), and they stand before everything else", some.join(", ")));
+    }
+    if changes.tools_reordered {
+        return Some("the tools stand in another order".into());
+    }
+    if let Some(change) = &changes.system {
+        return Some(format!("the system prompt changed at character {}", change.at));
+    }
+    if let Some(first) = changes.removed.first() {
+        return Some(format!("the history changed from message {} on", first.index + 1));
+    }
+    let read_less = around.after?.cache_read < around.before?.cache_read.saturating_add(around.before?.cache_write);
+    (around.pause > CACHE_TTL_MICROS && read_less).then(|| {
+        format!("{} minutes have passed, and providers keep a prompt for some five", around.pause / 60_000_000)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ToolDefinition;
+
+    fn request(system: &str, tools: &[&str], said: &[&str]) -> ModelRequest {
+        let tool =
+            |n: &&str| ToolDefinition { name: (*n).into(), description: String::new(), definition: Value::from(*n) };
+        ModelRequest {
+            model: "m".into(),
+            system: vec![system.into()],
+            tools: tools.iter().map(tool).collect(),
+            messages: said.iter().map(|t| ChatMessage::text(MessageRole::User, *t)).collect(),
+            ..ModelRequest::default()
+        }
+    }
+
+    #[test]
+    fn the_first_thing_that_changed_explains_the_cache() {
+        let usage = |read, write| {
+            Some(CallUsage { input: 10_000, cache_read: read, cache_write: write, ..CallUsage::default() })
+        };
+        let full = DiffContext { before: usage(8000, 1000), after: usage(0, 9000), pause: 1 };
+        let base = request("day 1", &["a", "b"], &["x", "y"]);
+        for (next, around, says) in [
+            (
+                request("day 1", &["a", "b"], &["x", "y", "z"]),
+                DiffContext { after: usage(9000, 100), ..full },
+                "nothing changed but",
+            ),
+            (request("day 1", &["a", "b"], &["x", "y", "z"]), full, "forgotten"),
+            (request("day 1", &["a", "b"], &["x", "y", "z"]), DiffContext { pause: 600_000_000, ..full }, "10 minutes"),
+            (request("day 2", &["a", "b"], &["x", "y"]), full, "system prompt changed at character 4"),
+            (request("day 1", &["b", "a"], &["x", "y"]), full, "another order"),
+            (request("day 2", &["a", "b", "c"], &["x", "y"]), full, "tools came (c)"),
+            (request("day 1", &["a", "b"], &["x", "Y"]), full, "from message 2 on"),
+            (ModelRequest { model: "n".into(), ..base.clone() }, full, "another model"),
+        ] {
+            let changes = diff_requests(&base, &next, &around);
+            assert!(changes.cache.contains(says), "{says}: {}", changes.cache);
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_told() {
+        let changes = diff_requests(
+            &request("s", &["a"], &["x", "y"]),
+            &request("s", &["a"], &["x", "z", "w"]),
+            &DiffContext::default(),
+        );
+        assert_eq!((changes.same, changes.removed.len(), changes.added.len()), (1, 1, 2));
+        assert_eq!(changes.added[0].blocks, [ContentBlock::text("z")]);
+    }
+}

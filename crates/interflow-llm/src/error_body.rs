@@ -1,0 +1,234 @@
+//! Refusals in the shape that a provider's clients read errors in.
+
+use std::time::Duration;
+
+use interflow_flow::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
+use interflow_wire::aws_event_stream::{self, HeaderValue};
+use serde_json::{Value, json};
+
+use crate::Provider;
+use crate::event_stream::StreamFraming;
+
+/// A request that does not go to its provider, or an answer that does not go to its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LlmRefusal {
+    /// The status.
+    pub status: StatusCode,
+    /// The kind of error: `unauthorized`, `forbidden`, `rate_limit_error`, …
+    pub kind: &'static str,
+    /// The cause, for programs: `invalid_api_key`, `daily_quota_exceeded`, …
+    pub code: &'static str,
+    /// What happened, for people.
+    pub message: String,
+    /// When it is worth trying again. Without it clients are told that trying again is of no use.
+    pub retry_after: Option<Duration>,
+}
+
+impl LlmRefusal {
+    /// One that trying again does not help against.
+    pub fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code, message: message.into(), retry_after: None }
+    }
+
+    /// The last event of a stream that ends here.
+    pub fn to_event(&self, provider: Provider, framing: StreamFraming, flow: FlowId) -> Vec<u8> {
+        let body = self.body(provider, &flow.to_string());
+        match framing {
+            StreamFraming::Sse if provider == Provider::Anthropic => {
+                format!("event: error\ndata: {body}\n\n").into_bytes()
+            }
+            StreamFraming::Sse => format!("data: {body}\n\n").into_bytes(),
+            StreamFraming::Lines => format!("{body}\n").into_bytes(),
+            StreamFraming::Array => format!(",{body}]").into_bytes(),
+            StreamFraming::EventStream => {
+                let text = |t: &str| HeaderValue::String(ByteStr::from(t));
+                let headers = [
+                    (ByteStr::from(":message-type"), text("exception")),
+                    (ByteStr::from(":exception-type"), text("modelStreamErrorException")),
+                    (ByteStr::from(":content-type"), text("application/json")),
+                ];
+                let mut out = Vec::new();
+                let payload = json!({ "message": self.message }).to_string();
+                // Only names and values too long for their fields could fail here.
+                let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
+                out
+            }
+            StreamFraming::Messages if matches!(provider, Provider::OpenAi | Provider::Azure) => {
+                let error = json!({ "type": self.kind, "code": self.code, "message": self.message, "param": null });
+                let status = self.status.as_u16();
+                json!({ "type": "error", "event_id": flow.to_string(), "status": status, "error": error })
+                    .to_string()
+                    .into_bytes()
+            }
+            StreamFraming::Messages => body.to_string().into_bytes(),
+            StreamFraming::Whole => Vec::new(),
+        }
+    }
+
+    /// The answer, as the provider itself would say it, with the ids of the flow.
+    pub fn to_response(&self, provider: Provider, flow: &Flow) -> Response {
+        self.answer_with(provider, flow.id, &RequestId::of(flow))
+    }
+
+    /// The same with the ids as they are.
+    pub(crate) fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
+        let body = self.body(provider, id).to_string();
+        let mut response = Response::full(self.status, "application/json", body);
+        let headers = &mut response.head.headers;
+        headers.append_unchecked(b"X-Request-Id", id.as_bytes());
+        headers.append_unchecked(b"X-Interflow-Flow", flow.to_string().as_bytes());
+        headers.append_unchecked(b"X-Interflow-Error", self.code.as_bytes());
+        headers.append_unchecked(b"Cache-Control", b"no-store");
+        match self.retry_after {
+            Some(wait) => {
+                // Rounded up: who comes a moment early is refused once more.
+                let seconds = wait.as_millis().div_ceil(1_000).clamp(1, 31 * 86_400);
+                headers.append_unchecked(b"Retry-After", seconds.to_string().as_bytes());
+            }
+            None => headers.append_unchecked(b"X-Should-Retry", b"false"),
+        }
+        if provider == Provider::Bedrock {
+            headers.append_unchecked(b"X-Amzn-ErrorType", self.aws().as_bytes());
+        }
+        response
+    }
+
+    fn body(&self, provider: Provider, id: &str) -> Value {
+        let Self { status, kind, code, message, .. } = self;
+        match provider {
+            Provider::Anthropic => json!({
+                "type": "error",
+                "error": { "type": self.anthropic(), "message": message, "code": code },
+                "request_id": id
+            }),
+            Provider::Gemini | Provider::Vertex => json!({
+                "error": {
+                    "code": status.as_u16(),
+                    "message": message,
+                    "status": self.google(),
+                    "details": [{
+                        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+                        "reason": code,
+                        "domain": "interflow",
+                        "metadata": { "request_id": id }
+                    }]
+                }
+            }),
+            Provider::Bedrock => json!({ "message": message, "code": code, "request_id": id }),
+            Provider::Ollama => json!({ "error": message, "code": code, "request_id": id }),
+            Provider::Cohere => json!({ "message": message, "id": id, "code": code }),
+            Provider::OpenAi | Provider::Azure | Provider::Mistral | Provider::Unknown => json!({
+                "error": { "message": message, "type": kind, "param": null, "code": code, "request_id": id }
+            }),
+        }
+    }
+
+    fn anthropic(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 | 529 => "overloaded_error",
+            504 => "timeout_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        }
+    }
+
+    fn google(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "UNAUTHENTICATED",
+            403 => "PERMISSION_DENIED",
+            404 => "NOT_FOUND",
+            429 => "RESOURCE_EXHAUSTED",
+            501 => "UNIMPLEMENTED",
+            502 | 503 => "UNAVAILABLE",
+            504 => "DEADLINE_EXCEEDED",
+            500.. => "INTERNAL",
+            _ => "INVALID_ARGUMENT",
+        }
+    }
+
+    fn aws(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 | 403 => "AccessDeniedException",
+            404 => "ResourceNotFoundException",
+            429 => "ThrottlingException",
+            502 | 503 => "ServiceUnavailableException",
+            504 => "ModelTimeoutException",
+            500.. => "InternalServerException",
+            _ => "ValidationException",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_flow::Body;
+
+    fn refusal(status: u16, retry_after: Option<Duration>) -> LlmRefusal {
+        LlmRefusal {
+            status: StatusCode::from_u16(status).unwrap(),
+            kind: "rate_limit_error",
+            code: "rate_limit_exceeded",
+            message: "slow down".into(),
+            retry_after,
+        }
+    }
+
+    fn read(r: &Response) -> Value {
+        match &r.body {
+            Body::Full(b) => serde_json::from_slice(b).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_provider_gets_its_own_shape() {
+        for (provider, pointer, value) in [
+            (Provider::OpenAi, "/error/code", "rate_limit_exceeded"),
+            (Provider::Azure, "/error/type", "rate_limit_error"),
+            (Provider::Unknown, "/error/message", "slow down"),
+            (Provider::Anthropic, "/type", "error"),
+            (Provider::Anthropic, "/error/type", "rate_limit_error"),
+            (Provider::Gemini, "/error/status", "RESOURCE_EXHAUSTED"),
+            (Provider::Vertex, "/error/message", "slow down"),
+            (Provider::Bedrock, "/message", "slow down"),
+            (Provider::Ollama, "/error", "slow down"),
+            (Provider::Cohere, "/message", "slow down"),
+        ] {
+            let r = refusal(429, None).answer_with(provider, FlowId::from_u128(1), "req-1");
+            assert_eq!(read(&r).pointer(pointer).and_then(Value::as_str), Some(value), "{provider:?}");
+        }
+        let r = refusal(429, None).answer_with(Provider::Bedrock, FlowId::from_u128(1), "req-1");
+        assert_eq!(r.head.headers.get_str("x-amzn-errortype"), Some("ThrottlingException"));
+    }
+
+    #[test]
+    fn a_stream_ends_with_an_event_of_its_own_kind() {
+        let event = |p, f| refusal(502, None).to_event(p, f, FlowId::from_u128(1));
+        let text = |p, f| String::from_utf8_lossy(&event(p, f)).into_owned();
+        assert!(text(Provider::Anthropic, StreamFraming::Sse).starts_with("event: error\ndata: {"));
+        assert!(text(Provider::OpenAi, StreamFraming::Sse).starts_with("data: {\"error\""));
+        assert!(text(Provider::Ollama, StreamFraming::Lines).ends_with("}\n"));
+        assert!(text(Provider::Bedrock, StreamFraming::EventStream).contains("modelStreamErrorException"));
+    }
+
+    #[test]
+    fn clients_are_told_when_to_come_back_or_that_they_need_not() {
+        for (wait, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (90_000_000_000, "2678400")] {
+            let r = refusal(429, Some(Duration::from_millis(wait))).answer_with(
+                Provider::OpenAi,
+                FlowId::from_u128(1),
+                "req-1",
+            );
+            assert_eq!(r.head.headers.get_str("retry-after"), Some(seconds));
+            assert!(!r.head.headers.contains("x-should-retry"));
+        }
+        let r = refusal(401, None).answer_with(Provider::OpenAi, FlowId::from_u128(1), "req-1");
+        assert_eq!(r.head.headers.get_str("x-should-retry"), Some("false"));
+    }
+}

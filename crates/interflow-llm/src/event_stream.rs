@@ -1,0 +1,362 @@
+//! Answers that come as events: server-sent events, lines of JSON, AWS event streams, and a JSON array that grows. Every
+//! byte that goes in comes out again in an event's `raw` or in the rest, so that a relay may send on what it looked at.
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{ByteStr, Headers};
+use interflow_wire::aws_event_stream::{self, HeaderValue};
+use interflow_wire::sse::SseParser;
+
+/// How an answer's body is cut into events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFraming {
+    /// One JSON value, read as a whole.
+    Whole,
+    /// `text/event-stream`.
+    Sse,
+    /// One JSON value per line (Ollama, Cohere's first version).
+    Lines,
+    /// `application/vnd.amazon.eventstream` (Bedrock).
+    EventStream,
+    /// The elements of a JSON array, sent as they are made (Gemini without `alt=sse`).
+    Array,
+    /// Messages of a WebSocket: each is an event.
+    Messages,
+}
+
+impl StreamFraming {
+    /// The framing of a response by its media type; `grows` says that the request asked for a stream which comes as a
+    /// growing array.
+    pub fn from_headers(headers: &Headers, grows: bool) -> Self {
+        let media_type = headers.get_str("content-type").unwrap_or_default();
+        let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match media_type.as_str() {
+            "text/event-stream" => Self::Sse,
+            "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines" | "application/stream+json" => {
+                Self::Lines
+            }
+            "application/vnd.amazon.eventstream" => Self::EventStream,
+            "application/json" if grows => Self::Array,
+            _ => Self::Whole,
+        }
+    }
+}
+
+/// One event of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamEvent {
+    /// Its bytes as they came, separators included.
+    pub raw: Bytes,
+    /// Its payload: JSON, or a word like `[DONE]`. Empty for comments and keep-alives.
+    pub data: Bytes,
+    /// Where the payload stands in `raw`; `None` when it stands there in several pieces.
+    pub at: Option<usize>,
+    /// The name of the event: SSE's `event` field, or the header `:event-type`.
+    pub name: Option<ByteStr>,
+    /// The headers of an event stream's message.
+    pub headers: Vec<(ByteStr, HeaderValue)>,
+}
+
+impl StreamEvent {
+    /// The event that a WebSocket's message is.
+    pub fn from_message(payload: Bytes) -> Self {
+        Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
+    }
+}
+
+/// A stream that cannot be cut into events.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EventError {
+    /// An event is over the limit.
+    #[error("an event of the stream is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The bytes are none of the framing.
+    #[error("the stream is malformed: {0}")]
+    Malformed(String),
+}
+
+/// Cuts a stream into events.
+#[derive(Debug)]
+pub struct EventReader {
+    kind: ReaderKind,
+    max: usize,
+}
+
+#[derive(Debug)]
+enum ReaderKind {
+    Whole(BytesMut),
+    Sse(SseParser),
+    Lines(BytesMut, usize),
+    EventStream(BytesMut),
+    Array(BytesMut, ArrayScanner),
+}
+
+impl EventReader {
+    /// A reader for events of at most `max` bytes.
+    pub fn new(framing: StreamFraming, max: usize) -> Self {
+        let kind = match framing {
+            StreamFraming::Whole | StreamFraming::Messages => ReaderKind::Whole(BytesMut::new()),
+            StreamFraming::Sse => ReaderKind::Sse(SseParser::new(max)),
+            StreamFraming::Lines => ReaderKind::Lines(BytesMut::new(), 0),
+            StreamFraming::EventStream => ReaderKind::EventStream(BytesMut::new()),
+            StreamFraming::Array => ReaderKind::Array(BytesMut::new(), ArrayScanner::default()),
+        };
+        Self { kind, max }
+    }
+
+    /// Adds bytes that have come. Take the events out before adding more.
+    pub fn push(&mut self, bytes: &[u8]) {
+        match &mut self.kind {
+            ReaderKind::Whole(buf)
+            | ReaderKind::Lines(buf, _)
+            | ReaderKind::EventStream(buf)
+            | ReaderKind::Array(buf, _) => {
+                buf.extend_from_slice(bytes);
+            }
+            ReaderKind::Sse(parser) => parser.push(bytes),
+        }
+    }
+
+    /// The next whole event, or `None` when it is not all there.
+    ///
+    /// # Errors
+    /// An event over the limit, or bytes that are none of the framing.
+    pub fn next_event(&mut self) -> Result<Option<StreamEvent>, EventError> {
+        let max = self.max;
+        match &mut self.kind {
+            ReaderKind::Whole(buf) => check_size(buf, max).map(|()| None),
+            ReaderKind::Sse(parser) => {
+                Ok(parser.next_event().map_err(|_| EventError::TooLarge(max))?.map(|e| sse_event(e.raw)))
+            }
+            ReaderKind::Lines(buf, searched) => {
+                let Some(end) = memchr::memchr(b'\n', buf.get(*searched..).unwrap_or_default()) else {
+                    *searched = buf.len();
+                    return check_size(buf, max).map(|()| None);
+                };
+                let raw = buf.split_to(*searched + end + 1).freeze();
+                *searched = 0;
+                Ok(Some(json_event(raw)))
+            }
+            ReaderKind::EventStream(buf) => match aws_event_stream::next_message(buf, max) {
+                Ok(message) => Ok(message.map(|m| {
+                    let name =
+                        m.header_str(":event-type").or_else(|| m.header_str(":exception-type")).map(ByteStr::from);
+                    let at = offset_in(&m.raw, &m.payload);
+                    StreamEvent { raw: m.raw, data: m.payload, at, name, headers: m.headers }
+                })),
+                Err(aws_event_stream::EventStreamError::TooLarge(_)) => Err(EventError::TooLarge(max)),
+                Err(e) => Err(EventError::Malformed(e.to_string())),
+            },
+            ReaderKind::Array(buf, scan) => match scan.next_element(buf) {
+                Some(end) => Ok(Some(json_event(buf.split_to(end).freeze()))),
+                None => check_size(buf, max).map(|()| None),
+            },
+        }
+    }
+
+    /// The end: what is left, as an event when it may be one (a body that is read as a whole, a last line).
+    pub fn finish(&mut self) -> Option<StreamEvent> {
+        let rest = match &mut self.kind {
+            ReaderKind::Whole(buf) | ReaderKind::Lines(buf, _) => {
+                return (!buf.is_empty()).then(|| json_event(buf.split().freeze()));
+            }
+            // Where an array was asked for, some say what they have to say in one object.
+            ReaderKind::Array(buf, _) if buf.contains(&b'{') => return Some(json_event(buf.split().freeze())),
+            ReaderKind::EventStream(buf) | ReaderKind::Array(buf, _) => buf.split().freeze(),
+            ReaderKind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
+        };
+        (!rest.is_empty()).then(|| StreamEvent {
+            raw: rest,
+            data: Bytes::new(),
+            at: None,
+            name: None,
+            headers: Vec::new(),
+        })
+    }
+}
+
+fn check_size(buf: &BytesMut, max: usize) -> Result<(), EventError> {
+    if buf.len() > max { Err(EventError::TooLarge(max)) } else { Ok(()) }
+}
+
+fn offset_in(raw: &Bytes, part: &Bytes) -> Option<usize> {
+    (part.as_ptr() as usize).checked_sub(raw.as_ptr() as usize).filter(|at| at + part.len() <= raw.len())
+}
+
+/// An event whose payload is what is left of the brackets, commas and spaces around it.
+fn json_event(raw: Bytes) -> StreamEvent {
+    let start = raw.iter().position(|b| !b.is_ascii_whitespace() && *b != b',').unwrap_or(raw.len());
+    let start = match raw.get(start..) {
+        // The bracket that opens a growing array is not its element's.
+        Some([b'[', rest @ ..]) if raw.last() == Some(&b'}') => {
+            start + 1 + rest.iter().position(|b| !b.is_ascii_whitespace()).unwrap_or(0)
+        }
+        _ => start,
+    };
+    let data = raw.slice(start..);
+    let data = data.slice(..data.trim_ascii_end().len());
+    StreamEvent { raw, data, at: Some(start), name: None, headers: Vec::new() }
+}
+
+/// Reads the fields of an SSE block; a payload on one line is given where it stands.
+fn sse_event(raw: Bytes) -> StreamEvent {
+    let mut pieces: Vec<(usize, usize)> = Vec::new();
+    let mut name = None;
+    let mut at = if raw.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    while let Some(rest) = raw.get(at..).filter(|r| !r.is_empty()) {
+        let end = memchr::memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
+        let line = &rest[..end];
+        let value_at = |field: &[u8]| {
+            let skip = field.len() + usize::from(line.get(field.len()) == Some(&b' '));
+            (at + skip, at + end)
+        };
+        if line.starts_with(b"data:") {
+            pieces.push(value_at(b"data:"));
+        } else if line.starts_with(b"event:") {
+            let (from, to) = value_at(b"event:");
+            name = ByteStr::from_utf8(raw.slice(from..to));
+        }
+        at += end + 1;
+    }
+    let (data, at) = match pieces.as_slice() {
+        [] => (Bytes::new(), None),
+        [(from, to)] => (raw.slice(*from..*to), Some(*from)),
+        many => {
+            let lines: Vec<&[u8]> = many.iter().map(|(from, to)| &raw[*from..*to]).collect();
+            (lines.join(&b'\n').into(), None)
+        }
+    };
+    StreamEvent { raw, data, at, name, headers: Vec::new() }
+}
+
+/// Looks for the end of a growing array's next element.
+#[derive(Debug, Default)]
+struct ArrayScanner {
+    at: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// It is no array, but one object.
+    alone: bool,
+}
+
+impl ArrayScanner {
+    /// The byte behind the next element that is an object.
+    fn next_element(&mut self, buf: &[u8]) -> Option<usize> {
+        for (i, &byte) in buf.iter().enumerate().skip(self.at) {
+            self.at = i + 1;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.in_string => self.escaped = true,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => {
+                    self.alone |= self.depth == 0 && byte == b'{';
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 1 && byte == b'}' && !self.alone {
+                        let end = self.at;
+                        self.at = 0;
+                        return Some(end);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(framing: StreamFraming, pieces: &[&[u8]]) -> (Vec<StreamEvent>, Vec<u8>) {
+        let mut reader = EventReader::new(framing, 1000);
+        let mut events = Vec::new();
+        for piece in pieces {
+            reader.push(piece);
+            while let Some(event) = reader.next_event().unwrap() {
+                events.push(event);
+            }
+        }
+        events.extend(reader.finish());
+        let joined = events.iter().flat_map(|e| e.raw.to_vec()).collect();
+        (events, joined)
+    }
+
+    fn data(events: &[StreamEvent]) -> Vec<&str> {
+        events.iter().map(|e| std::str::from_utf8(&e.data).unwrap()).collect()
+    }
+
+    fn check(framing: StreamFraming, raw: &[u8], wanted: &[&str]) {
+        let halves = raw.split_at(raw.len() / 2);
+        let bytes: Vec<&[u8]> = raw.chunks(1).collect();
+        for pieces in [&[raw][..], &[halves.0, halves.1], &bytes] {
+            let (events, joined) = read(framing, pieces);
+            assert_eq!(joined, raw, "{framing:?}");
+            assert_eq!(data(&events), wanted, "{framing:?}");
+            for e in events.iter().filter(|e| !e.data.is_empty()) {
+                let Some(at) = e.at else { continue };
+                assert_eq!(&e.raw[at..at + e.data.len()], &e.data[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn events_of_every_framing_are_cut_out_and_nothing_is_lost() {
+        check(
+            StreamFraming::Sse,
+            b"event: x\ndata: {\"a\":1}\n\n: ping\n\ndata:[DONE]\n\ncut",
+            &["{\"a\":1}", "", "[DONE]", ""],
+        );
+        check(StreamFraming::Lines, b"{\"a\":1}\n{\"b\":2}\r\n{\"c\":3}", &["{\"a\":1}", "{\"b\":2}", "{\"c\":3}"]);
+        check(
+            StreamFraming::Array,
+            b"[{\"a\":\"}]\"}\n,\r\n{\"b\":[{}]}\n]\n",
+            &["{\"a\":\"}]\"}", "{\"b\":[{}]}", ""],
+        );
+        check(StreamFraming::Whole, b" {\"a\":1}\n", &["{\"a\":1}"]);
+    }
+
+    #[test]
+    fn a_payload_on_several_lines_is_joined() {
+        let (events, _) = read(StreamFraming::Sse, &[b"data: {\ndata: }\n\n"]);
+        assert_eq!((data(&events), events[0].at), (vec!["{\n}"], None));
+    }
+
+    #[test]
+    fn an_event_stream_gives_payload_and_name() {
+        let mut raw = Vec::new();
+        let headers = [(ByteStr::from(":event-type"), HeaderValue::String("chunk".into()))];
+        aws_event_stream::write_message(&mut raw, &headers, b"{\"bytes\":\"e30=\"}").unwrap();
+        check(StreamFraming::EventStream, &raw, &["{\"bytes\":\"e30=\"}"]);
+        assert_eq!(read(StreamFraming::EventStream, &[&raw]).0[0].name, Some("chunk".into()));
+        let mut broken = raw.clone();
+        broken[9] ^= 1;
+        let mut reader = EventReader::new(StreamFraming::EventStream, 1000);
+        reader.push(&broken);
+        assert!(matches!(reader.next_event(), Err(EventError::Malformed(_))));
+    }
+
+    #[test]
+    fn an_endless_event_is_an_error() {
+        for framing in [StreamFraming::Sse, StreamFraming::Lines, StreamFraming::Array, StreamFraming::Whole] {
+            let mut reader = EventReader::new(framing, 100);
+            reader.push(&b"[{\"x\":".repeat(30));
+            assert_eq!(reader.next_event(), Err(EventError::TooLarge(100)), "{framing:?}");
+        }
+    }
+
+    #[test]
+    fn the_media_type_says_how_an_answer_is_cut() {
+        let of =
+            |value: &str, grows| StreamFraming::from_headers(&[("Content-Type", value)].into_iter().collect(), grows);
+        assert_eq!(of("text/event-stream; charset=utf-8", false), StreamFraming::Sse);
+        assert_eq!(of("application/x-ndjson", false), StreamFraming::Lines);
+        assert_eq!(of("application/vnd.amazon.eventstream", false), StreamFraming::EventStream);
+        assert_eq!(of("application/json; charset=UTF-8", true), StreamFraming::Array);
+        assert_eq!(of("application/json", false), StreamFraming::Whole);
+    }
+}

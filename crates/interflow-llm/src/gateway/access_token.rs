@@ -1,0 +1,388 @@
+//! Short-lived credentials of clouds, fetched with the gateway's own long-lived ones: Google's service accounts, Entra's client
+//! credentials, roles of AWS, and whatever the machine itself is given. Each is kept until shortly before it runs out, and fetched once however many wait for it.
+
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeyPair;
+use aws_lc_rs::signature::RSA_PKCS1_SHA256;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use interflow_flow::{Body, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::ambient::{Ambient, Environment, TokenEgress};
+use super::aws_signature::{self, AwsCredentials};
+use super::upstream::{SecretReader, parse_target};
+use crate::Provider;
+use crate::config::LlmUpstreamConfig;
+
+/// How long before its end a token is no longer used.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
+
+/// How long a fetch may take.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long those who come behind a failure are told the same.
+const FAILURE_TTL: Duration = Duration::from_secs(1);
+
+/// The largest answer of a token endpoint that is read.
+const MAX_RESPONSE_BYTES: usize = 256 << 10;
+
+/// What a fetch brings.
+#[derive(Clone, Debug)]
+pub(super) enum AccessToken {
+    /// For `Authorization: Bearer`.
+    Bearer(String),
+    /// For signatures.
+    Aws(AwsCredentials),
+}
+
+/// Where tokens come from.
+pub(super) struct AccessTokenSource {
+    fetcher: Fetcher,
+    kept: Mutex<CachedToken>,
+}
+
+enum Fetcher {
+    /// One endpoint, asked with what the configuration has.
+    Endpoint { kind: AccessTokenKind, url: Url },
+    /// Whatever the machine has.
+    Ambient(Ambient),
+}
+
+enum AccessTokenKind {
+    ServiceAccount { account: ServiceAccount, key: Box<KeyPair> },
+    ClientCredentials { form: String },
+    Role { own: AwsCredentials, region: String, form: String },
+}
+
+#[derive(Default)]
+struct CachedToken {
+    token: Option<(AccessToken, Instant)>,
+    failed: Option<(String, Instant)>,
+}
+
+/// A Google service account, as its key file has it.
+#[derive(Deserialize)]
+struct ServiceAccount {
+    client_email: String,
+    private_key: String,
+    #[serde(default)]
+    private_key_id: String,
+    #[serde(default = "default_token_uri")]
+    token_uri: String,
+}
+
+fn default_token_uri() -> String {
+    "https://oauth2.googleapis.com/token".into()
+}
+
+impl AccessTokenSource {
+    /// The source that a config names, if it names one; `own` are AWS keys of the config.
+    pub fn from_config(
+        config: &LlmUpstreamConfig,
+        provider: Provider,
+        own: Option<&AwsCredentials>,
+        secret: &SecretReader<'_>,
+    ) -> Result<Option<Self>, String> {
+        if let Some(ambient) = Ambient::of(config, provider, Environment::of_process())? {
+            return Ok(Some(Self { fetcher: Fetcher::Ambient(ambient), kept: Mutex::default() }));
+        }
+        let read = |key: &str, value: &Option<String>| {
+            value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
+        };
+        if let Some(text) = read("service_account", &config.service_account)? {
+            // A config that is checked only leaves what stands elsewhere there.
+            if text.starts_with("env:") || text.starts_with("file:") {
+                return Ok(None);
+            }
+            return Self::service_account(&text).map(Some).map_err(|e| format!("service_account: {e}"));
+        }
+        if let Some(tenant) = &config.tenant {
+            let both = (read("client_id", &config.client_id)?, read("client_secret", &config.client_secret)?);
+            let (Some(id), Some(key)) = both else {
+                return Err("tenant needs client_id and client_secret".into());
+            };
+            return Self::client_credentials(config, tenant, &id, &key).map(Some);
+        }
+        match (&config.role_arn, own) {
+            (None, _) => Ok(None),
+            (Some(_), None) => {
+                Err("role_arn needs access_key and secret_key, or profile, or credentials = \"ambient\"".into())
+            }
+            (Some(role), Some(own)) => Self::assume_role(config, role, own).map(Some),
+        }
+    }
+
+    fn new(kind: AccessTokenKind, url: &str, key: &str) -> Result<Self, String> {
+        let (scheme, authority, path) = parse_target(url).map_err(|e| format!("{key}: {e}"))?;
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        let url = Url { scheme, authority, path: path.into() };
+        Ok(Self { fetcher: Fetcher::Endpoint { kind, url }, kept: Mutex::default() })
+    }
+
+    /// Whether it brings keys that requests are signed with.
+    pub fn signs(&self) -> bool {
+        match &self.fetcher {
+            Fetcher::Endpoint { kind, .. } => matches!(kind, AccessTokenKind::Role { .. }),
+            Fetcher::Ambient(ambient) => ambient.signs(),
+        }
+    }
+
+    fn service_account(text: &str) -> Result<Self, String> {
+        let (account, key) = account(text)?;
+        let url = account.token_uri.clone();
+        Self::new(AccessTokenKind::ServiceAccount { account, key: Box::new(key) }, &url, "token_uri")
+    }
+
+    fn client_credentials(config: &LlmUpstreamConfig, tenant: &str, id: &str, key: &str) -> Result<Self, String> {
+        let scope = config.scope.as_deref().unwrap_or("https://cognitiveservices.azure.com/.default");
+        let form = form_encode(&[
+            ("grant_type", "client_credentials"),
+            ("client_id", id),
+            ("client_secret", key),
+            ("scope", scope),
+        ]);
+        let default = || format!("https://login.microsoftonline.com/{}/oauth2/v2.0/token", percent_encode(tenant));
+        let url = config.token_url.clone().unwrap_or_else(default);
+        Self::new(AccessTokenKind::ClientCredentials { form }, &url, "token_url")
+    }
+
+    fn assume_role(config: &LlmUpstreamConfig, role: &str, own: &AwsCredentials) -> Result<Self, String> {
+        let region = config.region.clone().unwrap_or_else(|| "us-east-1".into());
+        let form = form_encode(&[
+            ("Action", "AssumeRole"),
+            ("Version", "2011-06-15"),
+            ("RoleArn", role),
+            ("RoleSessionName", "interflow"),
+        ]);
+        let url = config.token_url.clone().unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
+        Self::new(AccessTokenKind::Role { own: own.clone(), region, form }, &url, "token_url")
+    }
+
+    /// A token that is good for a while yet.
+    ///
+    /// # Errors
+    /// Why there is none, without any secret.
+    pub async fn get(&self, egress: TokenEgress<'_>) -> Result<AccessToken, String> {
+        // Whoever comes while it is fetched waits here, and then finds it.
+        let mut kept = self.kept.lock().await;
+        if let Some((token, until)) = &kept.token
+            && *until > Instant::now()
+        {
+            return Ok(token.clone());
+        }
+        if let Some((why, until)) = &kept.failed
+            && *until > Instant::now()
+        {
+            return Err(why.clone());
+        }
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, self.fetch(egress)).await;
+        let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.place())));
+        match fetched {
+            Ok((token, life)) => {
+                let until = Instant::now() + life.saturating_sub(EXPIRY_MARGIN.min(life / 2));
+                *kept = CachedToken { token: Some((token.clone(), until)), failed: None };
+                Ok(token)
+            }
+            Err(why) => {
+                *kept = CachedToken { token: None, failed: Some((why.clone(), Instant::now() + FAILURE_TTL)) };
+                Err(why)
+            }
+        }
+    }
+
+    /// Who is asked, for people.
+    fn place(&self) -> String {
+        match &self.fetcher {
+            Fetcher::Endpoint { url, .. } => url.authority.to_string(),
+            Fetcher::Ambient(ambient) => format!("{}'s endpoint", ambient.name()),
+        }
+    }
+
+    async fn fetch(&self, egress: TokenEgress<'_>) -> Result<(AccessToken, Duration), String> {
+        match &self.fetcher {
+            Fetcher::Endpoint { kind, url } => kind.fetch(url, egress.web).await,
+            Fetcher::Ambient(ambient) => ambient.fetch(egress).await,
+        }
+    }
+}
+
+impl AccessTokenKind {
+    async fn fetch(&self, url: &Url, egress: &dyn HttpClient) -> Result<(AccessToken, Duration), String> {
+        let request = self.request(url, jiff::Timestamp::now())?;
+        let at = &url.authority;
+        let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked for a token: {e}"))?;
+        let status = response.head.status;
+        let (body, _) = response
+            .body
+            .collect(MAX_RESPONSE_BYTES)
+            .await
+            .map_err(|_| format!("the answer of {at} cannot be read"))?;
+        let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if !status.is_success() {
+            let code = said["error"].as_str().or_else(|| said["Error"]["Code"].as_str()).unwrap_or("no reason given");
+            return Err(format!("{at} gives no token: {status}, {code}"));
+        }
+        let token = match self {
+            Self::Role { .. } => parse_assumed_role(&said["AssumeRoleResponse"]["AssumeRoleResult"]["Credentials"]),
+            _ => parse_bearer(&said),
+        };
+        token.ok_or_else(|| without_token(at, status))
+    }
+
+    fn request(&self, url: &Url, now: jiff::Timestamp) -> Result<Request, String> {
+        let form = match self {
+            Self::ServiceAccount { account, key } => account_form(account, key, now)?,
+            Self::ClientCredentials { form } | Self::Role { form, .. } => form.clone(),
+        };
+        let mut head = form_head(url.clone());
+        if let Self::Role { own, region, .. } = self {
+            let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
+            aws_signature::sign(
+                &mut head,
+                form.as_bytes(),
+                own,
+                &aws_signature::SigningScope { service: "sts", region },
+                &time,
+            );
+        }
+        Ok(Request { head, body: Body::from(bytes::Bytes::from(form)) })
+    }
+}
+
+fn form_head(url: Url) -> RequestHead {
+    let mut headers = Headers::new();
+    headers.append_unchecked(b"Content-Type", b"application/x-www-form-urlencoded");
+    headers.append_unchecked(b"Accept", b"application/json");
+    RequestHead { method: Method::POST, url, version: HttpVersion::Http11, headers, protocol: None }
+}
+
+/// What is said of an answer that looks well and holds no token.
+pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> String {
+    format!("{at} answered {status} without a token")
+}
+
+/// A service account's key file, read.
+fn account(text: &str) -> Result<(ServiceAccount, KeyPair), String> {
+    let account: ServiceAccount =
+        serde_json::from_str(text).map_err(|e| format!("this is no key file of a service account: {e}"))?;
+    let key = pkcs8(&account.private_key).ok_or("private_key is no PEM")?;
+    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is no RSA key: {e}"))?;
+    Ok((account, key))
+}
+
+fn account_form(account: &ServiceAccount, key: &KeyPair, now: jiff::Timestamp) -> Result<String, String> {
+    Ok(form_encode(&[
+        ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+        ("assertion", &assertion(account, key, now.as_second())?),
+    ]))
+}
+
+/// The request for a token with this key file: its head and its form.
+pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), String> {
+    let (account, key) = account(text)?;
+    let (scheme, authority, path) = parse_target(&account.token_uri).map_err(|e| format!("token_uri: {e}"))?;
+    let path = if path.is_empty() { "/".to_owned() } else { path };
+    let form = account_form(&account, &key, jiff::Timestamp::now())?;
+    Ok((form_head(Url { scheme, authority, path: path.into() }), form))
+}
+
+/// The claim that a service account signs (RFC 7523 2.1).
+fn assertion(account: &ServiceAccount, key: &KeyPair, now: i64) -> Result<String, String> {
+    let header = json!({ "alg": "RS256", "typ": "JWT", "kid": account.private_key_id });
+    let claims = json!({
+        "iss": account.client_email,
+        "scope": "https://www.googleapis.com/auth/cloud-platform",
+        "aud": account.token_uri,
+        "iat": now,
+        "exp": now + 3600
+    });
+    let part = |v: &Value| URL_SAFE_NO_PAD.encode(v.to_string());
+    let signed = format!("{}.{}", part(&header), part(&claims));
+    let mut signature = vec![0; key.public_modulus_len()];
+    key.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
+        .map_err(|_| "the service account's key does not sign".to_owned())?;
+    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+}
+
+/// An answer of OAuth 2 (RFC 6749 5.1).
+pub(super) fn parse_bearer(said: &Value) -> Option<(AccessToken, Duration)> {
+    let token = said["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
+    // Some write the number as a text.
+    let life = &said["expires_in"];
+    let life = life.as_u64().or_else(|| life.as_str()?.parse().ok()).unwrap_or(300);
+    Some((AccessToken::Bearer(token.to_owned()), Duration::from_secs(life.min(86_400))))
+}
+
+/// The credentials in an answer of AWS's token service.
+pub(super) fn parse_assumed_role(c: &Value) -> Option<(AccessToken, Duration)> {
+    let text = |name: &str| c[name].as_str().map(str::to_owned);
+    let credentials =
+        AwsCredentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
+    // Seconds since 1970, or a date.
+    let until = c["Expiration"].as_f64().map(|s| s as i64);
+    let until = until.or_else(|| Some(c["Expiration"].as_str()?.parse::<jiff::Timestamp>().ok()?.as_second()))?;
+    let life = until.saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
+    Some((AccessToken::Aws(credentials), Duration::from_secs(life.unsigned_abs())))
+}
+
+/// The inside of a PEM block.
+fn pkcs8(pem: &str) -> Option<Vec<u8>> {
+    let (_, rest) = pem.split_once("-----BEGIN PRIVATE KEY-----")?;
+    let (inside, _) = rest.split_once("-----END PRIVATE KEY-----")?;
+    STANDARD.decode(inside.split_ascii_whitespace().collect::<String>()).ok()
+}
+
+pub(super) fn form_encode(pairs: &[(&str, &str)]) -> String {
+    pairs.iter().map(|(name, value)| format!("{name}={}", percent_encode(value))).collect::<Vec<_>>().join("&")
+}
+
+pub(super) fn percent_encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    text.bytes().for_each(|b| aws_signature::encode(b, &mut out));
+    out
+}
+
+/// Keys of a profile in a file of AWS's command line.
+///
+/// # Errors
+/// No such profile, or one without keys.
+pub(super) fn parse_profile(text: &str, name: &str) -> Result<AwsCredentials, String> {
+    let mut here = false;
+    let mut found = [None, None, None];
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            let section = section.trim();
+            here = section == name || section.strip_prefix("profile ").is_some_and(|s| s.trim() == name);
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=').filter(|_| here) else { continue };
+        let at =
+            ["aws_access_key_id", "aws_secret_access_key", "aws_session_token"].iter().position(|k| *k == key.trim());
+        if let Some(slot) = at.and_then(|at| found.get_mut(at)) {
+            *slot = Some(value.trim().to_owned());
+        }
+    }
+    let [id, key, token] = found;
+    match (id, key) {
+        (Some(id), Some(key)) => Ok(AwsCredentials { id, key, token }),
+        _ => Err(format!("the file has no keys for the profile `{name}`")),
+    }
+}
+
+/// Where AWS's command line keeps its keys.
+pub(super) fn profile_file() -> Result<String, String> {
+    if let Ok(path) = std::env::var("AWS_SHARED_CREDENTIALS_FILE") {
+        return Ok(path);
+    }
+    let home = std::env::var("HOME").or_else(|_| std::env::var("USERPROFILE"));
+    home.map(|home| format!("{home}/.aws/credentials")).map_err(|_| "there is no home folder".to_owned())
+}
+
+#[cfg(test)]
+#[path = "token_tests.rs"]
+mod tests;

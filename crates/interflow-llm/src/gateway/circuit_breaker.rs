@@ -1,0 +1,109 @@
+//! A circuit breaker: an upstream that failed several times in a row is left alone for a while, then tried once.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The breaker of one upstream.
+#[derive(Debug)]
+pub struct CircuitBreaker {
+    most: u32,
+    pause: Duration,
+    state: Mutex<BreakerState>,
+}
+
+#[derive(Debug, Default)]
+struct BreakerState {
+    failures: u32,
+    open_until: Option<Instant>,
+    /// One request is finding out whether the upstream is back.
+    probing: Option<Instant>,
+}
+
+impl CircuitBreaker {
+    pub(super) fn new(most: u32, pause: Duration) -> Self {
+        Self { most, pause, state: Mutex::default() }
+    }
+
+    /// Whether a request may be sent now. After the pause one may, and its end decides.
+    pub fn allows(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        match state.open_until {
+            None => true,
+            Some(until) if now < until => false,
+            // A probe that never ended must not shut the upstream out for good.
+            Some(_) if state.probing.is_some_and(|since| now < since + self.pause.max(Duration::from_secs(1))) => false,
+            Some(_) => {
+                state.probing = Some(now);
+                true
+            }
+        }
+    }
+
+    /// How long until a request may be tried, in whole seconds, at least one.
+    pub fn retry_after(&self, now: Instant) -> u64 {
+        self.lock().open_until.map_or(1, |until| until.saturating_duration_since(now).as_secs().max(1))
+    }
+
+    /// Notes how a request ended.
+    pub fn record_result(&self, good: bool, now: Instant) {
+        if self.most == 0 {
+            return;
+        }
+        let mut state = self.lock();
+        state.probing = None;
+        if good {
+            *state = BreakerState::default();
+            return;
+        }
+        state.failures += 1;
+        if state.failures >= self.most {
+            state.open_until = Some(now + self.pause);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BreakerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_and_lets_one_probe_through() {
+        let (breaker, now) = (CircuitBreaker::new(3, Duration::from_secs(10)), Instant::now());
+        breaker.record_result(false, now);
+        breaker.record_result(false, now);
+        breaker.record_result(true, now);
+        breaker.record_result(false, now);
+        breaker.record_result(false, now);
+        assert!(breaker.allows(now));
+        breaker.record_result(false, now);
+        assert!(!breaker.allows(now + Duration::from_secs(9)));
+        assert_eq!(breaker.retry_after(now), 10);
+        let later = now + Duration::from_secs(10);
+        assert!(breaker.allows(later) && !breaker.allows(later), "a single probe");
+        breaker.record_result(false, later);
+        assert!(!breaker.allows(later + Duration::from_secs(1)));
+        let again = later + Duration::from_secs(10);
+        assert!(breaker.allows(again));
+        breaker.record_result(true, again);
+        assert!(breaker.allows(again) && breaker.allows(again));
+    }
+
+    #[test]
+    fn a_lost_probe_does_not_shut_the_upstream_out() {
+        let (breaker, now) = (CircuitBreaker::new(1, Duration::from_secs(5)), Instant::now());
+        breaker.record_result(false, now);
+        assert!(breaker.allows(now + Duration::from_secs(5)));
+        assert!(breaker.allows(now + Duration::from_secs(10)));
+    }
+
+    #[test]
+    fn none_is_set_and_nothing_opens() {
+        let (breaker, now) = (CircuitBreaker::new(0, Duration::from_secs(5)), Instant::now());
+        (0..100).for_each(|_| breaker.record_result(false, now));
+        assert!(breaker.allows(now));
+    }
+}

@@ -1,0 +1,554 @@
+//! The last LLM stage, and the handler for upstreams with more than one try: keys put in, models renamed, requests signed,
+//! breakers asked.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_flow::budget::PROCESS_BUDGET;
+use interflow_flow::{
+    Authority, Body, BoxFuture, ByteStr, Direction, EntryKind, Error, ErrorKind, Flow, LocalHandler, MaybeFuture,
+    Phase, PhaseSet, PlanScope, Request, RequestHead, Response, ResponseHead, Result, Stage, StageVerdict, StatusCode,
+    StreamMessage,
+};
+
+use super::access_token::{AccessToken, AccessTokenSource};
+use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
+use crate::spans::MarkError;
+use crate::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
+use interflow_wire::content_coding as coding;
+
+/// The pause before the second attempt at one upstream; it doubles with every further one.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Makes a request ready for its upstream; stands behind all other stages.
+pub struct Dispatcher(pub Arc<LlmGateway>);
+
+/// What the sender remembers of a flow.
+#[derive(Default)]
+struct DispatchState {
+    upstream: Option<Arc<LlmUpstream>>,
+    token: Option<AccessToken>,
+    answered: bool,
+}
+
+impl Dispatcher {
+    /// The upstream of a flow that goes there straight.
+    fn upstream(&self, flow: &Flow) -> Option<Arc<LlmUpstream>> {
+        let name = flow.extension::<LlmCall>()?.upstream.clone()?;
+        let table = self.0.table();
+        // Upstreams that may be tried again are asked by the handler, whose authority is our own.
+        let straight = flow.authority != Authority::from(flow.client.local);
+        table.get(&name).filter(|u| straight || !u.may_retry()).cloned()
+    }
+
+    /// Why a request in the shape of a cloud that nobody configured goes nowhere: without credentials, the gateway's or the
+    /// client's, the cloud could only refuse it in words that lead astray.
+    fn disabled(&self, flow: &Flow, head: &RequestHead) -> Option<LlmRefusal> {
+        let name = flow.extension::<LlmCall>().filter(|_| flow.transport == EntryKind::Gateway)?.upstream.clone()?;
+        let table = self.0.table();
+        let upstream = table.get(&name)?;
+        (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
+    }
+
+    /// Whether a proxied request to Bedrock is signed with credentials that are fetched.
+    fn signs_for_proxied(&self, flow: &Flow) -> bool {
+        flow.transport != EntryKind::Gateway
+            && flow.extension::<LlmCall>().is_some_and(|e| e.provider == Provider::Bedrock)
+            && self.0.table().get("bedrock").is_some_and(|u| u.source.as_ref().is_some_and(AccessTokenSource::signs))
+    }
+
+    /// Signs a request that goes to Bedrock, once nothing of it changes any more.
+    fn sign_request(
+        &self,
+        flow: &Flow,
+        head: &mut RequestHead,
+        upstream: Option<Arc<LlmUpstream>>,
+        body: Body,
+    ) -> Result<Body, StageVerdict> {
+        if flow.extension::<LlmCall>().is_none_or(|e| e.provider != Provider::Bedrock) {
+            return Ok(body);
+        }
+        let signer = upstream.or_else(|| self.0.table().get("bedrock").cloned());
+        let redacted = flow.tags.iter().any(|t| t == "redacted");
+        let token = flow.extension::<DispatchState>().and_then(|s| s.token.as_ref());
+        let refused = match signer.as_deref() {
+            Some(u) if u.signs() => match sign(u, token, head, &body) {
+                Ok(()) => return Ok(body),
+                Err(refusal) => refusal,
+            },
+            _ if aws_signature::is_signed(head) && (redacted || flow.transport == EntryKind::Gateway) => {
+                unsigned_error()
+            }
+            _ => return Ok(body),
+        };
+        let response = refused.to_response(Provider::Bedrock, flow);
+        Err(StageVerdict::Answer(Box::new(response)))
+    }
+}
+
+impl Stage for Dispatcher {
+    fn name(&self) -> &'static str {
+        "llm-send"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        match scope.transport {
+            EntryKind::Gateway => {
+                let whole = PhaseSet::from_phase(Phase::RequestHead).with(Phase::RequestBody).with(Phase::ResponseHead);
+                whole.with(Phase::Message).with(Phase::Done)
+            }
+            // A client's own signature does not hold for a body that was redacted.
+            _ if is_bedrock(scope) => PhaseSet::from_phase(Phase::RequestBody),
+            _ => PhaseSet::NONE,
+        }
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        if let Some(refusal) = self.disabled(flow, head) {
+            flow.tag(format!("refused:{}", refusal.code));
+            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(refusal.to_response(provider_of(flow), flow))));
+        }
+        let Some(upstream) = self.upstream(flow) else { return MaybeFuture::Ready(StageVerdict::Continue) };
+        let now = Instant::now();
+        if !upstream.breaker.allows(now) {
+            let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
+            let response =
+                LlmRefusal { retry_after: wait, ..circuit_open(&upstream.name) }.to_response(upstream.provider, flow);
+            return MaybeFuture::Ready(StageVerdict::Answer(Box::new(response)));
+        }
+        if upstream.source.is_none() {
+            upstream.authorize(head, None);
+            flow.extension_mut::<DispatchState>().upstream = Some(upstream);
+            return MaybeFuture::Ready(StageVerdict::Continue);
+        }
+        MaybeFuture::pending(async move {
+            match upstream.token(self.0.token_egress()).await {
+                Ok(token) => {
+                    upstream.authorize(head, token.as_ref());
+                    let sent = flow.extension_mut::<DispatchState>();
+                    (sent.upstream, sent.token) = (Some(upstream), token);
+                    StageVerdict::Continue
+                }
+                Err(refusal) => StageVerdict::Answer(Box::new(refusal.to_response(upstream.provider, flow))),
+            }
+        })
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let Some(exchange) = flow.extension::<LlmCall>() else { return MaybeFuture::Ready(Ok(body)) };
+        let upstream = flow.extension::<DispatchState>().and_then(|s| s.upstream.clone());
+        let table = self.0.table();
+        if let Some(path) = upstream.as_deref().and_then(|u| rename_model_in_path(&table, u, exchange, &head.url.path))
+        {
+            head.url.path = path.into();
+        }
+        let name = upstream.as_deref().and_then(|u| model_in_body(&table, u, exchange, head)).map(str::to_owned);
+        match (name, body) {
+            (Some(name), Body::Full(raw)) => MaybeFuture::pending(async move {
+                let body = rewrite_model(&table, head, raw, &name).await.map_err(StageVerdict::Deny)?;
+                self.sign_request(flow, head, upstream, Body::from(body))
+            }),
+            // A client of the proxy port, for whose request no token was asked for yet.
+            (_, body) if upstream.is_none() && self.signs_for_proxied(flow) => MaybeFuture::pending(async move {
+                let signer = self.0.table().get("bedrock").cloned();
+                if let Some(signer) = &signer {
+                    let token = signer.token(self.0.token_egress()).await;
+                    flow.extension_mut::<DispatchState>().token = token.map_err(|refusal| {
+                        StageVerdict::Answer(Box::new(refusal.to_response(signer.provider, flow)))
+                    })?;
+                }
+                self.sign_request(flow, head, signer, body)
+            }),
+            (_, body) => MaybeFuture::Ready(self.sign_request(flow, head, upstream, body)),
+        }
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        let sent = flow.extension_mut::<DispatchState>();
+        sent.answered = true;
+        if let Some(upstream) = &sent.upstream {
+            upstream.breaker.record_result(!head.status.is_server_error(), Instant::now());
+        }
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+
+    fn wants_messages(&self, flow: &Flow) -> bool {
+        flow.extension::<LlmCall>().is_some_and(|e| e.operation == Operation::Realtime)
+    }
+
+    fn inspects_injected_messages(&self) -> bool {
+        true
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        if message.direction == Direction::Request
+            && let Some(upstream) = flow.extension::<DispatchState>().and_then(|s| s.upstream.as_deref())
+            && let Some(renamed) = rename_model_in_event(&self.0.table(), upstream, &message.payload)
+        {
+            message.payload = renamed.into();
+        }
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+
+    fn done(&self, flow: &Flow) {
+        let Some(sent) = flow.extension::<DispatchState>().filter(|s| !s.answered) else { return };
+        // A client that went away says nothing of the upstream, but its probe is over.
+        if let Some(upstream) = &sent.upstream {
+            upstream.breaker.record_result(flow.upstream.is_some(), Instant::now());
+        }
+    }
+}
+
+fn provider_of(flow: &Flow) -> Provider {
+    flow.extension::<LlmCall>().map_or(Provider::Unknown, |e| e.provider)
+}
+
+fn is_bedrock(scope: &PlanScope<'_>) -> bool {
+    scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
+}
+
+fn circuit_open(name: &str) -> LlmRefusal {
+    let message = format!("the upstream {name} failed several times in a row and is left alone for a while");
+    LlmRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", "upstream_unavailable", message)
+}
+
+fn unsigned_error() -> LlmRefusal {
+    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.upstream.bedrock.access_key and secret_key";
+    LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
+}
+
+fn sign(
+    upstream: &LlmUpstream,
+    token: Option<&AccessToken>,
+    head: &mut RequestHead,
+    body: &Body,
+) -> Result<(), LlmRefusal> {
+    let assumed = match token {
+        Some(AccessToken::Aws(credentials)) => Some(credentials),
+        _ => None,
+    };
+    let Some(credentials) = assumed.or(upstream.aws.as_ref()) else { return Ok(()) };
+    let bytes: &[u8] = match body {
+        Body::Empty => b"",
+        Body::Full(bytes) => bytes,
+        Body::Stream(_) => {
+            let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
+            return Err(LlmRefusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "payload_too_large",
+                "request_body_too_large",
+                message,
+            ));
+        }
+    };
+    let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    aws_signature::sign(
+        head,
+        bytes,
+        credentials,
+        &aws_signature::SigningScope { service: aws_signature::BEDROCK, region: &region },
+        &time,
+    );
+    Ok(())
+}
+
+/// The model's other name, when it has one and stands in the body.
+fn model_in_body<'t>(
+    table: &'t UpstreamTable,
+    upstream: &'t LlmUpstream,
+    exchange: &'t LlmCall,
+    head: &RequestHead,
+) -> Option<&'t str> {
+    let name = upstream_model(table, upstream, exchange)?;
+    model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
+}
+
+/// The body with the model's other name. One that cannot be read goes on as it came.
+async fn rewrite_model(table: &UpstreamTable, head: &mut RequestHead, raw: Bytes, name: &str) -> Result<Bytes> {
+    let plain = match coding::decode_off_thread(&head.headers, &raw, table.max_body as u64).await {
+        Ok(plain) => plain,
+        Err(e) => return coding::budget_error(&e).map_or(Ok(raw), Err),
+    };
+    let body = plain.as_ref().unwrap_or(&raw);
+    let range = match spans::facts_held(body).await.map(|facts| facts.model) {
+        Ok(Some(range)) => range,
+        Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
+        Err(MarkError::Overloaded(e)) => return Err(e),
+    };
+    let held = PROCESS_BUDGET.reserve(body.len() as u64)?;
+    head.headers.remove("content-encoding");
+    Ok(held.attach_to(replace_model(body, range, name)))
+}
+
+/// The path with the model's other name, where paths name it and it has one.
+fn rename_model_in_path(
+    table: &UpstreamTable,
+    upstream: &LlmUpstream,
+    exchange: &LlmCall,
+    path: &str,
+) -> Option<String> {
+    let name = upstream_model(table, upstream, exchange)?;
+    let at = model_in_path(exchange.provider, path)?;
+    let mut out = path.get(..at.start)?.to_owned();
+    for byte in name.bytes() {
+        if byte == b'@' { out.push('@') } else { aws_signature::encode(byte, &mut out) }
+    }
+    out.push_str(path.get(at.end..)?);
+    Some(out)
+}
+
+/// An event with the model's other name; `None` when it names none that has one.
+fn rename_model_in_event(table: &UpstreamTable, upstream: &LlmUpstream, event: &[u8]) -> Option<Vec<u8>> {
+    if table.aliases.is_empty() && upstream.models.is_empty() {
+        return None;
+    }
+    let range = spans::facts(event).ok()?.model?;
+    let name = resolve_alias(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
+    Some(replace_model(event, range, name))
+}
+
+fn replace_model(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
+    let name = serde_json::Value::from(name).to_string();
+    let inside = name.trim_matches('"').as_bytes();
+    [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
+}
+
+/// Answers every request with the same refusal.
+pub(super) struct RejectHandler {
+    provider: Provider,
+    refusal: LlmRefusal,
+}
+
+impl RejectHandler {
+    pub fn new(provider: Provider, refusal: LlmRefusal) -> Self {
+        Self { provider, refusal }
+    }
+}
+
+impl LocalHandler for RejectHandler {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, _request: Request) -> BoxFuture<'a, Result<Response>> {
+        let response = self.refusal.to_response(self.provider, flow);
+        Box::pin(std::future::ready(Ok(response)))
+    }
+}
+
+/// Sends a request to an upstream, and to those behind it, until one answers.
+pub(super) struct FallbackHandler {
+    pub gateway: Arc<LlmGateway>,
+    pub upstream: Arc<LlmUpstream>,
+}
+
+impl LocalHandler for FallbackHandler {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(self.run(flow, request))
+    }
+}
+
+/// What came of the attempts until now.
+enum LastFailure {
+    None,
+    /// The breaker of this upstream is open, for so many seconds.
+    Open(String, u64),
+    Failed(Error),
+    Refused(LlmRefusal),
+    Answered(Response),
+}
+
+/// A request as it came.
+struct OriginalRequest<'a> {
+    exchange: &'a LlmCall,
+    head: &'a RequestHead,
+    raw: &'a Bytes,
+    token: Option<&'a AccessToken>,
+    /// Whether its credentials are meant for another host than the one that it goes to.
+    foreign: bool,
+}
+
+impl FallbackHandler {
+    async fn run(&self, flow: &mut Flow, request: Request) -> Result<Response> {
+        let table = self.gateway.table();
+        let Request { head, body } = request;
+        let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
+            interflow_flow::CollectError::Broken(e) => e,
+            interflow_flow::CollectError::TooLarge(_) => {
+                let message =
+                    "a request that may have to be repeated is held in memory; this one is larger than llm.max_body";
+                Error::new(ErrorKind::BodyTooLarge, message)
+            }
+        })?;
+        let exchange = flow.extension::<LlmCall>().cloned().unwrap_or_default();
+        let deadline = Instant::now() + self.upstream.budget;
+        let mut last = LastFailure::None;
+        // Rooms before us may have struck some off, for which what goes out is not fit.
+        let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
+        let first = exchange.model.as_deref().and_then(|m| resolve_alias(&table, &self.upstream, m));
+        for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
+            for attempt in 0..self.upstream.attempts {
+                if attempt > 0 {
+                    back_off(attempt, deadline).await;
+                }
+                if Instant::now() >= deadline {
+                    break;
+                }
+                let now = Instant::now();
+                if !upstream.breaker.allows(now) {
+                    last = prefer_failure(
+                        last,
+                        LastFailure::Open(upstream.name.clone(), upstream.breaker.retry_after(now)),
+                    );
+                    break;
+                }
+                let token = match upstream.token(self.gateway.token_egress()).await {
+                    Ok(token) => token,
+                    Err(refusal) => {
+                        last = prefer_failure(last, LastFailure::Refused(refusal));
+                        break;
+                    }
+                };
+                let foreign = !upstream.is_same_host(&self.upstream);
+                let exchange = requested_model(&table, &upstream, &exchange, first);
+                let asked =
+                    OriginalRequest { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
+                let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
+                let sent = self.send(&upstream, request, deadline).await;
+                if let LastFailure::Answered(response) = &sent
+                    && !self.upstream.retry_on.contains(&response.head.status.as_u16())
+                {
+                    flow.tag(format!("upstream:{}", upstream.name));
+                    let LastFailure::Answered(response) = sent else { break };
+                    return Ok(response);
+                }
+                last = prefer_failure(last, sent);
+            }
+        }
+        self.final_response(flow, last)
+    }
+
+    fn final_response(&self, flow: &mut Flow, last: LastFailure) -> Result<Response> {
+        let refusal = match last {
+            LastFailure::Answered(response) => return Ok(response),
+            LastFailure::Open(name, wait) => {
+                LlmRefusal { retry_after: Some(Duration::from_secs(wait)), ..circuit_open(&name) }
+            }
+            LastFailure::Refused(refusal) => refusal,
+            LastFailure::Failed(e) if e.kind() == ErrorKind::UpstreamTimeout => {
+                LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())
+            }
+            LastFailure::Failed(e) => LlmRefusal::new(
+                StatusCode::BAD_GATEWAY,
+                "provider_error",
+                "unreachable",
+                format!("no upstream answered: {e}"),
+            ),
+            LastFailure::None => {
+                let message = "no upstream could be asked in time (llm.upstream.NAME.budget)";
+                LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
+            }
+        };
+        flow.tag(format!("refused:{}", refusal.code));
+        Ok(refusal.to_response(self.upstream.provider, flow))
+    }
+
+    /// The request as this upstream gets it; `None` when it has no place.
+    async fn request(
+        table: &UpstreamTable,
+        upstream: &LlmUpstream,
+        asked: &OriginalRequest<'_>,
+    ) -> Result<Option<Request>> {
+        let OriginalRequest { exchange, head, raw, token, foreign } = *asked;
+        let url = table
+            .find_route(&head.url.path, head.headers.contains("anthropic-version"))
+            .and_then(|door| upstream.url(door.rest, &head.headers));
+        let Some(url) = url else { return Ok(None) };
+        let mut head = head.clone();
+        head.url = url;
+        if let Some(path) = rename_model_in_path(table, upstream, exchange, &head.url.path) {
+            head.url.path = path.into();
+        }
+        head.headers.remove("host");
+        if foreign {
+            upstream::remove_credentials(&mut head);
+        }
+        upstream.authorize(&mut head, token);
+        let raw = raw.clone();
+        let body = match model_in_body(table, upstream, exchange, &head) {
+            Some(name) => Body::from(rewrite_model(table, &mut head, raw, name).await?),
+            None => Body::from(raw),
+        };
+        if upstream.signs() && sign(upstream, token, &mut head, &body).is_err() {
+            return Ok(None);
+        }
+        Ok(Some(Request { head, body }))
+    }
+
+    async fn send(&self, upstream: &LlmUpstream, request: Request, deadline: Instant) -> LastFailure {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let name = ByteStr::from(upstream.name.as_str());
+        let late = || Error::new(ErrorKind::UpstreamTimeout, format!("the upstream {name} did not answer in time"));
+        let sent =
+            tokio::time::timeout(left, self.gateway.egress().send(request)).await.unwrap_or_else(|_| Err(late()));
+        match sent {
+            Ok(response) => {
+                upstream.breaker.record_result(!response.head.status.is_server_error(), Instant::now());
+                LastFailure::Answered(response)
+            }
+            Err(e) => {
+                upstream.breaker.record_result(false, Instant::now());
+                tracing::info!("the upstream {name} failed: {e}");
+                LastFailure::Failed(e)
+            }
+        }
+    }
+}
+
+/// The exchange as an upstream sees it: one that has no name for the client's model is asked for the one that the first
+/// upstream gives it.
+fn requested_model<'e>(
+    table: &UpstreamTable,
+    upstream: &LlmUpstream,
+    exchange: &'e LlmCall,
+    first: Option<&str>,
+) -> Cow<'e, LlmCall> {
+    match (exchange.model.as_deref(), first) {
+        (Some(model), Some(first)) if resolve_alias(table, upstream, model).is_none() => {
+            let name = resolve_alias(table, upstream, first).unwrap_or(first);
+            Cow::Owned(LlmCall { renamed: Some(name.into()), ..exchange.clone() })
+        }
+        _ => Cow::Borrowed(exchange),
+    }
+}
+
+/// The name that a model has at an upstream, where it is not the client's.
+fn upstream_model<'t>(table: &'t UpstreamTable, upstream: &'t LlmUpstream, exchange: &'t LlmCall) -> Option<&'t str> {
+    exchange.renamed.as_deref().or_else(|| resolve_alias(table, upstream, exchange.model.as_deref()?))
+}
+
+/// Of two outcomes the later one, unless it tells less.
+fn prefer_failure(before: LastFailure, now: LastFailure) -> LastFailure {
+    match (before, now) {
+        (LastFailure::Answered(response), LastFailure::Open(..) | LastFailure::Failed(_) | LastFailure::Refused(_)) => {
+            LastFailure::Answered(response)
+        }
+        (LastFailure::Failed(e), LastFailure::Open(..) | LastFailure::Refused(_)) => LastFailure::Failed(e),
+        (_, now) => now,
+    }
+}
+
+async fn back_off(attempt: u32, deadline: Instant) {
+    let pause = INITIAL_BACKOFF * 2u32.saturating_pow((attempt - 1).min(6));
+    tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+}

@@ -1,0 +1,245 @@
+//! The table of upstreams, and which of them a path leads to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use interflow_flow::{ByteStr, Url};
+
+use super::upstream::{LlmUpstream, SecretReader};
+use crate::Provider;
+use crate::config::{LlmConfig, LlmUpstreamConfig, TelemetryRule};
+use crate::provider::is_bedrock;
+
+/// Upstreams that are there without a config: name, API, target.
+const BUILT_IN_UPSTREAMS: [(&str, Provider, Option<&str>); 18] = [
+    ("openai", Provider::OpenAi, Some("https://api.openai.com")),
+    ("anthropic", Provider::Anthropic, Some("https://api.anthropic.com")),
+    ("gemini", Provider::Gemini, Some("https://generativelanguage.googleapis.com")),
+    ("vertex", Provider::Vertex, Some("https://aiplatform.googleapis.com")),
+    ("azure", Provider::Azure, None),
+    ("bedrock", Provider::Bedrock, Some("https://bedrock-runtime.us-east-1.amazonaws.com")),
+    ("ollama", Provider::Ollama, Some("http://127.0.0.1:11434")),
+    ("cohere", Provider::Cohere, Some("https://api.cohere.com")),
+    ("mistral", Provider::Mistral, Some("https://api.mistral.ai")),
+    ("groq", Provider::OpenAi, Some("https://api.groq.com/openai")),
+    ("together", Provider::OpenAi, Some("https://api.together.xyz")),
+    ("openrouter", Provider::OpenAi, Some("https://openrouter.ai/api")),
+    ("deepseek", Provider::OpenAi, Some("https://api.deepseek.com")),
+    ("xai", Provider::OpenAi, Some("https://api.x.ai")),
+    ("fireworks", Provider::OpenAi, Some("https://api.fireworks.ai/inference")),
+    ("perplexity", Provider::OpenAi, Some("https://api.perplexity.ai")),
+    ("cerebras", Provider::OpenAi, Some("https://api.cerebras.ai")),
+    ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
+];
+
+/// Names that no upstream may have: they begin the providers' own paths.
+const RESERVED_NAMES: [&str; 3] = ["v1", "api", "model"];
+
+/// The most steps from a client's name for a model to the provider's.
+const MAX_ALIAS_STEPS: usize = 8;
+
+/// The upstreams of a config.
+pub struct UpstreamTable {
+    upstreams: BTreeMap<String, Arc<LlmUpstream>>,
+    open: bool,
+    native: bool,
+    pub(super) aliases: BTreeMap<String, String>,
+    pub(super) max_body: usize,
+    pub(super) telemetry: TelemetryRule,
+}
+
+/// Where a path leads.
+pub(super) struct ResolvedRoute<'p> {
+    pub upstream: Arc<LlmUpstream>,
+    /// The path at the upstream, with its query.
+    pub rest: &'p str,
+}
+
+impl UpstreamTable {
+    pub(super) fn new(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Self, String> {
+        let mut upstreams = BTreeMap::new();
+        let none = LlmUpstreamConfig::default();
+        for (name, provider, target) in BUILT_IN_UPSTREAMS {
+            let own = config.provider.get(name).unwrap_or(&none);
+            let provider =
+                provider_kind(own).unwrap_or(Ok(provider)).map_err(|e| format!("llm.upstream.{name}.{e}"))?;
+            let upstream = LlmUpstream::new(name, provider, target, own, secret);
+            upstreams.insert(name.to_owned(), Arc::new(upstream.map_err(|e| format!("llm.upstream.{name}.{e}"))?));
+        }
+        for (name, own) in config.provider.iter().filter(|(name, _)| !BUILT_IN_UPSTREAMS.iter().any(|b| b.0 == *name)) {
+            let at = |e: String| format!("llm.upstream.{name}.{e}");
+            if RESERVED_NAMES.contains(&name.as_str()) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
+                return Err(format!("llm.upstream.{name}: an upstream cannot have this name"));
+            }
+            if own.url.is_none() {
+                return Err(at("target: it is missing; write it as https://host/path".into()));
+            }
+            let provider = provider_kind(own).unwrap_or(Ok(Provider::OpenAi)).map_err(at)?;
+            upstreams.insert(name.clone(), Arc::new(LlmUpstream::new(name, provider, None, own, secret).map_err(at)?));
+        }
+        let table = Self {
+            upstreams,
+            open: config.gateway,
+            native: config.native_paths,
+            aliases: config.aliases.clone(),
+            max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+            telemetry: config.telemetry,
+        };
+        table.check_fallbacks()?;
+        table.check_names()?;
+        Ok(table)
+    }
+
+    fn check_fallbacks(&self) -> Result<(), String> {
+        for upstream in self.upstreams.values() {
+            for name in &upstream.fallback {
+                let at = format!("llm.upstream.{}.fallback", upstream.name);
+                let other = self.upstreams.get(name).ok_or_else(|| format!("{at}: there is no upstream {name}"))?;
+                if other.provider != upstream.provider {
+                    let (a, b) = (upstream.provider.as_str(), other.provider.as_str());
+                    return Err(format!("{at}: {name} speaks {b}, not {a}; a request fits one API only"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No alias leads back to itself, nor over more steps than anybody can follow.
+    fn check_names(&self) -> Result<(), String> {
+        for upstream in self.upstreams.values() {
+            for start in upstream.models.keys().chain(self.aliases.keys()) {
+                let (mut names, mut at) = (vec![start.as_str()], start.as_str());
+                while let Some(next) = self.alias_target(upstream, at) {
+                    names.push(next);
+                    if names.len() > MAX_ALIAS_STEPS + 1 || names.iter().filter(|n| **n == next).count() > 1 {
+                        let (key, way) = (&upstream.name, names.join(" -> "));
+                        let key = match upstream.models.is_empty() {
+                            true => "llm.aliases".to_owned(),
+                            false => format!("llm.upstream.{key}.models"),
+                        };
+                        return Err(format!(
+                            "{key}: the names of models {way} come to no end within {MAX_ALIAS_STEPS} steps"
+                        ));
+                    }
+                    at = next;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a model's name stands for at an upstream; a name that stands for itself ends the way.
+    fn alias_target<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
+        let next = upstream.models.get(model).or_else(|| self.aliases.get(model))?;
+        (next != model).then_some(next)
+    }
+
+    /// The last name that an upstream's names and the aliases lead to; `None` when the model keeps its own.
+    pub(super) fn resolve_model<'t>(&'t self, upstream: &'t LlmUpstream, model: &str) -> Option<&'t str> {
+        let mut name = self.alias_target(upstream, model)?;
+        for _ in 1..MAX_ALIAS_STEPS {
+            match self.alias_target(upstream, name) {
+                Some(next) => name = next,
+                None => break,
+            }
+        }
+        Some(name)
+    }
+
+    /// The upstreams behind one, in the order in which they are tried: each is followed by its own fallbacks, and none
+    /// comes twice.
+    pub(crate) fn fallback_order(&self, upstream: &LlmUpstream) -> Vec<ByteStr> {
+        let mut found: Vec<ByteStr> = Vec::new();
+        let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
+        while let Some(name) = left.pop() {
+            let Some(other) = self.upstreams.get(name) else { continue };
+            if name == upstream.name || found.iter().any(|f| f.as_str() == name) {
+                continue;
+            }
+            found.push(name.into());
+            left.extend(other.fallback.iter().rev().map(String::as_str));
+        }
+        found
+    }
+
+    pub(super) fn upstreams(&self) -> impl Iterator<Item = &Arc<LlmUpstream>> {
+        self.upstreams.values()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<LlmUpstream>> {
+        self.upstreams.get(name)
+    }
+
+    /// The door of a path (and query). `anthropic` says that the client speaks Anthropic's API, which shares some paths
+    /// with OpenAI's.
+    pub(super) fn find_route<'p>(&self, path: &'p str, anthropic: bool) -> Option<ResolvedRoute<'p>> {
+        if !self.open {
+            return None;
+        }
+        let only_path = path.split('?').next().unwrap_or_default();
+        let azure = only_path.starts_with("/openai/deployments/");
+        let named = first_segment(path).filter(|_| !azure);
+        if let Some((upstream, rest)) = named.and_then(|(name, rest)| Some((self.upstreams.get(name)?, rest))) {
+            return Some(ResolvedRoute { upstream: Arc::clone(upstream), rest });
+        }
+        let name = native_upstream(only_path, anthropic).filter(|_| self.native)?;
+        let upstream = Arc::clone(self.upstreams.get(name)?);
+        Some(ResolvedRoute { upstream, rest: path })
+    }
+
+    /// The upstream that a URL is at; of several with one target, the one whose API the path speaks.
+    pub(super) fn by_target(&self, url: &Url) -> Option<(Arc<LlmUpstream>, String)> {
+        let at = |u: &Arc<LlmUpstream>| u.path_within(url).map(|rest| (Arc::clone(u), rest));
+        let mut found: Vec<_> = self.upstreams.values().filter_map(at).collect();
+        if found.len() > 1 {
+            let path = url.path_only();
+            let spoken = native_upstream(path, path.contains("/v1/messages"));
+            let fits = |(u, _): &(Arc<LlmUpstream>, String)| spoken == Some(u.name.as_str());
+            if let Some(i) = found.iter().position(fits) {
+                return Some(found.swap_remove(i));
+            }
+        }
+        (!found.is_empty()).then(|| found.swap_remove(0))
+    }
+}
+
+fn provider_kind(config: &LlmUpstreamConfig) -> Option<Result<Provider, String>> {
+    let name = config.kind.as_deref()?;
+    let known = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
+    Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
+}
+
+/// `/name` and what follows.
+fn first_segment(path: &str) -> Option<(&str, &str)> {
+    let inner = path.strip_prefix('/')?;
+    let end = inner.find(['/', '?']).unwrap_or(inner.len());
+    Some((inner.get(..end)?, inner.get(end..)?))
+}
+
+/// The upstream whose provider has this path by nature.
+fn native_upstream(path: &str, anthropic: bool) -> Option<&'static str> {
+    let lower = path.to_ascii_lowercase();
+    let claude_code = path.starts_with("/api/event_logging/") || path.starts_with("/api/claude_c");
+    if path.starts_with("/v1/messages") || claude_code || anthropic && path.starts_with("/v1/") {
+        return Some("anthropic");
+    }
+    if path.contains("/projects/") && path.contains("/locations/") {
+        return Some("vertex");
+    }
+    if lower.contains("generatecontent") || path.starts_with("/v1beta/") {
+        return Some("gemini");
+    }
+    if path.starts_with("/api/generate") || path.starts_with("/api/chat") || path.starts_with("/api/embed") {
+        return Some("ollama");
+    }
+    if path.starts_with("/openai/deployments/") {
+        return Some("azure");
+    }
+    if path.starts_with("/model/") && is_bedrock(path) {
+        return Some("bedrock");
+    }
+    if path.starts_with("/v2/chat") || path.starts_with("/v2/embed") || path.starts_with("/v2/rerank") {
+        return Some("cohere");
+    }
+    path.starts_with("/v1/").then_some("openai")
+}

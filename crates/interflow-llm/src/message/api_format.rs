@@ -1,0 +1,104 @@
+//! Telling which wire shape a request has: by its path where that is known, else by what its body holds.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::outline::{Outline, sign};
+
+/// A wire shape: who made it up, not who speaks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApiFormat {
+    /// Anthropic's Messages.
+    Anthropic,
+    /// OpenAI's Chat Completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+    /// Google's Gemini.
+    Gemini,
+    /// Amazon Bedrock's Converse.
+    Converse,
+    /// Ollama's own.
+    Ollama,
+}
+
+/// Ends of paths that say enough, without the query.
+const PATH_SUFFIXES: [(&str, ApiFormat); 18] = [
+    ("/v1/messages", ApiFormat::Anthropic),
+    ("/v1/messages/count_tokens", ApiFormat::Anthropic),
+    (":counttokens", ApiFormat::Gemini),
+    ("/responses/input_tokens", ApiFormat::Responses),
+    ("/chat/completions", ApiFormat::Chat),
+    ("/v1/completions", ApiFormat::Chat),
+    ("/responses", ApiFormat::Responses),
+    ("/codex/responses", ApiFormat::Responses),
+    (":generatecontent", ApiFormat::Gemini),
+    (":streamgeneratecontent", ApiFormat::Gemini),
+    ("/converse", ApiFormat::Converse),
+    ("/converse-stream", ApiFormat::Converse),
+    ("/invoke", ApiFormat::Anthropic),
+    ("/invoke-with-response-stream", ApiFormat::Anthropic),
+    (":rawpredict", ApiFormat::Anthropic),
+    (":streamrawpredict", ApiFormat::Anthropic),
+    ("/api/chat", ApiFormat::Ollama),
+    ("/api/generate", ApiFormat::Ollama),
+];
+
+impl ApiFormat {
+    /// What a path promises. It is only a promise: [`of`](Self::of) looks at the body too.
+    pub fn from_path(path: &str) -> Option<Self> {
+        let path = path.split('?').next().unwrap_or_default().trim_end_matches('/').to_ascii_lowercase();
+        PATH_SUFFIXES.iter().find(|(end, _)| path.ends_with(end)).map(|(_, shape)| *shape)
+    }
+
+    /// The shape of a request's body that came on this path; `None` when it is no question to a language model.
+    pub fn detect(path: &str, body: &Value) -> Option<Self> {
+        Self::detect_with_override(None, path, &Outline::of(body))
+    }
+
+    /// As [`of`](Self::of), when the owner says what is spoken there: the owner's word goes before the path's promise, as
+    /// long as the body can be of that shape.
+    pub fn detect_with_override(told: Option<Self>, path: &str, body: &Outline) -> Option<Self> {
+        let mut known = [told, Self::from_path(path)].into_iter().flatten();
+        known.find(|shape| shape.fits(body)).or_else(|| Self::from_body(body))
+    }
+
+    /// Whether a body can have this shape.
+    fn fits(self, body: &Outline) -> bool {
+        match self {
+            Self::Anthropic | Self::Converse => body.messages.is_list(),
+            Self::Chat | Self::Ollama => body.messages.is_list() || body.prompt.is_given(),
+            Self::Responses => body.input.is_text() || body.input.is_list() || body.previous_response_id.is_text(),
+            Self::Gemini => body.contents.is_list() || body.inner_contents.is_list(),
+        }
+    }
+
+    /// The shape of a body on a path that says nothing: gateways and resellers serve the known shapes at paths of their own.
+    fn from_body(body: &Outline) -> Option<Self> {
+        let model = body.model.is_text();
+        if body.contents.any(sign::PARTS) {
+            return Some(Self::Gemini);
+        }
+        let talks = body.messages.any(sign::ROLE);
+        if talks && (body.anthropic_version.is_text() || model && is_anthropic(body)) {
+            return Some(Self::Anthropic);
+        }
+        if talks && model {
+            return Some(Self::Chat);
+        }
+        let said = body.input.any(sign::ROLE | sign::TYPE);
+        if model && (said || body.instructions.is_text() && body.input.is_text()) {
+            return Some(Self::Responses);
+        }
+        (talks && body.messages.any(sign::HOLDS_UNTYPED_TEXT)).then_some(Self::Converse)
+    }
+}
+
+/// Signs that only Anthropic's shape bears.
+fn is_anthropic(body: &Outline) -> bool {
+    body.system.is_text()
+        || body.system.any(sign::TYPE_TEXT)
+        || body.tools.any(sign::SCHEMA)
+        || body.messages.any(sign::HOLDS_ANTHROPIC)
+}

@@ -1,0 +1,100 @@
+//! Taking values out of JSON whose form a peer chose: whatever is missing or of another type reads as empty.
+
+use serde_json::Value;
+
+use super::{Attachment, ContentBlock};
+
+/// Takes a string; empty when it is none.
+pub fn take_string(value: &mut Value, key: &str) -> String {
+    match value.get_mut(key).map(Value::take) {
+        Some(Value::String(s)) => s,
+        _ => String::new(),
+    }
+}
+
+/// Takes a string that is not empty.
+pub fn take_non_empty(value: &mut Value, key: &str) -> Option<String> {
+    Some(take_string(value, key)).filter(|s| !s.is_empty())
+}
+
+/// Takes a list; a lone object counts as a list of one.
+pub fn take_list(value: &mut Value, key: &str) -> Vec<Value> {
+    match value.get_mut(key).map(Value::take) {
+        Some(Value::Array(list)) => list,
+        Some(one @ Value::Object(_)) => vec![one],
+        _ => Vec::new(),
+    }
+}
+
+/// Takes a value; null when there is none.
+pub fn take_value(value: &mut Value, key: &str) -> Value {
+    value.get_mut(key).map_or(Value::Null, Value::take)
+}
+
+/// A number below some keys, 0 when there is none.
+pub fn number(value: &Value, path: &[&str]) -> u64 {
+    optional_number(value, path).unwrap_or_default()
+}
+
+/// A number below some keys. Some gateways write whole numbers as `12.0`.
+pub fn optional_number(value: &Value, path: &[&str]) -> Option<u64> {
+    let found = path.iter().try_fold(value, |v, key| v.get(key))?;
+    found.as_u64().or_else(|| found.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64))
+}
+
+/// Arguments that came as JSON within a string; the string itself when they are no JSON (a stream that was cut).
+pub fn arguments(value: Value) -> Value {
+    match value {
+        Value::String(s) if s.trim().is_empty() => Value::Object(serde_json::Map::new()),
+        Value::String(s) => serde_json::from_str(&s).unwrap_or(Value::String(s)),
+        Value::Null => Value::Object(serde_json::Map::new()),
+        other => other,
+    }
+}
+
+/// A reference to bytes that were sent in base64.
+pub fn base64_attachment(media_type: String, data: &str) -> Attachment {
+    let hash = blake3::hash(data.as_bytes()).to_hex();
+    Attachment { media_type, size: data.len() as u64, hash: hash[..16].to_owned(), ..Attachment::default() }
+}
+
+/// A reference to a URL, which may hold the bytes itself (`data:image/png;base64,…`).
+pub fn url_attachment(url: String) -> Attachment {
+    let Some((head, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(',')) else {
+        return Attachment { url, ..Attachment::default() };
+    };
+    base64_attachment(head.split(';').next().unwrap_or_default().to_owned(), data)
+}
+
+/// An attached file: an image where its media type says so, a document otherwise.
+pub fn attachment_block(reference: Attachment) -> ContentBlock {
+    if reference.media_type.starts_with("image/") {
+        ContentBlock::Image(reference)
+    } else {
+        ContentBlock::Document(reference)
+    }
+}
+
+/// Something the model has no word for.
+pub fn other_block(kind: &str, value: Value) -> ContentBlock {
+    ContentBlock::Other { kind: kind.to_owned(), value }
+}
+
+/// The error that a body speaks of, in the forms that providers use: `{"error": {"type", "message"}}`, `{"error": "…"}`,
+/// `{"message": "…"}`, `{"detail": "…"}`.
+pub fn error_block(value: &Value) -> Option<ContentBlock> {
+    let (inner, plain) = match value.get("error") {
+        Some(Value::String(s)) => (value, Some(s.clone())),
+        Some(inner @ Value::Object(_)) => (inner, None),
+        _ => (value, None),
+    };
+    let text = |key: &str| match inner.get(key) {
+        Some(Value::String(s)) => Some(s.clone()),
+        Some(Value::Number(n)) => Some(n.to_string()),
+        _ => None,
+    };
+    let message = plain.or_else(|| text("message")).or_else(|| text("Message")).or_else(|| text("detail"))?;
+    let named = ["type", "status", "code", "__type"].into_iter().filter_map(text);
+    let kind = named.into_iter().find(|k| k != "error").unwrap_or_default();
+    Some(ContentBlock::Error { kind, message })
+}

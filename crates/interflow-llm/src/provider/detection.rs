@@ -1,0 +1,501 @@
+//! Which provider and operation a request is for, by host, path and headers.
+
+use std::ops::Range;
+
+use interflow_flow::{Headers, Host, Method, percent};
+
+use super::{DetectedCall, Operation, Provider};
+use crate::message::{ApiFormat, Outline};
+
+/// Hosts of providers; a leading dot stands for any name below.
+const PROVIDER_HOSTS: [(&str, Provider); 27] = [
+    ("api.openai.com", Provider::OpenAi),
+    (".api.openai.com", Provider::OpenAi),
+    ("chatgpt.com", Provider::OpenAi),
+    (".openai.azure.com", Provider::Azure),
+    (".cognitiveservices.azure.com", Provider::Azure),
+    (".services.ai.azure.com", Provider::Azure),
+    ("api.anthropic.com", Provider::Anthropic),
+    ("generativelanguage.googleapis.com", Provider::Gemini),
+    ("aiplatform.googleapis.com", Provider::Vertex),
+    ("api.cohere.com", Provider::Cohere),
+    ("api.cohere.ai", Provider::Cohere),
+    ("api.mistral.ai", Provider::Mistral),
+    ("codestral.mistral.ai", Provider::Mistral),
+    ("api.groq.com", Provider::OpenAi),
+    ("api.together.xyz", Provider::OpenAi),
+    ("api.together.ai", Provider::OpenAi),
+    ("openrouter.ai", Provider::OpenAi),
+    ("api.deepseek.com", Provider::OpenAi),
+    ("api.x.ai", Provider::OpenAi),
+    ("api.fireworks.ai", Provider::OpenAi),
+    ("api.perplexity.ai", Provider::OpenAi),
+    ("api.cerebras.ai", Provider::OpenAi),
+    ("api.moonshot.ai", Provider::OpenAi),
+    ("router.huggingface.co", Provider::OpenAi),
+    ("models.github.ai", Provider::OpenAi),
+    ("api.githubcopilot.com", Provider::OpenAi),
+    (".githubcopilot.com", Provider::OpenAi),
+];
+
+/// Hosts of providers that serve much else besides: only a path that is known makes a call of a request to them.
+const SHARED_HOSTS: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githubcopilot.com"];
+
+/// Recognises a request to a provider: by its host, or, for a host that is not known, by a path that no other API has.
+/// `path` may hold a query. `None` when it is none that is known.
+pub fn detect_call(host: &Host, port: u16, method: &Method, path: &str, headers: &Headers) -> Option<DetectedCall> {
+    let (only_path, query) = path.split_once('?').unwrap_or((path, ""));
+    let known = host.name().and_then(provider_of_host);
+    let provider = match known {
+        Some(provider) => provider,
+        None => provider_of_path(only_path, port, headers)?,
+    };
+    let call = call_for_path(provider, method, only_path, query);
+    let mixed = host.name().is_some_and(|h| SHARED_HOSTS.iter().any(|m| is_host(h, m)));
+    let spoken = match call.operation {
+        Operation::Other => false,
+        Operation::Telemetry => !mixed || only_path.contains("/codex/"),
+        Operation::Lookup => !mixed || operation_by_suffix(provider, only_path).is_known(),
+        _ => true,
+    };
+    (spoken || known.is_some() && !mixed).then_some(call)
+}
+
+/// Whether what is asked for at a path can only be told by the body: where local models and resellers serve the known
+/// shapes, other programs may serve something else.
+pub(crate) fn may_be_call(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    ApiFormat::from_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
+}
+
+const fn of_shape(shape: ApiFormat) -> (Provider, Operation) {
+    match shape {
+        ApiFormat::Anthropic => (Provider::Anthropic, Operation::Chat),
+        ApiFormat::Chat => (Provider::OpenAi, Operation::Chat),
+        ApiFormat::Responses => (Provider::OpenAi, Operation::Responses),
+        ApiFormat::Gemini => (Provider::Gemini, Operation::Chat),
+        ApiFormat::Converse => (Provider::Bedrock, Operation::Chat),
+        ApiFormat::Ollama => (Provider::Ollama, Operation::Chat),
+    }
+}
+
+/// The call of a request whose shape the operator named.
+pub(crate) fn by_shape(shape: ApiFormat, path: &str, websocket: bool) -> DetectedCall {
+    let (provider, operation) = of_shape(shape);
+    let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
+    let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
+    let operation = if websocket { Operation::Realtime } else { operation };
+    DetectedCall { provider, operation, model, stream: None, grows }
+}
+
+/// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
+/// that nothing is shown as one that was not seen here first.
+pub(crate) fn detect_by_body(path: &str, body: &Outline) -> Option<DetectedCall> {
+    let only_path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    let of = |provider, operation| {
+        let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
+        DetectedCall { provider, operation, model: None, stream: None, grows }
+    };
+    if let Some(shape) = ApiFormat::detect_with_override(None, path, body) {
+        let (provider, operation) = of_shape(shape);
+        let text = body.completes() && matches!(shape, ApiFormat::Chat | ApiFormat::Ollama);
+        return Some(of(provider, if text { Operation::Completions } else { operation }));
+    }
+    let embeds = ["/api/embed", "/api/embeddings"].iter().any(|end| only_path.ends_with(end));
+    (embeds && body.embeds()).then(|| of(Provider::Ollama, Operation::Embeddings))
+}
+
+/// The call of a request whose provider is known, as the gateway knows it from its route.
+pub(crate) fn call_for_path(provider: Provider, method: &Method, path: &str, query: &str) -> DetectedCall {
+    let mut call = DetectedCall { provider, operation: Operation::Other, model: None, stream: None, grows: false };
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
+        call.operation = Operation::Lookup;
+        return call;
+    }
+    let path = path.trim_end_matches('/');
+    match provider {
+        Provider::Gemini | Provider::Vertex => google(&mut call, path, query),
+        Provider::Bedrock => bedrock(&mut call, path),
+        _ => call.operation = operation_by_suffix(provider, path),
+    }
+    call.model =
+        model_in_path(provider, path).and_then(|at| path.get(at)).map(|model| percent::decoded(model).as_ref().into());
+    call
+}
+
+/// Where the path (and query) of a request names its model, for providers whose paths do. What the body says beside it
+/// decides nothing there.
+pub fn model_in_path(provider: Provider, path: &str) -> Option<Range<usize>> {
+    let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    let model = match provider {
+        Provider::Gemini | Provider::Vertex => {
+            let spoken = google_verb(path).map(|(model, _)| model);
+            spoken.or_else(|| path.strip_suffix(":predict")?.rsplit('/').next())?
+        }
+        Provider::Bedrock => bedrock_verb(path)?.0,
+        Provider::Azure => after(path, "/deployments/")?,
+        _ => return None,
+    };
+    let start = model.as_ptr().addr().checked_sub(path.as_ptr().addr())?;
+    Some(start..start + model.len())
+}
+
+fn is_host(host: &str, pattern: &str) -> bool {
+    if pattern.starts_with('.') { host.ends_with(pattern) } else { host == pattern }
+}
+
+/// The lengths of the hosts' names, a bit each, and of those that end in a pattern: most hosts are let go by theirs.
+const HOST_LENGTHS: u64 = {
+    let (mut bits, mut i) = (0, 0);
+    while i < PROVIDER_HOSTS.len() {
+        let name = PROVIDER_HOSTS[i].0.as_bytes();
+        bits |= if name[0] == b'.' { u64::MAX << name.len() } else { 1 << name.len() };
+        i += 1;
+    }
+    bits
+};
+/// The last letters of the hosts' names, a bit each.
+const HOST_LAST_BYTES: u32 = {
+    let (mut bits, mut i) = (0, 0);
+    while i < PROVIDER_HOSTS.len() {
+        let name = PROVIDER_HOSTS[i].0.as_bytes();
+        bits |= 1 << (name[name.len() - 1] & 31);
+        i += 1;
+    }
+    bits
+};
+
+fn provider_of_host(host: &str) -> Option<Provider> {
+    let end = host.as_bytes().last().map_or(0, |b| HOST_LAST_BYTES & 1 << (b & 31));
+    if end != 0
+        && HOST_LENGTHS & 1 << host.len().min(63) != 0
+        && let Some((_, provider)) = PROVIDER_HOSTS.iter().find(|(pattern, _)| is_host(host, pattern))
+    {
+        return Some(*provider);
+    }
+    if host.ends_with("-aiplatform.googleapis.com") {
+        return Some(Provider::Vertex);
+    }
+    let bedrock = host.starts_with("bedrock-runtime.") || host.starts_with("bedrock-runtime-fips.");
+    (bedrock && host.contains(".amazonaws.com")).then_some(Provider::Bedrock)
+}
+
+/// For hosts that are not known: local models, resellers, test servers.
+fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
+    if !path.as_bytes().split(|&b| b == b'/').any(is_api_segment) {
+        return None;
+    }
+    let ends = |ending: &str| path.ends_with(ending);
+    if path.contains("/openai/deployments/") {
+        return Some(Provider::Azure);
+    }
+    if path.contains("/v1/messages") && headers.contains("anthropic-version") {
+        return Some(Provider::Anthropic);
+    }
+    if path.contains("/projects/") && path.contains("/publishers/") && google_verb(path).is_some() {
+        return Some(Provider::Vertex);
+    }
+    if path.contains("/models/") && google_verb(path).is_some() {
+        return Some(Provider::Gemini);
+    }
+    if bedrock_verb(path).is_some() {
+        return Some(Provider::Bedrock);
+    }
+    if port == 11434 && path.starts_with("/api/") {
+        return Some(Provider::Ollama);
+    }
+    let openai = ends("/chat/completions")
+        || ends("/v1/responses")
+        || ends("/v1/realtime")
+        || ends("/v1/completions")
+        || ends("/v1/embeddings")
+        || ends("/v1/moderations")
+        || ends("/v1/audio/speech")
+        || ends("/v1/audio/transcriptions")
+        || ends("/v1/images/generations")
+        || ends("/v1/images/edits")
+        || ends("/v1/images/variations");
+    openai.then_some(Provider::OpenAi)
+}
+
+/// Whether a path with this segment is worth a closer look; most traffic is for no provider, and pays for no more.
+fn is_api_segment(segment: &[u8]) -> bool {
+    match segment {
+        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
+        | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" | b"generations" | b"edits"
+        | b"variations" => true,
+        _ => segment.starts_with(b"messages"),
+    }
+}
+
+const PATH_SUFFIXES: [(&str, Operation); 25] = [
+    ("/chat/completions", Operation::Chat),
+    ("/agents/completions", Operation::Chat),
+    ("/v1/conversations", Operation::Chat),
+    ("/fim/completions", Operation::Completions),
+    ("/completions", Operation::Completions),
+    ("/responses/compact", Operation::Responses),
+    ("/responses/input_tokens", Operation::CountTokens),
+    ("/responses", Operation::Responses),
+    ("/embeddings", Operation::Embeddings),
+    ("/moderations", Operation::Moderations),
+    ("/images/generations", Operation::Images),
+    ("/images/edits", Operation::Images),
+    ("/images/variations", Operation::Images),
+    ("/audio/speech", Operation::Speech),
+    ("/audio/transcriptions", Operation::Transcriptions),
+    ("/audio/translations", Operation::Transcriptions),
+    ("/files", Operation::Files),
+    ("/rerank", Operation::Rerank),
+    ("/v1/messages", Operation::Chat),
+    ("/v1/messages/count_tokens", Operation::CountTokens),
+    ("/v1/messages/batches", Operation::Batches),
+    ("/v1/complete", Operation::Completions),
+    ("/v1/batches", Operation::Batches),
+    ("/v1/tokenize", Operation::CountTokens),
+    ("/openai/batches", Operation::Batches),
+];
+
+/// What agents and SDKs report to their makers, by parts of the path: Claude Code, Codex, OpenAI's Agents SDK.
+const TELEMETRY: [(Provider, &str); 6] = [
+    (Provider::Anthropic, "/api/event_logging/"),
+    (Provider::Anthropic, "/api/claude_code/metrics"),
+    (Provider::Anthropic, "/api/claude_cli_feedback"),
+    (Provider::Anthropic, "/api/claude_code_shared_session_transcripts"),
+    (Provider::OpenAi, "/codex/analytics-events/"),
+    (Provider::OpenAi, "/v1/traces/ingest"),
+];
+
+/// Whether a path is one at which agents report to this provider.
+pub(crate) fn is_telemetry(provider: Provider, path: &str) -> bool {
+    let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
+    let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
+    let own = TELEMETRY.iter().any(|(p, part)| *p == provider && path.contains(part));
+    own || statsig || otlp || path.ends_with("/envelope") && path.contains("/api/")
+}
+
+const OLLAMA: [(&str, Operation); 4] = [
+    ("/api/chat", Operation::Chat),
+    ("/api/generate", Operation::Completions),
+    ("/api/embed", Operation::Embeddings),
+    ("/api/embeddings", Operation::Embeddings),
+];
+
+const COHERE: [(&str, Operation); 7] = [
+    ("/v2/chat", Operation::Chat),
+    ("/v1/chat", Operation::Chat),
+    ("/v1/generate", Operation::Completions),
+    ("/v2/embed", Operation::Embeddings),
+    ("/v1/embed", Operation::Embeddings),
+    ("/v1/classify", Operation::Moderations),
+    ("/v1/summarize", Operation::Completions),
+];
+
+fn operation_by_suffix(provider: Provider, path: &str) -> Operation {
+    let own: &[(&str, Operation)] = match provider {
+        Provider::Ollama => &OLLAMA,
+        Provider::Cohere => &COHERE,
+        _ => &[],
+    };
+    let found = own.iter().chain(&PATH_SUFFIXES).find(|(ending, _)| path.ends_with(ending));
+    if found.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
+        return Operation::Lookup;
+    }
+    if found.is_none() && is_telemetry(provider, path) {
+        return Operation::Telemetry;
+    }
+    found.map_or(Operation::Other, |(_, operation)| *operation)
+}
+
+/// `…/models/{model}:{verb}`.
+fn google_verb(path: &str) -> Option<(&str, &str)> {
+    let last = path.rsplit('/').next()?;
+    let (model, verb) = last.rsplit_once(':')?;
+    let known = matches!(
+        verb,
+        "generateContent"
+            | "streamGenerateContent"
+            | "countTokens"
+            | "embedContent"
+            | "batchEmbedContents"
+            | "rawPredict"
+            | "streamRawPredict"
+    );
+    known.then_some((model, verb))
+}
+
+fn google(call: &mut DetectedCall, path: &str, query: &str) {
+    let Some((_, verb)) = google_verb(path) else {
+        let predicts = path.ends_with(":predict");
+        call.operation = if predicts { Operation::Embeddings } else { operation_by_suffix(Provider::OpenAi, path) };
+        return;
+    };
+    let sse = query.split('&').any(|pair| pair == "alt=sse");
+    let (operation, stream) = match verb {
+        "streamGenerateContent" => (Operation::Chat, Some(true)),
+        "generateContent" => (Operation::Chat, Some(false)),
+        "streamRawPredict" | "rawPredict" => (Operation::Chat, None),
+        "countTokens" => (Operation::CountTokens, Some(false)),
+        _ => (Operation::Embeddings, Some(false)),
+    };
+    call.operation = operation;
+    call.stream = stream;
+    call.grows = verb == "streamGenerateContent" && !sse;
+}
+
+/// `/model/{model}/{verb}`.
+fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
+    let (model, verb) = after_first(path, "/model/")?.rsplit_once('/')?;
+    let known =
+        matches!(verb, "converse" | "converse-stream" | "invoke" | "invoke-with-response-stream" | "count-tokens");
+    (known && !model.is_empty()).then_some((model, verb))
+}
+
+/// Whether a path is one of Bedrock's runtime.
+pub(crate) fn is_bedrock(path: &str) -> bool {
+    bedrock_verb(path).is_some()
+}
+
+fn bedrock(call: &mut DetectedCall, path: &str) {
+    let Some((_, verb)) = bedrock_verb(path) else { return };
+    call.operation = if verb == "count-tokens" { Operation::CountTokens } else { Operation::Chat };
+    call.stream = Some(matches!(verb, "converse-stream" | "invoke-with-response-stream"));
+}
+
+fn after_first<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
+    path.split_once(mark).map(|(_, rest)| rest)
+}
+
+/// The path segment behind a mark.
+fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
+    after_first(path, mark)?.split('/').next().filter(|s| !s.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(
+        host: &str,
+        method: &str,
+        path: &str,
+        header: Option<&str>,
+    ) -> Option<(&'static str, &'static str, Option<String>)> {
+        let headers = header.into_iter().map(|h| (h, "x")).collect();
+        let (host, port) = host.split_once(':').map_or((host, 443), |(h, p)| (h, p.parse().unwrap()));
+        let call = detect_call(
+            &Host::parse(host).unwrap(),
+            port,
+            &Method::from_bytes(method.as_bytes()).unwrap(),
+            path,
+            &headers,
+        )?;
+        Some((call.provider.as_str(), call.operation.as_str(), call.model.map(|m| m.to_string())))
+    }
+
+    #[test]
+    fn requests_are_recognised_by_host_and_path() {
+        let m = |model: &str| Some(model.to_owned());
+        for (host, path, wanted) in [
+            ("api.openai.com", "/v1/chat/completions", ("openai", "chat", None)),
+            ("api.openai.com", "/v1/responses", ("openai", "responses", None)),
+            ("api.openai.com", "/v1/completions", ("openai", "completions", None)),
+            ("api.openai.com", "/v1/threads", ("openai", "other", None)),
+            ("eu.api.openai.com", "/v1/embeddings", ("openai", "embeddings", None)),
+            ("api.groq.com", "/openai/v1/chat/completions", ("openai", "chat", None)),
+            ("chatgpt.com", "/backend-api/codex/responses", ("openai", "responses", None)),
+            ("api.anthropic.com", "/v1/messages?beta=true", ("anthropic", "chat", None)),
+            ("api.anthropic.com", "/v1/messages/count_tokens", ("anthropic", "count_tokens", None)),
+            ("api.anthropic.com", "/v1/messages/batches", ("anthropic", "batches", None)),
+            (
+                "x.openai.azure.com",
+                "/openai/deployments/gpt%2D4/chat/completions?api-version=1",
+                ("azure", "chat", m("gpt-4")),
+            ),
+            ("generativelanguage.googleapis.com", "/v1beta/models/g-2:generateContent", ("gemini", "chat", m("g-2"))),
+            ("generativelanguage.googleapis.com", "/v1beta/openai/chat/completions", ("gemini", "chat", None)),
+            (
+                "us-east5-aiplatform.googleapis.com",
+                "/v1/projects/p/locations/l/publishers/anthropic/models/c@1:streamRawPredict",
+                ("vertex", "chat", m("c@1")),
+            ),
+            (
+                "bedrock-runtime.us-east-1.amazonaws.com",
+                "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse-stream",
+                ("bedrock", "chat", m("arn:aws:bedrock:us-east-1:1:inference-profile/x")),
+            ),
+            ("localhost:11434", "/api/chat", ("ollama", "chat", None)),
+            ("api.cohere.com", "/v2/chat", ("cohere", "chat", None)),
+            ("api.mistral.ai", "/v1/fim/completions", ("mistral", "completions", None)),
+            ("127.0.0.1:8000", "/v1/chat/completions", ("openai", "chat", None)),
+            ("10.0.0.1:80", "/model/m/invoke", ("bedrock", "chat", m("m"))),
+        ] {
+            assert_eq!(seen(host, "POST", path, None), Some(wanted), "{host}{path}");
+        }
+        assert_eq!(
+            seen("a.test", "POST", "/v1/messages", Some("anthropic-version")),
+            Some(("anthropic", "chat", None))
+        );
+        assert_eq!(seen("api.openai.com", "GET", "/v1/models", None), Some(("openai", "lookup", None)));
+    }
+
+    #[test]
+    fn other_traffic_is_none() {
+        assert_eq!(seen("chatgpt.com", "GET", "/backend-api/me", None), None);
+        assert!(seen("chatgpt.com", "GET", "/backend-api/codex/responses", None).is_some(), "a WebSocket perhaps");
+        for (host, path) in [
+            ("a.test", "/v1/messages"),
+            ("chatgpt.com", "/backend-api/me"),
+            ("a.test", "/"),
+            ("a.test:80", "/api/chat"),
+            ("a.test", "/model/x"),
+            ("www.googleapis.com", "/models/x:other"),
+        ] {
+            assert_eq!(seen(host, "POST", path, None), None, "{host}{path}");
+        }
+    }
+
+    #[test]
+    fn image_routes_are_recognised_on_any_host_and_port_and_ollama_by_its_bodies() {
+        for path in ["/v1/images/generations", "/v1/images/edits", "/v1/images/variations"] {
+            assert_eq!(seen("localhost:5005", "POST", path, None), Some(("openai", "images", None)), "{path}");
+        }
+        for (path, body, wanted) in [
+            ("/api/chat", r#"{"model":"m","messages":[]}"#, Some(("ollama", "chat"))),
+            ("/x/api/generate", r#"{"model":"m","prompt":"p"}"#, Some(("ollama", "completions"))),
+            ("/api/embed", r#"{"model":"m","input":["a"]}"#, Some(("ollama", "embeddings"))),
+            ("/api/embeddings", r#"{"model":"m","prompt":"a"}"#, Some(("ollama", "embeddings"))),
+            ("/api/chat", r#"{"room":"lobby"}"#, None),
+            ("/api/embed", r#"{"input":"a"}"#, None),
+            ("/any", r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(("openai", "chat"))),
+            ("/any", r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(("gemini", "chat"))),
+            ("/any", r#"{"messages":["x"]}"#, None),
+        ] {
+            let call = detect_by_body(path, &Outline::read(body.as_bytes()).unwrap());
+            assert_eq!(call.map(|c| (c.provider.as_str(), c.operation.as_str())), wanted, "{path} {body}");
+        }
+        assert!(may_be_call("/api/embed?x") && may_be_call("/V1/Chat/Completions") && !may_be_call("/api/rooms"));
+    }
+
+    #[test]
+    fn telemetry_of_agents_is_told_from_requests_to_models() {
+        for (host, path) in [
+            ("api.anthropic.com", "/api/event_logging/batch"),
+            ("api.anthropic.com", "/api/claude_code/metrics"),
+            ("api.openai.com", "/v1/traces/ingest"),
+            ("api.openai.com", "/otlp/v1/metrics"),
+            ("chatgpt.com", "/backend-api/codex/analytics-events/events"),
+        ] {
+            assert_eq!(seen(host, "POST", path, None).map(|s| s.1), Some("telemetry"), "{host}{path}");
+        }
+        assert_eq!(seen("chatgpt.com", "POST", "/ces/v1/rgstr", None), None);
+        assert_eq!(seen("api.openai.com", "POST", "/v1/threads", None).unwrap().1, "other");
+    }
+
+    #[test]
+    fn geminis_stream_is_an_array_unless_events_are_asked_for() {
+        let of = |query| call_for_path(Provider::Gemini, &Method::POST, "/v1/models/m:streamGenerateContent", query);
+        assert!(of("key=k").grows && !of("key=k&alt=sse").grows);
+        assert_eq!(of("").stream, Some(true));
+    }
+}

@@ -1,0 +1,123 @@
+//! Providers' APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
+
+use interflow_flow::RequestHead;
+use interflow_wire::json::{JsonReader, JsonToken};
+
+use crate::Provider;
+
+/// Events that clients of OpenAI's Realtime and Responses send.
+const OPENAI_EVENTS: [&[u8]; 15] = [
+    b"conversation.item.create",
+    b"conversation.item.delete",
+    b"conversation.item.retrieve",
+    b"conversation.item.truncate",
+    b"input_audio_buffer.append",
+    b"input_audio_buffer.clear",
+    b"input_audio_buffer.commit",
+    b"output_audio_buffer.clear",
+    b"ping",
+    b"response.cancel",
+    b"response.create",
+    b"session.close",
+    b"session.input_audio_buffer.append",
+    b"session.update",
+    b"transcription_session.update",
+];
+
+/// Members one of which makes a message of Gemini's Live, in both of the spellings that are taken.
+const GEMINI_EVENTS: [&[u8]; 7] = [
+    b"setup",
+    b"clientContent",
+    b"client_content",
+    b"realtimeInput",
+    b"realtime_input",
+    b"toolResponse",
+    b"tool_response",
+];
+
+/// Whether the request opens a WebSocket.
+pub fn is_websocket(head: &RequestHead) -> bool {
+    head.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))
+}
+
+/// Whether a WebSocket at this path carries events whose texts' places are known.
+pub(crate) fn is_supported(provider: Provider, path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    match provider {
+        Provider::Gemini | Provider::Vertex => path.ends_with("BidiGenerateContent"),
+        _ => path.ends_with("/responses") || path.ends_with("/realtime"),
+    }
+}
+
+/// Whether a client's event is of a type whose texts' places are known. What is no JSON object is of none.
+pub fn is_known_event(provider: Provider, event: &[u8]) -> bool {
+    let google = matches!(provider, Provider::Gemini | Provider::Vertex);
+    let mut reader = JsonReader::new(event);
+    let (mut depth, mut name) = (0_usize, 0..0);
+    let (mut known, mut types) = (false, 0);
+    while let Ok(Some(token)) = reader.next_token() {
+        match token {
+            JsonToken::Object(_) | JsonToken::Array(_) => depth += 1,
+            JsonToken::End(_) => depth = depth.saturating_sub(1),
+            JsonToken::Name(range) if depth == 1 => {
+                name = range;
+                let name = event.get(name.clone()).unwrap_or_default();
+                known |= google && GEMINI_EVENTS.contains(&name);
+            }
+            JsonToken::Text(range) if depth == 1 && event.get(name.clone()) == Some(b"type") => {
+                let kind = event.get(range).unwrap_or_default();
+                types += 1;
+                known |= !google && OPENAI_EVENTS.contains(&kind);
+            }
+            JsonToken::Name(_) | JsonToken::Text(_) | JsonToken::Scalar(_) => {}
+        }
+    }
+    // Of two types the reader behind us might take the other one.
+    known && types < 2
+}
+
+/// The value of a member of the path's query.
+pub(crate) fn query_parameter<'p>(path: &'p str, name: &str) -> Option<&'p str> {
+    let (_, query) = path.split_once('?')?;
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_with_events_are_known() {
+        for (provider, path, spoken) in [
+            (Provider::OpenAi, "/v1/responses", true),
+            (Provider::OpenAi, "/v1/realtime?model=m", true),
+            (Provider::Azure, "/openai/v1/realtime/?api-version=1", true),
+            (Provider::OpenAi, "/v1/files", false),
+            (
+                Provider::Gemini,
+                "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent?key=k",
+                true,
+            ),
+            (Provider::Gemini, "/v1/realtime", false),
+        ] {
+            assert_eq!(is_supported(provider, path), spoken, "{path}");
+        }
+        assert_eq!(query_parameter("/v1/realtime?a=b&model=m", "model"), Some("m"));
+    }
+
+    #[test]
+    fn events_are_known_by_their_type_and_geminis_by_their_member() {
+        for (provider, event, known) in [
+            (Provider::OpenAi, r#"{"type":"response.create","response":{"type":"x"}}"#, true),
+            (Provider::OpenAi, r#"{"response":{"type":"response.create"},"type":"new.thing"}"#, false),
+            (Provider::OpenAi, r#"{"type":"new.thing","type":"response.create"}"#, false),
+            (Provider::OpenAi, r#"{"type":"response.create","type":"response.cancel"}"#, false),
+            (Provider::OpenAi, r#"["response.create"]"#, false),
+            (Provider::OpenAi, "junk", false),
+            (Provider::Gemini, r#"{"clientContent":{"turns":[]}}"#, true),
+            (Provider::Gemini, r#"{"type":"response.create"}"#, false),
+        ] {
+            assert_eq!(is_known_event(provider, event.as_bytes()), known, "{event}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Which members of the providers' bodies are structure, and how what is inside of a member is to be read.
+
+use super::fields::{self, FieldClass};
+
+/// How the inside of a container is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContainerRule {
+    /// By the members' names.
+    Known,
+    /// A container that no API is known to have: everything in it is text but what a provider signed or encrypted.
+    Unknown,
+    /// All strings are text: what tools were told and what they gave, whatever its members are called.
+    Free,
+    /// A JSON Schema: its words are structure, its descriptions and examples are text.
+    Schema,
+    /// Metadata: text, if the owner wants it looked at.
+    Metadata,
+    /// Nothing in it is text.
+    Skip,
+}
+
+/// What a string is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StringRole {
+    Text,
+    /// JSON written as text.
+    Json,
+    /// Text of the metadata.
+    Metadata,
+    /// An identifier of the client's, when it looks like one.
+    Identifier,
+    /// May be a medium in base64, or a URL that holds one.
+    Blob,
+    Structure,
+}
+
+/// Where a container stands.
+pub(super) struct ContainerPosition<'a> {
+    /// The zone around it.
+    pub zone: ContainerRule,
+    /// The member's name, or that of the array around it.
+    pub key: &'a [u8],
+    /// The name of the object around it.
+    pub parent: &'a [u8],
+    pub object: bool,
+}
+
+/// The zone of a container.
+pub(super) fn container_rule(place: &ContainerPosition<'_>) -> ContainerRule {
+    match (place.zone, place.key) {
+        (ContainerRule::Schema, b"required") if !place.object => ContainerRule::Skip,
+        (ContainerRule::Schema, b"enum" | b"examples" | b"default" | b"const" | b"example") => ContainerRule::Free,
+        (ContainerRule::Known, b"input" | b"data" | b"format") if !place.object => ContainerRule::Known,
+        (ContainerRule::Known, b"response") => match place.parent {
+            b"functionResponse" | b"function_response" => ContainerRule::Free,
+            _ => ContainerRule::Known,
+        },
+        (ContainerRule::Known, b"input" | b"data" | b"arguments" | b"args" | b"json" | b"variables" | b"documents") => {
+            ContainerRule::Free
+        }
+        (ContainerRule::Known, b"metadata" | b"labels") => ContainerRule::Metadata,
+        (
+            ContainerRule::Known,
+            b"input_schema"
+            | b"inputSchema"
+            | b"parameters"
+            | b"parametersJsonSchema"
+            | b"parameters_json_schema"
+            | b"schema"
+            | b"responseSchema"
+            | b"response_schema"
+            | b"responseJsonSchema"
+            | b"outputSchema"
+            | b"format"
+            | b"parameter_definitions",
+        ) => ContainerRule::Schema,
+        (ContainerRule::Known | ContainerRule::Unknown | ContainerRule::Metadata, key)
+            if fields::field_class(key) == Some(FieldClass::Skip) =>
+        {
+            ContainerRule::Skip
+        }
+        (ContainerRule::Known, key) if !fields::is_known_container(key) => ContainerRule::Unknown,
+        (zone, _) => zone,
+    }
+}
+
+/// What a string in this zone and under this name is; `named` says that the name in its object is somebody's, or a file's,
+/// rather than a tool's.
+pub(super) fn string_role(zone: ContainerRule, key: &[u8], named: bool) -> StringRole {
+    match zone {
+        ContainerRule::Free => StringRole::Text,
+        ContainerRule::Metadata if fields::field_class(key) == Some(FieldClass::Identifier) => StringRole::Identifier,
+        ContainerRule::Metadata => StringRole::Metadata,
+        ContainerRule::Unknown => match key {
+            b"type" | b"signature" | b"thoughtSignature" | b"thought_signature" | b"encrypted_content" => {
+                StringRole::Structure
+            }
+            key if is_blob(key) => StringRole::Blob,
+            _ => StringRole::Text,
+        },
+        ContainerRule::Skip => StringRole::Structure,
+        ContainerRule::Schema => match key {
+            b"type" | b"format" | b"pattern" | b"$ref" | b"$schema" | b"$id" | b"id" | b"name" | b"contentEncoding"
+            | b"contentMediaType" | b"required" => StringRole::Structure,
+            _ => StringRole::Text,
+        },
+        ContainerRule::Known => known_string_role(key, named),
+    }
+}
+
+fn known_string_role(key: &[u8], named: bool) -> StringRole {
+    match key {
+        b"name" if named => StringRole::Text,
+        b"arguments" | b"partial_json" => StringRole::Json,
+        key if is_blob(key) => StringRole::Blob,
+        _ => match fields::field_class(key) {
+            Some(FieldClass::Structure | FieldClass::Skip) => StringRole::Structure,
+            Some(FieldClass::Identifier) => StringRole::Identifier,
+            None if is_id(key) => StringRole::Structure,
+            None => StringRole::Text,
+        },
+    }
+}
+
+/// Whether a member may hold a medium.
+fn is_blob(key: &[u8]) -> bool {
+    matches!(
+        key,
+        b"data"
+            | b"bytes"
+            | b"b64_json"
+            | b"image_url"
+            | b"imageUrl"
+            | b"url"
+            | b"file_data"
+            | b"fileData"
+            | b"images"
+            | b"image"
+            | b"audio"
+            | b"input_image"
+            | b"partial_image_b64"
+    )
+}
+
+fn is_id(key: &[u8]) -> bool {
+    key == b"id" || key.ends_with(b"_id") || key.ends_with(b"Id") || key.ends_with(b"_ids") || key == b"ids"
+}
+
+/// Members that say which of several texts an event continues.
+pub(super) fn is_index(key: &[u8]) -> bool {
+    matches!(key, b"index" | b"output_index" | b"content_index" | b"summary_index" | b"contentBlockIndex" | b"thought")
+}
+
+/// The kinds of events whose texts are all pieces, whatever their members are called.
+pub(super) fn is_piece(kind: &[u8]) -> bool {
+    matches!(kind, b"text-generation" | b"tool-calls-chunk" | b"message.output.delta" | b"function.call.delta")
+}
+
+/// The kinds of events that end the texts of all, or of their own block.
+pub(super) fn ends(kind: &[u8]) -> Option<bool> {
+    match kind {
+        b"content_block_stop" | b"contentBlockStop" | b"content-end" | b"tool-call-end" | b"tool-plan-end" => {
+            Some(false)
+        }
+        b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
+        b"tool-calls-generation" | b"stream-end" | b"conversation.response.done" | b"conversation.response.error" => {
+            Some(true)
+        }
+        b"response.completed" | b"response.incomplete" | b"response.failed" | b"response.done" => Some(true),
+        _ if kind.ends_with(b"Exception") => Some(true),
+        _ if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),
+        b"conversation.item.input_audio_transcription.completed" => Some(false),
+        _ => None,
+    }
+}

@@ -1,0 +1,200 @@
+//! The samples that wait to be decrypted, in the order of the file, with what is needed for each.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::auxiliary::{Subsample, sized_sample};
+use super::cipher::{AesKey, CipherBlock};
+use super::error::CencError;
+use super::keys::ContentKeyRing;
+use super::protection::SampleProtection;
+use crate::bmff::{BoxError, BoxReader, FourCc, MAX_SAMPLES};
+
+/// One encrypted sample.
+#[derive(Clone, Debug)]
+pub struct DecryptJob {
+    /// First byte in the file.
+    pub offset: u64,
+    /// In bytes, at least 1.
+    pub size: u32,
+    /// Index of its setup in the plan.
+    pub setup: u32,
+    /// The track, for messages.
+    pub track: u32,
+    /// The IV; zeros while the information is awaited.
+    pub iv: CipherBlock,
+    /// Its subsamples in the plan's pool: first, and how many; none means that all of it is protected.
+    pub subsamples: (u32, u32),
+    /// The region in which its information will come, with the place and length in it.
+    pub awaits: Option<(u32, u32, u8)>,
+}
+
+/// Key and mode of samples, shared by many.
+#[derive(Clone)]
+pub struct DecryptSetup {
+    /// What `tenc` or a group says.
+    pub protection: SampleProtection,
+    /// The key.
+    pub key: Arc<AesKey>,
+}
+
+/// Auxiliary information that lies in media data.
+#[derive(Clone, Debug)]
+pub struct AuxiliaryRegion {
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub len: u64,
+    /// What has come of it.
+    pub have: Vec<u8>,
+}
+
+impl AuxiliaryRegion {
+    fn is_whole(&self) -> bool {
+        self.have.len() as u64 == self.len
+    }
+}
+
+/// The queue of samples.
+#[derive(Clone, Default)]
+pub struct DecryptQueue {
+    pub jobs: VecDeque<DecryptJob>,
+    pub setups: Vec<DecryptSetup>,
+    pub subsamples: Vec<Subsample>,
+    pub regions: Vec<AuxiliaryRegion>,
+}
+
+/// Most samples that may wait at once in fragments; those of a progressive file are bounded by its index.
+const MAX_WAITING: usize = 4 * MAX_SAMPLES;
+
+impl DecryptQueue {
+    /// Forgets what nobody needs any more; called before samples are added.
+    pub fn tidy(&mut self) {
+        if self.jobs.is_empty() {
+            self.setups.clear();
+            self.subsamples.clear();
+            self.regions.clear();
+        }
+    }
+
+    /// The setup for a protection, its key looked up.
+    ///
+    /// # Errors
+    /// When the key was not given.
+    pub fn setup(
+        &mut self,
+        keys: &ContentKeyRing,
+        protection: &SampleProtection,
+        track: u32,
+    ) -> Result<u32, CencError> {
+        if let Some(at) = self.setups.iter().rposition(|s| s.protection == *protection) {
+            return Ok(at as u32);
+        }
+        let key = keys.find(protection.kid).ok_or(CencError::NoKey { kid: protection.kid, track })?;
+        self.setups.push(DecryptSetup { protection: *protection, key: Arc::clone(key) });
+        Ok(self.setups.len() as u32 - 1)
+    }
+
+    /// Adds a sample whose subsamples were put at the end of the pool from `first` on.
+    ///
+    /// # Errors
+    /// When the subsamples do not add up to the sample, or too many wait.
+    pub fn add(&mut self, mut job: DecryptJob, first: usize) -> Result<(), CencError> {
+        if self.jobs.len() >= MAX_WAITING {
+            return Err(BoxError::new(FourCc(*b"moof"), job.offset, "too many samples wait for their data").into());
+        }
+        job.subsamples = (first as u32, (self.subsamples.len() - first) as u32);
+        self.check(&job)?;
+        self.jobs.push_back(job);
+        Ok(())
+    }
+
+    fn check(&self, job: &DecryptJob) -> Result<(), BoxError> {
+        let subsamples = self.subsamples_of(job);
+        let sum: u64 = subsamples.iter().map(|(clear, crypt)| u64::from(*clear) + u64::from(*crypt)).sum();
+        if subsamples.is_empty() || sum == u64::from(job.size) {
+            return Ok(());
+        }
+        let what = format!(
+            "the subsamples of the sample at byte {} (track {}) add up to {sum} bytes, but it has {}",
+            job.offset, job.track, job.size
+        );
+        Err(BoxError::new(FourCc(*b"senc"), job.offset, what))
+    }
+
+    /// The subsamples of a sample.
+    pub fn subsamples_of(&self, job: &DecryptJob) -> &[Subsample] {
+        let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
+        self.subsamples.get(first..first + n).unwrap_or_default()
+    }
+
+    /// Puts the samples in the order of the file once some were added; none may begin before byte `from`.
+    ///
+    /// # Errors
+    /// When samples lie before that, or over one another.
+    pub fn sort(&mut self, from: u64) -> Result<(), CencError> {
+        let jobs = self.jobs.make_contiguous();
+        if !jobs.is_sorted_by_key(|j| j.offset) {
+            jobs.sort_by_key(|j| j.offset);
+        }
+        let mut free = from;
+        for job in jobs {
+            if job.offset < free {
+                return Err(CencError::Misplaced { track: job.track, offset: job.offset });
+            }
+            free = job.offset.saturating_add(u64::from(job.size));
+        }
+        Ok(())
+    }
+
+    /// Keeps what `data`, which begins at byte `at` of the file, has of awaited regions.
+    ///
+    /// # Errors
+    /// When a region turns out to be nonsense.
+    pub fn collect(&mut self, at: u64, data: &[u8]) -> Result<(), CencError> {
+        for i in 0..self.regions.len() {
+            let Some(region) = self.regions.get_mut(i) else { break };
+            let next = region.offset + region.have.len() as u64;
+            let left = (region.len - region.have.len() as u64) as usize;
+            let Some(skip) = next.checked_sub(at).and_then(|n| usize::try_from(n).ok()) else { continue };
+            let Some(part) = data.get(skip..) else { continue };
+            if left == 0 || part.is_empty() {
+                continue;
+            }
+            region.have.extend_from_slice(part.get(..left).unwrap_or(part));
+            if region.is_whole() {
+                self.fill(i as u32)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the samples that wait for a region what came in it.
+    fn fill(&mut self, region: u32) -> Result<(), CencError> {
+        let Self { jobs, setups, subsamples, regions } = self;
+        let Some(AuxiliaryRegion { offset, have, .. }) = regions.get(region as usize) else { return Ok(()) };
+        for job in jobs.iter_mut() {
+            let Some((of, at, len)) = job.awaits.filter(|a| a.0 == region) else { continue };
+            debug_assert_eq!(of, region);
+            let info = have.get(at as usize..at as usize + usize::from(len)).unwrap_or_default();
+            let mut f = BoxReader::from_content(info, FourCc(*b"saio"), *offset);
+            let Some(setup) = setups.get(job.setup as usize) else { continue };
+            let first = subsamples.len() as u32;
+            job.iv = sized_sample(&mut f, &setup.protection, subsamples)?;
+            job.subsamples = (first, subsamples.len() as u32 - first);
+            job.awaits = None;
+        }
+        if let Some(region) = self.regions.get_mut(region as usize) {
+            // The bytes are used up; the length stays, so that it counts as whole.
+            region.have.shrink_to_fit();
+        }
+        self.jobs.iter().try_for_each(|j| if j.awaits.is_none() { self.check(j) } else { Ok(()) })?;
+        Ok(())
+    }
+
+    /// Where the information that a sample waits for ends; `None` when it waits for none.
+    pub fn awaited_until(&self, job: &DecryptJob) -> Option<u64> {
+        let (region, ..) = job.awaits?;
+        self.regions.get(region as usize).map(|r| r.offset + r.len)
+    }
+}

@@ -1,0 +1,85 @@
+//! The small ones: health, the exit address, base64.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use interflow_flow::{Body, RequestHead, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::error::{EndpointResult, MediaError, json_response};
+use super::params::{MediaParams, decode_base64};
+use super::router::MediaRequest;
+use crate::relay::FetchRequest;
+use crate::relay::address::parse;
+use crate::token::QueryPairs;
+
+/// Services that tell a client its address, asked in turn.
+const IP_ECHO_SERVICES: [(&str, &str); 3] = [
+    ("https://api.ipify.org?format=json", "ip"),
+    ("https://ipinfo.io/json", "ip"),
+    ("https://httpbin.org/ip", "origin"),
+];
+
+/// The longest body of a question about an address, in bytes.
+const MAX_QUESTION_BYTES: usize = 64 << 10;
+
+/// What stands in the body of a question about an address, when it is a JSON object.
+async fn params_in_body(body: &mut Body) -> Result<QueryPairs, MediaError> {
+    let (bytes, _) =
+        std::mem::take(body).collect(MAX_QUESTION_BYTES).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
+    let fields: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+    Ok(fields.into_iter().filter_map(|(n, v)| Some((n, v.as_str()?.to_owned()))).collect())
+}
+
+/// Endpoints that anybody may ask, since they tell nothing and fetch nothing.
+pub async fn public_endpoint(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>, MediaError> {
+    let mut read = MediaParams::read(head.url.query().unwrap_or_default());
+    if path.starts_with("/base64/") {
+        read.add(params_in_body(body).await?);
+    }
+    let params = || read.clone();
+    let given = |params: &MediaParams, names: [&str; 2]| {
+        let found = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
+        found.ok_or_else(|| MediaError::bad_request(format!("the parameter `{}` is missing", names[0])))
+    };
+    Ok(Some(match path {
+        "/health" => json_response(&json!({ "status": "healthy" })),
+        "/base64/encode" => {
+            let url = given(&params(), ["url", "d"])?;
+            json_response(&json!({ "encoded_url": B64.encode(&url), "original_url": url }))
+        }
+        "/base64/decode" => {
+            let encoded = given(&params(), ["encoded_url", "url"])?;
+            let url = decode_base64(&encoded).ok_or_else(|| MediaError::bad_request("this is no address in base64"))?;
+            json_response(&json!({ "decoded_url": url, "encoded_url": encoded }))
+        }
+        "/base64/check" => {
+            let url = given(&params(), ["url", "encoded_url"])?;
+            let decoded = decode_base64(&url);
+            json_response(&json!({ "url": url, "is_base64": decoded.is_some(), "decoded_url": decoded }))
+        }
+        _ => return Ok(None),
+    }))
+}
+
+impl MediaRequest<'_> {
+    /// The address that services see requests of ours come from.
+    pub async fn exit_address(self) -> EndpointResult {
+        for (url, field) in IP_ECHO_SERVICES {
+            let address = parse(url)?;
+            let ask = FetchRequest {
+                method: interflow_flow::Method::GET,
+                url: address.url,
+                headers: MediaParams::default().request_fields(&self.state.config.user_agent),
+                scope: None,
+            };
+            let Ok(document) = self.state.fetch.document(ask, 64 << 10).await else { continue };
+            let told: Option<serde_json::Value> = serde_json::from_slice(&document.body).ok();
+            if let Some(ip) = told.as_ref().and_then(|v| v[field].as_str())
+                && document.status == StatusCode::OK
+            {
+                return Ok(json_response(&json!({ "ip": ip })));
+            }
+        }
+        Err(MediaError::upstream("no service told us our address"))
+    }
+}

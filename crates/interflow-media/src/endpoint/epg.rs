@@ -1,0 +1,72 @@
+//! `/proxy/epg` (programme guides) and `/proxy/forward` (a request of any kind, from our address).
+
+use std::time::Duration;
+
+use interflow_flow::{Body, Response, StatusCode};
+
+use super::error::{EndpointResult, MediaError};
+use super::router::MediaRequest;
+use crate::relay::segment_cache::remove_conditions;
+use crate::relay::{CachePolicy, FetchRequest, FetchedResponse, header_filter};
+
+/// Fields of a client that a forwarded request takes along, besides those that every fetch does.
+const FORWARDED: [&str; 6] =
+    ["Accept", "Accept-Encoding", "Content-Type", "Content-Encoding", "X-Requested-With", "Authorization"];
+
+impl MediaRequest<'_> {
+    /// A programme guide, kept for a while.
+    pub async fn epg(self) -> EndpointResult {
+        let params = &self.asked.params;
+        let ttl = match params.number("cache_ttl")? {
+            Some(seconds) => Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0)),
+            None => self.state.config.epg_ttl.0,
+        };
+        let mut ask = self.whole_request(params.destination("d")?)?;
+        remove_conditions(&mut ask.headers);
+        let known = self.state.shared.contains_request(&ask);
+        let cap = self.state.config.document_bytes.0;
+        let document = match ttl.is_zero() {
+            true => self.state.fetch.document(ask, cap).await?,
+            false => self.state.shared.document(ask, CachePolicy::For(ttl), cap).await?,
+        };
+        if !document.status.is_success() {
+            return Err(MediaError::Status(document.status, format!("{} has no such guide", document.url.authority)));
+        }
+        let kind = if document.body.starts_with(&[0x1f, 0x8b]) { "application/gzip" } else { "application/xml" };
+        let mut response = Response::full(StatusCode::OK, kind, document.body);
+        header_filter::set_security_headers(&mut response.head);
+        let cached = if known && !ttl.is_zero() { "HIT" } else { "MISS" };
+        response.head.headers.append_unchecked(b"X-EPG-Cache", cached.as_bytes());
+        let control = format!("public, max-age={}", ttl.as_secs());
+        response.head.headers.append_unchecked(b"Cache-Control", control.as_bytes());
+        params.apply_header_overrides(&mut response.head.headers, false);
+        Ok(response)
+    }
+
+    /// A request of any method and body, for services that tie an answer to the address that asked.
+    pub async fn forward(self, body: Body) -> EndpointResult {
+        let params = &self.asked.params;
+        let address = params.destination("d")?;
+        let mut headers = params.request_fields(&self.state.config.user_agent);
+        header_filter::copy_request_headers(&self.head.headers, &mut headers);
+        for name in FORWARDED {
+            if !headers.contains(name)
+                && let Some(value) = self.head.headers.get(name)
+            {
+                headers.append_unchecked(name.as_bytes(), value);
+            }
+        }
+        if let Some(basic) = address.basic {
+            let _ = headers.set("Authorization", basic);
+        }
+        let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
+        let origin = format!("{}://{}", address.url.scheme, address.url.authority);
+        let ask = FetchRequest { method: self.head.method.clone(), url: address.url, headers, scope };
+        let FetchedResponse { response, .. } = self.state.fetch.send_with(ask, body).await?;
+        let mut head = header_filter::response_head(&response.head);
+        params.apply_header_overrides(&mut head.headers, false);
+        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
+        let body = self.state.streams.track(response.body, "forward", origin, peer, user);
+        Ok(Response { head, body })
+    }
+}

@@ -1,0 +1,73 @@
+//! Answers, and the reasons for not giving what was asked for.
+
+use bytes::Bytes;
+use interflow_flow::{Error, ErrorKind, Response, StatusCode};
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub enum MediaError {
+    /// With a status of this room's.
+    Status(StatusCode, String),
+    /// With an error that the engine's table answers.
+    Failed(Error),
+}
+
+/// What an endpoint gives.
+pub type EndpointResult = Result<Response, MediaError>;
+
+impl From<Error> for MediaError {
+    fn from(e: Error) -> Self {
+        Self::Failed(e)
+    }
+}
+
+impl MediaError {
+    /// The same as an error of the flow, for where no status can be given any more.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Status(_, text) => Error::new(ErrorKind::BadResponse, text),
+            Self::Failed(error) => error,
+        }
+    }
+
+    /// 400.
+    pub fn bad_request(text: impl Into<String>) -> Self {
+        Self::Status(StatusCode::BAD_REQUEST, text.into())
+    }
+
+    /// 403.
+    pub fn forbidden(text: impl Into<String>) -> Self {
+        Self::Status(StatusCode::FORBIDDEN, text.into())
+    }
+
+    /// 404.
+    pub fn not_found(text: impl Into<String>) -> Self {
+        Self::Status(StatusCode::NOT_FOUND, text.into())
+    }
+
+    /// 502.
+    pub fn upstream(text: impl Into<String>) -> Self {
+        Self::Status(StatusCode::BAD_GATEWAY, text.into())
+    }
+}
+
+/// A short answer in words.
+pub fn text_response(status: StatusCode, text: &str) -> Response {
+    let mut response = Response::full(status, "text/plain; charset=utf-8", format!("{text}\n"));
+    response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
+    response
+}
+
+/// JSON.
+pub fn json_response(value: &serde_json::Value) -> Response {
+    let mut response = Response::full(StatusCode::OK, "application/json", value.to_string());
+    response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
+    response
+}
+
+/// A playlist of ours.
+pub fn playlist_response(body: impl Into<Bytes>) -> Response {
+    let mut response = Response::full(StatusCode::OK, "application/vnd.apple.mpegurl", body);
+    response.head.headers.append_unchecked(b"Cache-Control", b"no-cache");
+    response
+}

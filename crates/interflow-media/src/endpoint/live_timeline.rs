@@ -1,0 +1,160 @@
+//! What live playlists made of manifests must remember from one request to the next: the clock of the origin, and which
+//! number a segment had.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::router::MediaRequest;
+use crate::dash::time::parse_date_time;
+use crate::dash::to_hls::PlaylistPeriod;
+use crate::relay::CachePolicy;
+use crate::relay::address::parse;
+
+/// The most tracks and clocks that are remembered.
+const MAX_TRACKS: usize = 1024;
+/// How long an origin's clock is believed.
+const CLOCK_TTL: Duration = Duration::from_secs(600);
+
+/// Where a playlist begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlaylistPosition {
+    /// Number of its first segment.
+    pub sequence: u64,
+    /// Discontinuities before it.
+    pub discontinuities: u64,
+}
+
+/// What was told of the tracks.
+#[derive(Default)]
+pub struct LiveTimelines {
+    told: Mutex<TrackHistories>,
+}
+
+#[derive(Default)]
+struct TrackHistories {
+    tracks: HashMap<String, TrackHistory>,
+    order: VecDeque<String>,
+}
+
+struct TrackHistory {
+    /// Begin in milliseconds and number of each segment told the last time.
+    segments: Vec<(i64, u64)>,
+    /// Periods by name, with how many came before.
+    periods: Vec<(String, u64)>,
+}
+
+impl LiveTimelines {
+    /// Numbers a playlist so that every segment has the number that it had before.
+    pub fn position(&self, track: &str, parts: &[PlaylistPeriod<'_>]) -> PlaylistPosition {
+        let begins: Vec<i64> = parts
+            .iter()
+            .flat_map(|p| p.segments.iter().map(|s| ((p.period.start + s.start) * 1000.0).round() as i64))
+            .collect();
+        let mut told = self.told.lock();
+        let first = match told.tracks.get(track) {
+            Some(known) => continued_sequence(known, &begins),
+            None => first_sequence(parts),
+        };
+        let known = told.tracks.remove(track).map(|t| t.periods);
+        if known.is_none() {
+            told.order.push_back(track.to_owned());
+        }
+        let mut periods = known.unwrap_or_default();
+        let mut ids: HashSet<String> = periods.iter().map(|(id, _)| id.clone()).collect();
+        for part in parts {
+            if ids.insert(part.period.id.clone()) {
+                let next = periods.last().map_or(0, |(_, n)| n + 1);
+                periods.push((part.period.id.clone(), next));
+            }
+        }
+        let shown = parts.iter().find(|p| !p.segments.is_empty()).map(|p| &p.period.id);
+        let discontinuities = periods.iter().find(|(id, _)| Some(id) == shown).map_or(0, |(_, n)| *n);
+        let over = periods.len().saturating_sub(MAX_TRACKS);
+        periods.drain(..over);
+        let segments = begins.iter().enumerate().map(|(i, at)| (*at, first + i as u64)).collect();
+        told.tracks.insert(track.to_owned(), TrackHistory { segments, periods });
+        while told.tracks.len() > MAX_TRACKS {
+            let Some(oldest) = told.order.pop_front() else { break };
+            told.tracks.remove(&oldest);
+        }
+        PlaylistPosition { sequence: first, discontinuities }
+    }
+}
+
+/// The first number, when the track was told before.
+fn continued_sequence(known: &TrackHistory, begins: &[i64]) -> u64 {
+    for (i, at) in begins.iter().enumerate() {
+        // Origins round the same moment differently from one manifest to the next.
+        let near = known.segments.partition_point(|(t, _)| *t < at - 20);
+        if let Some((t, number)) = known.segments.get(near)
+            && (t - at).abs() <= 20
+        {
+            return number.saturating_sub(i as u64);
+        }
+    }
+    known.segments.last().map_or(0, |(_, number)| number + 1)
+}
+
+/// The first number of a track that was never told: that of its first segment where that counts, else what its time and
+/// length say, so that several gateways agree.
+fn first_sequence(parts: &[PlaylistPeriod<'_>]) -> u64 {
+    let Some(part) = parts.iter().find(|p| !p.segments.is_empty()) else { return 0 };
+    let Some(segment) = part.segments.first() else { return 0 };
+    if parts.len() == 1 && part.track.own.addressing.start_number.is_some() {
+        return segment.number;
+    }
+    ((part.period.start + segment.start) / segment.duration.max(0.001)).max(0.0) as u64
+}
+
+/// Clocks of origins.
+#[derive(Default)]
+pub struct OriginClocks {
+    known: Mutex<HashMap<String, (f64, Instant)>>,
+}
+
+fn local_time() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+impl OriginClocks {
+    /// The time by the first of these clocks that tells it (`UTCTiming`), or by ours.
+    pub async fn now(&self, job: MediaRequest<'_>, clocks: &[(String, String)]) -> f64 {
+        for (scheme, value) in clocks {
+            if scheme.starts_with("urn:mpeg:dash:utc:direct:") {
+                if let Some(at) = parse_date_time(value) {
+                    return at;
+                }
+                continue;
+            }
+            if !scheme.starts_with("urn:mpeg:dash:utc:http-") {
+                continue;
+            }
+            if let Some((offset, asked)) = self.known.lock().get(value).copied()
+                && asked.elapsed() < CLOCK_TTL
+            {
+                return local_time() + offset;
+            }
+            let told = fetch_clock(job, scheme, value).await;
+            let offset = told.map_or(0.0, |at| at - local_time());
+            let mut known = self.known.lock();
+            if known.len() >= MAX_TRACKS {
+                known.clear();
+            }
+            known.insert(value.clone(), (offset, Instant::now()));
+            return local_time() + offset;
+        }
+        local_time()
+    }
+}
+
+async fn fetch_clock(job: MediaRequest<'_>, scheme: &str, address: &str) -> Option<f64> {
+    let ask = job.whole_request(parse(address.split_whitespace().next()?).ok()?).ok()?;
+    let document = job.state.shared.document(ask, CachePolicy::For(Duration::ZERO), 4096).await.ok()?;
+    if scheme.contains("http-head") {
+        let date = document.headers.get_str("date")?;
+        return jiff::fmt::rfc2822::parse(date).ok().map(|z| z.timestamp().as_millisecond() as f64 / 1000.0);
+    }
+    document.status.is_success().then(|| parse_date_time(std::str::from_utf8(&document.body).ok()?))?
+}

@@ -1,0 +1,511 @@
+//! The room itself: its doors on the gateway port, and which endpoint answers what.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use interflow_flow::{
+    Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, LocalHandler, Method,
+    MountTarget, Request, RequestHead, Response, ResponseHead, Result, StatusCode, UsageLabel,
+};
+
+use super::access::{AuthorizedRequest, authorize};
+use super::error::{EndpointResult, MediaError, text_response};
+use super::file::FileIndexCache;
+use super::links::{IssuedLink, LinkRequest};
+use super::live_timeline::{LiveTimelines, OriginClocks};
+use crate::config::{MediaCacheConfig, MediaConfig};
+use crate::relay::host_concurrency::HostConcurrency;
+use crate::relay::prefetch::Prefetcher;
+use crate::relay::resume::RetryPolicy;
+use crate::relay::segment_cache::CacheLimits;
+use crate::relay::{DiskCache, MediaFetcher, SegmentCache, StreamRegistry};
+use crate::token::LinkKeys;
+
+/// What the room is made with besides its section of the configuration.
+pub struct MediaSetup {
+    /// The section.
+    pub config: MediaConfig,
+    /// The secret that seals links when the section names none.
+    pub secret: Vec<u8>,
+    /// The way out; private addresses are its guard's business.
+    pub egress: Arc<dyn HttpClient>,
+    /// Where segments are kept on disk, when the section says so; without it none are.
+    pub folder: Option<PathBuf>,
+}
+
+/// What holds until the next reload.
+pub struct MediaState {
+    /// The section.
+    pub config: MediaConfig,
+    /// The keys of links.
+    pub keys: LinkKeys,
+    /// The password.
+    pub password: Option<String>,
+    /// Users and their passwords.
+    pub users: Vec<(String, String)>,
+    /// Our own address, when the owner gave one.
+    pub public: Option<String>,
+    /// Fetches from origins.
+    pub fetch: Arc<MediaFetcher>,
+    /// The same for what many ask for.
+    pub shared: Arc<SegmentCache>,
+    /// What is fetched ahead.
+    pub ahead: Prefetcher,
+    /// Files that are decrypted in ranges.
+    pub files: FileIndexCache,
+    /// Clocks of origins.
+    pub clocks: OriginClocks,
+    /// Numbers of segments of live tracks.
+    pub lines: LiveTimelines,
+    /// Caps on streams.
+    pub hosts: HostConcurrency,
+    /// What runs.
+    pub streams: Arc<StreamRegistry>,
+}
+
+/// `User-Agent` upstream in the place of mediaflow-proxy, whose users' origins expect a browser.
+const DEFAULT_USER_AGENT: &str =
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/136.0.0.0 Safari/537.36";
+
+impl MediaState {
+    fn new(setup: MediaSetup, streams: Arc<StreamRegistry>) -> Result<Self, String> {
+        let MediaSetup { mut config, secret, egress, folder } = setup;
+        config.check()?;
+        if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
+            config.user_agent = DEFAULT_USER_AGENT.into();
+        }
+        let read = |key: String, text: &str| resolve(text).map_err(|e| format!("{key}: {e}"));
+        let keys = config.link_key.iter().enumerate().map(|(i, k)| {
+            read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
+        });
+        let mut keys = keys.collect::<Result<Vec<_>, String>>()?;
+        if keys.is_empty() {
+            keys.push(("0".into(), secret));
+        }
+        let users = config
+            .user
+            .iter()
+            .enumerate()
+            .map(|(i, u)| read(format!("media.user[{i}]"), &u.password).map(|password| (u.name.clone(), password)));
+        let users = users.collect::<Result<Vec<_>, String>>()?;
+        if let Some(i) = users.iter().position(|(name, password)| name.is_empty() || password.is_empty()) {
+            return Err(format!("media.user[{i}]: a user needs a name and a password"));
+        }
+        let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
+        let fetch = Arc::new(MediaFetcher::new(egress, config.redirects));
+        let patience = RetryPolicy { attempts: config.resume, delay: config.resume_delay.0 };
+        let bounds = CacheLimits {
+            memory: config.cache.memory.0,
+            entry: config.cache.entry.0,
+            ttl: config.cache.ttl.0,
+            playlist_ttl: config.cache.playlist_ttl.0,
+            patience,
+        };
+        let disk = folder.map(|folder| disk(&config.cache, &folder)).transpose()?.flatten();
+        Ok(Self {
+            keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
+            users,
+            password: password.filter(|p| !p.is_empty()),
+            public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
+            shared: Arc::new(SegmentCache::new(Arc::clone(&fetch), bounds).with_disk(disk)),
+            files: FileIndexCache::default(),
+            ahead: Prefetcher::default(),
+            fetch,
+            clocks: OriginClocks::default(),
+            lines: LiveTimelines::default(),
+            hosts: HostConcurrency::new(config.streams_per_host, config.stream_wait.0),
+            streams,
+            config,
+        })
+    }
+
+    /// How bodies are resumed.
+    pub fn retry_policy(&self) -> RetryPolicy {
+        RetryPolicy { attempts: self.config.resume, delay: self.config.resume_delay.0 }
+    }
+
+    /// Whether scripts of this page may read our answers without a link.
+    pub fn allows_page(&self, origin: &str) -> bool {
+        let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"]
+            .iter()
+            .any(|l| origin.strip_prefix(l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':')));
+        local || self.config.cors.iter().any(|c| c == "*" || c == origin)
+    }
+}
+
+/// The cache on disk. What an earlier run kept goes when there is none any more.
+fn disk(config: &MediaCacheConfig, folder: &Path) -> Result<Option<Arc<DiskCache>>, String> {
+    if config.disk.0 == 0 || config.memory.0 == 0 {
+        DiskCache::clear(folder);
+        return Ok(None);
+    }
+    let opened = DiskCache::open(folder, config.disk.0, config.disk_ttl.0);
+    opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+fn resolve(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The room.
+pub struct MediaService {
+    state: ArcSwap<MediaState>,
+    streams: Arc<StreamRegistry>,
+}
+
+impl MediaService {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong with the section, with the key.
+    pub fn new(setup: MediaSetup) -> Result<Arc<Self>, String> {
+        let streams = Arc::new(StreamRegistry::default());
+        let state = MediaState::new(setup, Arc::clone(&streams))?;
+        Ok(Arc::new(Self { state: ArcSwap::from_pointee(state), streams }))
+    }
+
+    /// Another section, compiled; the returned closure puts it in force. Streams under way keep what they began with.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn prepare(self: &Arc<Self>, setup: MediaSetup) -> Result<Box<dyn FnOnce() + Send>, String> {
+        let state = Arc::new(MediaState::new(setup, Arc::clone(&self.streams))?);
+        let media = Arc::clone(self);
+        Ok(Box::new(move || media.state.store(state)))
+    }
+
+    /// What is in force.
+    pub fn state(&self) -> Arc<MediaState> {
+        self.state.load_full()
+    }
+
+    /// A link as somebody wishes it, below `base` (`http://host:port/media`).
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    pub fn link(&self, wish: &LinkRequest, base: &str) -> std::result::Result<IssuedLink, String> {
+        wish.issue(&self.state(), base)
+    }
+
+    /// Where the endpoints stand on this gateway, by its address or by what the owner calls it.
+    pub fn base(&self, gateway: SocketAddr) -> String {
+        let state = self.state();
+        let path = state.config.path.trim_end_matches('/');
+        state.public.as_ref().map_or_else(|| format!("http://{gateway}{path}"), |public| format!("{public}{path}"))
+    }
+
+    /// The streams under way.
+    pub fn streams(&self) -> &Arc<StreamRegistry> {
+        &self.streams
+    }
+
+    async fn handle(&self, state: &Arc<MediaState>, flow: &mut Flow, request: Request) -> EndpointResult {
+        let prefix = prefix_of(&state.config, &request.head.url.path).unwrap_or_default();
+        let Request { head, mut body } = request;
+        let place = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
+        if let Some(answer) = super::diagnostics::public_endpoint(place, &head, &mut body).await? {
+            return Ok(answer);
+        }
+        let (body, shown) = match place.contains("/generate_") {
+            true => super::links::with_password(body).await?,
+            false => (body, None),
+        };
+        let asked = authorize(state, prefix, flow, &head, shown)?;
+        if let Some(user) = asked.user() {
+            flow.user = Some(user.into());
+        }
+        flow.tag("media");
+        let decrypts = AtomicBool::new(false);
+        let answer = self.route((state, &decrypts), flow, &asked, &head, body).await;
+        if decrypts.load(Relaxed) {
+            flow.extension_mut::<DecryptedMedia>();
+        }
+        answer
+    }
+
+    async fn route(
+        &self,
+        (state, decrypts): (&Arc<MediaState>, &AtomicBool),
+        flow: &Flow,
+        asked: &AuthorizedRequest,
+        head: &RequestHead,
+        body: Body,
+    ) -> EndpointResult {
+        let job = MediaRequest { state, decrypts, flow, asked, head };
+        let path = asked.path.as_str();
+        if path.starts_with("/proxy/") && asked.params.is_true("transcode") {
+            let text = "`transcode=true`: nothing is transcoded here; leave it out to get the media as it is";
+            return Err(MediaError::Status(StatusCode::NOT_IMPLEMENTED, text.into()));
+        }
+        if let Some(name) = strip_endpoint(path, "/proxy/stream") {
+            return job.stream(name).await;
+        }
+        if let Some(file) = path.strip_prefix("/proxy/hls/segment") {
+            return job.hls_segment(file.strip_prefix('.').unwrap_or_default()).await;
+        }
+        if let Some(file) = path.strip_prefix("/proxy/mpd/segment") {
+            return job.mpd_segment(file.strip_prefix('.').unwrap_or_default()).await;
+        }
+        if path.starts_with("/xtream/") && asked.params.get("xc_origin").is_some() {
+            return job.xtream().await;
+        }
+        match path {
+            "/proxy/mpd/manifest.m3u8" | "/proxy/mpd/manifest" => job.mpd_master().await,
+            "/proxy/mpd/manifest.mpd" => job.mpd_manifest().await,
+            "/proxy/mpd/playlist.m3u8" | "/proxy/mpd/playlist" => job.mpd_playlist().await,
+            "/proxy/mpd/init.mp4" | "/proxy/mpd/init" => job.mpd_init().await,
+            "/proxy/hls/manifest.m3u8"
+            | "/proxy/hls/manifest"
+            | "/proxy/hls/playlist.m3u8"
+            | "/proxy/hls/playlist"
+            | "/proxy/hls/key_proxy/manifest.m3u8" => job.hls_manifest().await,
+            "/proxy/hls/key.bin" | "/proxy/hls/data" => job.hls_segment("").await,
+            "/proxy/hls/steering.json" => job.hls_json(true).await,
+            "/proxy/hls/assets.json" => job.hls_json(false).await,
+            "/playlist/playlist" => job.merged_playlist().await,
+            "/playlist/builder" => job.built_playlist().await,
+            "/proxy/epg" => job.epg().await,
+            "/proxy/forward" => job.forward(body).await,
+            "/generate_url" | "/proxy/generate_url" | "/generate_encrypted_or_encoded_url" => job.make_link(body).await,
+            "/generate_urls" | "/proxy/generate_urls" => job.make_links(body).await,
+            "/proxy/ip" => job.exit_address().await,
+            _ => Err(MediaError::not_found(format!("there is no media endpoint at {path}"))),
+        }
+    }
+}
+
+/// One request, with everything around it.
+#[derive(Clone, Copy)]
+pub struct MediaRequest<'a> {
+    /// What is in force.
+    pub state: &'a Arc<MediaState>,
+    /// Set when the answer is media in the clear.
+    pub decrypts: &'a AtomicBool,
+    /// Its flow.
+    pub flow: &'a Flow,
+    /// Who asks, and for what.
+    pub asked: &'a AuthorizedRequest,
+    /// Its head.
+    pub head: &'a RequestHead,
+}
+
+impl MediaRequest<'_> {
+    /// The answer is media in the clear, which the recorder is told.
+    pub fn note_decryption(&self) {
+        self.decrypts.store(true, Relaxed);
+    }
+}
+
+/// What stands behind an endpoint's path: nothing, or `/name`.
+pub fn strip_endpoint<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(endpoint)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// The mount that a path (with its query) belongs to.
+fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let own = config.path.trim_end_matches('/');
+    if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
+        return Some(own);
+    }
+    let ours = || is_endpoint(path) || super::xtream::translate(path, query).is_some();
+    (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
+}
+
+/// Whether a request shows a link: what it shows must then be right, or nothing is served.
+fn is_signed(config: &MediaConfig, path: &str) -> bool {
+    let place = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    place.starts_with("/_token_") || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
+}
+
+/// Whether a path is one of ours at the root.
+fn is_endpoint(path: &str) -> bool {
+    const ENDPOINTS: [&str; 7] = [
+        "/proxy",
+        "/playlist",
+        "/base64",
+        "/generate_url",
+        "/generate_urls",
+        "/generate_encrypted_or_encoded_url",
+        "/health",
+    ];
+    path.starts_with("/_token_") || ENDPOINTS.iter().any(|e| strip_endpoint(path, e).is_some())
+}
+
+/// The room's door on the gateway port.
+pub struct MediaMount(Arc<MediaService>);
+
+impl MediaMount {
+    /// The door of a room.
+    pub fn new(media: Arc<MediaService>) -> Self {
+        Self(media)
+    }
+}
+
+impl GatewayMount for MediaMount {
+    fn name(&self) -> &'static str {
+        "media"
+    }
+
+    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
+        let state = self.0.state.load();
+        if !state.config.enabled || prefix_of(&state.config, knock.path).is_none() {
+            return None;
+        }
+        Some(MountTarget::Serve(Arc::clone(&self.0) as Arc<dyn LocalHandler>))
+    }
+
+    /// By links, passwords, and by `Host` and `Origin` where there is neither.
+    fn authorizes_requests(&self) -> bool {
+        true
+    }
+}
+
+impl LocalHandler for MediaService {
+    fn identify_client(&self, flow: &mut Flow, head: &RequestHead) {
+        let state = self.state();
+        let prefix = prefix_of(&state.config, &head.url.path).unwrap_or_default();
+        let Ok(asked) = authorize(&state, prefix, flow, head, None) else { return };
+        if let Some(user) = asked.user() {
+            flow.user = Some(user.into());
+        }
+        flow.extension_mut::<UsageLabel>().0 = Some("media");
+    }
+
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            let state = self.state();
+            let page = request.head.headers.get_str("origin").map(str::to_owned);
+            let signed = is_signed(&state.config, &request.head.url.path);
+            if request.head.method == Method::OPTIONS {
+                return Ok(preflight(&state, page.as_deref(), signed));
+            }
+            let is_head = request.head.method == Method::HEAD;
+            let mut response = match self.handle(&state, flow, request).await {
+                Ok(response) => response,
+                Err(MediaError::Status(status, text)) => text_response(status, &text),
+                Err(MediaError::Failed(error)) => return Err(error),
+            };
+            if is_head && let Body::Full(bytes) = &response.body {
+                let _ = response.head.headers.set("Content-Length", bytes.len().to_string());
+                response.body = Body::Empty;
+            }
+            allow_page(&state, page.as_deref(), signed, &mut response.head.headers);
+            Ok(response)
+        })
+    }
+}
+
+/// Lets scripts of a page read the answer: any page's with a sealed link, those of the list otherwise.
+fn allow_page(state: &MediaState, page: Option<&str>, signed: bool, headers: &mut Headers) {
+    let Some(page) = page else { return };
+    if signed {
+        headers.append_unchecked(b"Access-Control-Allow-Origin", b"*");
+    } else if state.allows_page(page) && headers.append("Access-Control-Allow-Origin", page).is_ok() {
+        headers.append_unchecked(b"Vary", b"Origin");
+    } else {
+        return;
+    }
+    headers.append_unchecked(
+        b"Access-Control-Expose-Headers",
+        b"Content-Length, Content-Range, Accept-Ranges, ETag, Date",
+    );
+}
+
+fn preflight(state: &MediaState, page: Option<&str>, signed: bool) -> Response {
+    let mut head = ResponseHead::new(StatusCode::NO_CONTENT)
+        .with_header("Allow", "GET, HEAD, POST, OPTIONS")
+        .with_header("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS")
+        .with_header("Access-Control-Allow-Headers", "Range, If-Range, If-None-Match, Content-Type, api_password")
+        .with_header("Access-Control-Max-Age", "600");
+    allow_page(state, page, signed, &mut head.headers);
+    Response { head, body: Body::Empty }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_flow::{Authority, ClientInfo, EntryKind, HttpVersion, ResponseFuture, Scheme, Timestamp, Url};
+
+    use super::*;
+    use crate::config::MediaCompatConfig;
+
+    /// An origin that has one encrypted file.
+    struct OneFile;
+
+    impl HttpClient for OneFile {
+        fn send(&self, _: Request) -> ResponseFuture<'_> {
+            const FILE: &[u8] = include_bytes!("../../../../fuzz/corpus/bmff/cenc");
+            let at = FILE.windows(4).position(|w| w == b"moof").expect("it has fragments") - 4;
+            Box::pin(async move { Ok(Response::full(StatusCode::OK, "video/mp4", &FILE[..at])) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_initialization_section_in_clear_is_recorded_as_decrypted_media() {
+        const KEYS: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
+        let setup =
+            MediaSetup { config: MediaConfig::default(), secret: vec![7; 32], egress: Arc::new(OneFile), folder: None };
+        let media = MediaService::new(setup).unwrap();
+        for (keys, decrypts) in [(KEYS, true), ("", false)] {
+            let client = ClientInfo {
+                connection: 1,
+                peer: ([127, 0, 0, 1], 50_000).into(),
+                local: ([127, 0, 0, 1], 7071).into(),
+                listener: "gateway".into(),
+                accepted: Timestamp::from_micros(0),
+                process: None,
+                container: None,
+            };
+            let authority: Authority = "127.0.0.1:7071".parse().unwrap();
+            let mut flow = Flow::begin(client.into(), EntryKind::Gateway, Scheme::Http, authority.clone());
+            let path = format!("/media/proxy/mpd/init.mp4?init_url=http%3A%2F%2Fo.test%2Fi.mp4{keys}");
+            let url = Url { scheme: Scheme::Http, authority, path: path.into() };
+            let head = RequestHead {
+                method: Method::GET,
+                url,
+                version: HttpVersion::Http11,
+                headers: Headers::new(),
+                protocol: None,
+            };
+            let request = Request { head, body: Body::Empty };
+            let answer = media.handle(&media.state(), &mut flow, request).await;
+            assert_eq!(answer.map_err(|_| "refused").unwrap().head.status, StatusCode::OK, "{keys}");
+            assert_eq!(flow.extension::<DecryptedMedia>().is_some(), decrypts, "{keys}");
+        }
+    }
+
+    #[test]
+    fn doors_stand_below_the_path_and_at_the_root_when_wanted() {
+        let own = MediaConfig::default();
+        let compat = MediaConfig {
+            compat: MediaCompatConfig { mediaflow: true, ..MediaCompatConfig::default() },
+            ..MediaConfig::default()
+        };
+        for (config, path, prefix) in [
+            (&own, "/media/proxy/stream", Some("/media")),
+            (&own, "/media", None),
+            (&own, "/mediax/proxy", None),
+            (&own, "/proxy/stream", None),
+            (&compat, "/proxy/stream", Some("")),
+            (&compat, "/_token_x/proxy/stream", Some("")),
+            (&compat, "/media/health", Some("/media")),
+            (&compat, "/v1/chat/completions", None),
+            (&compat, "/proxyx", None),
+        ] {
+            assert_eq!(prefix_of(config, path), prefix, "{path}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Leaving out stretches of a playlist: intros, credits.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::tags::{PlaylistLine, attribute, attribute_text, lines, tag};
+
+/// Stretches to leave out, in seconds from the first segment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SkipRanges(Vec<(f64, f64)>);
+
+impl SkipRanges {
+    /// Reads `0-112,280-300`; what is no stretch is left out.
+    pub fn read(text: &str) -> Self {
+        let one = |part: &str| {
+            let (from, to) = part.trim().split_once('-')?;
+            let (from, to): (f64, f64) = (from.trim().parse().ok()?, to.trim().parse().ok()?);
+            (from.is_finite() && to.is_finite() && from < to).then_some((from, to))
+        };
+        Self(text.split(',').filter_map(one).collect())
+    }
+
+    /// Whether nothing is left out.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a segment lies in one of them, be it in part.
+    pub fn overlaps(&self, from: f64, to: f64) -> bool {
+        self.0.iter().any(|(start, end)| from < *end && to > *start)
+    }
+}
+
+/// The playlist without the segments that touch one of these stretches. Only of playlists whose beginning stays where
+/// it is (`ENDLIST`, or type `VOD` or `EVENT`): in a window that moves, times from its start mean nothing.
+///
+/// Numbers go on without a gap, so segments encrypted with their number as vector get it written out, and byte ranges
+/// that go on from the one before get their offset.
+pub fn skip_segments<'a>(text: &'a [u8], stretches: &SkipRanges) -> Cow<'a, [u8]> {
+    if stretches.is_empty() || !has_fixed_start(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut cutter = SegmentSkipper {
+        text,
+        stretches,
+        out: Vec::with_capacity(text.len()),
+        time: 0.0,
+        duration: None,
+        sequence: 0,
+        held: Vec::new(),
+        key: None,
+        range: None,
+        ends: HashMap::new(),
+        cut: false,
+        gap: false,
+    };
+    for line in lines(text) {
+        cutter.line(line);
+    }
+    let SegmentSkipper { mut out, held, .. } = cutter;
+    held.iter().for_each(|l| out.extend_from_slice(l.with_line_end(text)));
+    Cow::Owned(out)
+}
+
+fn has_fixed_start(text: &[u8]) -> bool {
+    let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
+    has(b"#EXT-X-ENDLIST") || has(b"#EXT-X-PLAYLIST-TYPE:VOD") || has(b"#EXT-X-PLAYLIST-TYPE:EVENT")
+}
+
+struct SegmentSkipper<'a, 's> {
+    text: &'a [u8],
+    stretches: &'s SkipRanges,
+    out: Vec<u8>,
+    time: f64,
+    duration: Option<f64>,
+    sequence: u64,
+    /// Lines of the segment that comes.
+    held: Vec<PlaylistLine>,
+    /// The tag of the key in force, when its vector is the segment's number.
+    key: Option<PlaylistLine>,
+    /// Length and offset of the byte range that comes.
+    range: Option<(u64, Option<u64>)>,
+    /// Where the last byte range of each address ended.
+    ends: HashMap<&'a [u8], u64>,
+    /// Whether anything was left out so far.
+    cut: bool,
+    /// Whether the segment before was left out.
+    gap: bool,
+}
+
+impl SegmentSkipper<'_, '_> {
+    fn line(&mut self, line: PlaylistLine) {
+        let bytes = line.content(self.text);
+        let Some((name, value)) = tag(bytes) else {
+            return match bytes.first() {
+                None | Some(b'#') => self.held.push(line),
+                Some(_) => self.segment(line),
+            };
+        };
+        let value_text = std::str::from_utf8(value).unwrap_or_default().trim();
+        match name {
+            b"EXTINF" => self.duration = value_text.split(',').next().and_then(|d| d.trim().parse().ok()),
+            b"EXT-X-BYTERANGE" => {
+                let (length, offset) = value_text.split_once('@').map_or((value_text, None), |(l, o)| (l, Some(o)));
+                self.range = length.parse().ok().map(|l| (l, offset.and_then(|o| o.parse().ok())));
+            }
+            b"EXT-X-MEDIA-SEQUENCE" => self.sequence = value_text.parse().unwrap_or(0),
+            b"EXT-X-KEY" => {
+                let numbered = attribute(value, b"IV").is_none() && attribute_text(value, b"METHOD") != Some("NONE");
+                let identity = attribute_text(value, b"KEYFORMAT").is_none_or(|f| f == "identity");
+                if identity {
+                    self.key = numbered.then_some(line);
+                }
+            }
+            _ => {}
+        }
+        self.held.push(line);
+    }
+
+    fn segment(&mut self, line: PlaylistLine) {
+        let duration = self.duration.take().unwrap_or(0.0);
+        let (from, to) = (self.time, self.time + duration);
+        self.time = to;
+        let range = self.place_range(line);
+        let number = self.sequence;
+        self.sequence += 1;
+        let held = std::mem::take(&mut self.held);
+        if self.stretches.overlaps(from, to) {
+            (self.cut, self.gap) = (true, true);
+            // What holds for later segments stays.
+            let stays = |l: &PlaylistLine| !tag(l.content(self.text)).is_some_and(|(name, _)| is_of_one_segment(name));
+            held.iter().filter(|l| stays(l)).for_each(|l| self.out.extend_from_slice(l.with_line_end(self.text)));
+            return;
+        }
+        let has =
+            |wanted: &[u8]| held.iter().any(|l| tag(l.content(self.text)).is_some_and(|(name, _)| name == wanted));
+        if self.gap && !self.out.is_empty() && !has(b"EXT-X-DISCONTINUITY") && has(b"EXTINF") {
+            self.before_segment(&held, number, range, true);
+        } else {
+            self.before_segment(&held, number, range, false);
+        }
+        self.gap = false;
+        self.out.extend_from_slice(line.with_line_end(self.text));
+    }
+
+    /// The byte range of a segment with its offset known.
+    fn place_range(&mut self, line: PlaylistLine) -> Option<(u64, u64)> {
+        let (length, offset) = self.range.take()?;
+        let address = line.content(self.text).trim_ascii();
+        let offset = offset.unwrap_or_else(|| self.ends.get(address).copied().unwrap_or(0));
+        self.ends.insert(address, offset.saturating_add(length));
+        Some((length, offset))
+    }
+
+    fn before_segment(&mut self, held: &[PlaylistLine], number: u64, range: Option<(u64, u64)>, part: bool) {
+        let mut parted = !part;
+        let numbered = self.key.filter(|_| self.cut);
+        let mut written = false;
+        for line in held {
+            let bytes = line.content(self.text);
+            let name = tag(bytes).map(|(name, _)| name);
+            let own = name.is_some_and(is_of_one_segment);
+            if own && !parted {
+                parted = true;
+                self.out.extend_from_slice(b"#EXT-X-DISCONTINUITY\n");
+            }
+            match (name, numbered, range) {
+                (Some(b"EXT-X-KEY"), Some(key), _) if key == *line => {
+                    self.write_key(key, number);
+                    written = true;
+                    continue;
+                }
+                (Some(b"EXTINF"), Some(key), _) if !written => {
+                    self.write_key(key, number);
+                    written = true;
+                }
+                (Some(b"EXT-X-BYTERANGE"), _, Some((length, offset))) if self.gap => {
+                    self.out.extend_from_slice(format!("#EXT-X-BYTERANGE:{length}@{offset}\n").as_bytes());
+                    continue;
+                }
+                _ => {}
+            }
+            self.out.extend_from_slice(line.with_line_end(self.text));
+        }
+    }
+
+    fn write_key(&mut self, key: PlaylistLine, number: u64) {
+        self.out.extend_from_slice(key.content(self.text));
+        self.out.extend_from_slice(format!(",IV=0x{number:032x}\n").as_bytes());
+    }
+}
+
+/// Tags that go with one segment and no other (RFC 8216bis 4.4.4).
+fn is_of_one_segment(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 7] = [
+        b"EXTINF",
+        b"EXT-X-BYTERANGE",
+        b"EXT-X-DISCONTINUITY",
+        b"EXT-X-PROGRAM-DATE-TIME",
+        b"EXT-X-GAP",
+        b"EXT-X-PART",
+        b"EXT-X-BITRATE",
+    ];
+    NAMES.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut_text(text: &str, stretches: &str) -> String {
+        String::from_utf8(skip_segments(text.as_bytes(), &SkipRanges::read(stretches)).into_owned()).unwrap()
+    }
+
+    fn vod(n: usize) -> String {
+        let segments: String = (0..n).map(|i| format!("#EXTINF:4,\n{i}.ts\n")).collect();
+        format!("#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:7\n{segments}#EXT-X-ENDLIST\n")
+    }
+
+    #[test]
+    fn segments_that_touch_a_stretch_are_left_out() {
+        let text = cut_text(&vod(6), "0-4,9-13");
+        let left: Vec<_> = text.lines().filter(|l| !l.starts_with("#EXT-X-T")).skip(1).collect();
+        assert_eq!(
+            left,
+            [
+                "#EXT-X-MEDIA-SEQUENCE:7",
+                "#EXT-X-DISCONTINUITY",
+                "#EXTINF:4,",
+                "1.ts",
+                "#EXT-X-DISCONTINUITY",
+                "#EXTINF:4,",
+                "4.ts",
+                "#EXTINF:4,",
+                "5.ts",
+                "#EXT-X-ENDLIST"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_window_that_moves_and_a_multivariant_playlist_stay() {
+        let live = vod(6).replace("#EXT-X-ENDLIST\n", "");
+        assert_eq!(cut_text(&live, "0-8"), live);
+        let master = "#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\na.m3u8\n";
+        assert_eq!(cut_text(master, "0-8"), master);
+        assert_eq!(cut_text(&vod(3), "x,5-2,-"), vod(3));
+    }
+
+    #[test]
+    fn vectors_from_numbers_are_written_out() {
+        let text = vod(4).replace("#EXTINF:4,\n0.ts", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n#EXTINF:4,\n0.ts");
+        let text = cut_text(&text, "0-4");
+        let vectors: Vec<_> = text.lines().filter_map(|l| l.split("IV=").nth(1)).collect();
+        assert_eq!(vectors, [8, 9, 10].map(|n| format!("0x{n:032x}")));
+        let untouched =
+            vod(2).replace("#EXTINF:4,\n0.ts", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0x1\n#EXTINF:4,\n0.ts");
+        assert_eq!(cut_text(&untouched, "4-8").matches("IV=").count(), 1);
+    }
+
+    #[test]
+    fn byte_ranges_keep_their_place() {
+        let segments: String = (0..3).map(|_| "#EXTINF:4,\n#EXT-X-BYTERANGE:100\nf.mp4\n".to_owned()).collect();
+        let text =
+            format!("#EXTM3U\n#EXT-X-MAP:URI=\"f.mp4\"\n{segments}#EXT-X-ENDLIST\n").replacen(":100\n", ":100@50\n", 1);
+        let text = cut_text(&text, "4-8");
+        assert!(text.contains("#EXT-X-BYTERANGE:100@50\n") && text.contains("#EXT-X-BYTERANGE:100@250\n"), "{text}");
+        assert!(text.contains("#EXT-X-MAP"), "{text}");
+    }
+}

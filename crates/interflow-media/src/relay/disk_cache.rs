@@ -1,0 +1,334 @@
+//! Segments kept on disk, within a bound on bytes, so that they outlive the memory's bound and a restart. A file appears
+//! whole or not at all, and carries a checksum: what a crash left behind is thrown away.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use interflow_flow::{ResponseHead, StatusCode, Url};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::address::parse;
+use super::header_filter;
+use super::segment_cache::CacheKey;
+
+const MAGIC: &[u8; 8] = b"ifseg\x00\x00\x01";
+const CHECKSUM_LEN: usize = 32;
+/// How many are written at once; while so many are, others are not kept.
+const MAX_WRITERS: usize = 4;
+
+/// The store.
+pub struct DiskCache {
+    folder: PathBuf,
+    most: u64,
+    ttl: Duration,
+    index: Mutex<DiskCacheIndex>,
+    writing: AtomicUsize,
+    next: AtomicU64,
+}
+
+#[derive(Default)]
+struct DiskCacheIndex {
+    files: HashMap<CacheKey, (u64, SystemTime)>,
+    /// In the order in which they came.
+    order: VecDeque<CacheKey>,
+    bytes: u64,
+}
+
+/// Something that was kept.
+pub struct CachedResponse {
+    /// The URL that answered.
+    pub url: Url,
+    /// With which head: what goes back to clients of it.
+    pub head: ResponseHead,
+    /// What it said.
+    pub body: Bytes,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CacheFileMeta {
+    url: String,
+    status: u16,
+    fields: Vec<(String, Vec<u8>)>,
+}
+
+impl DiskCache {
+    /// Opens the folder, which is made for its owner alone when there is none, and takes stock of it.
+    ///
+    /// # Errors
+    /// When it can be neither made nor read.
+    pub fn open(folder: &Path, most: u64, ttl: Duration) -> io::Result<Arc<Self>> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let (path, meta) = (entry.path(), entry.metadata()?);
+            let key = path.file_name().and_then(|n| n.to_str()).and_then(key_of_name);
+            let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            let fresh = changed.elapsed().is_ok_and(|age| age < ttl);
+            match key.filter(|_| fresh && meta.is_file()) {
+                Some(key) => found.push((changed, key, meta.len())),
+                // Half written, or too old; what is not ours stays.
+                None if is_cache_file(&path) => drop(fs::remove_file(&path)),
+                None => {}
+            }
+        }
+        found.sort_unstable();
+        let disk = Self {
+            folder: folder.to_owned(),
+            most,
+            ttl,
+            index: Mutex::default(),
+            writing: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+        };
+        found.into_iter().for_each(|(changed, key, length)| disk.add_to_index(key, length, changed));
+        Ok(Arc::new(disk))
+    }
+
+    /// Throws away what an earlier run kept.
+    pub fn clear(folder: &Path) {
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for path in entries.flatten().map(|e| e.path()).filter(|p| is_cache_file(p)) {
+            let _ = fs::remove_file(path);
+        }
+        // Only when nothing else is in it.
+        let _ = fs::remove_dir(folder);
+    }
+
+    /// Bytes kept at the moment.
+    pub fn bytes(&self) -> u64 {
+        self.index.lock().bytes
+    }
+
+    /// What was kept under this key, when it is fresh and whole.
+    pub async fn get(self: &Arc<Self>, key: CacheKey) -> Option<CachedResponse> {
+        let (_, at) = self.index.lock().files.get(&key).copied()?;
+        if at.elapsed().map_or(true, |age| age >= self.ttl) {
+            self.remove(&key);
+            return None;
+        }
+        let disk = Arc::clone(self);
+        let kept = tokio::task::spawn_blocking(move || disk.read(&key)).await.ok()?;
+        if kept.is_none() {
+            self.remove(&key);
+        }
+        kept
+    }
+
+    /// Keeps something, behind the caller's back; what cannot be written is not kept.
+    pub fn store(self: &Arc<Self>, key: CacheKey, url: &Url, head: &ResponseHead, chunks: Vec<Bytes>) {
+        if self.writing.fetch_add(1, Relaxed) >= MAX_WRITERS {
+            self.writing.fetch_sub(1, Relaxed);
+            return;
+        }
+        let (disk, url, head) = (Arc::clone(self), url.to_string(), header_filter::response_head(head));
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = disk.write(&key, url, &head, &chunks) {
+                tracing::warn!(folder = %disk.folder.display(), "a segment is not kept on disk: {e}");
+            }
+            disk.writing.fetch_sub(1, Relaxed);
+        });
+    }
+
+    fn path(&self, key: &CacheKey) -> PathBuf {
+        self.folder.join(format!("{}.segment", blake3::Hash::from_bytes(*key).to_hex()))
+    }
+
+    fn read(&self, key: &CacheKey) -> Option<CachedResponse> {
+        let bytes = Bytes::from(fs::read(self.path(key)).ok()?);
+        let (content, sum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM_LEN)?)?;
+        if blake3::hash(content).as_bytes() != sum {
+            return None;
+        }
+        let length = u32::from_le_bytes(*content.strip_prefix(MAGIC)?.first_chunk()?) as usize;
+        let body = MAGIC.len() + 4 + length;
+        let meta: CacheFileMeta = serde_json::from_slice(content.get(MAGIC.len() + 4..body)?).ok()?;
+        let mut head = ResponseHead::new(StatusCode::from_u16(meta.status).ok()?);
+        for (name, value) in &meta.fields {
+            head.headers.append_unchecked(name.as_bytes(), value);
+        }
+        Some(CachedResponse {
+            url: parse(&meta.url).ok()?.url,
+            head,
+            body: bytes.slice(body..bytes.len() - CHECKSUM_LEN),
+        })
+    }
+
+    fn write(&self, key: &CacheKey, url: String, head: &ResponseHead, chunks: &[Bytes]) -> io::Result<()> {
+        let fields = head.headers.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), v.to_vec())).collect();
+        let meta = serde_json::to_vec(&CacheFileMeta { url, status: head.status.as_u16(), fields })?;
+        let length = MAGIC.len() + 4 + meta.len() + chunks.iter().map(Bytes::len).sum::<usize>() + CHECKSUM_LEN;
+        if length as u64 > self.most / 2 {
+            return Ok(());
+        }
+        self.shrink(self.most - length as u64);
+        let path = self.path(key);
+        let half = path.with_extension(format!("{}-{}.half", std::process::id(), self.next.fetch_add(1, Relaxed)));
+        let written = (|| {
+            let mut file = io::BufWriter::new(create_private_file(&half)?);
+            let mut sum = blake3::Hasher::new();
+            let size = u32::try_from(meta.len()).unwrap_or(u32::MAX).to_le_bytes();
+            for part in [&MAGIC[..], &size, &meta].into_iter().chain(chunks.iter().map(|c| &c[..])) {
+                sum.update(part);
+                file.write_all(part)?;
+            }
+            file.write_all(sum.finalize().as_bytes())?;
+            file.flush()?;
+            fs::rename(&half, &path)
+        })();
+        match written {
+            Ok(()) => self.add_to_index(*key, length as u64, SystemTime::now()),
+            Err(_) => drop(fs::remove_file(&half)),
+        }
+        written
+    }
+
+    fn add_to_index(&self, key: CacheKey, length: u64, at: SystemTime) {
+        {
+            let mut index = self.index.lock();
+            match index.files.insert(key, (length, at)) {
+                Some((old, _)) => index.bytes -= old,
+                None => index.order.push_back(key),
+            }
+            index.bytes += length;
+        }
+        self.shrink(self.most);
+    }
+
+    /// Makes room: the oldest go.
+    fn shrink(&self, most: u64) {
+        loop {
+            let oldest = {
+                let index = self.index.lock();
+                if index.bytes <= most {
+                    return;
+                }
+                index.order.front().copied()
+            };
+            match oldest {
+                Some(key) => self.remove(&key),
+                None => return,
+            }
+        }
+    }
+
+    fn remove(&self, key: &CacheKey) {
+        let mut index = self.index.lock();
+        if let Some((length, _)) = index.files.remove(key) {
+            index.bytes -= length;
+            if index.order.front() == Some(key) {
+                index.order.pop_front();
+            } else {
+                index.order.retain(|k| k != key);
+            }
+            let _ = fs::remove_file(self.path(key));
+        }
+    }
+}
+
+fn key_of_name(name: &str) -> Option<CacheKey> {
+    let hex = name.strip_suffix(".segment")?;
+    blake3::Hash::from_hex(hex).ok().map(|h| *h.as_bytes())
+}
+
+fn is_cache_file(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "segment" || e == "half")
+}
+
+fn create_private_file(path: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn head() -> ResponseHead {
+        ResponseHead::new(StatusCode::OK).with_header("Content-Type", "video/mp2t").with_header("ETag", "\"a\"")
+    }
+
+    fn put(disk: &DiskCache, n: u8, length: usize) {
+        let url = format!("http://o.test/{n}.ts");
+        disk.write(&[n; 32], url, &head(), &[Bytes::from(vec![n; length])]).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_survives_a_restart_until_it_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("cache");
+        put(&DiskCache::open(&folder, 1 << 20, HOUR).unwrap(), 1, 5000);
+        fs::write(folder.join("x.1-2.half"), "cut off").unwrap();
+        fs::write(folder.join("note.txt"), "the owner's").unwrap();
+        let disk = DiskCache::open(&folder, 1 << 20, HOUR).unwrap();
+        let kept = disk.get([1; 32]).await.unwrap();
+        assert_eq!(
+            (kept.url.to_string().as_str(), kept.head.headers.get_str("etag")),
+            ("http://o.test/1.ts", Some("\"a\""))
+        );
+        assert_eq!(kept.body, vec![1; 5000]);
+        assert!(disk.get([2; 32]).await.is_none());
+        assert!(!folder.join("x.1-2.half").exists() && folder.join("note.txt").exists());
+        let old = DiskCache::open(&folder, 1 << 20, Duration::ZERO).unwrap();
+        assert_eq!((old.bytes(), old.get([1; 32]).await.is_none()), (0, true));
+    }
+
+    #[tokio::test]
+    async fn what_was_damaged_is_not_given_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = DiskCache::open(folder.path(), 1 << 20, HOUR).unwrap();
+        for (n, damage) in [(1, 200), (2, 0), (3, 5000)] {
+            put(&disk, n, 5000);
+            let path = disk.path(&[n; 32]);
+            let mut bytes = fs::read(&path).unwrap();
+            match damage {
+                5000 => bytes.truncate(2000),
+                at => bytes[at] ^= 1,
+            }
+            fs::write(&path, bytes).unwrap();
+            assert!(disk.get([n; 32]).await.is_none(), "{n}");
+            assert!(!path.exists());
+        }
+        assert_eq!(disk.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn bytes_are_bounded_and_the_oldest_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = DiskCache::open(folder.path(), 50_000, HOUR).unwrap();
+        (1..=20).for_each(|n| put(&disk, n, 10_000));
+        put(&disk, 21, 40_000);
+        assert!(disk.bytes() <= 50_000 && disk.bytes() > 30_000, "{}", disk.bytes());
+        let there: u64 = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(there, disk.bytes());
+        assert!(disk.get([20; 32]).await.is_some() && disk.get([1; 32]).await.is_none());
+        assert!(disk.get([21; 32]).await.is_none(), "what is larger than half of all is not kept");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nobody_else_may_read_it() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = DiskCache::open(&folder.path().join("c"), 1 << 20, HOUR).unwrap();
+        put(&disk, 1, 10);
+        let mode = |p: &Path| fs::metadata(p).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&disk.folder), mode(&disk.path(&[1; 32]))), (0o700, 0o600));
+    }
+}

@@ -1,0 +1,141 @@
+//! Which header fields pass: from the client upstream, and back.
+
+use interflow_flow::{Headers, ResponseHead, StatusCode};
+
+/// Fields of the client that go upstream: what makes a request partial or conditional, and the client's language.
+const FORWARDED_HEADERS: [&str; 7] =
+    ["Range", "If-Range", "If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since", "Accept-Language"];
+
+/// Fields of the origin that go back to the client.
+const RETURNED_HEADERS: [&str; 14] = [
+    "Accept-Ranges",
+    "Content-Type",
+    "Content-Length",
+    "Content-Range",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Disposition",
+    "Last-Modified",
+    "ETag",
+    "Cache-Control",
+    "Expires",
+    "Vary",
+    "Age",
+    "Retry-After",
+];
+
+/// Fields that a link may not send upstream: they frame or route the message.
+const FORBIDDEN_REQUEST_HEADERS: [&str; 12] = [
+    "host",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "upgrade",
+    "te",
+    "trailer",
+    "keep-alive",
+    "expect",
+    "proxy-authorization",
+    "proxy-connection",
+    "http2-settings",
+];
+
+/// Fields that a link may not set on our answer: they frame it, or rule over the page that holds it.
+const FORBIDDEN_RESPONSE_HEADERS: [&str; 14] = [
+    "connection",
+    "content-length",
+    "content-security-policy",
+    "content-security-policy-report-only",
+    "keep-alive",
+    "location",
+    "proxy-authenticate",
+    "refresh",
+    "service-worker-allowed",
+    "set-cookie",
+    "set-cookie2",
+    "strict-transport-security",
+    "transfer-encoding",
+    "upgrade",
+];
+
+fn contains_name(name: &str, list: &[&str]) -> bool {
+    list.iter().any(|l| l.eq_ignore_ascii_case(name))
+}
+
+/// Whether a link may send this field upstream.
+pub fn is_request_header_allowed(name: &str) -> bool {
+    !contains_name(name, &FORBIDDEN_REQUEST_HEADERS)
+}
+
+/// Whether a link may set this field on our answer.
+pub fn is_response_header_allowed(name: &str) -> bool {
+    !contains_name(name, &FORBIDDEN_RESPONSE_HEADERS) && !name.to_ascii_lowercase().starts_with("access-control-")
+}
+
+/// Copies what goes upstream of a client's fields, where the link does not say something else.
+pub fn copy_request_headers(client: &Headers, to: &mut Headers) {
+    for name in FORWARDED_HEADERS {
+        if !to.contains(name)
+            && let Some(value) = client.get(name)
+        {
+            to.append_unchecked(name.as_bytes(), value);
+        }
+    }
+}
+
+/// The head of our answer to what an origin answered: its status, and the fields that go back.
+pub fn response_head(origin: &ResponseHead) -> ResponseHead {
+    let mut head = ResponseHead::new(origin.status);
+    for name in RETURNED_HEADERS {
+        for value in origin.headers.get_all(name) {
+            head.headers.append_unchecked(name.as_bytes(), value);
+        }
+    }
+    set_security_headers(&mut head);
+    head
+}
+
+/// What an origin serves must not run as a page of ours.
+pub fn set_security_headers(head: &mut ResponseHead) {
+    head.headers.append_unchecked(b"X-Content-Type-Options", b"nosniff");
+    let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    let active = ["text/html", "application/xhtml", "image/svg", "text/xml", "application/xml", "application/pdf"];
+    if kind.is_empty() && head.status != StatusCode::NOT_MODIFIED || active.iter().any(|a| kind.starts_with(a)) {
+        head.headers.append_unchecked(b"Content-Security-Policy", b"sandbox");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_cannot_set_cookies_nor_run_pages() {
+        let origin = ResponseHead::new(StatusCode::OK)
+            .with_header("Set-Cookie", "a=b")
+            .with_header("Content-Type", "text/html")
+            .with_header("ETag", "\"x\"")
+            .with_header("Server", "s");
+        let head = response_head(&origin);
+        assert_eq!(head.headers.get_str("etag"), Some("\"x\""));
+        assert_eq!(head.headers.get_str("content-security-policy"), Some("sandbox"));
+        assert!(!head.headers.contains("set-cookie") && !head.headers.contains("server"));
+        let video = response_head(&ResponseHead::new(StatusCode::OK).with_header("Content-Type", "video/mp4"));
+        assert!(!video.headers.contains("content-security-policy"));
+    }
+
+    #[test]
+    fn a_link_cannot_frame_or_route() {
+        assert!(
+            is_request_header_allowed("Referer")
+                && is_request_header_allowed("Cookie")
+                && !is_request_header_allowed("HOST")
+                && !is_request_header_allowed("Transfer-Encoding")
+        );
+        assert!(
+            is_response_header_allowed("Content-Type")
+                && !is_response_header_allowed("Set-Cookie")
+                && !is_response_header_allowed("Access-Control-Allow-Origin")
+        );
+    }
+}

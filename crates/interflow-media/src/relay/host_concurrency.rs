@@ -1,0 +1,104 @@
+//! How many streams run at once from one host. Playlists, manifests and keys never wait here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::{Authority, Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use std::task::{Context, Poll};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The most hosts that are remembered.
+const MAX_HOSTS: usize = 4096;
+
+/// The places for streams, per host.
+pub struct HostConcurrency {
+    each: usize,
+    wait: Duration,
+    places: Mutex<HashMap<Authority, Arc<Semaphore>>>,
+}
+
+/// A stream's place; the next one's when it is dropped.
+pub struct HostPermit(Option<OwnedSemaphorePermit>);
+
+impl HostConcurrency {
+    /// So many per host, 0 for any number; who waits longer than `wait` is told to come back.
+    pub fn new(each: u32, wait: Duration) -> Self {
+        Self { each: each as usize, wait, places: Mutex::default() }
+    }
+
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// [`ErrorKind::PoolTimeout`] when none became free in time.
+    pub async fn acquire(&self, host: &Authority) -> Result<HostPermit> {
+        if self.each == 0 {
+            return Ok(HostPermit(None));
+        }
+        let places = self.semaphore(host);
+        match tokio::time::timeout(self.wait, places.acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(HostPermit(Some(permit))),
+            _ => Err(Error::new(
+                ErrorKind::PoolTimeout,
+                format!("{} streams from {host} are running already (media.streams_per_host)", self.each),
+            )),
+        }
+    }
+
+    fn semaphore(&self, host: &Authority) -> Arc<Semaphore> {
+        let mut places = self.places.lock();
+        if places.len() >= MAX_HOSTS {
+            places.retain(|_, p| p.available_permits() < self.each);
+        }
+        Arc::clone(places.entry(host.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
+    }
+}
+
+impl HostPermit {
+    /// Keeps the place until the body ends.
+    pub fn attach_to(self, body: Body) -> Body {
+        match self.0 {
+            None => body,
+            Some(permit) => Body::stream(PermitBody { body, _permit: permit }),
+        }
+    }
+}
+
+struct PermitBody {
+    body: Body,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl BodyStream for PermitBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        self.body.poll_frame(cx)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_place_becomes_free_with_its_stream() {
+        let hosts = HostConcurrency::new(1, Duration::from_millis(20));
+        let (a, b) = ("a:80".parse().unwrap(), "b:80".parse().unwrap());
+        let first = hosts.acquire(&a).await.unwrap();
+        assert!(hosts.acquire(&b).await.is_ok());
+        assert_eq!(hosts.acquire(&a).await.err().map(|e| e.kind()), Some(ErrorKind::PoolTimeout));
+        drop(first.attach_to(Body::Empty));
+        assert!(hosts.acquire(&a).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn without_a_cap_nobody_waits() {
+        let hosts = HostConcurrency::new(0, Duration::ZERO);
+        let a = "a:80".parse().unwrap();
+        let _all = [hosts.acquire(&a).await.unwrap(), hosts.acquire(&a).await.unwrap()];
+    }
+}

@@ -1,0 +1,182 @@
+//! Fetching ahead: once a player takes a segment of a playlist, the next ones are fetched before it asks.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use super::address::parse;
+use super::fetch::FetchRequest;
+use super::segment_cache::{CachePolicy, SegmentCache};
+use crate::hls::tags::{lines, tag};
+use crate::relay::BaseUrl;
+
+/// The most playlists that are remembered.
+const MAX_PLAYLISTS: usize = 256;
+/// The most segments of one playlist.
+const MAX_SEGMENTS: usize = 4096;
+
+/// A segment: its address, and the range of it as a player asks for it.
+pub type SegmentRef = (String, Option<String>);
+
+/// What follows what.
+#[derive(Default)]
+pub struct Prefetcher {
+    known: Mutex<KnownPlaylists>,
+}
+
+#[derive(Default)]
+struct KnownPlaylists {
+    lists: HashMap<String, Arc<PlaylistSegments>>,
+    order: VecDeque<String>,
+    /// A segment to the playlist that holds it.
+    places: HashMap<SegmentRef, (Arc<PlaylistSegments>, usize)>,
+}
+
+struct PlaylistSegments {
+    pieces: Vec<SegmentRef>,
+    busy: AtomicBool,
+}
+
+impl Prefetcher {
+    /// Remembers a playlist's segments.
+    pub fn record_playlist(&self, playlist: &str, pieces: Vec<SegmentRef>) {
+        if pieces.is_empty() {
+            return;
+        }
+        let mut known = self.known.lock();
+        if let Some(old) = known.lists.get(playlist) {
+            if old.pieces == pieces {
+                return;
+            }
+            known.forget(playlist);
+        }
+        while known.lists.len() >= MAX_PLAYLISTS {
+            let Some(oldest) = known.order.front().cloned() else { break };
+            known.forget(&oldest);
+        }
+        let list = Arc::new(PlaylistSegments { pieces, busy: AtomicBool::new(false) });
+        for (i, piece) in list.pieces.iter().enumerate() {
+            known.places.insert(piece.clone(), (Arc::clone(&list), i));
+        }
+        known.order.push_back(playlist.to_owned());
+        known.lists.insert(playlist.to_owned(), list);
+    }
+
+    /// Fetches up to `count` segments behind this one, one after the other. `like` is what the player asked.
+    pub fn prefetch_after(&self, shared: &Arc<SegmentCache>, like: &FetchRequest, piece: &SegmentRef, count: u8) {
+        let Some((list, at)) = self.known.lock().places.get(piece).cloned() else { return };
+        let next: Vec<SegmentRef> = list.pieces.iter().skip(at + 1).take(usize::from(count)).cloned().collect();
+        if next.is_empty() || list.busy.swap(true, Relaxed) {
+            return;
+        }
+        let (shared, like) = (Arc::clone(shared), like.clone());
+        tokio::spawn(async move {
+            let _done = PrefetchGuard(list);
+            for (address, range) in next {
+                let Ok(address) = parse(&address) else { return };
+                let mut ask = FetchRequest { url: address.url, ..like.clone() };
+                ask.headers.remove("range");
+                if let Some(range) = range {
+                    let _ = ask.headers.set("Range", range);
+                }
+                if shared.contains_request(&ask) {
+                    continue;
+                }
+                let Ok(fetched) = shared.get(ask, CachePolicy::Segment).await else { return };
+                let mut body = fetched.response.body;
+                // What is too long to be shared is the player's own to fetch.
+                if !fetched.response.head.status.is_success()
+                    || body.remaining().is_some_and(|l| l > shared.max_entry_bytes())
+                {
+                    return;
+                }
+                while let Some(Ok(_)) = body.frame().await {}
+            }
+        });
+    }
+}
+
+struct PrefetchGuard(Arc<PlaylistSegments>);
+
+impl Drop for PrefetchGuard {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Relaxed);
+    }
+}
+
+impl KnownPlaylists {
+    fn forget(&mut self, playlist: &str) {
+        let Some(list) = self.lists.remove(playlist) else { return };
+        self.order.retain(|p| p != playlist);
+        for piece in &list.pieces {
+            if self.places.get(piece).is_some_and(|(l, _)| Arc::ptr_eq(l, &list)) {
+                self.places.remove(piece);
+            }
+        }
+    }
+}
+
+/// The segments of a media playlist, in order.
+pub fn segment_refs(text: &[u8], base: &BaseUrl) -> Vec<SegmentRef> {
+    let (mut found, mut range, mut is_segment): (Vec<SegmentRef>, _, _) = (Vec::new(), None, false);
+    let mut ends: HashMap<String, u64> = HashMap::new();
+    for line in lines(text) {
+        let bytes = line.content(text);
+        match tag(bytes) {
+            Some((b"EXTINF", _)) => is_segment = true,
+            Some((b"EXT-X-BYTERANGE", value)) => {
+                let value = std::str::from_utf8(value).unwrap_or_default().trim();
+                let (length, offset) = value.split_once('@').map_or((value, None), |(l, o)| (l, o.parse::<u64>().ok()));
+                range = length.parse::<u64>().ok().map(|l| (l, offset));
+            }
+            Some(_) => {}
+            None if is_segment && !bytes.is_empty() && !bytes.starts_with(b"#") => {
+                let address = base.resolve(&String::from_utf8_lossy(bytes));
+                let range = range.take().filter(|(length, _)| *length > 0).map(|(length, offset)| {
+                    let first = offset.unwrap_or_else(|| ends.get(&address).copied().unwrap_or(0));
+                    let end = first.saturating_add(length);
+                    ends.insert(address.clone(), end);
+                    format!("bytes={first}-{}", end - 1)
+                });
+                found.push((address, range));
+                is_segment = false;
+                if found.len() >= MAX_SEGMENTS {
+                    break;
+                }
+            }
+            None => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_have_their_ranges() {
+        let text = b"#EXTM3U\n#EXTINF:4,\na.ts\n#EXTINF:4,\n#EXT-X-BYTERANGE:10@5\nb.mp4\n#EXTINF:4,\n#EXT-X-BYTERANGE:20\nb.mp4\n";
+        let base = BaseUrl::parse("http://o/x/m.m3u8").unwrap();
+        let piece = |a: &str, r: Option<&str>| (format!("http://o/x/{a}"), r.map(str::to_owned));
+        let expected = [piece("a.ts", None), piece("b.mp4", Some("bytes=5-14")), piece("b.mp4", Some("bytes=15-34"))];
+        assert_eq!(segment_refs(text, &base), expected);
+    }
+
+    #[test]
+    fn playlists_are_forgotten_with_their_places() {
+        let ahead = Prefetcher::default();
+        let piece = |n: usize| (format!("http://o/{n}"), None);
+        for n in 0..MAX_PLAYLISTS + 10 {
+            ahead.record_playlist(&n.to_string(), vec![piece(n), piece(n + 10_000)]);
+        }
+        let known = ahead.known.lock();
+        assert_eq!(
+            (known.lists.len(), known.order.len(), known.places.len()),
+            (MAX_PLAYLISTS, MAX_PLAYLISTS, MAX_PLAYLISTS * 2)
+        );
+        assert!(!known.places.contains_key(&piece(0)));
+    }
+}

@@ -1,0 +1,558 @@
+//! Shared work: however many ask for the same thing at the same time, the origin is asked once, and what came is kept
+//! for a while within a bound on bytes. Two requests are the same when address and every field sent are.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyFrame, BoxFuture, Error, ErrorKind, Headers, Method, Response, ResponseHead, Result, StatusCode,
+};
+use parking_lot::Mutex;
+
+use super::disk_cache::DiskCache;
+use super::fetch::{FetchRequest, FetchedDocument, FetchedResponse, MediaFetcher};
+use super::reader::SharedBodyReader;
+use super::resume::{RetryPolicy, resumable_body};
+use super::single_flight::{FetchHead, FetchOutcome, FetchStage, HeadWaiter, SharedFetch, register_waker};
+
+/// What one thing takes besides its bytes, so that many small ones are bounded as well.
+const ENTRY_OVERHEAD: u64 = 1024;
+/// How often what is no longer fresh is thrown away.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
+const MAX_READ_AHEAD: u64 = 1 << 20;
+
+/// What a thing is, which says how long it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// A playlist or manifest.
+    Playlist,
+    /// A segment, key or initialization section.
+    Segment,
+    /// As long as this.
+    For(Duration),
+}
+
+/// Bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// Of all together, in bytes; 0 shares nothing.
+    pub memory: u64,
+    /// Of one thing, in bytes.
+    pub entry: u64,
+    /// How long segments are kept.
+    pub ttl: Duration,
+    /// How long playlists are kept.
+    pub playlist_ttl: Duration,
+    /// How bodies are resumed.
+    pub patience: RetryPolicy,
+}
+
+/// What is done to an answer before it is shared, so that it is done once for all who want it.
+pub struct ResponseTransform {
+    /// What tells it apart: with which key, and how.
+    pub id: [u8; 32],
+    /// Whether the client's range is asked of the origin; else the whole is, and given.
+    pub takes_ranges: bool,
+    /// Does it. Its errors are as final as those of the fetch.
+    pub run: TransformFn,
+}
+
+/// Changes the head of an answer and gives another body in the place of its own.
+pub type TransformFn = Box<dyn FnOnce(&mut ResponseHead, Body) -> Result<Body> + Send>;
+
+/// The shared work.
+#[derive(Clone)]
+pub struct SegmentCache {
+    fetch: Arc<MediaFetcher>,
+    bounds: CacheLimits,
+    store: Arc<Mutex<SegmentCacheState>>,
+    disk: Option<Arc<DiskCache>>,
+}
+
+/// What tells one thing apart from all others.
+pub type CacheKey = [u8; 32];
+
+#[derive(Default)]
+struct SegmentCacheState {
+    flights: HashMap<CacheKey, Arc<SharedFetch>>,
+    /// Keys in the order in which they came.
+    order: VecDeque<CacheKey>,
+    bytes: u64,
+    /// When what is no longer fresh was thrown away the last time.
+    swept: Option<Instant>,
+}
+
+impl SegmentCache {
+    /// Shares fetches of this fetcher.
+    pub fn new(fetch: Arc<MediaFetcher>, bounds: CacheLimits) -> Self {
+        Self { fetch, bounds, store: Arc::default(), disk: None }
+    }
+
+    /// The same with segments kept on disk as well.
+    #[must_use]
+    pub fn with_disk(self, disk: Option<Arc<DiskCache>>) -> Self {
+        Self { disk, ..self }
+    }
+
+    /// Bytes kept at the moment.
+    pub fn bytes(&self) -> u64 {
+        self.store.lock().bytes
+    }
+
+    /// The longest body that is shared, in bytes.
+    pub fn max_entry_bytes(&self) -> u64 {
+        self.bounds.entry.min(self.bounds.memory / 2)
+    }
+
+    /// What answers, shared with everybody who asks the same.
+    ///
+    /// # Errors
+    /// As [`MediaFetcher::send`].
+    pub async fn get(&self, ask: FetchRequest, keep: CachePolicy) -> Result<FetchedResponse> {
+        self.get_transformed(ask, keep, None).await
+    }
+
+    /// The same with something done to it first. What was worked on is never written to disk.
+    ///
+    /// # Errors
+    /// As [`MediaFetcher::send`], and those of the work.
+    pub async fn get_transformed(
+        &self,
+        ask: FetchRequest,
+        keep: CachePolicy,
+        work: Option<ResponseTransform>,
+    ) -> Result<FetchedResponse> {
+        if self.bounds.memory == 0 || ask.method != Method::GET {
+            return apply_transform(self.fetch_unshared(ask).await?, work);
+        }
+        let key = key_for(&ask, work.as_ref());
+        if let Some(part) = self.part_of_whole(&ask, work.as_ref()) {
+            return Ok(part);
+        }
+        loop {
+            let (flight, is_leader) = self.join(key);
+            let waiting = HeadWaiter::new(&flight);
+            if is_leader {
+                return self.lead_until_dropped(key, &flight, ask, keep, work).await;
+            }
+            let outcome = flight.wait_for_head().await;
+            drop(waiting);
+            match outcome {
+                FetchOutcome::Started(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
+                FetchOutcome::Alone => return apply_transform(self.fetch_unshared(ask).await?, work),
+                FetchOutcome::Failed(kind, text) => return Err(Error::new(kind, text)),
+                FetchOutcome::Left => {}
+            }
+        }
+    }
+
+    /// Asks for all, in a task of its own: that the first one goes away is no reason to ask once more for the others.
+    async fn lead_until_dropped(
+        &self,
+        key: CacheKey,
+        flight: &Arc<SharedFetch>,
+        ask: FetchRequest,
+        keep: CachePolicy,
+        work: Option<ResponseTransform>,
+    ) -> Result<FetchedResponse> {
+        let (shared, led) = (self.clone(), Arc::clone(flight));
+        let task = tokio::spawn(async move { shared.lead_fetch(key, led, ask, keep, work).await });
+        flight.set_task(task.abort_handle());
+        task.await
+            .unwrap_or_else(|e| Err(Error::new(ErrorKind::Internal, format!("a fetch for several ended early: {e}"))))
+    }
+
+    /// The whole body of what answers, shared as well.
+    ///
+    /// # Errors
+    /// As [`MediaFetcher::document`].
+    pub async fn document(&self, ask: FetchRequest, keep: CachePolicy, cap: u64) -> Result<FetchedDocument> {
+        let FetchedResponse { url, response } = self.get(ask, keep).await?;
+        super::fetch::collect(url, response, cap).await
+    }
+
+    /// The same with a limit of this key.
+    ///
+    /// # Errors
+    /// As [`MediaFetcher::document`].
+    pub async fn document_within(
+        &self,
+        ask: FetchRequest,
+        keep: CachePolicy,
+        limit: (u64, &str),
+    ) -> Result<FetchedDocument> {
+        let FetchedResponse { url, response } = self.get(ask, keep).await?;
+        super::fetch::collect_within(url, response, limit).await
+    }
+
+    /// Whether this was asked for already.
+    pub fn contains_request(&self, ask: &FetchRequest) -> bool {
+        self.contains(&key_of(ask))
+    }
+
+    fn contains(&self, key: &CacheKey) -> bool {
+        self.store.lock().flights.get(key).is_some_and(|f| f.is_joinable())
+    }
+
+    async fn fetch_unshared(&self, ask: FetchRequest) -> Result<FetchedResponse> {
+        let FetchedResponse { url, response: Response { head, body } } = self.fetch.send(ask.clone()).await?;
+        let body =
+            resumable_body(body, &head, FetchRequest { url: url.clone(), ..ask }, &self.fetch, self.bounds.patience);
+        Ok(FetchedResponse { url, response: Response { head, body } })
+    }
+
+    fn join(&self, key: CacheKey) -> (Arc<SharedFetch>, bool) {
+        let mut store = self.store.lock();
+        if let Some(flight) = store.flights.get(&key).filter(|f| f.is_joinable()) {
+            return (Arc::clone(flight), false);
+        }
+        store.forget(&key);
+        store.sweep(Instant::now());
+        let flight = Arc::<SharedFetch>::default();
+        store.flights.insert(key, Arc::clone(&flight));
+        store.order.push_back(key);
+        store.bytes += ENTRY_OVERHEAD;
+        (flight, true)
+    }
+
+    async fn lead_fetch(
+        &self,
+        key: CacheKey,
+        flight: Arc<SharedFetch>,
+        ask: FetchRequest,
+        keep: CachePolicy,
+        work: Option<ResponseTransform>,
+    ) -> Result<FetchedResponse> {
+        // Whatever ends this early, those who wait must not wait for ever.
+        let mut guard = FetchLeader { store: &self.store, key, flight: &flight, end: Some(FetchStage::Left) };
+        let disk = self.disk.as_ref().filter(|_| keep == CachePolicy::Segment);
+        if let Some(disk) = disk.filter(|_| work.is_none())
+            && let Some(kept) = disk.get(key).await
+        {
+            guard.end = None;
+            let started = Arc::new(FetchHead { url: kept.url, head: kept.head });
+            self.fill(key, &flight, &started, kept.body);
+            return Ok(self.reader(&flight, started, ask, false));
+        }
+        // What is there already, or is to be kept as it came, is worked on from there.
+        let from_shared = work.is_some() && (disk.is_some() || self.contains_request(&ask));
+        let fetched = match from_shared {
+            true => self.get_untransformed(ask.clone(), keep).await,
+            false => self.fetch.send(ask.clone()).await,
+        };
+        let FetchedResponse { url, response: Response { head, body } } = fetched.map_err(|e| guard.fail(e))?;
+        let status = head.status;
+        let fits = match (body.remaining(), &work) {
+            (Some(length), _) => length <= self.max_entry_bytes(),
+            (None, work) => work.is_none(),
+        };
+        let body = match from_shared {
+            true => body,
+            false => resumable_body(
+                body,
+                &head,
+                FetchRequest { url: url.clone(), ..ask.clone() },
+                &self.fetch,
+                self.bounds.patience,
+            ),
+        };
+        let is_worked = work.is_some();
+        let FetchedResponse { url, response: Response { head, body } } =
+            apply_transform(FetchedResponse { url, response: Response { head, body } }, work)
+                .map_err(|e| guard.fail(e))?;
+        if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            guard.end = Some(FetchStage::Alone);
+            return Ok(FetchedResponse { url, response: Response { head, body } });
+        }
+        guard.end = None;
+        let started = Arc::new(FetchHead { url, head });
+        flight.update(|s| s.stage = FetchStage::Coming(Arc::clone(&started)));
+        let fetched = self.reader(&flight, Arc::clone(&started), ask, is_worked);
+        let pump = CacheFillTask {
+            store: Arc::clone(&self.store),
+            key,
+            flight: Arc::clone(&flight),
+            bounds: self.bounds,
+            keep,
+            disk: disk.filter(|_| !is_worked).cloned(),
+            // Work can make a body somewhat longer: transport streams have more headers.
+            longest: if is_worked { self.max_entry_bytes() * 2 } else { self.max_entry_bytes() },
+        };
+        tokio::spawn(pump.run(body, started));
+        Ok(fetched)
+    }
+
+    /// What is shared as it came; boxed, since this is asked for while something else is.
+    fn get_untransformed(&self, ask: FetchRequest, keep: CachePolicy) -> BoxFuture<'_, Result<FetchedResponse>> {
+        Box::pin(self.get(ask, keep))
+    }
+
+    /// Puts something that is here whole into a flight.
+    fn fill(&self, key: CacheKey, flight: &Arc<SharedFetch>, started: &Arc<FetchHead>, body: Bytes) {
+        let length = body.len() as u64;
+        let mut store = self.store.lock();
+        if store.flights.get(&key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            store.bytes += length;
+        }
+        flight.update(|s| {
+            s.length = length;
+            s.chunks = if body.is_empty() { Vec::new() } else { vec![body] };
+            s.stage = FetchStage::Whole(Arc::clone(started), Instant::now() + self.bounds.ttl);
+        });
+        store.shrink(self.bounds.memory);
+    }
+
+    fn reader(
+        &self,
+        flight: &Arc<SharedFetch>,
+        started: Arc<FetchHead>,
+        ask: FetchRequest,
+        is_worked: bool,
+    ) -> FetchedResponse {
+        let total = content_length(&started.head);
+        let reader = SharedBodyReader::new(Arc::clone(flight), Arc::clone(&self.fetch), ask, total, is_worked);
+        let response = Response { head: started.head.clone(), body: Body::stream(reader) };
+        FetchedResponse { url: started.url.clone(), response }
+    }
+
+    /// A range of something that is here whole.
+    fn part_of_whole(&self, ask: &FetchRequest, work: Option<&ResponseTransform>) -> Option<FetchedResponse> {
+        let range = ask.headers.get_str("range")?.strip_prefix("bytes=")?;
+        let (first, last) = range.split_once('-').filter(|(_, last)| !last.contains(','))?;
+        let first: u64 = first.trim().parse().ok()?;
+        let mut whole = ask.clone();
+        whole.headers.remove("range");
+        whole.headers.remove("if-range");
+        let flight = Arc::clone(self.store.lock().flights.get(&key_for(&whole, work))?);
+        let state = flight.state.lock();
+        let FetchStage::Whole(started, until) = &state.stage else { return None };
+        let same = ask.headers.get("if-range").is_none_or(|v| started.head.headers.get("etag") == Some(v));
+        if Instant::now() >= *until || started.head.status != StatusCode::OK || first >= state.length || !same {
+            return None;
+        }
+        let last = last.trim().parse().map_or(state.length - 1, |l: u64| l.min(state.length - 1));
+        let body = slice(&state.chunks, first, last.checked_sub(first)? + 1);
+        let mut head = ResponseHead { status: StatusCode::PARTIAL_CONTENT, ..started.head.clone() };
+        head.reason = Bytes::from_static(b"Partial Content");
+        let _ = head.headers.set("Content-Range", format!("bytes {first}-{last}/{}", state.length));
+        let _ = head.headers.set("Content-Length", body.len().to_string());
+        Some(FetchedResponse { url: started.url.clone(), response: Response { head, body: Body::from(body) } })
+    }
+}
+
+/// What a body of ours is in all, when its head says so.
+fn content_length(head: &ResponseHead) -> Option<u64> {
+    if head.headers.contains("content-encoding") {
+        return None;
+    }
+    head.headers.get_str("content-length").and_then(|l| l.trim().parse().ok())
+}
+
+fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
+    let mut skip = usize::try_from(first).unwrap_or(usize::MAX);
+    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    for chunk in chunks {
+        let from = skip.min(chunk.len());
+        let to = from.saturating_add(left).min(chunk.len());
+        (skip, left) = (skip - from, left - (to - from));
+        if to > from {
+            parts.push(chunk.slice(from..to));
+        }
+    }
+    if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() }
+}
+
+fn apply_transform(fetched: FetchedResponse, work: Option<ResponseTransform>) -> Result<FetchedResponse> {
+    let Some(work) = work else { return Ok(fetched) };
+    let FetchedResponse { url, response: Response { mut head, mut body } } = fetched;
+    if head.status.is_success() {
+        if interflow_wire::content_coding::has_content_coding(&head.headers) {
+            let text = "the segment came with a content coding, though none was asked for, and cannot be worked on";
+            return Err(Error::new(ErrorKind::BadResponse, text));
+        }
+        body = (work.run)(&mut head, body)?;
+    }
+    Ok(FetchedResponse { url, response: Response { head, body } })
+}
+
+fn key_for(ask: &FetchRequest, work: Option<&ResponseTransform>) -> CacheKey {
+    let key = key_of(ask);
+    work.map_or(key, |work| *blake3::Hasher::new().update(&key).update(&work.id).finalize().as_bytes())
+}
+
+/// What tells a request apart: method, address, every field sent, and whose scope it is in.
+pub fn key_of(ask: &FetchRequest) -> CacheKey {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(ask.method.as_str().as_bytes()).update(b"\n").update(ask.url.to_string().as_bytes());
+    let mut fields: Vec<(Vec<u8>, &[u8])> = ask.headers.iter().map(|(n, v)| (n.to_ascii_lowercase(), v)).collect();
+    fields.sort();
+    for (name, value) in fields {
+        hasher.update(b"\n").update(&name).update(b":").update(value);
+    }
+    if let Some(scope) = &ask.scope {
+        for host in &scope.hosts {
+            hasher.update(b"\nscope ").update(host.as_bytes());
+        }
+    }
+    *hasher.finalize().as_bytes()
+}
+
+impl SegmentCacheState {
+    fn forget(&mut self, key: &CacheKey) {
+        if let Some(flight) = self.flights.remove(key) {
+            self.bytes = self.bytes.saturating_sub(flight.state.lock().length + ENTRY_OVERHEAD);
+            if self.order.front() == Some(key) {
+                self.order.pop_front();
+            } else {
+                self.order.retain(|k| k != key);
+            }
+        }
+    }
+
+    /// Forgets a flight, unless another one has taken its place.
+    fn forget_if_same(&mut self, key: &CacheKey, flight: &Arc<SharedFetch>) {
+        if self.flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            self.forget(key);
+        }
+    }
+
+    /// Throws away what is no longer fresh, now and then, so that memory is full of what somebody may want.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|at| now.duration_since(at) < SWEEP_INTERVAL) {
+            return;
+        }
+        self.swept = Some(now);
+        let is_over = |f: &SharedFetch| matches!(&f.state.lock().stage, FetchStage::Whole(_, until) if *until <= now);
+        let over: Vec<CacheKey> = self.flights.iter().filter(|(_, f)| is_over(f)).map(|(k, _)| *k).collect();
+        over.iter().for_each(|key| self.forget(key));
+    }
+
+    /// Makes room: what is whole goes, the oldest first.
+    fn shrink(&mut self, memory: u64) {
+        let mut at = 0;
+        while self.bytes > memory {
+            let Some(key) = self.order.get(at).copied() else { return };
+            let whole = self.flights.get(&key).is_none_or(|f| matches!(f.state.lock().stage, FetchStage::Whole(..)));
+            if whole { self.forget(&key) } else { at += 1 }
+        }
+    }
+}
+
+/// Tells those who wait when whoever asks for them does not come back with something to share.
+struct FetchLeader<'a> {
+    store: &'a Mutex<SegmentCacheState>,
+    key: CacheKey,
+    flight: &'a Arc<SharedFetch>,
+    /// What is told; nothing when there is something to share.
+    end: Option<FetchStage>,
+}
+
+impl FetchLeader<'_> {
+    fn fail(&mut self, error: Error) -> Error {
+        self.end = Some(FetchStage::Failed(error.kind(), error.message().to_owned()));
+        error
+    }
+}
+
+impl Drop for FetchLeader<'_> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            self.store.lock().forget_if_same(&self.key, self.flight);
+            self.flight.update(|s| s.stage = end);
+        }
+    }
+}
+
+/// Reads the origin's body for all.
+struct CacheFillTask {
+    store: Arc<Mutex<SegmentCacheState>>,
+    key: CacheKey,
+    flight: Arc<SharedFetch>,
+    bounds: CacheLimits,
+    keep: CachePolicy,
+    disk: Option<Arc<DiskCache>>,
+    longest: u64,
+}
+
+impl CacheFillTask {
+    async fn run(self, mut body: Body, started: Arc<FetchHead>) {
+        loop {
+            self.wait_for_readers().await;
+            match body.frame().await {
+                Some(Ok(BodyFrame::Data(data))) => {
+                    let length = data.len() as u64;
+                    let total = self.flight.state.lock().length + length;
+                    if total > self.longest {
+                        self.store.lock().forget_if_same(&self.key, &self.flight);
+                        return self.flight.update(|s| s.stage = FetchStage::TooLong(started));
+                    }
+                    {
+                        let mut store = self.store.lock();
+                        // Forgotten meanwhile, the bytes are the readers' alone.
+                        if store.flights.get(&self.key).is_some_and(|f| Arc::ptr_eq(f, &self.flight)) {
+                            store.bytes += length;
+                        }
+                        self.flight.update(|s| {
+                            s.length = total;
+                            s.chunks.push(data);
+                        });
+                        store.shrink(self.bounds.memory);
+                    }
+                    if self.flight.state.lock().readers == 0 && self.keep != CachePolicy::Segment {
+                        return self
+                            .give_up(started, &Error::new(ErrorKind::ClientGone, "nobody waits for it any more"));
+                    }
+                }
+                Some(Ok(BodyFrame::Trailers(_))) => {}
+                Some(Err(e)) => return self.give_up(started, &e),
+                None => return self.finish_whole(started),
+            }
+        }
+    }
+
+    /// While the memory is full, the origin is read at the pace of the fastest reader.
+    async fn wait_for_readers(&self) {
+        std::future::poll_fn(|cx| {
+            let full = self.store.lock().bytes >= self.bounds.memory;
+            let mut state = self.flight.state.lock();
+            if full && state.readers > 0 && state.length.saturating_sub(state.read) > MAX_READ_AHEAD {
+                register_waker(&mut state.wakers, cx);
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn give_up(&self, started: Arc<FetchHead>, error: &Error) {
+        self.store.lock().forget_if_same(&self.key, &self.flight);
+        self.flight.update(|s| s.stage = FetchStage::Broken(started, error.kind(), error.message().to_owned()));
+    }
+
+    fn finish_whole(&self, started: Arc<FetchHead>) {
+        let ttl = match self.keep {
+            CachePolicy::Playlist => self.bounds.playlist_ttl,
+            CachePolicy::Segment => self.bounds.ttl,
+            CachePolicy::For(ttl) => ttl,
+        };
+        let ttl = if started.head.headers.has_token("cache-control", "no-store") { Duration::ZERO } else { ttl };
+        let until = Instant::now() + ttl;
+        if let Some(disk) = self.disk.as_ref().filter(|_| !ttl.is_zero()) {
+            let chunks = self.flight.state.lock().chunks.clone();
+            disk.store(self.key, &started.url, &started.head, chunks);
+        }
+        self.flight.update(|s| s.stage = FetchStage::Whole(started, until));
+    }
+}
+
+/// Fields that make a request conditional: what is shared is asked for without them.
+pub fn remove_conditions(headers: &mut Headers) {
+    for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,100 @@
+//! `transformer=ts_stream`: takes a false front (an image header, padding) off a transport stream.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{Body, BodyFrame, BodyStream, Result};
+
+const PACKET: usize = 188;
+const SYNC: u8 = 0x47;
+/// How far the front may reach, in bytes; beyond that the body passes as it is.
+const MAX_FRONT_BYTES: usize = 64 * 1024;
+/// How many packets in a row make it certain.
+const REQUIRED_SYNCS: usize = 3;
+
+/// The body from its first packet on.
+pub fn unwrap_ts(body: Body) -> Body {
+    Body::stream(TsUnwrapBody { body, held: BytesMut::new(), open: false, over: false })
+}
+
+struct TsUnwrapBody {
+    body: Body,
+    held: BytesMut,
+    open: bool,
+    over: bool,
+}
+
+impl BodyStream for TsUnwrapBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if self.over {
+                return Poll::Ready(None);
+            }
+            if self.open {
+                return self.body.poll_frame(cx);
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => self.held.extend_from_slice(&data),
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                Some(Ok(BodyFrame::Trailers(_))) | None => (self.open, self.over) = (true, true),
+            }
+            let found = first_packet(&self.held, self.open);
+            if found.is_none() && !self.open && self.held.len() < MAX_FRONT_BYTES {
+                continue;
+            }
+            self.open = true;
+            let mut held = self.held.split();
+            let rest: Bytes = held.split_off(found.unwrap_or(0)).freeze();
+            if !rest.is_empty() {
+                return Poll::Ready(Some(Ok(BodyFrame::Data(rest))));
+            }
+        }
+    }
+}
+
+/// Where the packets begin: sync bytes at packet distance. At the end of the body fewer will do.
+fn first_packet(bytes: &[u8], is_end: bool) -> Option<usize> {
+    let candidates = memchr::memchr_iter(SYNC, bytes);
+    candidates.into_iter().find(|&at| {
+        let marks = (0..REQUIRED_SYNCS).map(|n| bytes.get(at + n * PACKET));
+        let mut seen = 0;
+        for mark in marks {
+            match mark {
+                Some(&SYNC) => seen += 1,
+                Some(_) => return false,
+                None if is_end => break,
+                None => return false,
+            }
+        }
+        seen > 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn through(front: &[u8], packets: usize) -> Vec<u8> {
+        let mut bytes = front.to_vec();
+        for n in 0..packets {
+            bytes.push(SYNC);
+            bytes.extend(std::iter::repeat_n(n as u8, PACKET - 1));
+        }
+        let (out, _) = unwrap_ts(Body::Full(bytes.into())).collect(1 << 20).await.unwrap();
+        out.to_vec()
+    }
+
+    #[tokio::test]
+    async fn the_front_is_taken_off() {
+        let plain = through(b"", 5).await;
+        assert_eq!(plain.len(), 5 * PACKET);
+        assert_eq!(through(b"\x89PNG\r\n\x1a\nG....IEND", 5).await, plain);
+        assert_eq!(through(&[0xff; 4000], 5).await, plain);
+        assert_eq!(through(b"", 1).await.len(), PACKET);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_transport_stream_passes() {
+        assert_eq!(through(&[1; 100_000], 0).await.len(), 100_000);
+    }
+}

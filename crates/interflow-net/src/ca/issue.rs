@@ -1,0 +1,213 @@
+//! Signing: what stands in a leaf, and in the CA's own certificate.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use interflow_flow::{Error, ErrorKind, ErrorSource, Host};
+use rcgen::string::Ia5String;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, SerialNumber,
+};
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::keys::LeafKey;
+
+const DAY_SECS: u64 = 86_400;
+/// A client whose clock is behind ours must still accept a fresh leaf.
+const BACKDATE_SECS: u64 = DAY_SECS;
+/// A CN longer than this breaks X.520's bound; the SAN is what counts anyway.
+const MAX_COMMON_NAME_LEN: usize = 64;
+
+/// A leaf just signed.
+pub(super) struct IssuedLeaf {
+    /// The leaf, and the CAs between it and the root, if any.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) not_before: u64,
+    pub(super) not_after: u64,
+}
+
+/// The CA's key and what it needs to sign.
+pub(super) struct LeafIssuer {
+    issuer: Issuer<'static, KeyPair>,
+    name: String,
+    /// What a client needs between leaf and root: nothing under a root of our own.
+    tail: Vec<CertificateDer<'static>>,
+    not_after: u64,
+    lifetime: u64,
+    signed: AtomicU64,
+}
+
+impl LeafIssuer {
+    /// Checks that the chain's first certificate is a CA in its time and that the key is its own. Gives the CA's
+    /// certificate and the end of its time too.
+    pub(super) fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: KeyPair,
+        leaf_days: u32,
+        dir: &Path,
+    ) -> Result<(Self, CertificateDer<'static>, u64), Error> {
+        let broken = |what: String| {
+            let message = format!(
+                "the CA in {} cannot be used: {what}. Put the right files there, or make a new CA with `interflow ca \
+                 rotate`",
+                dir.display()
+            );
+            Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config)
+        };
+        let ca = chain.first().cloned().ok_or_else(|| broken("ca.pem holds no certificate".to_owned()))?;
+        let (_, parsed) = X509Certificate::from_der(&ca).map_err(|e| broken(format!("ca.pem cannot be read: {e}")))?;
+        if !parsed.is_ca() {
+            return Err(broken("the certificate in ca.pem is not a CA's".to_owned()));
+        }
+        if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
+            return Err(broken("ca.key is not the key of ca.pem".to_owned()));
+        }
+        let not_after = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
+        if not_after <= super::now() {
+            return Err(broken(format!("it expired on {}", parsed.validity().not_after)));
+        }
+        let name = parsed.subject().iter_common_name().find_map(|cn| cn.as_str().ok());
+        let name = name.map_or_else(|| parsed.subject().to_string(), str::to_owned);
+        let tail = chain.iter().filter(|der| !is_self_issued(der)).cloned().collect();
+        let issuer = Issuer::from_ca_cert_der(&ca, key).map_err(|e| broken(e.to_string()))?;
+        let lifetime = u64::from(leaf_days.clamp(2, 90)) * DAY_SECS;
+        Ok((Self { issuer, name, tail, not_after, lifetime, signed: AtomicU64::new(0) }, ca, not_after))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn issued_count(&self) -> u64 {
+        self.signed.load(Ordering::Relaxed)
+    }
+
+    /// Signs a leaf for a host, to hold from a day ago for its lifetime, at most until the CA's own end.
+    pub(super) fn issue(&self, host: &Host, key: &LeafKey, now: u64) -> IssuedLeaf {
+        let not_before = now.saturating_sub(BACKDATE_SECS);
+        let not_after = (not_before + self.lifetime).min(self.not_after);
+        let leaf = leaf_params(host, not_before, not_after)
+            .signed_by(&key.pair, &self.issuer)
+            .expect("a CA key that was read or made signs, and every name here is ASCII");
+        self.signed.fetch_add(1, Ordering::Relaxed);
+        let mut chain = Vec::with_capacity(1 + self.tail.len());
+        chain.push(leaf.der().clone());
+        chain.extend(self.tail.iter().cloned());
+        IssuedLeaf { chain, not_before, not_after }
+    }
+}
+
+fn is_self_issued(der: &CertificateDer<'_>) -> bool {
+    X509Certificate::from_der(der).is_ok_and(|(_, cert)| cert.subject() == cert.issuer())
+}
+
+fn leaf_params(host: &Host, not_before: u64, not_after: u64) -> CertificateParams {
+    let san = match host {
+        Host::Ip(ip) => SanType::IpAddress(*ip),
+        Host::Name(name) => SanType::DnsName(dns_name(name)),
+    };
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let cn = match &san {
+        SanType::DnsName(name) => name.as_str().to_owned(),
+        _ => host.ip().map(|ip| ip.to_string()).unwrap_or_default(),
+    };
+    if cn.len() <= MAX_COMMON_NAME_LEN {
+        params.distinguished_name.push(DnType::CommonName, cn);
+    }
+    params.subject_alt_names = vec![san];
+    params.serial_number = Some(random_serial());
+    set_validity(&mut params, not_before, not_after);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    params
+}
+
+/// The name without the dot that makes it absolute, which no SAN has (RFC 5280 4.2.1.6). A name that is not ASCII
+/// cannot be asked for on the wire; it gets a name that fits nothing.
+fn dns_name(name: &str) -> Ia5String {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    Ia5String::try_from(name).unwrap_or_else(|_| Ia5String::try_from("invalid").expect("it is ASCII"))
+}
+
+fn set_validity(params: &mut CertificateParams, not_before: u64, not_after: u64) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + Duration::from_secs(not_before);
+    params.not_after = epoch + Duration::from_secs(not_after);
+}
+
+/// 127 random bits, positive, and of full length so that the encoding never shrinks.
+fn random_serial() -> SerialNumber {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    SerialNumber::from_slice(&bytes)
+}
+
+/// A CA's certificate over its own key, for ten years.
+pub(super) fn root(key: &KeyPair, machine: &str) -> Result<rcgen::Certificate, rcgen::Error> {
+    let now = super::now();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, root_name(machine, now));
+    params.distinguished_name.push(DnType::OrganizationName, "Interflow");
+    params.serial_number = Some(random_serial());
+    set_validity(&mut params, now.saturating_sub(BACKDATE_SECS), now + 3652 * DAY_SECS);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.self_signed(key)
+}
+
+/// Says whose CA it is: a person will meet this name in a trust store years later.
+fn root_name(machine: &str, now: u64) -> String {
+    let date = jiff::Timestamp::from_second(now.min(i64::MAX as u64) as i64)
+        .map_or_else(|_| "undated".to_owned(), |at| at.strftime("%Y-%m-%d").to_string());
+    let rest = "Interflow CA () ".len() + date.len();
+    let shown: String = machine.chars().filter(char::is_ascii_graphic).take(MAX_COMMON_NAME_LEN - rest).collect();
+    format!("Interflow CA ({shown}) {date}")
+}
+
+/// The SHA-256 of some bytes in lower-case hex.
+pub(super) fn sha256_hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, b| {
+        let _ = write!(hex, "{b:02x}");
+        hex
+    })
+}
+
+/// A key for certificates of servers, as rustls wants it.
+pub(super) fn certified_key(chain: Vec<CertificateDer<'static>>, key: &LeafKey) -> Arc<rustls::sign::CertifiedKey> {
+    Arc::new(rustls::sign::CertifiedKey::new(chain, key.signer.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_name_of_any_length_leaves_the_ca_name_within_its_bound() {
+        let long = "m".repeat(300);
+        let shown: Vec<_> = ["box", &long, "", "bö\nx"].map(|m| root_name(m, 1_790_000_000)).into();
+        assert_eq!(shown[0], "Interflow CA (box) 2026-09-21");
+        assert_eq!(shown[1].len(), MAX_COMMON_NAME_LEN);
+        assert_eq!(shown[3], "Interflow CA (bx) 2026-09-21");
+    }
+
+    #[test]
+    fn serials_are_positive_full_length_and_never_the_same() {
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..10_000 {
+            let bytes = random_serial().to_bytes();
+            assert!(bytes.len() == 16 && bytes[0] & 0x80 == 0);
+            assert!(seen.insert(bytes));
+        }
+    }
+}

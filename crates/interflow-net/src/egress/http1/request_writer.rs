@@ -1,0 +1,231 @@
+//! The request on its way out: the head and what comes of the body, written in as few system calls as can be.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Headers};
+use interflow_wire::h1;
+use tokio::io::AsyncWrite;
+
+use crate::io::IoStream;
+
+/// Pieces up to this size are copied behind the head or the piece before; larger ones are written from where they are.
+const MAX_COPY_BYTES: usize = 4 * 1024;
+/// How much is gathered before it is written.
+const WRITE_BUFFER_SIZE: usize = 16 * 1024;
+
+/// How the request's body is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UploadFraming {
+    /// This many bytes are still to come.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+}
+
+/// A request being written.
+pub(crate) struct Http1RequestWriter {
+    out: Vec<u8>,
+    at: usize,
+    piece: Bytes,
+    /// The piece is a chunk, so CRLF follows it.
+    piece_is_chunk: bool,
+    body: Body,
+    framing: UploadFraming,
+    /// The body may not be sent yet: `100 Continue` is waited for.
+    held: bool,
+    ended: bool,
+    /// Written, but perhaps not handed on by a TLS layer.
+    unflushed: bool,
+    replay: Http1BodyReplay,
+    /// Bytes written, framing included.
+    pub(crate) written: u64,
+}
+
+/// Whether the body could be sent once more.
+enum Http1BodyReplay {
+    Whole(Bytes),
+    Untouched,
+    No,
+}
+
+/// Why a request could not be written.
+pub(crate) enum UploadError {
+    /// The connection broke.
+    Io(io::Error),
+    /// The body did.
+    Body(Error),
+}
+
+impl Http1RequestWriter {
+    /// A request with its head serialised in `head`.
+    pub(crate) fn new(head: Vec<u8>, body: Body, framing: UploadFraming, held: bool) -> Self {
+        let replay = match &body {
+            Body::Empty => Http1BodyReplay::Whole(Bytes::new()),
+            Body::Full(bytes) => Http1BodyReplay::Whole(bytes.clone()),
+            Body::Stream(_) => Http1BodyReplay::Untouched,
+        };
+        Self {
+            out: head,
+            at: 0,
+            piece: Bytes::new(),
+            piece_is_chunk: false,
+            body,
+            framing,
+            held,
+            ended: false,
+            unflushed: false,
+            replay,
+            written: 0,
+        }
+    }
+
+    /// Lets the body go.
+    pub(crate) fn release(&mut self) {
+        self.held = false;
+    }
+
+    /// Whether the body waits for [`release`](Self::release).
+    pub(crate) fn is_paused(&self) -> bool {
+        self.held
+    }
+
+    /// Whether all that could be written is written and the client is to send more.
+    pub(crate) fn waits_for_body(&self) -> bool {
+        !self.held && self.at == self.out.len() && self.piece.is_empty()
+    }
+
+    /// The memory of what was written, for the next head.
+    pub(crate) fn into_scratch(self) -> Vec<u8> {
+        let mut out = self.out;
+        out.clear();
+        out.shrink_to(2 * MAX_COPY_BYTES);
+        out
+    }
+
+    /// The body from its beginning, when that can still be had.
+    pub(crate) fn into_replay(self) -> Option<Body> {
+        match self.replay {
+            Http1BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
+            Http1BodyReplay::Untouched => Some(self.body),
+            Http1BodyReplay::No => None,
+        }
+    }
+
+    /// Writes on. Ready when the whole request is written.
+    pub(crate) fn poll(&mut self, io: &mut IoStream, cx: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
+        loop {
+            self.fill_buffer(cx).map_err(UploadError::Body)?;
+            if self.at == self.out.len() && self.piece.is_empty() {
+                if self.unflushed {
+                    ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(UploadError::Io)?;
+                    self.unflushed = false;
+                }
+                return if self.ended { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
+            ready!(self.poll_write(io, cx)).map_err(UploadError::Io)?;
+        }
+    }
+
+    /// Takes what the body has ready.
+    fn fill_buffer(&mut self, cx: &mut Context<'_>) -> Result<(), Error> {
+        while !self.ended && !self.held && self.piece.is_empty() && self.out.len() - self.at < WRITE_BUFFER_SIZE {
+            let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Ok(()) };
+            if matches!(self.replay, Http1BodyReplay::Untouched) {
+                self.replay = Http1BodyReplay::No;
+            }
+            match frame {
+                Some(Ok(BodyFrame::Data(data))) => self.frame_data(data)?,
+                Some(Ok(BodyFrame::Trailers(trailers))) => self.end(Some(&trailers))?,
+                Some(Err(error)) => return Err(error),
+                None => self.end(None)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn frame_data(&mut self, data: Bytes) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let chunked = match &mut self.framing {
+            UploadFraming::Chunked => true,
+            UploadFraming::Length(left) => {
+                *left = left.checked_sub(data.len() as u64).ok_or_else(|| length_mismatch("longer"))?;
+                false
+            }
+        };
+        if chunked {
+            h1::write_chunk_size(&mut self.out, data.len());
+        }
+        if data.len() > MAX_COPY_BYTES {
+            self.piece = data;
+            self.piece_is_chunk = chunked;
+            return Ok(());
+        }
+        self.out.extend_from_slice(&data);
+        if chunked {
+            self.out.extend_from_slice(h1::CHUNK_END);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, trailers: Option<&Headers>) -> Result<(), Error> {
+        self.ended = true;
+        match self.framing {
+            UploadFraming::Chunked => h1::write_last_chunk(&mut self.out, trailers),
+            UploadFraming::Length(0) => {}
+            UploadFraming::Length(_) => return Err(length_mismatch("shorter")),
+        }
+        Ok(())
+    }
+
+    fn poll_write(&mut self, io: &mut IoStream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let head = self.out.get(self.at..).unwrap_or_default();
+        let n = if self.piece.is_empty() {
+            ready!(Pin::new(&mut *io).poll_write(cx, head))?
+        } else if head.is_empty() {
+            let tail = if self.piece_is_chunk { h1::CHUNK_END } else { b"" };
+            let n =
+                ready!(Pin::new(&mut *io).poll_write_vectored(cx, &[IoSlice::new(&self.piece), IoSlice::new(tail)]))?;
+            return Poll::Ready(self.advance(0, n));
+        } else {
+            let tail = if self.piece_is_chunk { h1::CHUNK_END } else { b"" };
+            let slices = [IoSlice::new(head), IoSlice::new(&self.piece), IoSlice::new(tail)];
+            ready!(Pin::new(&mut *io).poll_write_vectored(cx, &slices))?
+        };
+        let of_head = n.min(head.len());
+        Poll::Ready(self.advance(of_head, n - of_head))
+    }
+
+    /// Counts what was taken: so much of `out`, and so much of the piece and its end.
+    fn advance(&mut self, of_out: usize, behind: usize) -> io::Result<()> {
+        if of_out + behind == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.written += (of_out + behind) as u64;
+        self.unflushed = true;
+        self.at += of_out;
+        if self.at == self.out.len() {
+            self.out.clear();
+            self.at = 0;
+        }
+        if behind == 0 {
+            return Ok(());
+        }
+        let of_piece = behind.min(self.piece.len());
+        self.piece.advance(of_piece);
+        if self.piece.is_empty() && self.piece_is_chunk {
+            self.piece_is_chunk = false;
+            self.piece = Bytes::new();
+            self.out.extend_from_slice(h1::CHUNK_END.get(behind - of_piece..).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+fn length_mismatch(how: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("the request's body proved {how} than its stated length"))
+}

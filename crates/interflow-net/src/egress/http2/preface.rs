@@ -1,0 +1,80 @@
+//! The opening of an HTTP/2 connection in the way of another client.
+
+use h2::client::Builder;
+use interflow_wire::fingerprint::Http2Fingerprint;
+
+/// Has the connection begin so.
+#[cfg(feature = "impersonate")]
+pub(super) fn apply_fingerprint(builder: &mut Builder, shape: &Http2Fingerprint) {
+    use h2::frame::{PseudoId, PseudoOrder, SettingId, SettingsOrder};
+    use interflow_wire::fingerprint::PseudoHeader;
+
+    apply_settings(builder, shape);
+    let order = shape.settings.iter().map(|&(id, _)| SettingId::from(id));
+    builder.settings_order(SettingsOrder::builder().extend(order).build());
+    if shape.window > 0 {
+        builder.initial_connection_window_size(shape.window.saturating_add(65_535).min(MAX_WINDOW));
+    }
+    let pseudo = shape.pseudo.iter().map(|p| match p {
+        PseudoHeader::Method => PseudoId::Method,
+        PseudoHeader::Authority => PseudoId::Authority,
+        PseudoHeader::Scheme => PseudoId::Scheme,
+        PseudoHeader::Path => PseudoId::Path,
+    });
+    builder.headers_pseudo_order(PseudoOrder::builder().extend(pseudo).build());
+    apply_priorities(builder, shape);
+}
+
+/// The largest window (RFC 9113 6.9.1).
+#[cfg(feature = "impersonate")]
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+
+#[cfg(feature = "impersonate")]
+fn apply_settings(builder: &mut Builder, shape: &Http2Fingerprint) {
+    use h2::frame::{ExperimentalSettings, Setting};
+
+    let mut others = ExperimentalSettings::builder();
+    for &(id, value) in &shape.settings {
+        match id {
+            1 => builder.header_table_size(value),
+            2 => builder.enable_push(value != 0),
+            3 => builder.max_concurrent_streams(value),
+            4 => builder.initial_window_size(value.min(MAX_WINDOW)),
+            // Outside of these bounds no frame may be announced (RFC 9113 6.5.2).
+            5 => builder.max_frame_size(value.clamp(16_384, (1 << 24) - 1)),
+            6 => builder.max_header_list_size(value),
+            8 => builder.enable_connect_protocol(value != 0),
+            9 => builder.no_rfc7540_priorities(value != 0),
+            _ => {
+                others = others.push(Setting::from_id(id, value));
+                continue;
+            }
+        };
+    }
+    builder.experimental_settings(others.build());
+}
+
+#[cfg(feature = "impersonate")]
+fn apply_priorities(builder: &mut Builder, shape: &Http2Fingerprint) {
+    use h2::frame::{Priorities, Priority, StreamDependency};
+
+    let mut first = shape.first_stream | 1;
+    let mut frames = Priorities::builder();
+    for p in &shape.priorities {
+        let dependency = StreamDependency::new(p.depends_on.into(), p.weight, p.exclusive);
+        frames = frames.push(Priority::new(p.stream.into(), dependency));
+        // The streams of a tree of priorities are not those of requests.
+        first = first.max(p.stream.saturating_add(2) | 1);
+    }
+    if !shape.priorities.is_empty() {
+        builder.priorities(frames.build());
+    }
+    builder.initial_stream_id(first.min(MAX_WINDOW));
+    if let Some(p) = shape.headers {
+        builder.headers_stream_dependency(StreamDependency::new(p.depends_on.into(), p.weight, p.exclusive));
+    }
+}
+
+/// Never called: without the feature no profile has a shape.
+#[cfg(not(feature = "impersonate"))]
+pub(super) fn apply_fingerprint(_: &mut Builder, _: &Http2Fingerprint) {}

@@ -1,0 +1,136 @@
+//! A request's body on its way into an HTTP/2 stream, no faster than the peer's windows allow.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::SendStream;
+use interflow_flow::{Body, BodyFrame, Error};
+
+use super::head;
+
+/// A body being sent.
+pub(super) struct Http2RequestWriter {
+    stream: SendStream<Bytes>,
+    piece: Bytes,
+    body: Body,
+    held: bool,
+    ended: bool,
+    replay: Option<Http2BodyReplay>,
+    /// Bytes handed to the connection.
+    pub(super) written: u64,
+}
+
+enum Http2BodyReplay {
+    Whole(Bytes),
+    Untouched,
+}
+
+/// How sending came to its end.
+pub(super) enum UploadEnd {
+    /// All of it was sent.
+    Sent,
+    /// The peer wants no more.
+    Stopped,
+    /// The body broke.
+    Body(Error),
+}
+
+impl Http2RequestWriter {
+    /// Sends `body`, unless the request `ended` with its head.
+    pub(super) fn new(stream: SendStream<Bytes>, body: Body, held: bool, ended: bool) -> Self {
+        let replay = match &body {
+            Body::Empty => Http2BodyReplay::Whole(Bytes::new()),
+            Body::Full(bytes) => Http2BodyReplay::Whole(bytes.clone()),
+            Body::Stream(_) => Http2BodyReplay::Untouched,
+        };
+        Self { stream, piece: Bytes::new(), body, held, ended, replay: Some(replay), written: 0 }
+    }
+
+    /// Lets the body go.
+    pub(super) fn release(&mut self) {
+        self.held = false;
+    }
+
+    /// Whether the body waits for [`release`](Self::release).
+    pub(super) fn is_paused(&self) -> bool {
+        self.held
+    }
+
+    /// Whether it is the body that is slow, not the peer.
+    pub(super) fn waits_for_body(&self) -> bool {
+        !self.held && self.piece.is_empty()
+    }
+
+    /// The body from its beginning, when that can still be had.
+    pub(super) fn into_replay(self) -> Option<Body> {
+        match self.replay? {
+            Http2BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
+            Http2BodyReplay::Untouched => Some(self.body),
+        }
+    }
+
+    /// The sending half itself, of a tunnel.
+    pub(super) fn into_stream(self) -> SendStream<Bytes> {
+        self.stream
+    }
+
+    /// Sends on. Ready at the end.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UploadEnd> {
+        loop {
+            if self.ended {
+                return Poll::Ready(UploadEnd::Sent);
+            }
+            if self.held {
+                return Poll::Pending;
+            }
+            if !self.piece.is_empty() {
+                match self.poll_piece(cx) {
+                    Poll::Ready(Ok(())) => continue,
+                    Poll::Ready(Err(_)) => return Poll::Ready(UploadEnd::Stopped),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+            let Poll::Ready(frame) = self.body.poll_frame(cx) else { return Poll::Pending };
+            if matches!(self.replay, Some(Http2BodyReplay::Untouched)) {
+                self.replay = None;
+            }
+            let sent = match frame {
+                Some(Ok(BodyFrame::Data(data))) => {
+                    self.stream.reserve_capacity(data.len());
+                    self.piece = data;
+                    Ok(())
+                }
+                Some(Ok(BodyFrame::Trailers(trailers))) => {
+                    self.ended = true;
+                    self.stream.send_trailers(head::fields(&trailers, false))
+                }
+                Some(Err(error)) => {
+                    self.stream.send_reset(h2::Reason::CANCEL);
+                    return Poll::Ready(UploadEnd::Body(error));
+                }
+                None => {
+                    self.ended = true;
+                    self.stream.send_data(Bytes::new(), true)
+                }
+            };
+            if sent.is_err() {
+                return Poll::Ready(UploadEnd::Stopped);
+            }
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        let room = match self.stream.capacity() {
+            0 => match std::task::ready!(self.stream.poll_capacity(cx)) {
+                Some(room) => room?,
+                None => return Poll::Ready(Err(h2::Reason::STREAM_CLOSED.into())),
+            },
+            room => room,
+        };
+        let data = self.piece.split_to(room.min(self.piece.len()));
+        self.written += data.len() as u64;
+        // What is whole ends the stream with its last piece.
+        self.ended = self.piece.is_empty() && self.body.is_empty();
+        Poll::Ready(self.stream.send_data(data, self.ended))
+    }
+}

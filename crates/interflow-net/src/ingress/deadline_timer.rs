@@ -1,0 +1,50 @@
+//! A timer that is moved all the time and hardly ever fires.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Wakes its task at a deadline. Moving the deadline to a later time, as every request does, costs nothing: the
+/// runtime's timer is left where it was and set again only when it goes off too early.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer {
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl DeadlineTimer {
+    /// Ready once `deadline` is past; otherwise the task is woken then, or sooner.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline || Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_at_the_deadline_it_was_last_asked_for() {
+        let start = Instant::now();
+        let mut alarm = DeadlineTimer::default();
+        for (ask, later) in [(60, 100), (200, 120), (150, 130)] {
+            let first = start + Duration::from_secs(ask);
+            assert!(poll_fn(|cx| Poll::Ready(alarm.poll(cx, first))).await.is_pending());
+            let at = start + Duration::from_secs(later);
+            poll_fn(|cx| alarm.poll(cx, at)).await;
+            assert_eq!(start.elapsed().as_secs(), later);
+        }
+    }
+}

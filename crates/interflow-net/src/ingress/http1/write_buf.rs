@@ -1,0 +1,192 @@
+//! What is to be written to a client: small things put together in one buffer, large ones by reference, all of it in
+//! as few system calls as it takes.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWrite;
+
+/// Data up to this size is copied next to what stands around it; larger data is written from where it is.
+const MAX_COPY_BYTES: usize = 2 * 1024;
+/// Room that is made at once: for a head, and a short body or a chunk's size behind it.
+const INITIAL_CAPACITY: usize = 1024;
+/// More is not taken in while this much waits to be written.
+const HIGH_WATER_MARK: usize = 64 * 1024;
+/// Pieces in one system call.
+const MAX_SLICES: usize = 16;
+
+/// A queue of bytes.
+#[derive(Default)]
+pub(crate) struct WriteBuf {
+    /// The small things; those up to `at` are written.
+    small: Vec<u8>,
+    at: usize,
+    parts: VecDeque<WriteSegment>,
+    pending: usize,
+}
+
+enum WriteSegment {
+    /// The next so many bytes of `small`.
+    Small(usize),
+    Data(Bytes),
+}
+
+impl WriteBuf {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// Whether more may be put in before something is written.
+    pub(crate) fn has_room(&self) -> bool {
+        self.pending < HIGH_WATER_MARK && self.parts.len() < MAX_SLICES - 2
+    }
+
+    /// How many bytes wait to be written.
+    pub(crate) fn pending(&self) -> usize {
+        self.pending
+    }
+
+    /// Lets a writer add small things.
+    pub(crate) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.small.capacity() == 0 {
+            self.small.reserve(INITIAL_CAPACITY);
+        }
+        let before = self.small.len();
+        write(&mut self.small);
+        let n = self.small.len() - before;
+        if n == 0 {
+            return;
+        }
+        self.pending += n;
+        match self.parts.back_mut() {
+            Some(WriteSegment::Small(len)) => *len += n,
+            _ => self.parts.push_back(WriteSegment::Small(n)),
+        }
+    }
+
+    /// Adds a piece of content.
+    pub(crate) fn append_data(&mut self, data: Bytes) {
+        if data.len() <= MAX_COPY_BYTES {
+            return self.append_with(|small| small.extend_from_slice(&data));
+        }
+        self.pending += data.len();
+        self.parts.push_back(WriteSegment::Data(data));
+    }
+
+    /// Writes everything, and flushes.
+    pub(crate) fn poll_drain<W: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &mut W,
+    ) -> Poll<io::Result<()>> {
+        while !self.is_empty() {
+            let n = ready!(self.poll_once(cx, io))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+        }
+        Pin::new(io).poll_flush(cx)
+    }
+
+    /// Writes what the stream takes at once.
+    fn poll_once<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut W) -> Poll<io::Result<usize>> {
+        let n = if let [WriteSegment::Small(len)] = self.parts.as_slices().0
+            && self.parts.len() == 1
+        {
+            ready!(Pin::new(io).poll_write(cx, &self.small[self.at..self.at + len]))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let mut used = 0;
+            let mut at = self.at;
+            for (slice, part) in slices.iter_mut().zip(&self.parts) {
+                *slice = match part {
+                    WriteSegment::Small(len) => {
+                        at += len;
+                        IoSlice::new(&self.small[at - len..at])
+                    }
+                    WriteSegment::Data(data) => IoSlice::new(data),
+                };
+                used += 1;
+            }
+            ready!(Pin::new(io).poll_write_vectored(cx, &slices[..used]))?
+        };
+        self.advance(n);
+        Poll::Ready(Ok(n))
+    }
+
+    fn advance(&mut self, mut n: usize) {
+        self.pending -= n;
+        while n > 0 {
+            let Some(part) = self.parts.front_mut() else { break };
+            let taken = match part {
+                WriteSegment::Small(len) => {
+                    let taken = n.min(*len);
+                    *len -= taken;
+                    self.at += taken;
+                    taken
+                }
+                WriteSegment::Data(data) => {
+                    let taken = n.min(data.len());
+                    data.advance(taken);
+                    taken
+                }
+            };
+            n -= taken;
+            if matches!(part, WriteSegment::Small(0)) || matches!(part, WriteSegment::Data(d) if d.is_empty()) {
+                self.parts.pop_front();
+            }
+        }
+        if self.pending == 0 {
+            self.small.clear();
+            self.at = 0;
+            self.parts.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn everything_comes_out_in_order_however_little_the_stream_takes() {
+        for room in [1, 7, 3000, 1 << 20] {
+            let (mut near, mut far) = tokio::io::duplex(room);
+            let mut want = Vec::new();
+            let mut out = WriteBuf::default();
+            for i in 0..6u8 {
+                let head = format!("head {i}\r\n");
+                out.append_with(|b| b.extend_from_slice(head.as_bytes()));
+                let data = Bytes::from(vec![b'a' + i; usize::from(i) * 1500]);
+                want.extend_from_slice(head.as_bytes());
+                want.extend_from_slice(&data);
+                out.append_data(data);
+            }
+            let write = async {
+                poll_fn(|cx| out.poll_drain(cx, &mut near)).await.unwrap();
+                drop(near);
+            };
+            let mut got = Vec::new();
+            let (_, read) = tokio::join!(write, far.read_to_end(&mut got));
+            read.unwrap();
+            assert_eq!(got, want, "{room}");
+            assert!(out.is_empty());
+        }
+    }
+
+    #[test]
+    fn it_takes_no_more_than_its_bound() {
+        let mut out = WriteBuf::default();
+        let mut put = 0;
+        while out.has_room() {
+            out.append_data(Bytes::from(vec![0; 10_000]));
+            put += 10_000;
+        }
+        assert!(put < HIGH_WATER_MARK + 10_000);
+    }
+}

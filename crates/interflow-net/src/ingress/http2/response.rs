@@ -1,0 +1,198 @@
+//! Sending a response on a stream, no faster than the client takes it.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::header::CONTENT_LENGTH;
+use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Method, Response, ResponseHead, StatusCode};
+use tokio::time::Instant;
+
+use super::heads;
+use crate::h2_stream::H2Stream;
+use crate::ingress::deadline_timer::DeadlineTimer;
+use crate::io::IoStream;
+
+pub(super) struct ResponseSender {
+    pub respond: SendResponse<Bytes>,
+    pub method: Method,
+    pub write_timeout: Duration,
+}
+
+/// The client took its request back, or the connection is gone.
+pub(super) struct StreamReset;
+
+impl ResponseSender {
+    /// Sends a response. A body that breaks off, or is not as long as said, resets the stream.
+    pub(super) async fn send_response(&mut self, response: Response) -> Result<(), StreamReset> {
+        let Response { head, mut body } = response;
+        if head.status.is_informational() {
+            self.respond.send_reset(Reason::INTERNAL_ERROR);
+            return Ok(());
+        }
+        let contentless =
+            self.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let remaining = body.remaining();
+        let mut message = heads::response(&head);
+        set_length_headers(message.headers_mut(), &head, contentless, remaining);
+        if contentless {
+            // One poll lets whoever watches the body know that it is over.
+            let _ = poll_fn(|cx| Poll::Ready(body.poll_frame(cx))).await;
+            body = Body::Empty;
+        }
+        let over = body.is_empty();
+        let stream = self.respond.send_response(message, over).map_err(|_| StreamReset)?;
+        if over {
+            return Ok(());
+        }
+        let left = if contentless { None } else { remaining };
+        BodySender { stream, body, left, limit: self.write_timeout, alarm: DeadlineTimer::default() }.run().await
+    }
+
+    /// Sends the head of a tunnel and makes a connection of the stream.
+    pub(super) fn tunnel(&mut self, head: &ResponseHead, recv: RecvStream) -> Option<IoStream> {
+        let mut message = heads::response(head);
+        message.headers_mut().remove(CONTENT_LENGTH);
+        let send = self.respond.send_response(message, false).ok()?;
+        Some(IoStream::other(H2Stream::new(send, recv, ())))
+    }
+
+    /// Resets the stream.
+    pub(super) fn reset(&mut self, error: &Error) {
+        self.respond.send_reset(reset_reason(error));
+    }
+}
+
+/// Makes `Content-Length` say what the body will be.
+fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, contentless: bool, remaining: Option<u64>) {
+    match remaining {
+        _ if head.status == StatusCode::NO_CONTENT => {
+            headers.remove(CONTENT_LENGTH);
+        }
+        _ if contentless => {}
+        Some(n) => {
+            headers.insert(CONTENT_LENGTH, n.into());
+        }
+        None => {
+            headers.remove(CONTENT_LENGTH);
+        }
+    }
+}
+
+/// The code that tells a client why its stream was reset.
+fn reset_reason(error: &Error) -> Reason {
+    match error.kind() {
+        ErrorKind::Draining => Reason::REFUSED_STREAM,
+        ErrorKind::ClientGone | ErrorKind::ClientTimeout => Reason::CANCEL,
+        ErrorKind::Limited => Reason::ENHANCE_YOUR_CALM,
+        _ => Reason::INTERNAL_ERROR,
+    }
+}
+
+/// A body on its way.
+struct BodySender {
+    stream: SendStream<Bytes>,
+    body: Body,
+    left: Option<u64>,
+    limit: Duration,
+    alarm: DeadlineTimer,
+}
+
+impl BodySender {
+    async fn run(mut self) -> Result<(), StreamReset> {
+        match self.send().await {
+            Ok(()) => Ok(()),
+            Err(SendFailure::Gone) => Err(StreamReset),
+            Err(SendFailure::Broken(error)) => {
+                self.stream.send_reset(reset_reason(&error));
+                Ok(())
+            }
+        }
+    }
+
+    async fn send(&mut self) -> Result<(), SendFailure> {
+        let mut next = self.next().await?;
+        loop {
+            match next {
+                None if self.left.is_some_and(|left| left > 0) => return Err(length_mismatch()),
+                None => return Ok(self.stream.send_data(Bytes::new(), true)?),
+                Some(BodyFrame::Trailers(trailers)) => return Ok(self.stream.send_trailers(heads::map(&trailers))?),
+                Some(BodyFrame::Data(data)) => {
+                    if let Some(left) = &mut self.left {
+                        *left = left.checked_sub(data.len() as u64).ok_or_else(length_mismatch)?;
+                    }
+                    // When the end is known already, the last frame says so itself.
+                    let behind = poll_fn(|cx| Poll::Ready(self.body.poll_frame(cx))).await;
+                    match behind {
+                        Poll::Ready(None) if self.left.is_none_or(|left| left == 0) => {
+                            return self.data(data, true).await;
+                        }
+                        Poll::Ready(frame) => {
+                            self.data(data, false).await?;
+                            next = frame.transpose().map_err(SendFailure::Broken)?;
+                        }
+                        Poll::Pending => {
+                            self.data(data, false).await?;
+                            next = self.next().await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next frame of the body, unless the client goes away first.
+    async fn next(&mut self) -> Result<Option<BodyFrame>, SendFailure> {
+        poll_fn(|cx| match self.body.poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(frame.transpose().map_err(SendFailure::Broken)),
+            Poll::Pending => self.stream.poll_reset(cx).map(|_| Err(SendFailure::Gone)),
+        })
+        .await
+    }
+
+    /// Sends a piece as the windows allow.
+    async fn data(&mut self, mut data: Bytes, end: bool) -> Result<(), SendFailure> {
+        while !data.is_empty() {
+            self.stream.reserve_capacity(data.len());
+            let mut room = self.stream.capacity();
+            if room == 0 {
+                let deadline = Instant::now() + self.limit;
+                room = poll_fn(|cx| self.poll_capacity(cx, deadline)).await?;
+            }
+            let piece = data.split_to(room.min(data.len()));
+            let last = end && data.is_empty();
+            self.stream.send_data(piece, last)?;
+        }
+        Ok(())
+    }
+
+    fn poll_capacity(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<Result<usize, SendFailure>> {
+        match self.stream.poll_capacity(cx) {
+            Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
+            Poll::Ready(None | Some(Err(_))) => Poll::Ready(Err(SendFailure::Gone)),
+            Poll::Pending => {
+                ready!(self.alarm.poll(cx, deadline));
+                let message = format!("the client took nothing of its response for {:?}", self.limit);
+                Poll::Ready(Err(SendFailure::Broken(Error::new(ErrorKind::ClientTimeout, message))))
+            }
+        }
+    }
+}
+
+enum SendFailure {
+    Gone,
+    Broken(Error),
+}
+
+impl From<h2::Error> for SendFailure {
+    fn from(_: h2::Error) -> Self {
+        Self::Gone
+    }
+}
+
+fn length_mismatch() -> SendFailure {
+    SendFailure::Broken(Error::new(ErrorKind::Internal, "a response body is not as long as its head says"))
+}

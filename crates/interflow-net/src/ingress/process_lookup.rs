@@ -1,0 +1,207 @@
+//! Which process of this machine a connection comes from (Linux: `/proc`; macOS: the sockets of all processes).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use interflow_flow::ClientProcess;
+use parking_lot::Mutex;
+
+/// Looks for the processes behind connections; those found last are looked at first. Blocks for some milliseconds, so it
+/// belongs on a thread that may.
+#[derive(Debug, Default)]
+pub struct ProcessLookup {
+    recent: Mutex<Vec<u32>>,
+}
+
+/// How many processes are remembered.
+#[cfg(target_os = "linux")]
+const MAX_RECENT: usize = 16;
+
+impl ProcessLookup {
+    /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
+    /// machine, has gone, or belongs to somebody whose files we may not see.
+    #[cfg(target_os = "linux")]
+    pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
+        let inode = system::inode(peer, local)?;
+        let wanted = format!("socket:[{inode}]");
+        let recent = self.recent.lock().clone();
+        let pid = recent
+            .into_iter()
+            .find(|pid| system::owns_socket(*pid, &wanted))
+            .or_else(|| system::find_owner(&wanted))?;
+        let mut recent = self.recent.lock();
+        recent.retain(|p| *p != pid);
+        recent.insert(0, pid);
+        recent.truncate(MAX_RECENT);
+        Some(Arc::new(ClientProcess { pid, name: system::process_name(pid)?.into() }))
+    }
+
+    /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
+    /// machine, has gone, or belongs to somebody whose sockets we may not see.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
+        if peer.ip().to_canonical() != local.ip().to_canonical() && !peer.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        // Of several that inherited a socket from one another the one that was found before holds on, else the youngest.
+        let mut holders = system::holders(peer);
+        holders.sort_unstable_by_key(|p| p.pid);
+        let mut recent = self.recent.lock();
+        let found = holders.iter().position(|p| recent.contains(&p.pid)).unwrap_or(holders.len().saturating_sub(1));
+        let process = (found < holders.len()).then(|| holders.swap_remove(found))?;
+        *recent = vec![process.pid];
+        Some(Arc::new(process))
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    use std::fs;
+    use std::net::SocketAddr;
+    use std::os::unix::ffi::OsStrExt;
+
+    /// The inode of the socket whose own end is `peer` and whose far end is `local`.
+    pub fn inode(peer: SocketAddr, local: SocketAddr) -> Option<u64> {
+        let mapped = peer.is_ipv6() || local.is_ipv6();
+        let plain = [(peer, local)].map(|(a, b)| (canonical(a), canonical(b)))[0];
+        if plain.0.is_ipv4() && plain.1.is_ipv4() {
+            let found = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
+            // A client with an IPv6 socket may speak IPv4 through it.
+            return found.or_else(|| {
+                find_inode(
+                    "/proc/net/tcp6",
+                    &format_table_address(to_mapped(plain.0)),
+                    &format_table_address(to_mapped(plain.1)),
+                )
+            });
+        }
+        if mapped {
+            find_inode("/proc/net/tcp6", &format_table_address(peer), &format_table_address(local))
+        } else {
+            None
+        }
+    }
+
+    fn canonical(addr: SocketAddr) -> SocketAddr {
+        SocketAddr::new(addr.ip().to_canonical(), addr.port())
+    }
+
+    fn to_mapped(addr: SocketAddr) -> SocketAddr {
+        match addr.ip() {
+            std::net::IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), addr.port()),
+            std::net::IpAddr::V6(_) => addr,
+        }
+    }
+
+    /// An address as the table writes it: words of four bytes in the machine's order, in hex, and the port.
+    pub fn format_table_address(addr: SocketAddr) -> String {
+        let octets = match addr.ip() {
+            std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+            std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+        };
+        let words = octets.chunks_exact(4).map(|c| format!("{:08X}", u32::from_ne_bytes([c[0], c[1], c[2], c[3]])));
+        format!("{}:{:04X}", words.collect::<String>(), addr.port())
+    }
+
+    fn find_inode(table: &str, own: &str, far: &str) -> Option<u64> {
+        let text = fs::read_to_string(table).ok()?;
+        text.lines().skip(1).find_map(|line| {
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let found = fields.next() == Some(own) && fields.next() == Some(far);
+            // State, queues, timer, retransmits, uid and timeout stand between the addresses and the inode.
+            if found { fields.nth(6)?.parse().ok().filter(|inode| *inode != 0) } else { None }
+        })
+    }
+
+    pub fn owns_socket(pid: u32, wanted: &str) -> bool {
+        let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+        files.flatten().any(|f| fs::read_link(f.path()).is_ok_and(|to| to.as_os_str().as_bytes() == wanted.as_bytes()))
+    }
+
+    pub fn find_owner(wanted: &str) -> Option<u32> {
+        let all = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+        let mut all: Vec<u32> = all.collect();
+        // Who connects now was most likely started lately.
+        all.sort_unstable_by_key(|pid| std::cmp::Reverse(*pid));
+        all.into_iter().find(|pid| owns_socket(*pid, wanted))
+    }
+
+    /// The program's file name, or what the process calls itself.
+    pub fn process_name(pid: u32) -> Option<String> {
+        let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let file = program.as_deref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
+        file.or_else(|| fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|c| c.trim_end().to_owned()))
+    }
+}
+
+#[cfg(target_os = "macos")]
+mod system {
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    use interflow_flow::ClientProcess;
+    use listeners::{Protocol, SocketState};
+
+    /// The processes that hold the socket whose own end this is.
+    pub fn holders(own: SocketAddr) -> Vec<Process> {
+        let all = match listeners::get_all() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::debug!(%error, "the sockets of this machine's processes cannot be seen");
+                return Vec::new();
+            }
+        };
+        let is_it = |l: &listeners::Listener| {
+            l.protocol == Protocol::TCP
+                && l.state != SocketState::Listen
+                && l.socket.port() == own.port()
+                && l.socket.ip().to_canonical() == own.ip().to_canonical()
+        };
+        let named = |p: listeners::Process| {
+            let file = Path::new(&p.path).file_name().map(|n| n.to_string_lossy().into_owned());
+            Process { pid: p.pid, name: file.unwrap_or(p.name).into() }
+        };
+        all.into_iter().filter(is_it).map(|l| named(l.process)).collect()
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+mod system {
+    use std::net::SocketAddr;
+
+    use interflow_flow::ClientProcess;
+
+    pub fn holders(_own: SocketAddr) -> Vec<Process> {
+        Vec::new()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpStream};
+
+    #[tokio::test]
+    async fn the_process_behind_a_connection_is_found() {
+        let processes = ProcessLookup::default();
+        for bind in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(bind).await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let (stream, peer) = listener.accept().await.unwrap();
+            let found = processes.lookup(peer, stream.local_addr().unwrap()).expect("it is ourselves");
+            assert_eq!(found.pid, std::process::id());
+            assert!(found.name.as_str().starts_with("interflow_net"), "{}", found.name);
+            drop(client);
+        }
+    }
+
+    #[test]
+    fn a_connection_of_nobody_here_has_no_process() {
+        let far = "192.0.2.1:1".parse().unwrap();
+        assert!(ProcessLookup::default().lookup(far, "127.0.0.1:2".parse().unwrap()).is_none());
+        assert_eq!(
+            system::format_table_address("127.0.0.1:80".parse().unwrap()),
+            format!("{:08X}:0050", u32::from_ne_bytes([127, 0, 0, 1]))
+        );
+    }
+}

@@ -1,0 +1,393 @@
+//! What a fresh connection speaks, told from its first bytes.
+
+use std::time::Duration;
+
+use interflow_flow::{ByteStr, Result};
+use interflow_wire::client_hello::{ClientHello, looks_like_tls};
+
+use super::peek::{PeekError, PeekReader};
+use crate::io::IoStream;
+
+/// What a connection speaks.
+#[derive(Debug)]
+pub enum ClientProtocol {
+    /// HTTP/1, as far as a first line shows.
+    Http1,
+    /// HTTP/1 as one speaks it to a proxy, only told apart in a tunnel: a CONNECT, or a request in absolute-form, with
+    /// the authority that it names.
+    ProxyRequest(ByteStr),
+    /// HTTP/2 with prior knowledge (RFC 9113 3.4).
+    Http2,
+    /// TLS; here is its ClientHello.
+    Tls(Box<ClientHello>),
+    /// SOCKS5.
+    Socks5,
+    /// Something else, a broken ClientHello included.
+    Unknown,
+    /// Nothing came in time: a protocol in which the server speaks first.
+    Timeout,
+    /// The client closed without a byte.
+    Closed,
+}
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Methods after which nothing needs to be waited for; another word before a space is a method only if the line ends
+/// as a request line does.
+const KNOWN_METHODS: [&[u8]; 14] = [
+    b"GET",
+    b"POST",
+    b"CONNECT",
+    b"HEAD",
+    b"PUT",
+    b"DELETE",
+    b"OPTIONS",
+    b"PATCH",
+    b"TRACE",
+    b"PROPFIND",
+    b"PROPPATCH",
+    b"MKCOL",
+    b"REPORT",
+    b"QUERY",
+];
+
+/// The longest first line that is waited for.
+const MAX_LINE_BYTES: usize = 8 * 1024;
+
+/// How long the first bytes may take, and what those that say nothing count for.
+#[derive(Clone, Copy, Debug)]
+pub struct SniffTimeouts {
+    /// To the first byte; without one the connection is [`ClientProtocol::Silent`].
+    pub first: Duration,
+    /// From the first byte to the end of a beginning that looks like TLS or HTTP, however it drips in. Half a ClientHello
+    /// ends the connection then.
+    pub rest: Duration,
+    /// Where the bytes come from.
+    pub place: SniffContext,
+}
+
+/// Where first bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SniffContext {
+    /// A port that speaks HTTP: what may become a request line is one.
+    Port,
+    /// A tunnel, in which any protocol may come: bytes of others are not held up.
+    Tunnel,
+}
+
+/// Tells what the client speaks. The bytes are put back in front of the stream.
+///
+/// # Errors
+/// The connection broke, or a ClientHello was not whole in time.
+pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtocol, IoStream)> {
+    let place = expect.place;
+    let mut peek = PeekReader::new(io, expect.first);
+    // What comes first says how long the rest may take; slow drips do not move that deadline.
+    let begun = peek.read_until(|buf| Some(classify(buf, place))).await;
+    let found = match begun {
+        Ok(Some(detected)) => Ok(detected),
+        Ok(None) if place == SniffContext::Port && may_be_request(&peek.buf, place) && !may_be_preface(&peek.buf) => {
+            // The HTTP/1 driver has its own time for heads, and an answer.
+            Ok(ClientProtocol::Http1)
+        }
+        Ok(None) => {
+            if needs_more_bytes(&peek.buf, place) {
+                peek.extend_deadline(expect.rest);
+            }
+            let mut found = peek.read_until(|buf| classify(buf, place)).await;
+            // What began like another protocol may have become promising meanwhile.
+            if matches!(found, Err(PeekError::Timeout)) && !peek.was_extended() && needs_more_bytes(&peek.buf, place) {
+                peek.extend_deadline(expect.rest);
+                found = peek.read_until(|buf| classify(buf, place)).await;
+            }
+            found
+        }
+        Err(stop) => Err(stop),
+    };
+    let detected = match found {
+        Ok(detected) => detected,
+        Err(PeekError::Timeout) if peek.buf.is_empty() => ClientProtocol::Timeout,
+        Err(PeekError::Ended) if peek.buf.is_empty() => ClientProtocol::Closed,
+        // A slow beginning of a request: the HTTP driver has its own time for heads, and an answer.
+        Err(PeekError::Timeout | PeekError::Ended) if may_be_request(&peek.buf, place) => ClientProtocol::Http1,
+        // Half a ClientHello or HTTP/2 preface: nobody gets past inspection by being slow.
+        Err(slow @ PeekError::Timeout) if needs_more_bytes(&peek.buf, place) => {
+            return Err(slow.into_error("its first bytes"));
+        }
+        Err(PeekError::Timeout | PeekError::Ended) => ClientProtocol::Unknown,
+        Err(broken @ PeekError::Broken(_)) => return Err(broken.into_error("its first bytes")),
+    };
+    Ok((detected, peek.into_io()))
+}
+
+/// Whether the bytes may become HTTP/2's preface.
+fn may_be_preface(buf: &[u8]) -> bool {
+    PREFACE.starts_with(buf)
+}
+
+/// Whether the bytes are a beginning that is worth waiting for, so that nobody passes unseen by being slow.
+fn needs_more_bytes(buf: &[u8], place: SniffContext) -> bool {
+    match buf.first() {
+        None => false,
+        Some(22) => looks_like_tls(buf) != Some(false),
+        Some(_) => may_be_preface(buf) || may_be_request(buf, place),
+    }
+}
+
+/// Whether bytes that are no whole request line may become one.
+fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
+    let text = buf.trim_ascii_start();
+    let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    match place {
+        SniffContext::Port => word == text.len(),
+        SniffContext::Tunnel => {
+            let (method, rest) = text.split_at(word);
+            match rest.is_empty() {
+                true => KNOWN_METHODS.iter().any(|m| m.starts_with(method)),
+                false => rest.starts_with(b" ") && KNOWN_METHODS.contains(&method),
+            }
+        }
+    }
+}
+
+/// What the bytes are; `None` while that is open.
+fn classify(buf: &[u8], place: SniffContext) -> Option<ClientProtocol> {
+    match buf.first()? {
+        22 => classify_tls(buf),
+        5 => Some(ClientProtocol::Socks5),
+        _ if PREFACE.starts_with(buf.get(..PREFACE.len()).unwrap_or(buf)) => {
+            (buf.len() >= PREFACE.len()).then_some(ClientProtocol::Http2)
+        }
+        b'\r' | b'\n' => classify_text(buf.trim_ascii_start(), buf.len(), place),
+        _ => classify_text(buf, buf.len(), place),
+    }
+}
+
+fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
+    match looks_like_tls(buf)? {
+        false => Some(ClientProtocol::Unknown),
+        true => match ClientHello::parse(buf) {
+            Ok(Some(hello)) => Some(ClientProtocol::Tls(Box::new(hello))),
+            Ok(None) => None,
+            Err(_) => Some(ClientProtocol::Unknown),
+        },
+    }
+}
+
+/// `read` counts the empty lines before the text too.
+fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<ClientProtocol> {
+    let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    let known = KNOWN_METHODS.contains(&&text[..word]);
+    match text.get(word) {
+        None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
+        // A method in small letters is nobody's, and a protocol whose client says `ping` waits for no line end.
+        None if place == SniffContext::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {
+            Some(ClientProtocol::Unknown)
+        }
+        None => None,
+        Some(b' ') if known && place == SniffContext::Tunnel => classify_target(&text[..word], &text[word + 1..], read),
+        Some(b' ' | b'\t') if known => Some(ClientProtocol::Http1),
+        Some(next) if word > 0 => {
+            let line = match text.iter().position(|&b| b == b'\n') {
+                Some(end) => &text[..end],
+                None if *next == b' ' && read < MAX_LINE_BYTES => return None,
+                None => text,
+            };
+            // However crooked the line is, whoever takes it for a request must not get it past us.
+            let is_request = line.windows(5).any(|w| w.eq_ignore_ascii_case(b"HTTP/"));
+            Some(if is_request { ClientProtocol::Http1 } else { ClientProtocol::Unknown })
+        }
+        Some(_) => Some(ClientProtocol::Unknown),
+    }
+}
+
+/// Whom the request line of a tunnel is for: the tunnel's end as an origin, or as a proxy (RFC 9112 3.2).
+fn classify_target(method: &[u8], rest: &[u8], read: usize) -> Option<ClientProtocol> {
+    const ABSOLUTE: &[u8] = b"http://";
+    let authority = if method == b"CONNECT" {
+        rest
+    } else if let Some(rest) = rest.strip_prefix(ABSOLUTE) {
+        rest
+    } else {
+        let open = ABSOLUTE.starts_with(rest) && read < MAX_LINE_BYTES;
+        return if open { None } else { Some(ClientProtocol::Http1) };
+    };
+    match authority.iter().position(|b| !is_authority_byte(*b)) {
+        None if read < MAX_LINE_BYTES => None,
+        None => Some(ClientProtocol::Http1),
+        Some(end) => Some(
+            std::str::from_utf8(&authority[..end])
+                .map_or(ClientProtocol::Http1, |a| ClientProtocol::ProxyRequest(a.into())),
+        ),
+    }
+}
+
+/// RFC 3986 3.2, without user information.
+fn is_authority_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&b)
+}
+
+/// RFC 9110 5.6.2.
+fn is_token_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A ClientHello with a server name and nothing else.
+    fn hello() -> Vec<u8> {
+        let name = b"a.test";
+        let n = name.len() as u8;
+        let sni = [&[0, 0, 0, n + 5, 0, n + 3, 0, 0, n][..], name].concat();
+        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0, 0, sni.len() as u8], &sni].concat();
+        let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+        [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
+    }
+
+    fn expect(place: SniffContext) -> SniffTimeouts {
+        SniffTimeouts { first: Duration::from_secs(1), rest: Duration::from_secs(5), place }
+    }
+
+    async fn detected(bytes: &[u8], end: bool, place: SniffContext) -> (String, Vec<u8>) {
+        let (mut client, far) = tokio::io::duplex(1 << 16);
+        client.write_all(bytes).await.unwrap();
+        if end {
+            client.shutdown().await.unwrap();
+        }
+        let (detected, mut io) = sniff(IoStream::other(far), expect(place)).await.unwrap();
+        drop(client);
+        let mut back = Vec::new();
+        io.read_to_end(&mut back).await.unwrap();
+        let name = match detected {
+            ClientProtocol::Tls(hello) => format!("Tls {}", hello.server_name.unwrap().as_str()),
+            other => format!("{other:?}"),
+        };
+        (name, back)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn first_bytes_tell_the_protocol_and_are_put_back() {
+        let hello = hello();
+        let mut broken = hello.clone();
+        broken[43] = 200;
+        for (bytes, want) in [
+            (&b"GET / HTTP/1.1\r\n"[..], "Http1"),
+            (b"\r\nPOST /a HTTP/1.1\r\n", "Http1"),
+            (b"x-custom /a HTTP/1.1\r\n", "Http1"),
+            (b"EHLO example.com\r\n", "Other"),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", "Other"),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", "Http2"),
+            (b"PRI * HTTP/2.0\r\n\r\nSMtp", "Http1"),
+            (&[5, 1, 0], "Socks5"),
+            (&[4, 1, 0, 80], "Other"),
+            (&[0, 0, 0, 0], "Other"),
+            (&hello, "Tls a.test"),
+            (&broken, "Other"),
+            (&[22, 9, 9], "Other"),
+            (b"GET\t/ HTTP/1.1\r\n", "Http1"),
+            (b"GET\x0b/ HTTP/1.1\r\n", "Http1"),
+            (b"get / http/1.1\r\n", "Http1"),
+        ] {
+            for place in [SniffContext::Port, SniffContext::Tunnel] {
+                assert_eq!(detected(bytes, false, place).await, (want.to_owned(), bytes.to_vec()), "{bytes:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_beginning_that_says_nothing_is_told_apart_by_silence() {
+        for (bytes, end, port, tunnel) in [
+            (&b""[..], false, "Silent", "Silent"),
+            (b"", true, "Closed", "Closed"),
+            (b"GE", false, "Http1", "Http1"),
+            (b"QUIT", false, "Http1", "Other"),
+            (b"ping", true, "Http1", "Other"),
+            (&hello()[..30], true, "Other", "Other"),
+        ] {
+            assert_eq!(detected(bytes, end, SniffContext::Port).await.0, port, "{bytes:?}");
+            assert_eq!(detected(bytes, end, SniffContext::Tunnel).await.0, tunnel, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_client_hello_ends_in_its_time_however_it_drips_in() {
+        for place in [SniffContext::Port, SniffContext::Tunnel] {
+            for drips in [false, true] {
+                let (mut client, far) = tokio::io::duplex(1024);
+                let hello = hello();
+                tokio::spawn(async move {
+                    for byte in &hello[..hello.len() - 1] {
+                        if client.write_all(&[*byte]).await.is_err() {
+                            return;
+                        }
+                        tokio::time::sleep(Duration::from_millis(if drips { 900 } else { 0 })).await;
+                    }
+                    std::future::pending::<()>().await;
+                });
+                let begun = tokio::time::Instant::now();
+                // A port waits long for a first byte: that time is over with it.
+                let expect = SniffTimeouts { first: Duration::from_secs(185), ..expect(place) };
+                let error = sniff(IoStream::other(far), expect).await.unwrap_err();
+                assert_eq!(error.kind(), interflow_flow::ErrorKind::ClientTimeout);
+                assert_eq!(begun.elapsed().as_secs(), 5, "{place:?}, {drips}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_to_a_proxy_are_told_apart_in_a_tunnel() {
+        for (bytes, tunnel) in [
+            (&b"CONNECT a:1 HTTP/1.1\r\n"[..], "ForProxy(\"a:1\")"),
+            (b"GET http://a.test/x HTTP/1.1\r\n", "ForProxy(\"a.test\")"),
+            (b"GET http://[::1]:8080?q HTTP/1.1\r\n", "ForProxy(\"[::1]:8080\")"),
+            (b"GET /http://a/ HTTP/1.1\r\n", "Http1"),
+            (b"OPTIONS * HTTP/1.1\r\n", "Http1"),
+            (b"GET ht", "Http1"),
+        ] {
+            assert_eq!(detected(bytes, true, SniffContext::Tunnel).await.0, tunnel, "{bytes:?}");
+            assert_eq!(detected(bytes, true, SniffContext::Port).await.0, "Http1", "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_of_another_protocol_are_not_held_up_in_a_tunnel() {
+        let (mut client, far) = tokio::io::duplex(64);
+        client.write_all(b"ping-1").await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let (detected, _io) = sniff(IoStream::other(far), expect(SniffContext::Tunnel)).await.unwrap();
+        assert!(matches!(detected, ClientProtocol::Unknown) && begun.elapsed().is_zero(), "{detected:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_passes_unseen_by_being_slow() {
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        for (bytes, want) in [(&hello()[..], "Tls"), (b"GET / HTTP/1.1\r\n", "Http1"), (preface, "Http2")] {
+            let (mut client, far) = tokio::io::duplex(1024);
+            let (first, rest) = (bytes[..3].to_vec(), bytes[3..].to_vec());
+            tokio::spawn(async move {
+                client.write_all(&first).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                client.write_all(&rest).await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            let (detected, _io) = sniff(IoStream::other(far), expect(SniffContext::Tunnel)).await.unwrap();
+            assert!(format!("{detected:?}").starts_with(want), "{detected:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hello_in_pieces_is_put_together() {
+        let hello = hello();
+        let (mut client, far) = tokio::io::duplex(1);
+        let send = tokio::spawn(async move {
+            client.write_all(&hello).await.unwrap();
+            client
+        });
+        let (detected, _io) = sniff(IoStream::other(far), expect(SniffContext::Tunnel)).await.unwrap();
+        assert!(matches!(detected, ClientProtocol::Tls(_)), "{detected:?}");
+        send.await.unwrap();
+    }
+}

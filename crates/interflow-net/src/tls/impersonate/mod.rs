@@ -1,0 +1,239 @@
+//! TLS towards origins under another client's fingerprint, by BoringSSL. Who may be spoken to is decided by the same
+//! verifier as everywhere else; BoringSSL checks that the origin holds the key of its certificate.
+
+mod compression;
+mod context;
+mod trust_anchors;
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use btls::ssl::{Ssl, SslAlert, SslContext, SslRef, SslVerifyError, SslVerifyMode, SslVersion};
+use interflow_flow::{ByteStr, Error, ErrorKind, Host, UpstreamTls};
+use interflow_wire::fingerprint::{ConnectionFingerprint, GREASE, extension};
+use parking_lot::Mutex;
+use rustls::AlertDescription;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_btls::SslStream;
+
+use super::upstream::{UpstreamVerifier, certificate_error, explain_alert, handshake_cut_off, handshake_timeout};
+use super::verify_error::CertificateReason;
+use super::{Alpn, CertificateProblem, TlsProfile, alpn_name};
+use crate::io::IoStream;
+
+/// How connections of a profile greet.
+pub(super) struct TlsImpersonator {
+    fingerprint: ConnectionFingerprint,
+    told: ByteStr,
+    base: Arc<TlsProfile>,
+    /// What connections share; made anew for each when the hello has values in it that change.
+    context: Option<SslContext>,
+}
+
+/// What became of the verification of one connection.
+type VerifyOutcome = Arc<Mutex<Option<CertificateProblem>>>;
+
+impl TlsImpersonator {
+    pub(super) fn new(
+        base: &Arc<TlsProfile>,
+        told: &str,
+        mut fingerprint: ConnectionFingerprint,
+        leniently: bool,
+    ) -> Result<Self, String> {
+        let missing = context::remove_unsupported(&mut fingerprint.tls);
+        if !missing.is_empty() && !leniently {
+            return Err(format!("the fingerprint `{told}` cannot be sent by this build: {}", missing.join("; ")));
+        }
+        let context = context::build_context(&fingerprint.tls, base)
+            .map_err(|e| format!("the fingerprint `{told}` was refused by the TLS library: {e}"))?;
+        let changes = fingerprint.tls.signature_algorithms.contains(&GREASE);
+        let told = if missing.is_empty() { told.to_owned() } else { format!("{told}, but {}", missing.join("; ")) };
+        Ok(Self { fingerprint, told: told.into(), base: Arc::clone(base), context: (!changes).then_some(context) })
+    }
+
+    pub(super) fn fingerprint(&self) -> &ConnectionFingerprint {
+        &self.fingerprint
+    }
+
+    pub(super) async fn connect(
+        &self,
+        io: IoStream,
+        host: &Host,
+        name: ServerName<'static>,
+        alpn: Alpn,
+        limit: Duration,
+    ) -> Result<(IoStream, UpstreamTls), Error> {
+        let verifier = self.base.verify_with();
+        let found = VerifyOutcome::default();
+        let ssl = self.ssl(host, name, alpn, Arc::clone(&verifier), Arc::clone(&found));
+        let made = ssl.and_then(|ssl| SslStream::new(ssl, io));
+        let mut stream = made.map_err(|e| {
+            let text = format!("TLS with {host} could not be begun under the fingerprint `{}`", self.told);
+            Error::new(ErrorKind::UpstreamTls, text).with_source(e.to_string())
+        })?;
+        match tokio::time::timeout(limit, Pin::new(&mut stream).connect()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(failed(host, error, found.lock().take())),
+            Err(_) => return Err(handshake_timeout(host, limit)),
+        }
+        let ssl = stream.ssl();
+        let version = ssl.version2().and_then(version_name).ok_or_else(|| {
+            let text = format!("TLS with {host} failed: it speaks neither TLS 1.2 nor TLS 1.3");
+            Error::new(ErrorKind::UpstreamTls, text)
+        })?;
+        let problem = found.lock().take().filter(|_| verifier.danger);
+        let tls = UpstreamTls {
+            version: Some(version),
+            cipher: ssl.current_cipher().and_then(|c| c.standard_name()).map(ByteStr::from_static),
+            alpn: ssl.selected_alpn_protocol().map(alpn_name),
+            unverified: problem.is_some(),
+            problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
+            resumed: ssl.session_reused(),
+            fingerprint: Some(self.told.clone()),
+        };
+        Ok((IoStream::impersonated(stream), tls))
+    }
+
+    /// One connection's half of TLS.
+    fn ssl(
+        &self,
+        host: &Host,
+        name: ServerName<'static>,
+        alpn: Alpn,
+        verifier: Arc<UpstreamVerifier>,
+        found: VerifyOutcome,
+    ) -> Result<Ssl, btls::error::ErrorStack> {
+        let shape = &self.fingerprint.tls;
+        let mut ssl = match &self.context {
+            Some(context) => Ssl::new(context)?,
+            None => {
+                let context = context::build_context(shape, &self.base)?;
+                Ssl::new(&context)?
+            }
+        };
+        if let Host::Name(name) = host {
+            ssl.set_hostname(name)?;
+        }
+        let offered = context::alpn(shape, alpn);
+        if !offered.is_empty() {
+            ssl.set_alpn_protos(&offered)?;
+        }
+        let old = shape.has_extension(extension::ALPS_OLD);
+        if (old || shape.has_extension(extension::ALPS)) && offered.starts_with(b"\x02h2") {
+            ssl.add_application_settings(b"h2")?;
+            ssl.set_alps_use_new_codepoint(!old);
+        }
+        ssl.set_enable_ech_grease(shape.has_extension(extension::ECH));
+        ssl.set_permute_extensions(shape.permuted);
+        if !shape.key_shares.is_empty() {
+            ssl.set_client_key_shares(&context::key_shares(shape))?;
+        }
+        ssl.set_custom_verify_callback(SslVerifyMode::PEER, move |ssl| verify(ssl, &name, &verifier, &found));
+        Ok(ssl)
+    }
+
+    pub(super) fn is_no_application_protocol(error: &Error) -> bool {
+        let below = std::error::Error::source(error).and_then(|s| s.downcast_ref::<HandshakeFailure>());
+        below.is_some_and(|f| f.alert == Some(AlertDescription::NoApplicationProtocol))
+    }
+}
+
+/// Looks at the chain that the origin showed. Where any certificate will do, what is wrong with it is kept to be told.
+fn verify(
+    ssl: &mut SslRef,
+    name: &ServerName<'static>,
+    verifier: &UpstreamVerifier,
+    found: &VerifyOutcome,
+) -> Result<(), SslVerifyError> {
+    let chain: Option<Vec<CertificateDer<'static>>> = ssl
+        .peer_cert_chain()
+        .and_then(|chain| chain.iter().map(|c| c.to_der().ok().map(CertificateDer::from)).collect());
+    let checked = match chain.as_deref().and_then(<[_]>::split_first) {
+        Some((leaf, rest)) => verifier.check(leaf, rest, name, UnixTime::now()),
+        None => Err(CertificateProblem::new(CertificateReason::Malformed, "cannot be read")),
+    };
+    let Err(problem) = checked else { return Ok(()) };
+    let alert = match problem.reason {
+        CertificateReason::Expired | CertificateReason::NotYetValid => SslAlert::CERTIFICATE_EXPIRED,
+        CertificateReason::UnknownIssuer | CertificateReason::SelfSigned | CertificateReason::NoRoots => {
+            SslAlert::UNKNOWN_CA
+        }
+        _ => SslAlert::BAD_CERTIFICATE,
+    };
+    *found.lock() = Some(problem);
+    if verifier.danger { Ok(()) } else { Err(SslVerifyError::Invalid(alert)) }
+}
+
+/// Why a handshake failed, as BoringSSL says it.
+#[derive(Debug)]
+struct HandshakeFailure {
+    text: String,
+    alert: Option<AlertDescription>,
+}
+
+impl fmt::Display for HandshakeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for HandshakeFailure {}
+
+fn failed(host: &Host, error: btls::ssl::Error, found: Option<CertificateProblem>) -> Error {
+    if let Some(problem) = found {
+        return certificate_error(host, problem);
+    }
+    let Some(stack) = error.ssl_error() else {
+        let how = error.io_error().map_or(io::ErrorKind::UnexpectedEof, io::Error::kind);
+        return match error.into_io_error() {
+            Ok(io) => handshake_cut_off(host, how).with_source(io),
+            Err(_) => handshake_cut_off(host, how),
+        };
+    };
+    let alert = stack.errors().iter().find_map(|e| alert_of(e.reason()?));
+    let reason = stack.errors().first().and_then(|e| e.reason()).unwrap_or("no reason given");
+    let told = match (alert, reason) {
+        (Some(alert), _) => explain_alert(alert).to_owned(),
+        (None, "WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "HTTPS_PROXY_REQUEST") => {
+            "it answered with something that is not TLS; perhaps this port speaks cleartext".to_owned()
+        }
+        (None, "UNSUPPORTED_PROTOCOL") => "it speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
+        (None, reason) => reason.to_ascii_lowercase().replace('_', " "),
+    };
+    let text = format!("TLS with {host} failed: {told}");
+    Error::new(ErrorKind::UpstreamTls, text).with_source(HandshakeFailure { text: reason.to_owned(), alert })
+}
+
+/// The alert that BoringSSL names so.
+fn alert_of(reason: &str) -> Option<AlertDescription> {
+    let name = reason.strip_prefix("SSLV3_ALERT_").or_else(|| reason.strip_prefix("TLSV1_ALERT_"))?;
+    Some(match name {
+        "HANDSHAKE_FAILURE" => AlertDescription::HandshakeFailure,
+        "INSUFFICIENT_SECURITY" => AlertDescription::InsufficientSecurity,
+        "PROTOCOL_VERSION" => AlertDescription::ProtocolVersion,
+        "UNRECOGNIZED_NAME" => AlertDescription::UnrecognisedName,
+        "CERTIFICATE_REQUIRED" => AlertDescription::CertificateRequired,
+        "BAD_CERTIFICATE" => AlertDescription::BadCertificate,
+        "CERTIFICATE_UNKNOWN" => AlertDescription::CertificateUnknown,
+        "UNKNOWN_CA" => AlertDescription::UnknownCA,
+        "ACCESS_DENIED" => AlertDescription::AccessDenied,
+        "NO_APPLICATION_PROTOCOL" => AlertDescription::NoApplicationProtocol,
+        "INTERNAL_ERROR" => AlertDescription::InternalError,
+        _ => AlertDescription::Unknown(0),
+    })
+}
+
+/// The version as people write it; none of those that no secure client agrees to.
+fn version_name(version: SslVersion) -> Option<&'static str> {
+    match version {
+        SslVersion::TLS1_2 => Some("TLSv1.2"),
+        SslVersion::TLS1_3 => Some("TLSv1.3"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

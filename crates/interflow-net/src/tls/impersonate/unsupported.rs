@@ -1,0 +1,42 @@
+//! What stands in for fingerprints in a build without the feature `impersonate`: a refusal with its remedy.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::{Error, Host, UpstreamTls};
+use interflow_wire::fingerprint::ConnectionFingerprint;
+use rustls_pki_types::ServerName;
+
+use super::{Alpn, TlsProfile};
+use crate::io::IoStream;
+
+/// Never made.
+pub(super) struct TlsImpersonator(Infallible);
+
+impl TlsImpersonator {
+    pub(super) fn new(_: &Arc<TlsProfile>, told: &str, _: ConnectionFingerprint, _: bool) -> Result<Self, String> {
+        Err(format!(
+            "the fingerprint `{told}` needs a build with the feature `impersonate`: `make run FEATURES=impersonate`"
+        ))
+    }
+
+    pub(super) fn fingerprint(&self) -> &ConnectionFingerprint {
+        match self.0 {}
+    }
+
+    pub(super) async fn connect(
+        &self,
+        _: IoStream,
+        _: &Host,
+        _: ServerName<'static>,
+        _: Alpn,
+        _: Duration,
+    ) -> Result<(IoStream, UpstreamTls), Error> {
+        match self.0 {}
+    }
+
+    pub(super) fn is_no_application_protocol(_: &Error) -> bool {
+        false
+    }
+}

@@ -1,0 +1,53 @@
+//! The platform's trusted roots, read once and only when somebody needs them.
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+
+/// What the platform trusts.
+pub(super) struct PlatformRoots {
+    pub(super) store: Arc<RootCertStore>,
+    /// Why the store is empty, when it is.
+    pub(super) trouble: Option<String>,
+}
+
+/// The platform's roots; `SSL_CERT_FILE` and `SSL_CERT_DIR` stand in for them when set.
+pub(super) fn platform_roots() -> &'static PlatformRoots {
+    static ROOTS: LazyLock<PlatformRoots> = LazyLock::new(|| {
+        let loaded = rustls_native_certs::load_native_certs();
+        for error in &loaded.errors {
+            tracing::warn!(%error, "a part of the platform's trusted roots could not be read");
+        }
+        let (store, refused) = root_store(loaded.certs);
+        if refused > 0 {
+            tracing::debug!(refused, "platform roots that do not parse were left out");
+        }
+        let trouble = store.is_empty().then(|| match loaded.errors.first() {
+            Some(error) => format!("the platform's trusted roots could not be read: {error}"),
+            None => "this system has no trusted roots: install its CA certificates (ca-certificates), or name a \
+                     PEM file in SSL_CERT_FILE"
+                .to_owned(),
+        });
+        PlatformRoots { store: Arc::new(store), trouble }
+    });
+    &ROOTS
+}
+
+/// The platform's roots and these.
+pub(super) fn platform_roots_with(extra: &[CertificateDer<'static>]) -> Arc<RootCertStore> {
+    let platform = &platform_roots().store;
+    if extra.is_empty() {
+        return platform.clone();
+    }
+    let mut store = RootCertStore::clone(platform);
+    store.add_parsable_certificates(extra.iter().cloned());
+    Arc::new(store)
+}
+
+/// A store of these alone, and how many of them were no use.
+pub(super) fn root_store(certs: impl IntoIterator<Item = CertificateDer<'static>>) -> (RootCertStore, usize) {
+    let mut store = RootCertStore::empty();
+    let (_, refused) = store.add_parsable_certificates(certs);
+    (store, refused)
+}

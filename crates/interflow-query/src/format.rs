@@ -1,0 +1,143 @@
+//! A query as text that reads back to the same query.
+
+use std::fmt::{self, Write};
+
+use crate::ast::{Expr, RegexSource, Term, TermTest, TextPattern};
+use crate::key::{Key, ValueKind};
+use crate::term::{is_special, is_special_start, regex_extent, takes_paths};
+use crate::value::{NumberKind, format_number, format_time};
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_char('*'),
+            Self::And(parts) => write_joined(f, parts, " "),
+            Self::Or(parts) => write_joined(f, parts, " OR "),
+            Self::Not(inner) => {
+                f.write_char('-')?;
+                write_enclosed(f, inner)
+            }
+            Self::Term(term) => term.fmt(f),
+        }
+    }
+}
+
+fn write_joined(f: &mut fmt::Formatter<'_>, parts: &[Expr], between: &str) -> fmt::Result {
+    for (i, part) in parts.iter().enumerate() {
+        if i > 0 {
+            f.write_str(between)?;
+        }
+        write_enclosed(f, part)?;
+    }
+    Ok(())
+}
+
+fn write_enclosed(f: &mut fmt::Formatter<'_>, expr: &Expr) -> fmt::Result {
+    match expr {
+        Expr::And(_) | Expr::Or(_) => write!(f, "({expr})"),
+        other => write!(f, "{other}"),
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key != Key::Word {
+            f.write_str(self.key.name())?;
+            if let Some(name) = &self.name {
+                write!(f, ".{name}")?;
+            }
+            f.write_char(':')?;
+        }
+        match &self.test {
+            TermTest::Present => f.write_char('*'),
+            TermTest::Text(pattern) => write_pattern(f, self.key, pattern),
+            TermTest::Number(number) => f.write_str(&format_number(number_kind(self.key), *number)),
+            TermTest::Time(time) => f.write_str(&format_time(*time)),
+            TermTest::Flag(flag) => f.write_str(flag.name()),
+            TermTest::Net(net) if net.prefix_len() == net.max_prefix_len() => write!(f, "{}", net.addr()),
+            TermTest::Net(net) => write!(f, "{net}"),
+        }
+    }
+}
+
+/// Which numbers a key takes; plain ones for a key that takes none.
+pub(crate) fn number_kind(key: Key) -> NumberKind {
+    match key.kind() {
+        ValueKind::Status => NumberKind::Status,
+        ValueKind::Bytes => NumberKind::Bytes,
+        ValueKind::Duration => NumberKind::Duration,
+        _ => NumberKind::Count,
+    }
+}
+
+fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) -> fmt::Result {
+    match pattern {
+        TextPattern::Text(text) => write_text(f, text),
+        TextPattern::Exact(text) => {
+            f.write_char('=')?;
+            write_text(f, text)
+        }
+        TextPattern::Glob(pieces) => {
+            let text = pieces
+                .iter()
+                .enumerate()
+                .map(|(i, piece)| escape_glob_piece(piece, i == 0))
+                .collect::<Vec<_>>()
+                .join("*");
+            if text.starts_with('/') && !takes_paths(key) || regex_extent(key, &text).is_some() {
+                f.write_char('\\')?;
+            }
+            f.write_str(&text)
+        }
+        TextPattern::Regex(regex) => write_regex(f, key, regex),
+    }
+}
+
+/// Bare where it can be, else in quotes.
+fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
+    let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
+    let operator = matches!(text, "AND" | "OR" | "NOT");
+    if !operator && text.starts_with(first) && text.chars().all(plain) {
+        return f.write_str(text);
+    }
+    f.write_char('"')?;
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            f.write_char('\\')?;
+        }
+        f.write_char(c)?;
+    }
+    f.write_char('"')
+}
+
+/// A piece of a glob: whatever could mean something else gets a backslash.
+fn escape_glob_piece(piece: &str, leading: bool) -> String {
+    let mut out = String::with_capacity(piece.len());
+    for (i, c) in piece.chars().enumerate() {
+        let starts = leading && i == 0 && is_special_start(c);
+        if starts || is_special(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn write_regex(f: &mut fmt::Formatter<'_>, key: Key, regex: &RegexSource) -> fmt::Result {
+    f.write_char('/')?;
+    let mut chars = regex.source().chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                f.write_char(c)?;
+                if let Some(next) = chars.next() {
+                    f.write_char(next)?;
+                }
+            }
+            c if c == '/' || takes_paths(key) && c.is_whitespace() => write!(f, "\\{c}")?,
+            other => f.write_char(other)?,
+        }
+    }
+    f.write_str(if regex.ignore_case { "/i" } else { "/" })
+}

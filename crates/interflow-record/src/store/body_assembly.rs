@@ -1,0 +1,194 @@
+//! One body on its way to the disk: pieces go in, chunks come out as soon as they can be cut.
+
+use bytes::{Bytes, BytesMut};
+use rusqlite::{Connection, params};
+use sha2::{Digest as _, Sha256};
+
+use super::chunk_refs::ChunkRef;
+use super::chunker;
+use super::chunks::{ChunkIndexing, ChunkWriter};
+use super::segment::SegmentAppender;
+use crate::error::Result;
+use crate::model::Sha256Digest;
+
+/// Bodies up to this stand in their flow's row: a chunk of their own would cost more.
+pub(crate) const MAX_INLINE_TAIL: usize = 512;
+
+/// Where chunks are put.
+pub(crate) struct ChunkSink<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) segments: &'a mut SegmentAppender,
+    pub(crate) chunks: &'a mut ChunkWriter,
+}
+
+/// A body that is being kept.
+#[derive(Default)]
+pub(crate) struct BodyAssembly {
+    refs: Vec<ChunkRef>,
+    /// Bytes in `refs`.
+    cut: u64,
+    tail: Vec<Bytes>,
+    tail_len: usize,
+    /// Bytes of the tail that stand in `tails`.
+    saved: usize,
+    /// A part was lost: what comes behind it is not taken.
+    broken: bool,
+    /// Over everything kept so far, for a body of which perhaps only a head is kept.
+    hash: Option<Box<Sha256>>,
+}
+
+impl BodyAssembly {
+    /// Bytes kept so far.
+    pub(crate) const fn stored_bytes(&self) -> u64 {
+        self.cut + self.tail_len as u64
+    }
+
+    /// Hashes what is kept from here on.
+    pub(crate) fn hash_from_here(&mut self) {
+        if self.hash.is_none() && self.stored_bytes() == 0 {
+            self.hash = Some(Box::default());
+        }
+    }
+
+    /// The hash of what was kept, where it was wanted.
+    pub(crate) fn digest(&self) -> Option<Sha256Digest> {
+        let hash = self.hash.as_ref().filter(|_| !self.broken)?;
+        Some(Sha256Digest(hash.as_ref().clone().finalize().into()))
+    }
+
+    /// The chunks so far.
+    pub(crate) fn refs(&self) -> &[ChunkRef] {
+        &self.refs
+    }
+
+    /// Adds pieces; cuts chunks off as soon as enough has gathered, and says whether it did. `seq` is the flow's row.
+    pub(crate) fn push(
+        &mut self,
+        shelf: &mut ChunkSink<'_>,
+        seq: i64,
+        side: usize,
+        pieces: Vec<Bytes>,
+    ) -> Result<bool> {
+        if self.broken {
+            return Ok(false);
+        }
+        if let Some(hash) = &mut self.hash {
+            pieces.iter().for_each(|p| hash.update(p));
+        }
+        self.tail_len += pieces.iter().map(Bytes::len).sum::<usize>();
+        if self.tail.is_empty() {
+            self.tail = pieces;
+        } else {
+            self.tail.extend(pieces);
+        }
+        // Cutting only when two windows are here keeps the joining of pieces linear.
+        if self.tail_len >= 2 * chunker::window(self.cut) {
+            self.cut_chunks(shelf, false)?;
+            self.delete_saved_tail(shelf.db, seq, side)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Writes what has no chunk yet to the database, so that a running stream can be read and survives a crash.
+    pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        if self.saved > self.tail_len {
+            self.delete_saved_tail(db, seq, side)?;
+        }
+        if self.saved == self.tail_len {
+            return Ok(());
+        }
+        let fresh = self.take_tail().slice(self.saved..);
+        db.prepare_cached("INSERT INTO tails(seq, direction, at, bytes) VALUES(?,?,?,?)")?.execute(params![
+            seq,
+            side,
+            self.saved as i64,
+            &fresh[..]
+        ])?;
+        self.saved = self.tail_len;
+        Ok(())
+    }
+
+    /// The body is over: everything goes into chunks, or, when it is small, back to the caller.
+    pub(crate) fn finish(&mut self, shelf: &mut ChunkSink<'_>, seq: i64, side: usize) -> Result<Bytes> {
+        self.delete_saved_tail(shelf.db, seq, side)?;
+        if self.tail_len == 0 {
+            return Ok(Bytes::new());
+        }
+        if self.refs.is_empty() && self.tail_len <= MAX_INLINE_TAIL {
+            return Ok(self.take_tail());
+        }
+        if self.refs.is_empty() && self.tail_len < chunker::MAX_UNCUT_LEN {
+            let whole = self.take_tail();
+            self.add(shelf, &whole, ChunkIndexing::Memory)?;
+            self.set_tail(Bytes::new());
+        } else {
+            self.cut_chunks(shelf, true)?;
+        }
+        Ok(Bytes::new())
+    }
+
+    /// After a batch that did not hold: chunks from `first` on do not exist, and the tail is given up.
+    pub(crate) fn rollback(&mut self, first: u64) {
+        if let Some(at) = self.refs.iter().position(|r| r.id >= first) {
+            self.refs.truncate(at);
+        }
+        self.cut = self.refs.iter().map(|r| r.len).sum();
+        self.set_tail(Bytes::new());
+        // Rows of `tails` may have survived: the next write takes them away.
+        self.saved = usize::MAX;
+        self.broken = true;
+    }
+
+    /// Something of it could not be taken: it ends here.
+    pub(crate) const fn give_up(&mut self) {
+        self.broken = true;
+    }
+
+    fn cut_chunks(&mut self, shelf: &mut ChunkSink<'_>, all: bool) -> Result<()> {
+        let mut rest = self.take_tail();
+        while !rest.is_empty() {
+            let window = chunker::window(self.cut);
+            if !all && rest.len() < window {
+                break;
+            }
+            let len = chunker::next_boundary(&rest[..rest.len().min(window)], self.cut);
+            let chunk = rest.split_to(len);
+            self.add(shelf, &chunk, ChunkIndexing::Lasting)?;
+        }
+        self.set_tail(rest);
+        Ok(())
+    }
+
+    fn add(&mut self, shelf: &mut ChunkSink<'_>, chunk: &[u8], index: ChunkIndexing) -> Result<()> {
+        self.refs.push(shelf.chunks.insert(shelf.db, shelf.segments, chunk, index)?);
+        self.cut += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// The tail in one piece.
+    fn take_tail(&mut self) -> Bytes {
+        if self.tail.len() > 1 {
+            let mut all = BytesMut::with_capacity(self.tail_len);
+            self.tail.drain(..).for_each(|b| all.extend_from_slice(&b));
+            self.tail.push(all.freeze());
+        }
+        self.tail.first().cloned().unwrap_or_default()
+    }
+
+    fn set_tail(&mut self, tail: Bytes) {
+        self.tail_len = tail.len();
+        self.tail.clear();
+        if !tail.is_empty() {
+            self.tail.push(tail);
+        }
+    }
+
+    fn delete_saved_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        if self.saved > 0 {
+            db.prepare_cached("DELETE FROM tails WHERE seq = ? AND direction = ?")?.execute(params![seq, side])?;
+            self.saved = 0;
+        }
+        Ok(())
+    }
+}

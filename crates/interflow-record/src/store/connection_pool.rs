@@ -1,0 +1,54 @@
+//! Connections for reading, lent and given back.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+
+use super::schema;
+use crate::error::Result;
+
+/// Connections that are kept for the next one who asks.
+const MAX_IDLE: usize = 4;
+
+/// Connections that nobody uses at the moment.
+#[derive(Clone, Default)]
+pub(crate) struct ReadPool(Arc<Mutex<Vec<Connection>>>);
+
+impl ReadPool {
+    pub(crate) fn with_connection(first: Connection) -> Self {
+        Self(Arc::new(Mutex::new(vec![first])))
+    }
+
+    /// One that is free, or a new one to the store in `dir`.
+    pub(crate) fn acquire(&self, dir: &Path) -> Result<PooledConnection> {
+        let kept = self.0.lock().pop();
+        let db = kept.map_or_else(|| schema::open_reader(dir), Ok)?;
+        Ok(PooledConnection { db: Some(db), home: self.clone() })
+    }
+}
+
+/// A connection that goes back when it is dropped.
+pub(crate) struct PooledConnection {
+    db: Option<Connection>,
+    home: ReadPool,
+}
+
+impl Deref for PooledConnection {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.db.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        let mut kept = self.home.0.lock();
+        if kept.len() < MAX_IDLE {
+            kept.extend(self.db.take());
+        }
+    }
+}

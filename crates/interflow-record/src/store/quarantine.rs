@@ -1,0 +1,77 @@
+//! A database that cannot be read any more is set aside with its segments, so that recording goes on with another one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::{rows, schema, segment, segments_dir};
+use crate::error::{Result, StoreError};
+
+/// A file that says that the writer met damage in the database.
+fn marker(dir: &Path) -> PathBuf {
+    dir.join("suspect")
+}
+
+/// The writer met damage: the next start looks through the whole database.
+pub(crate) fn mark_suspect(dir: &Path) {
+    let path = marker(dir);
+    if let Err(error) = fs::write(&path, b"") {
+        tracing::warn!(%error, "could not write {}", path.display());
+    }
+}
+
+/// Looks whether the database has what this build reads and writes.
+pub(crate) fn verify(dir: &Path, db: &Connection) -> Result<()> {
+    let damaged = |what: String| StoreError::damaged("flows.db", what);
+    let flows = format!("SELECT {} FROM {} LIMIT 0", rows::COLUMNS, rows::SOURCES);
+    for sql in [
+        flows.as_str(),
+        "SELECT duration, client, status, request_size, response_size, request_type, response_type, stored, kept FROM flows LIMIT 0",
+        "SELECT seq, direction, at, bytes FROM tails LIMIT 0",
+        "SELECT seq, first, count, meta, payload, chunks FROM messages LIMIT 0",
+        "SELECT id, segment, offset, len, hash FROM chunks LIMIT 0",
+    ] {
+        // Nothing but a table or a column that is not there, or a page that is none, makes these fail.
+        if let Err(e) = db.prepare(sql) {
+            let e = StoreError::from(e);
+            return Err(if e.is_disk() { e } else { damaged(format!("its tables are not those of a store: {e}")) });
+        }
+    }
+    if marker(dir).exists() {
+        let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
+        if verdict != "ok" {
+            return Err(damaged(verdict));
+        }
+        let _ = fs::remove_file(marker(dir));
+    }
+    Ok(())
+}
+
+/// Whether an empty file stands where the rows of these segments were.
+pub(crate) fn is_quarantined(dir: &Path) -> bool {
+    let emptied = fs::metadata(schema::file(dir)).is_ok_and(|m| m.len() == 0);
+    emptied && segment::list(&segments_dir(dir)).is_ok_and(|files| files.iter().any(|(_, size)| *size > 1 << 10))
+}
+
+/// Moves the database and its segments into a folder of their own, and says which.
+pub(crate) fn quarantine(dir: &Path) -> Result<PathBuf> {
+    let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let free = |n: u32| {
+        let name = if n == 0 { format!("damaged-{now}") } else { format!("damaged-{now}-{n}") };
+        Some(dir.join(name)).filter(|p| !p.exists())
+    };
+    let aside = (0..100).find_map(free).unwrap_or_else(|| dir.join("damaged"));
+    fs::create_dir_all(&aside).map_err(StoreError::io("could not make", &aside))?;
+    for name in ["flows.db", "flows.db-wal", "flows.db-shm", "segments", "suspect"] {
+        match fs::rename(dir.join(name), aside.join(name)) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(StoreError::io("could not set aside", dir.join(name))(e));
+            }
+            _ => {}
+        }
+    }
+    let segments = segments_dir(dir);
+    fs::create_dir_all(&segments).map_err(StoreError::io("could not make", &segments))?;
+    Ok(aside)
+}

@@ -1,0 +1,150 @@
+//! How a store is opened for writing: also when its disk is full, or its database is damaged.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::disk_reserve::DiskReserve;
+use super::recover::{self, StoreRecovery};
+use super::store_state::{StoreState, WriterCommand};
+use super::writer::{RETRY, StoreWriter};
+use super::{quarantine, schema, segments_dir};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+
+/// What the writer's thread begins with.
+pub(crate) enum WriterStart {
+    Ready(Box<StoreWriter>),
+    /// The disk is too full even to open the database: it is tried again until there is room.
+    Waiting {
+        dir: PathBuf,
+        shared: Arc<StoreState>,
+        config: RecordConfig,
+    },
+}
+
+/// Opens the store in a folder whose lock is held.
+pub(crate) fn open(
+    dir: &Path,
+    shared: &Arc<StoreState>,
+    config: &RecordConfig,
+) -> Result<(WriterStart, StoreRecovery)> {
+    let reserve = DiskReserve::for_store(dir);
+    let (opened, full) = match open_undamaged(dir, shared, config) {
+        Err(e) if e.is_disk() && reserve.release() => (open_undamaged(dir, shared, config), Some(e)),
+        opened => (opened, None),
+    };
+    match opened {
+        Ok((mut writer, mut recovery)) => {
+            if let Some(e) = full {
+                recovery.full = true;
+                writer.suspend(&e);
+            } else if let Err(error) = reserve.ensure() {
+                tracing::debug!(%error, "the disk has no room for the store's reserve");
+            }
+            Ok((WriterStart::Ready(Box::new(writer)), recovery))
+        }
+        Err(e) if e.is_disk() && is_full(dir) => {
+            let why = format!("{e}; free disk space, and recording begins by itself");
+            tracing::error!("recording is suspended: {why}; traffic goes on");
+            shared.suspend(Some(why));
+            let waiting = WriterStart::Waiting { dir: dir.to_owned(), shared: shared.clone(), config: config.clone() };
+            Ok((waiting, StoreRecovery { full: true, ..StoreRecovery::default() }))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether the disk has no room for a few pages: other faults of the disk are no reason to wait.
+fn is_full(dir: &Path) -> bool {
+    let path = dir.join("room");
+    let tried = std::fs::write(&path, vec![0xA5; 64 << 10]);
+    let _ = std::fs::remove_file(path);
+    tried.is_err_and(|e| {
+        use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        matches!(e.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+    })
+}
+
+/// Opens the store; a damaged database is set aside, once.
+fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
+    let damage = match quarantine::is_quarantined(dir) {
+        true => StoreError::damaged("flows.db", "it is empty, and there are segments"),
+        false => match try_open(dir, shared, config) {
+            Err(e) if e.is_damage() => e,
+            opened => return opened,
+        },
+    };
+    let aside = quarantine::quarantine(dir)?;
+    tracing::error!(
+        "{damage}: it was set aside in {} with its segments, and recording goes on with a new one; delete that folder when \
+         nothing in it is needed",
+        aside.display()
+    );
+    let (writer, recovery) = try_open(dir, shared, config)?;
+    Ok((writer, StoreRecovery { set_aside: true, ..recovery }))
+}
+
+fn try_open(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
+    let db = schema::open_writer(dir)?;
+    quarantine::verify(dir, &db)?;
+    let (appender, recovery) = recover::recover(dir, &segments_dir(dir), &db)?;
+    if recovery.unclean {
+        tracing::warn!(
+            cut_flows = recovery.cut_flows,
+            cut_bytes = recovery.cut_bytes,
+            damaged_flows = recovery.damaged_flows,
+            "the store was not closed the last time; it was checked and is in order again"
+        );
+    }
+    let writer = StoreWriter::new(dir.to_owned(), shared.clone(), db, appender, config.clone())?;
+    Ok((writer, recovery))
+}
+
+impl WriterStart {
+    /// Runs the writer until the store is closed; says whether everything could be written.
+    pub(crate) fn run(self) -> bool {
+        match self {
+            Self::Ready(writer) => writer.run(),
+            Self::Waiting { dir, shared, config } => {
+                wait_for_space(&dir, &shared, &config).is_some_and(StoreWriter::run)
+            }
+        }
+    }
+}
+
+/// Waits for room on the disk. Whoever asks for something meanwhile hears why it cannot be done.
+fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Option<StoreWriter> {
+    shared.queue.adopt_writer();
+    loop {
+        shared.queue.clear_urgent();
+        shared.take_commands().into_iter().for_each(|job| reject_command(job, shared));
+        if shared.closing.load(SeqCst) {
+            shared.queue.close();
+            shared.fail_commands();
+            return None;
+        }
+        if let Ok((writer, _)) = open_undamaged(dir, shared, config) {
+            shared.suspend(None);
+            tracing::info!("recording begins: there is room on the disk");
+            return Some(writer);
+        }
+        if !shared.queue.is_urgent() {
+            std::thread::park_timeout(RETRY);
+        }
+    }
+}
+
+fn reject_command(job: WriterCommand, shared: &StoreState) {
+    let why = || StoreError::Suspended(shared.suspended().unwrap_or_default());
+    match job {
+        WriterCommand::Flush(reply)
+        | WriterCommand::Annotate(_, _, reply)
+        | WriterCommand::Keep(_, reply)
+        | WriterCommand::ForgetConversations(reply) => {
+            let _ = reply.send(Err(why()));
+        }
+        WriterCommand::Insert(_, reply) => drop(reply.send(Err(why()))),
+        WriterCommand::Delete(_, reply) | WriterCommand::Collect(reply) => drop(reply.send(Err(why()))),
+    }
+}

@@ -1,0 +1,247 @@
+//! The policy's own terms, patterns and sections.
+
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+use regex::Regex;
+
+use crate::detect::Finding;
+use crate::policy::PatternValidator;
+use crate::{Kind, RedactError, check_digits};
+
+/// Terms, patterns and sections, compiled.
+#[derive(Debug, Default)]
+pub(crate) struct CustomRules {
+    exact: TermSet,
+    folded: TermSet,
+    fuzzy: Vec<FuzzyTerm>,
+    pub patterns: Vec<CustomPattern>,
+    pub sections: Vec<CustomSection>,
+}
+
+#[derive(Debug, Default)]
+struct TermSet {
+    terms: Vec<(String, u16)>,
+    matcher: Option<AhoCorasick>,
+}
+
+/// A term that may be misspelt.
+#[derive(Debug)]
+struct FuzzyTerm {
+    words: Vec<String>,
+    rule: u16,
+    distance: usize,
+}
+
+/// A pattern with its group and its check.
+#[derive(Debug)]
+pub(crate) struct CustomPattern {
+    pub regex: Regex,
+    pub group: usize,
+    pub validator: Option<PatternValidator>,
+    pub rule: u16,
+}
+
+/// Everything between two patterns.
+#[derive(Debug)]
+pub(crate) struct CustomSection {
+    pub start: Regex,
+    pub end: Regex,
+    pub rule: u16,
+}
+
+impl CustomRules {
+    pub fn add_term(&mut self, term: &str, case_sensitive: bool, rule: u16) {
+        let term = term.trim();
+        if term.is_empty() {
+            return;
+        }
+        if case_sensitive {
+            self.exact.terms.push((term.to_owned(), rule));
+        } else {
+            self.folded.terms.push((term.to_lowercase(), rule));
+        }
+    }
+
+    /// A term with up to `distance` letters wrong.
+    pub fn add_fuzzy(&mut self, term: &str, distance: usize, rule: u16) {
+        let words: Vec<_> = term.split_whitespace().map(str::to_lowercase).collect();
+        if !words.is_empty() {
+            self.fuzzy.push(FuzzyTerm { words, rule, distance });
+        }
+    }
+
+    pub fn finish(&mut self) -> Result<(), RedactError> {
+        for (set, fold) in [(&mut self.exact, false), (&mut self.folded, true)] {
+            if set.terms.is_empty() {
+                continue;
+            }
+            let built = AhoCorasickBuilder::new()
+                .match_kind(MatchKind::LeftmostLongest)
+                .ascii_case_insensitive(fold)
+                .build(set.terms.iter().map(|(t, _)| t.as_str()));
+            set.matcher = Some(built.map_err(|e| RedactError::Policy(format!("the terms cannot be used: {e}")))?);
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.exact.terms.is_empty()
+            && self.folded.terms.is_empty()
+            && self.fuzzy.is_empty()
+            && self.patterns.is_empty()
+            && self.sections.is_empty()
+    }
+
+    pub fn find(&self, text: &str, found: &mut Vec<Finding>) {
+        self.exact.find(text, found);
+        self.folded.find(text, found);
+        self.find_fuzzy(text, found);
+        for pattern in &self.patterns {
+            for captures in pattern.regex.captures_iter(text) {
+                let Some(m) = captures.get(pattern.group).or_else(|| captures.get(0)).filter(|m| !m.is_empty()) else {
+                    continue;
+                };
+                if pattern.validator.is_none_or(|v| passes_check(v, m.as_str())) {
+                    found.push(Finding {
+                        start: m.start(),
+                        end: m.end(),
+                        kind: Kind::Identifier,
+                        confidence: 90,
+                        rule: pattern.rule,
+                    });
+                }
+            }
+        }
+        for section in &self.sections {
+            section.find(text, found);
+        }
+    }
+
+    fn find_fuzzy(&self, text: &str, found: &mut Vec<Finding>) {
+        if self.fuzzy.is_empty() {
+            return;
+        }
+        let words: Vec<(usize, usize, String)> =
+            word_ranges(text).map(|(s, e)| (s, e, text[s..e].to_lowercase())).collect();
+        for fuzzy in &self.fuzzy {
+            for window in words.windows(fuzzy.words.len()) {
+                let near = |(a, b): (&String, &(usize, usize, String))| {
+                    a.len().abs_diff(b.2.len()) <= fuzzy.distance
+                        && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
+                };
+                let total: usize =
+                    fuzzy.words.iter().zip(window).map(|(a, b)| strsim::damerau_levenshtein(a, &b.2)).sum();
+                if total <= fuzzy.distance && fuzzy.words.iter().zip(window).all(near) {
+                    let (start, end) = (window[0].0, window[window.len() - 1].1);
+                    found.push(Finding {
+                        start,
+                        end,
+                        kind: Kind::Custom,
+                        confidence: if total == 0 { 90 } else { 70 },
+                        rule: fuzzy.rule,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl TermSet {
+    fn find(&self, text: &str, found: &mut Vec<Finding>) {
+        let Some(matcher) = &self.matcher else { return };
+        for m in matcher.find_iter(text) {
+            let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+            let inside = |c: Option<char>, edge: Option<char>| word(c) && word(edge);
+            let term = &text[m.range()];
+            let cut = inside(text[..m.start()].chars().next_back(), term.chars().next())
+                || inside(text[m.end()..].chars().next(), term.chars().next_back());
+            if !cut {
+                let rule = self.terms[m.pattern().as_usize()].1;
+                found.push(Finding { start: m.start(), end: m.end(), kind: Kind::Custom, confidence: 95, rule });
+            }
+        }
+    }
+}
+
+impl CustomSection {
+    fn find(&self, text: &str, found: &mut Vec<Finding>) {
+        let mut from = 0;
+        while let Some(start) = self.start.find_at(text, from) {
+            // A section that does not end goes to the end of the text.
+            let end = self.end.find_at(text, start.end()).map_or(text.len(), |e| e.end());
+            if end > start.start() {
+                found.push(Finding { start: start.start(), end, kind: Kind::Section, confidence: 99, rule: self.rule });
+            }
+            if end >= text.len() {
+                break;
+            }
+            from = end.max(start.end() + usize::from(start.is_empty()));
+        }
+    }
+}
+
+fn word_ranges(text: &str) -> impl Iterator<Item = (usize, usize)> {
+    text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).map(|w| {
+        let start = w.as_ptr() as usize - text.as_ptr() as usize;
+        (start, start + w.len())
+    })
+}
+
+/// Whether a value passes the check its pattern asks for.
+fn passes_check(validator: PatternValidator, value: &str) -> bool {
+    let upper: Vec<u8> = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_uppercase()).collect();
+    let digits: Vec<u8> = upper.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect();
+    match validator {
+        PatternValidator::Luhn => check_digits::luhn(&digits),
+        PatternValidator::Verhoeff => check_digits::verhoeff(&digits),
+        // France's number has its two check digits at the end.
+        PatternValidator::Mod97 if upper.len() == 15 && upper[0].is_ascii_digit() => check_digits::nir(&upper),
+        PatternValidator::Bic => check_digits::bic(&upper),
+        PatternValidator::Personalausweis => check_digits::german_id_card(&upper),
+        PatternValidator::EsCif => check_digits::cif(&upper),
+        PatternValidator::Mod97 => {
+            upper.len() > 4 && check_digits::mod97(upper[4..].iter().chain(&upper[..4]).copied()) == Some(1)
+        }
+        PatternValidator::Mod11 => check_digits::mod11(&digits),
+        PatternValidator::Iso7064 => check_digits::mod11_10(&digits),
+        PatternValidator::Mod23Letter => check_digits::mod23_letter(&upper),
+        PatternValidator::Vin => check_digits::vin(&upper),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(custom: &mut CustomRules, text: &str) -> Vec<String> {
+        custom.finish().expect("terms");
+        let mut found = Vec::new();
+        custom.find(text, &mut found);
+        found.iter().map(|f| text[f.start..f.end].to_owned()).collect()
+    }
+
+    #[test]
+    fn terms_are_whole_words_in_any_case() {
+        let mut custom = CustomRules::default();
+        custom.add_term("Blue Falcon", false, 0);
+        custom.add_term("ACME", true, 0);
+        assert_eq!(
+            find(&mut custom, "blue falcon, BLUE FALCON; ACME acme ACMEs blue falcons"),
+            ["ACME", "blue falcon", "BLUE FALCON"]
+        );
+    }
+
+    #[test]
+    fn fuzzy_terms_forgive_a_slip() {
+        let mut custom = CustomRules::default();
+        custom.add_fuzzy("Blue Falcon", 1, 0);
+        assert_eq!(find(&mut custom, "the blue flacon and the blue fan"), ["blue flacon"]);
+    }
+
+    #[test]
+    fn sections_run_to_their_end_or_the_texts() {
+        let mut custom = CustomRules::default();
+        let regex = |p: &str| Regex::new(p).expect("a pattern");
+        custom.sections.push(CustomSection { start: regex("BEGIN"), end: regex("END"), rule: 0 });
+        assert_eq!(find(&mut custom, "a BEGIN b END c BEGIN d"), ["BEGIN b END", "BEGIN d"]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Runs of bytes of one class, walked once however many detectors begin inside one.
+//!
+//! A detector that recognises a prefix has to know how far the value behind it goes. When it walks there anew for each
+//! prefix, a text of nothing but prefixes (`sl.sl.sl.…`) takes time by the square of its length. The end of a run is the
+//! same for every byte inside it, so the last run walked is remembered, which makes all walks together linear.
+
+/// Which bytes belong to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunClass {
+    /// Letters, digits, `_` and `-`.
+    Key,
+    /// What a dotted token may hold: base64, base64url, dots, `~` and `%`.
+    Token,
+    /// Base64url with dots: a JSON Web Token (RFC 7519 section 3).
+    Jwt,
+}
+
+impl RunClass {
+    pub(crate) const fn contains(self, byte: u8) -> bool {
+        let key = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        match self {
+            Self::Key => key,
+            Self::Token => key || matches!(byte, b'.' | b'/' | b'+' | b'=' | b'~' | b'%'),
+            Self::Jwt => key || byte == b'.',
+        }
+    }
+}
+
+/// A run that was walked.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByteRun {
+    start: usize,
+    end: usize,
+    /// The end without the punctuation behind the last letter or digit.
+    trimmed: usize,
+}
+
+/// The last run of each class.
+#[derive(Debug, Default)]
+pub(crate) struct ByteRunCache {
+    last: [ByteRun; 3],
+}
+
+impl ByteRunCache {
+    /// Where the run of `class` that holds the byte at `at` ends, and where it ends without `.`, `-` and `_` at its end.
+    /// Both are `at` when that byte is not of the class.
+    pub(crate) fn end(&mut self, bytes: &[u8], at: usize, class: RunClass) -> (usize, usize) {
+        let run = &mut self.last[class as usize];
+        if !(run.start..run.end).contains(&at) {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let len = rest.iter().take_while(|b| class.contains(**b)).count();
+            let solid = rest[..len].iter().rposition(|b| !matches!(b, b'.' | b'-' | b'_')).map_or(0, |i| i + 1);
+            #[cfg(test)]
+            super::steps::count(2 * len as u64 + 1);
+            *run = ByteRun { start: at, end: at + len, trimmed: at + solid };
+        }
+        (run.end, run.trimmed.max(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_of_a_run_has_the_same_end() {
+        let text = b"x sl.ab-c.. sl.=/";
+        let mut runs = ByteRunCache::default();
+        assert_eq!(runs.end(text, 2, RunClass::Token), (11, 9));
+        assert_eq!(runs.end(text, 5, RunClass::Token), (11, 9));
+        assert_eq!(runs.end(text, 10, RunClass::Token), (11, 10));
+        assert_eq!(runs.end(text, 11, RunClass::Token), (11, 11));
+        assert_eq!(runs.end(text, 5, RunClass::Key), (9, 9));
+        assert_eq!(runs.end(text, 12, RunClass::Jwt), (15, 14));
+        assert_eq!(runs.end(text, 99, RunClass::Jwt), (99, 99));
+    }
+}

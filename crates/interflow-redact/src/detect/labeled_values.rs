@@ -1,0 +1,295 @@
+//! Numbers that only the words before them explain: a plate, a member's number, a licence of some country.
+
+use super::ScanState;
+use crate::Kind::{self, *};
+use crate::lexicon::topic;
+use crate::token::{TokenShape, WordToken};
+
+/// What a label's value may look like.
+struct ValueLabel {
+    kind: Kind,
+    words: &'static [&'static str],
+    /// Fewest and most letters and digits.
+    length: std::ops::RangeInclusive<usize>,
+    /// Fewest digits among them.
+    digits: usize,
+    /// Groups may be joined by spaces: `34 ABC 123`.
+    spaced: bool,
+}
+
+const fn label(
+    kind: Kind,
+    words: &'static [&'static str],
+    least: usize,
+    most: usize,
+    digits: usize,
+    spaced: bool,
+) -> ValueLabel {
+    ValueLabel { kind, words, length: least..=most, digits, spaced }
+}
+
+/// In the order of how much the words say.
+static LABELS: &[ValueLabel] = &[
+    label(
+        Passport,
+        &[
+            "passport",
+            "passports",
+            "passeport",
+            "reisepass",
+            "pasaporte",
+            "passaporto",
+            "paspoort",
+            "passnummer",
+            "pasaport",
+        ],
+        6,
+        9,
+        5,
+        false,
+    ),
+    label(
+        LicensePlate,
+        &[
+            "plate",
+            "plates",
+            "kennzeichen",
+            "plaka",
+            "targa",
+            "matricula",
+            "matrícula",
+            "immatriculation",
+            "kenteken",
+            "numberplate",
+            "registration",
+            "reg",
+        ],
+        5,
+        9,
+        1,
+        true,
+    ),
+    label(
+        DriversLicense,
+        &[
+            "license",
+            "licence",
+            "dl",
+            "licences",
+            "permit",
+            "führerschein",
+            "fuehrerschein",
+            "führerscheinnummer",
+            "fuehrerscheinnummer",
+            "patente",
+            "permis",
+            "rijbewijs",
+            "rijbewijsnummer",
+            "körkort",
+            "conducir",
+            "driver",
+            "drivers",
+            "driving",
+        ],
+        5,
+        18,
+        4,
+        false,
+    ),
+    label(
+        SocialInsurance,
+        &[
+            "rentenversicherungsnummer",
+            "sozialversicherungsnummer",
+            "svnr",
+            "rvnr",
+            "sozialversicherung",
+            "rentenversicherung",
+        ],
+        9,
+        12,
+        8,
+        true,
+    ),
+    label(
+        VatNumber,
+        &["vat", "ust", "ustid", "ustidnr", "umsatzsteuer", "mwst", "btw", "tva", "moms", "uid"],
+        8,
+        14,
+        6,
+        false,
+    ),
+    label(
+        CompanyNumber,
+        &[
+            "uen",
+            "handelsregister",
+            "hrb",
+            "hra",
+            "handelsregisternummer",
+            "krs",
+            "regon",
+            "kvk",
+            "cvr",
+            "companies",
+            "registernummer",
+        ],
+        5,
+        14,
+        4,
+        false,
+    ),
+    label(TaxNumber, &["steuernummer", "utr", "tin", "sars", "steuernr", "taxpayer"], 8, 14, 8, false),
+    label(
+        HealthInsurance,
+        &[
+            "member",
+            "subscriber",
+            "claim",
+            "prescription",
+            "rx",
+            "referral",
+            "authorization",
+            "kvnr",
+            "lanr",
+            "bsnr",
+            "krankenversichertennummer",
+            "versichertennummer",
+            "medicaid",
+            "policyholder",
+            "beneficiary",
+            "betriebsstättennummer",
+            "arztnummer",
+            "krankenversicherung",
+        ],
+        6,
+        18,
+        5,
+        false,
+    ),
+    label(MedicalRecord, &["mrn", "medical"], 5, 14, 4, false),
+    label(TrackingNumber, &["tracking", "track", "parcel", "package", "shipment"], 8, 26, 4, false),
+    label(
+        NationalId,
+        &[
+            "personalausweis",
+            "ausweis",
+            "ausweisnummer",
+            "identity",
+            "national",
+            "identità",
+            "identita",
+            "nin",
+            "umid",
+            "frn",
+            "cedula",
+            "cédula",
+            "dui",
+            "kimlik",
+            "aima",
+            "identification",
+            "alien",
+            "nationalid",
+            "carte",
+            "dowód",
+            "dowod",
+            "traffic",
+        ],
+        6,
+        14,
+        4,
+        false,
+    ),
+];
+
+/// Topics of which one must be near before the labels are compared.
+const LABEL_TOPICS: u32 = topic::PASSPORT
+    | topic::LICENCE
+    | topic::PLATE
+    | topic::TAX
+    | topic::HEALTH
+    | topic::NATIONAL_ID
+    | topic::TRACKING
+    | topic::VEHICLE;
+
+/// The value at token `i` when a label stands before it; gives the token to go on from.
+pub(super) fn detect_labeled(scan: &mut ScanState<'_>, i: usize) -> Option<usize> {
+    let token = *scan.token(i)?;
+    if scan.topics_near(i, 5, 0) & LABEL_TOPICS == 0 || !is_standalone(scan, i, &token) {
+        return None;
+    }
+    for label in LABELS.iter().filter(|l| scan.wants(l.kind)) {
+        if !scan.near_word(i, label.words, if label.spaced { 3 } else { 4 }, 0) {
+            continue;
+        }
+        let Some(last) = value_end(scan, i, label) else { continue };
+        let end = scan.list().get(last)?.end();
+        scan.push(label.kind, token.start(), end, 75);
+        return Some(last + 1);
+    }
+    None
+}
+
+/// Whether the value stands by itself, not inside a path, a name or a longer chain.
+fn is_standalone(scan: &ScanState<'_>, i: usize, token: &WordToken) -> bool {
+    let before = scan.byte_before(token.start());
+    let chained = matches!(before, b'-' | b'.' | b'/') && i > 0 && scan.gap_before(i).len() == 1;
+    !chained
+        && !matches!(before, b'_' | b'\\' | b'$' | b'@')
+        && !matches!(scan.byte_at(token.end()), b'_' | b'@' | b'(')
+}
+
+/// The last token of the value, which may be of several groups.
+fn value_end(scan: &ScanState<'_>, i: usize, label: &ValueLabel) -> Option<usize> {
+    let list = scan.list();
+    let (mut letters, mut digits, mut best) = (0, 0, None);
+    for (at, token) in list.iter().enumerate().skip(i).take(5) {
+        let fits = match token.shape {
+            TokenShape::Digits => true,
+            // In small letters only when it is one word: `a5631933`.
+            TokenShape::Mixed => {
+                let small = !label.spaced && token.len() >= 6;
+                scan.word(token)
+                    .bytes()
+                    .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || small && b.is_ascii_lowercase())
+            }
+            TokenShape::Upper => token.len() <= 4,
+            _ => false,
+        };
+        let gap = if at > i { scan.gap(at - 1) } else { "" };
+        let joined = matches!(gap, "" | "-" | "/" | ".") || label.spaced && gap == " ";
+        if !fits || !joined {
+            break;
+        }
+        let count = scan.word(token).bytes().filter(u8::is_ascii_digit).count();
+        digits += count;
+        letters += token.len() - count;
+        if label.length.contains(&(digits + letters)) && digits >= label.digits {
+            best = Some(at);
+        }
+    }
+    // A plate has letters too, but for a few countries.
+    best.filter(|last| {
+        let chained = matches!(scan.gap(*last), "-" | "/") && list.get(last + 1).is_some_and(WordToken::is_digits);
+        // `License: GPLv3+ … 2017-2020`, `12.20.0`: software has licences too.
+        let software = label.kind == DriversLicense
+            && list[i..=*last].iter().all(WordToken::is_digits)
+            && ((i..*last).any(|g| scan.gap(g) == ".")
+                || list[i..=*last].iter().all(|t| t.len() == 4) && *last == i + 1);
+        !chained && !software && (label.kind != Kind::LicensePlate || letters > 0) && (*last > i || !list[i].is_word())
+    })
+}
+
+/// A plate that begins with letters: `B-AB 1234`, `ABC-123DE`.
+#[inline]
+pub(super) fn license_plate(scan: &mut ScanState<'_>, i: usize) {
+    let Some(token) = scan.token(i).filter(|t| t.shape == TokenShape::Upper && t.len() <= 3) else { return };
+    let next = scan.token(i + 1).is_some_and(|t| !t.is_word() || t.shape == TokenShape::Upper && t.len() <= 3);
+    if next
+        && token.flags() & crate::lexicon::mark::STOP == 0
+        && matches!(scan.gap(i), "-" | " " | " - ")
+        && scan.topics_near(i, 4, 0) & (topic::PLATE | topic::VEHICLE) != 0
+    {
+        detect_labeled(scan, i);
+    }
+}

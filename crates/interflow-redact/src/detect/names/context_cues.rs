@@ -1,0 +1,582 @@
+//! What the words around a possible name say: a person, a place, a body, or that the line is code.
+
+use super::super::ScanState;
+use crate::lexicon::mark::*;
+use crate::lexicon::topic;
+use crate::token::{TokenShape, WordToken};
+
+/// What the words before and behind say.
+pub(super) struct ContextCues {
+    pub honorific: bool,
+    /// The text says that a name comes: `my name is`.
+    pub name_told: bool,
+    /// Somebody's relative or a signature: a plain word is a name here too.
+    pub kin: bool,
+    /// A name must follow: `my name is`, `says`, `called`.
+    pub strong_cue: bool,
+    pub person_cue: bool,
+    pub place_cue: bool,
+    /// How much an organisation is spoken of: not, perhaps, likely, surely.
+    pub org: u8,
+    /// `at` or a word that only an organisation follows stands before it.
+    pub at: bool,
+    /// A label says what it is: `city: `, `"name": "`, `<company>`.
+    pub labelled: bool,
+    /// The first word of a sentence, a line or a quotation.
+    pub opening: bool,
+    pub code: bool,
+    /// Everything around is in capitals.
+    pub shouted: bool,
+}
+
+pub(super) fn context_cues(scan: &ScanState<'_>, first: usize, last: usize) -> ContextCues {
+    let list = scan.list();
+    let before = |n: usize| first.checked_sub(n).and_then(|p| list.get(p));
+    let after = |n: usize| list.get(last + n);
+    let gap_before = scan.gap_before(first);
+    let gap_after = scan.gap(last);
+    let near_before = gap_before == " " || gap_before == ". " || gap_before == ": " || gap_before == "-";
+    let marks_before = |n: usize| before(n).map_or(0, WordToken::flags);
+    let word_before = |n: usize| before(n).map_or("", |t| scan.word(t));
+    let word_after = |n: usize| after(n).map_or("", |t| scan.word(t));
+    let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
+        || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
+        || gap_before.ends_with('-') && gap_before.len() > 1;
+    // `MS-DOS`, `MS Windows`: a maker, unless the name is in capitals too.
+    let maker = || before(1).is_some_and(|t| scan.word(t) == "MS") && list[first].shape != TokenShape::Upper;
+    let honorific = near_before
+        && gap_before != "-"
+        && marks_before(1) & HONORIFIC != 0
+        && !maker()
+        && (gap_before == ". " || before(1).is_some_and(|t| matches!(t.shape, TokenShape::Title | TokenShape::Upper)));
+    let topics_before = before(1).map_or(0, |t| t.topics);
+    let cue = person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
+    let caps = |t: Option<&WordToken>| t.is_some_and(|t| t.shape == TokenShape::Upper && t.len() >= 2);
+    ContextCues {
+        honorific,
+        name_told: cue.told,
+        kin: cue.kin,
+        strong_cue: cue.strong,
+        person_cue: cue.any,
+        place_cue: has_location_cue(scan, first),
+        org: org_cue(scan, first, last),
+        at: follows_at_organisation(scan, first),
+        labelled: is_object_label(scan, first),
+        opening,
+        code: is_in_code(scan, first, last),
+        shouted: caps(before(1)) && caps(after(1)),
+    }
+}
+
+/// What people do, as it is told of them, and hardly anything else.
+const DEEDS: &[&str] = &[
+    "shouted",
+    "whispered",
+    "laughed",
+    "smiled",
+    "sighed",
+    "cried",
+    "wept",
+    "nodded",
+    "shrugged",
+    "spent",
+    "grew",
+    "married",
+    "divorced",
+    "graduated",
+    "retired",
+    "apologized",
+    "apologised",
+    "complained",
+    "resigned",
+    "quit",
+    "insisted",
+    "begged",
+    "yelled",
+    "screamed",
+    "giggled",
+    "yawned",
+    "texted",
+    "phoned",
+    "emailed",
+];
+
+/// Whom a person has: `Sumaya's kid`.
+const KIN: &[&str] = &[
+    "kid",
+    "kids",
+    "son",
+    "sons",
+    "daughter",
+    "daughters",
+    "child",
+    "children",
+    "baby",
+    "mother",
+    "father",
+    "mom",
+    "mum",
+    "dad",
+    "wife",
+    "husband",
+    "brother",
+    "sister",
+    "sisters",
+    "brothers",
+    "uncle",
+    "aunt",
+    "cousin",
+    "friend",
+    "friends",
+    "boyfriend",
+    "girlfriend",
+    "neighbour",
+    "neighbor",
+    "boss",
+    "birthday",
+    "funeral",
+    "wedding",
+    "apartment",
+    "salary",
+    "diagnosis",
+    "doctor",
+    "therapist",
+    "lawyer",
+];
+
+/// How much the words around speak of a person.
+struct PersonCue {
+    told: bool,
+    kin: bool,
+    strong: bool,
+    any: bool,
+}
+
+/// Whether the words around speak of a person: by saying so, surely, and at all.
+fn person_cue<'a>(
+    marks_before: &impl Fn(usize) -> u32,
+    word_before: &impl Fn(usize) -> &'a str,
+    word_after: &impl Fn(usize) -> &'a str,
+    topics_before: u32,
+    after: Option<&WordToken>,
+    gap_before: &str,
+    gap_after: &str,
+) -> PersonCue {
+    let near = matches!(
+        gap_before,
+        " " | ",\n" | ",\n\n" | ">" | "=" | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \""
+    );
+    let (mut one, mut two) = ([0; 8], [0; 8]);
+    let b1 = short_lower(word_before(1), &mut one);
+    let is = matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
+    let asked = || (1..=5).any(|n| matches!(short_lower(word_before(n), &mut [0; 8]), "name" | "names"));
+    let named = near && (marks_before(1) & NAME_CUE != 0 || is && marks_before(2) & NAME_CUE != 0)
+        || gap_before.contains([':', '?']) && asked();
+    let called = matches!(
+        (short_lower(word_before(2), &mut two), b1),
+        ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
+            | ("i", "m" | "am")
+            | ("this" | "that", "is")
+            | ("name", "s")
+            | ("everyone", "calls")
+            | ("under" | "account", "of")
+            | ("of", "name")
+    );
+    // `my niece Destiny`, and what stands below `Cheers,`.
+    let kin = gap_before == " "
+        && marks_before(1) & RELATION != 0
+        && matches!(short_lower(word_before(2), &mut [0; 8]), "my" | "his" | "her" | "our" | "your" | "their");
+    let signed = topics_before & topic::ADDRESSED != 0
+        && matches!(gap_before, ",\n" | ",\n\n" | ",\r\n")
+        && (gap_after.is_empty() || gap_after.starts_with(['\n', '\r']));
+    let greeted = topics_before & topic::GREETED != 0;
+    let strong_greeted = topics_before & topic::ADDRESSED != 0;
+    // `Jakobine, can you …`, `Duqyaha shouted at`: spoken to, or doing what only people do.
+    let begins = || {
+        gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
+            || gap_before.ends_with(['\n', '“'])
+            || gap_before.contains(['.', '!', '?'])
+    };
+    let hailed = || {
+        matches!(word_after(1), "can" | "could" | "would" | "will" | "please" | "do" | "are" | "have" | "did")
+            && matches!(word_after(2), "you" | "I" | "we" | "your")
+    };
+    let human = || match word_after(1) {
+        "began" => word_after(2).ends_with("ing"),
+        deed => DEEDS.contains(&deed),
+    };
+    let kindred = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s" && KIN.contains(&word_after(2));
+    let lively = gap_after == ", " && hailed() && begins() || gap_after == " " && human() && begins() || kindred;
+    let related = marks_before(1) & (RELATION | JOB) != 0
+        && (gap_before == " " || gap_before == ", " && matches!(gap_after, ", " | "."));
+    let says = after.is_some_and(|t| t.has(SAY) && t.shape == TokenShape::Lower) && matches!(gap_after, " " | ", ");
+    let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
+    let spoken_to = matches!(b1, "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
+    let speaks = matches!(gap_after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
+        || gap_after == ": " && gap_before.contains('\n');
+    let acts = gap_after == " " && after.is_some_and(|t| t.shape == TokenShape::Lower && t.topics & topic::ACTS != 0);
+    let strong = named || called || says || strong_greeted && near || speaks || spoken_to || related;
+    let any = named
+        || called
+        || related
+        || says
+        || strong_greeted && near
+        || greeted && near && (acts || gap_after != " " || possessive)
+        || possessive && gap_before == " "
+        || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
+    let told = named || called || kin || signed || lively;
+    PersonCue { told, strong: strong || told, any: strong || any || told, kin: kin || signed }
+}
+
+pub(super) fn has_location_cue(scan: &ScanState<'_>, first: usize) -> bool {
+    let list = scan.list();
+    let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
+    let gap = scan.gap_before(first);
+    let mut buffer = [0; 16];
+    let word = short_lower(scan.word(before), &mut buffer);
+    let spoken_to =
+        first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY)) && matches!(word, "at" | "to");
+    let direct = gap == " " && before.has(PREP) && !matches!(word, "of" | "via") && !spoken_to;
+    let labelled = gap.contains([':', '>', '=']) && !gap.contains('\n') && PLACE_LABELS.contains(&word);
+    let tied = gap == " "
+        && word == "of"
+        && scan.near_word(
+            first,
+            &[
+                "city", "town", "north", "south", "east", "west", "outside", "capital", "republic", "kingdom", "out",
+                "people",
+            ],
+            3,
+            0,
+        );
+    // `Anna Lindholm of Bergen`
+    let hailing = gap == " "
+        && word == "of"
+        && first
+            .checked_sub(2)
+            .and_then(|p| list.get(p))
+            .is_some_and(|t| t.shape == TokenShape::Title && t.has(LAST) && !t.has(COMMON));
+    let lived = gap == " "
+        && first.checked_sub(3).and_then(|p| list.get(p..first)).is_some_and(|w| w.iter().any(|t| t.has(LIVE_CUE)));
+    direct || tied || lived || hailing || labelled
+}
+
+/// Labels behind which an organisation stands.
+pub(in super::super) const ORG_LABELS: &[&str] = &[
+    "company",
+    "employer",
+    "organization",
+    "organisation",
+    "org",
+    "firm",
+    "vendor",
+    "supplier",
+    "merchant",
+    "university",
+    "school",
+    "institution",
+    "bank",
+    "client",
+    "hospital",
+    "insurer",
+    "carrier",
+    "affiliation",
+    "workplace",
+    "manufacturer",
+    "publisher",
+    "brand",
+    "store",
+    "customer",
+    "firma",
+    "empresa",
+    "azienda",
+    "entreprise",
+    "societe",
+    "arbeitgeber",
+];
+
+/// Labels behind which a place stands.
+pub(in super::super) const PLACE_LABELS: &[&str] = &[
+    "where",
+    "location",
+    "city",
+    "country",
+    "town",
+    "place",
+    "state",
+    "region",
+    "province",
+    "county",
+    "birthplace",
+    "residence",
+    "hometown",
+    "destination",
+    "origin",
+    "wohnort",
+    "geburtsort",
+    "ort",
+    "stadt",
+    "land",
+    "ciudad",
+    "ville",
+    "pays",
+    "pais",
+    "citta",
+    "cidade",
+    "stad",
+    "woonplaats",
+    "miasto",
+];
+
+/// Words that an organisation's name follows at once.
+const OBJECT_LABELS: &[&str] = &[
+    "client",
+    "merchant",
+    "employer",
+    "company",
+    "acquire",
+    "acquired",
+    "acquires",
+    "acquiring",
+    "joined",
+    "join",
+    "joins",
+    "joining",
+    "supplier",
+    "vendor",
+    "startup",
+    "firm",
+    "sued",
+    "insurer",
+    "publisher",
+    "competitor",
+    "rival",
+    "conglomerate",
+    "retailer",
+    "manufacturer",
+];
+
+/// Whether the signs before it are those between a label and its value.
+fn is_object_label(scan: &ScanState<'_>, first: usize) -> bool {
+    let gap = scan.gap_before(first);
+    if gap.len() > 8 || gap.contains('\n') || !gap.contains([':', '=', '>', '|']) {
+        return false;
+    }
+    let Some(before) = first.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
+    let word = scan.word(before).to_ascii_lowercase();
+    before.has(NAME_CUE) || ORG_LABELS.contains(&word.as_str()) || PLACE_LABELS.contains(&word.as_str())
+}
+
+fn follows_at_organisation(scan: &ScanState<'_>, first: usize) -> bool {
+    let word = first.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
+    scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECT_LABELS.contains(&word))
+}
+
+/// `a 78 year old man from`: a town follows.
+fn has_age_cue(scan: &ScanState<'_>, first: usize) -> bool {
+    scan.near_word(
+        first,
+        &["year", "years", "old", "man", "woman", "boy", "girl", "is", "was", "moved", "comes", "came"],
+        4,
+        0,
+    )
+}
+
+/// How much an organisation is spoken of around the run.
+pub(super) fn org_cue(scan: &ScanState<'_>, first: usize, last: usize) -> u8 {
+    let list = scan.list();
+    let (gap_before, gap_after) = (scan.gap_before(first), scan.gap(last));
+    let does =
+        |n: usize| list.get(last + n).is_some_and(|t| t.topics & topic::ORG_DOES != 0 && t.shape == TokenShape::Lower);
+    if gap_after == " " && does(1) && last > first {
+        return 3;
+    }
+    if gap_after == " " && does(1) || matches!(gap_after, "'" | "’") && does(2) {
+        return 2;
+    }
+    // `is a company`, `is the brainchild of`
+    let ahead = list.get(last + 2..(last + 6).min(list.len())).unwrap_or_default();
+    if gap_after == " "
+        && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "is" | "was"))
+        && ahead.iter().any(|t| t.has(ORG_CUE))
+    {
+        return 3;
+    }
+    // `has agreed to acquire`
+    if gap_after == " "
+        && does(2)
+        && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "has" | "have" | "also" | "is"))
+    {
+        return 2;
+    }
+    let Some(before) = first.checked_sub(1).map(|p| &list[p]) else { return 0 };
+    let mut buffer = [0; 16];
+    let word = short_lower(scan.word(before), &mut buffer);
+    if gap_before.contains([':', '>', '=', '|']) && !gap_before.contains('\n') && ORG_LABELS.contains(&word) {
+        return 3;
+    }
+    let near = |n: usize| {
+        let back = &list[first.saturating_sub(n)..first];
+        back.iter().any(|t| t.topics & topic::ORG_NEAR != 0 || t.has(JOB))
+    };
+    match gap_before {
+        " " if OBJECT_LABELS.contains(&word) => return 3,
+        // `spent a year at Foo`, `which later became Foo`
+        " " if word == "at" && scan.near_word(first, &["year", "years", "stint", "internship", "tenure"], 3, 0) => {
+            return 3;
+        }
+        " " if word == "became" && scan.near_word(first, &["which", "later", "company"], 3, 0) => return 3,
+        " " if matches!(word, "at" | "for") && near(5) || word == "from" && near(4) && !has_age_cue(scan, first) => {
+            return 3;
+        }
+        " " if matches!(word, "of" | "with" | "the") && near(3) => return 2,
+        " " if word == "by"
+            && scan.near_word(
+                first,
+                &["acquired", "owned", "employed", "made", "sponsored", "funded", "hired", "built"],
+                3,
+                0,
+            ) =>
+        {
+            return 2;
+        }
+        // `Senior engineer, Foo, 2018`
+        ", " if before.has(JOB) => return 2,
+        _ => {}
+    }
+    let back = &list[first.saturating_sub(3)..first];
+    let ahead = &list[(last + 1).min(list.len())..(last + 3).min(list.len())];
+    u8::from(back.iter().chain(ahead).any(|t| t.has(ORG_CUE)))
+}
+
+/// Whether the line around looks like code or data rather than prose.
+pub(super) fn is_in_code(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let (start, end) = (list[first].start(), list[last].end());
+    let all = &scan.tokens.signs;
+    let from = all.partition_point(|at| (*at as usize) + 80 < start);
+    let close = &all[from..];
+    if close.first().is_none_or(|at| (*at as usize) >= end + 80) {
+        return false;
+    }
+    let left = &scan.bytes[start.saturating_sub(80)..start];
+    let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
+    let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
+    let right = &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())];
+    let (line_start, line_end) = (start - left.len(), end + right.len());
+    let inside = |at: &&u32| (**at as usize) < line_end;
+    let outside = |at: &&u32| (**at as usize) < start || (**at as usize) >= end;
+    let from = close.partition_point(|at| (*at as usize) < line_start);
+    let signs = close[from..].iter().take_while(inside).filter(outside).count();
+    // Prose hardly ends a line so, and styles and declarations have few signs besides.
+    let ended = matches!(right.trim_ascii_end().last(), Some(b';' | b'{' | b'}'));
+    let comment =
+        left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
+    let length = left.len() + right.len() + (end - start);
+    ended && signs > 0 || signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
+}
+
+/// Whether code is all around: signs in every other word of the lines before and behind.
+pub(super) fn is_near_code(scan: &ScanState<'_>, at: usize) -> bool {
+    const WINDOW: usize = 240;
+    let signs = &scan.tokens.signs;
+    let from = signs.partition_point(|s| (*s as usize) + WINDOW < at);
+    let to = signs.partition_point(|s| (*s as usize) < at + WINDOW);
+    let length = (at + WINDOW).min(scan.bytes.len()) - at.saturating_sub(WINDOW);
+    (to - from) * 18 > length && length > 100
+}
+
+/// Whether the words around are of no language that the lexicon knows: then a word that no list knows tells nothing.
+pub(super) fn is_foreign_text(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];
+    let long = around.iter().filter(|t| t.shape == TokenShape::Lower && t.len() >= 4);
+    let (known, unknown) =
+        long.fold(
+            (0, 0),
+            |(known, unknown), t| {
+                if t.has(COMMON | WORD) { (known + 1, unknown) } else { (known, unknown + 1) }
+            },
+        );
+    unknown >= 4 && unknown * 2 >= known
+}
+
+/// Nouns that discoveries, illnesses and methods end with, which are called after somebody long known.
+const EPONYMS: &[&str] = &[
+    "algorithm",
+    "algorithms",
+    "chain",
+    "coding",
+    "coefficient",
+    "conjecture",
+    "constant",
+    "convention",
+    "curve",
+    "cycle",
+    "diagram",
+    "disease",
+    "distance",
+    "distribution",
+    "effect",
+    "elimination",
+    "equation",
+    "equations",
+    "filter",
+    "filters",
+    "formula",
+    "function",
+    "hypothesis",
+    "index",
+    "inequality",
+    "integral",
+    "law",
+    "laws",
+    "lemma",
+    "machine",
+    "matrix",
+    "method",
+    "model",
+    "notation",
+    "number",
+    "numbers",
+    "operator",
+    "paradox",
+    "principle",
+    "process",
+    "razor",
+    "rule",
+    "sequence",
+    "series",
+    "space",
+    "syndrome",
+    "test",
+    "theorem",
+    "theory",
+    "transform",
+    "tree",
+    "trees",
+];
+
+/// `Moore's law`, `the Laplace operator`: nobody's name any more.
+pub(super) fn is_eponym(scan: &ScanState<'_>, last: usize) -> bool {
+    let list = scan.list();
+    let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
+    let at = if owned { last + 1 } else { last };
+    let called = |n: usize| {
+        let word = list.get(at + n).filter(|_| scan.gap(at + n - 1) == " ").map_or("", |t| scan.word(t));
+        EPONYMS.binary_search(&word.to_ascii_lowercase().as_str()).is_ok()
+    };
+    // `Newton's second law`
+    called(1) || owned && called(2)
+}
+
+/// The word in small letters; of one with capitals nothing when it is longer than the words asked for, or not ASCII.
+pub(super) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
+    if !word.bytes().any(|b| b.is_ascii_uppercase()) {
+        return word;
+    }
+    let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
+    room.copy_from_slice(word.as_bytes());
+    room.make_ascii_lowercase();
+    std::str::from_utf8(room).unwrap_or_default()
+}

@@ -1,0 +1,574 @@
+//! Organisations by the way they are written: firms named after people, company forms, bodies `of` something.
+
+use std::sync::LazyLock;
+
+use super::super::ScanState;
+use super::context_cues::{ContextCues, context_cues};
+use super::scoring::{first_name_score, is_foreign_word, last_name_score};
+use super::{NameCandidate, has_clean_end, run_end};
+use crate::lexicon::mark::*;
+use crate::lexicon::topic;
+use crate::token::{TokenShape, WordToken};
+
+/// Most names that a firm is named after.
+const MAX_PARTNERS: usize = 12;
+
+fn organisation_chunk(first: usize, last: usize, org: i32) -> NameCandidate {
+    NameCandidate { first, last, person: 0, place: 0, org }
+}
+
+/// `Smith, Jones and Brown`, `Ricci & Bauer`, `Lopez-Garcia`, when token `i` begins one.
+pub(super) fn partnership(scan: &ScanState<'_>, i: usize) -> Option<NameCandidate> {
+    let mut last = partner(scan, i)?;
+    let mut heads = [i; MAX_PARTNERS];
+    let mut count = 1;
+    let mut listed = false;
+    loop {
+        let (next, closing) = match scan.gap(last) {
+            ", " => {
+                let and = scan.token(last + 1).is_some_and(|t| scan.word(t) == "and") && scan.gap(last + 1) == " ";
+                (if and { last + 2 } else { last + 1 }, and)
+            }
+            " & " => (last + 1, true),
+            " " if listed && scan.token(last + 1).is_some_and(|t| scan.word(t) == "and") => (last + 2, true),
+            _ => break,
+        };
+        let Some(end) = partner(scan, next).filter(|_| count < MAX_PARTNERS) else { break };
+        listed = true;
+        heads[count] = next;
+        count += 1;
+        let ampersand = scan.gap(next - 1) == " & ";
+        last = end;
+        if closing {
+            return join_partners(scan, &heads[..count], last, ampersand);
+        }
+    }
+    double_name(scan, i, partner(scan, i)?)
+}
+
+/// What a list of bodies is announced by.
+const GROUP_WORDS: &[&str] = &[
+    "agencies",
+    "airlines",
+    "banks",
+    "brands",
+    "companies",
+    "competitors",
+    "employers",
+    "firms",
+    "insurers",
+    "manufacturers",
+    "organisations",
+    "organizations",
+    "retailers",
+    "sponsors",
+    "startups",
+    "suppliers",
+    "universities",
+    "vendors",
+];
+
+/// `the suppliers are: Foo, Bar and Baz`: a list behind a colon, in a sentence that says what is listed.
+pub(super) fn classify_listed(scan: &ScanState<'_>, chunks: &mut [NameCandidate]) {
+    let mut at = 0;
+    while at < chunks.len() {
+        let first = chunks[at].first;
+        if scan.gap_before(first) != ": " || !scan.near_word(first, GROUP_WORDS, 24, 0) {
+            at += 1;
+            continue;
+        }
+        loop {
+            let chunk = &mut chunks[at];
+            if chunk.person < 75 {
+                chunk.org = chunk.org.max(60).max(chunk.place + 1).max(chunk.person + 1);
+            }
+            let last = chunk.last;
+            let next = chunks.get(at + 1).map_or(0, |c| c.first);
+            let tied = next == last + 1 && matches!(scan.gap(last), ", " | " & ")
+                || next == last + 2 && matches!(scan.token(last + 1).map(|t| scan.word(t)), Some("and" | "or"));
+            at += 1;
+            if !tied {
+                break;
+            }
+        }
+    }
+}
+
+/// Most hyphens in a family name.
+const MAX_NAME_PARTS: usize = 4;
+
+/// The last token of one family name: `Smith`, `O'Neil`, `Lopez-Garcia`.
+fn partner(scan: &ScanState<'_>, i: usize) -> Option<usize> {
+    let mut at = i;
+    let token = scan.token(at)?;
+    if token.shape == TokenShape::Upper && token.len() == 1 && matches!(scan.gap(at), "'" | "’") {
+        at += 1;
+    }
+    if !scan.token(at).is_some_and(may_be_family_name) {
+        return None;
+    }
+    while at < i + MAX_NAME_PARTS && scan.gap(at) == "-" && scan.token(at + 1).is_some_and(may_be_family_name) {
+        at += 1;
+    }
+    Some(at)
+}
+
+fn may_be_family_name(token: &WordToken) -> bool {
+    matches!(token.shape, TokenShape::Title | TokenShape::Camel)
+        && token.len() >= 2
+        && !token.has(STOP | MONTH | DAY | NRP | HONORIFIC | TECH | ORG_SUFFIX | JOB | UNIT)
+        && last_name_score(token) > 0
+}
+
+/// Decides on names with `and` or `&` before the last of them.
+fn join_partners(scan: &ScanState<'_>, heads: &[usize], last: usize, ampersand: bool) -> Option<NameCandidate> {
+    let list = scan.list();
+    let first = *heads.first()?;
+    let (last, formed) = extend_to_company_form(scan, last);
+    let goes_on = scan.gap(last) == " " && scan.token(last + 1).is_some_and(|t| t.is_capital() && !t.has(STOP));
+    let begun =
+        first > 0 && scan.gap_before(first) == " " && list[first - 1].is_capital() && !list[first - 1].has(STOP | JOB);
+    if goes_on || begun || !has_clean_end(scan, &list[last]) || heads.len() == 2 && !ampersand {
+        return None;
+    }
+    let count = |f: &dyn Fn(&WordToken) -> bool| heads.iter().filter(|h| f(&list[**h])).count();
+    let called = count(&|t| t.has(FIRST_TOP) || first_name_score(t) >= 85 && last_name_score(t) < 75);
+    let towns = count(&|t| t.has(PLACE | REGION) && !t.has(LAST_TOP));
+    let names = count(&|t| !t.has(COMMON | WORD) && (t.has(LAST) || t.shape != TokenShape::Title) || t.has(LAST_TOP));
+    let around = context_cues(scan, first, last);
+    if formed {
+        return Some(organisation_chunk(first, last, 85));
+    }
+    let people = around.honorific || around.name_told || has_people_cue(scan, first, last);
+    let many = heads.len() > 4 && around.org < 2;
+    if called >= 2 && called * 2 >= heads.len() || many || towns >= 2 || people || around.code && !around.labelled {
+        return None;
+    }
+    let unlisted = names == 0 && around.org < 3;
+    let score = if around.org > 0 { 80 } else { 66 };
+    (!unlisted).then(|| organisation_chunk(first, last, score))
+}
+
+/// `the founders: A, B and C`, `A, B and C were`: people, no firm.
+fn has_people_cue(scan: &ScanState<'_>, first: usize, last: usize) -> bool {
+    let plural =
+        ["were", "are", "have", "all", "both", "met", "went", "agree", "say", "agreed", "told", "said", "testified"];
+    let listed = scan.gap_before(first).contains([':', '(']);
+    let before = first.checked_sub(1).and_then(|p| scan.token(p));
+    let company = before.is_some_and(|t| t.has(ORG_CUE | ORG_SUFFIX) || t.topics & topic::ORG_NEAR != 0);
+    let relatives = scan.near_word(
+        first,
+        &[
+            "founders", "authors", "members", "children", "friends", "students", "brothers", "between", "among",
+            "messrs",
+        ],
+        2,
+        0,
+    );
+    scan.gap(last) == " " && scan.near_word(last, &plural, 0, 1) || listed && !company || relatives
+}
+
+/// `Lopez-Garcia` by itself: companies are named so; a person has a first name, a title or does something.
+fn double_name(scan: &ScanState<'_>, i: usize, last: usize) -> Option<NameCandidate> {
+    let list = scan.list();
+    let hyphens = (i..last).filter(|n| scan.gap(*n) == "-").count();
+    if hyphens != 1 || run_end(scan, i) != last || !has_clean_end(scan, &list[last]) {
+        return None;
+    }
+    let (a, b) = (&list[last - 1], &list[last]);
+    let before = i.checked_sub(1).map(|p| &list[p]);
+    let begun = before.is_some_and(|t| {
+        scan.gap_before(i) == " " && (t.has(PARTICLE) && !t.has(STOP | PREP) || t.is_capital() && !t.has(STOP))
+            || scan.gap_before(i).starts_with(". ") && t.len() == 1
+            || scan.gap_before(i).trim().is_empty() && t.has(HONORIFIC | NAME_CUE)
+    });
+    let both_first = first_name_score(a) >= 60 && first_name_score(b) >= 60 && !(a.has(LAST_TOP) && b.has(LAST_TOP));
+    let words = a.has(COMMON | WORD) && !a.has(LAST_TOP) || b.has(COMMON | WORD) && !b.has(LAST_TOP);
+    let named = a.has(LAST) && !a.has(COMMON) || b.has(LAST) && !b.has(COMMON);
+    let towns = a.has(PLACE | REGION) && b.has(PLACE | REGION) && !a.has(LAST_TOP) && !b.has(LAST_TOP);
+    let around = context_cues(scan, i, last);
+    let personal = around.honorific || around.strong_cue || around.name_told;
+    if begun || both_first || personal || towns || around.code && !around.labelled {
+        return None;
+    }
+    match around.org {
+        0 if words || !named => None,
+        0 => Some(organisation_chunk(i, last, 58)),
+        _ => Some(organisation_chunk(i, last, 75)),
+    }
+}
+
+/// The firm with `LLP`, `Ltd`, `Group` behind it.
+fn extend_to_company_form(scan: &ScanState<'_>, last: usize) -> (usize, bool) {
+    let form = |t: &WordToken| t.is_capital() && t.has(ORG_SUFFIX | ORG_WORD);
+    let mut end = last;
+    while matches!(scan.gap(end), " " | ", ") && scan.token(end + 1).is_some_and(form) && end < last + 3 {
+        end += 1;
+    }
+    (end, end > last)
+}
+
+/// Bodies that are named `of` something.
+const ORGANISATION_NOUNS: &[&str] = &[
+    "bank",
+    "university",
+    "college",
+    "institute",
+    "institution",
+    "ministry",
+    "department",
+    "agency",
+    "association",
+    "foundation",
+    "society",
+    "federation",
+    "committee",
+    "commission",
+    "council",
+    "authority",
+    "bureau",
+    "union",
+    "party",
+    "church",
+    "hospital",
+    "clinic",
+    "school",
+    "academy",
+    "museum",
+    "library",
+    "office",
+    "board",
+    "chamber",
+    "court",
+    "league",
+    "club",
+    "embassy",
+    "consulate",
+    "parliament",
+    "faculty",
+    "centre",
+    "center",
+    "confederation",
+    "house",
+    "universidad",
+    "universidade",
+    "universita",
+    "universite",
+    "universitat",
+    "banco",
+    "banque",
+    "banca",
+    "ministerio",
+    "ministere",
+    "ayuntamiento",
+    "conservatory",
+    "observatory",
+    "diocese",
+    "archdiocese",
+    "order",
+    "guild",
+    "cathedral",
+];
+
+/// Where the body ends whose kind stands at the end of the run `first..=last`: `Bank of Norwood`, `Padua Chamber of Commerce`.
+pub(super) fn organisation_of(scan: &ScanState<'_>, first: usize, last: usize) -> Option<NameCandidate> {
+    let list = scan.list();
+    let kind = &list[last];
+    let linked = |t: &WordToken| t.has(PARTICLE | PREP | STOP) && t.len() <= 5;
+    if kind.shape != TokenShape::Title
+        || scan.gap(last) != " "
+        || !scan.token(last + 1).is_some_and(linked)
+        || !ORGANISATION_NOUNS.contains(&scan.word(kind).to_lowercase().as_str())
+    {
+        return None;
+    }
+    let mut at = last + 1;
+    let link = scan.word(scan.token(at)?).to_lowercase();
+    if !matches!(link.as_str(), "of" | "for" | "de" | "di" | "du" | "do" | "da" | "des" | "della" | "degli" | "für") {
+        return None;
+    }
+    at += 1;
+    while scan.gap(at - 1) == " "
+        && scan.token(at).is_some_and(|t| t.has(STOP | PARTICLE) && t.shape == TokenShape::Lower)
+    {
+        at += 1;
+    }
+    let named =
+        scan.token(at).filter(|t| t.is_capital() && scan.gap(at - 1) == " " && t.len() > 1 && at <= last + 3)?;
+    // `Court of the`, `Office of the CEO`: the body's own name comes behind.
+    if named.has(TECH | JOB | HONORIFIC) || link == "for" && named.has(NRP) {
+        return None;
+    }
+    let mut end = run_end(scan, at);
+    // `Health and Human Services`
+    while scan.gap(end) == " "
+        && scan.token(end + 1).is_some_and(|t| scan.word(t) == "and")
+        && scan.gap(end + 1) == " "
+        && scan
+            .token(end + 2)
+            .is_some_and(|t| t.is_capital() && t.has(COMMON | WORD | ORG_WORD) && !t.has(STOP | FIRST_TOP))
+        && list[end].has(COMMON | WORD)
+    {
+        end = run_end(scan, end + 2);
+    }
+    while end > at && !has_clean_end(scan, &list[end]) {
+        end -= 1;
+    }
+    let mut from = first;
+    while from < last && list[from].has(STOP) {
+        from += 1;
+    }
+    let around = context_cues(scan, from, end);
+    (has_clean_end(scan, &list[end]) && (!around.code || around.labelled)).then(|| organisation_chunk(from, end, 76))
+}
+
+/// Forms with stops or slashes in them, which are no words, and forms joined by a small word.
+const COMPANY_FORMS: &[&str] = &[
+    " S.A.U",
+    " S.L.N.E",
+    " S.L.U.",
+    " S.L.",
+    " S.A.",
+    " S.C.P",
+    " S.p.A.",
+    " S.r.l.",
+    " S.R.L.",
+    " S.P.A.",
+    " S.C.",
+    " S.n.c.",
+    " Sp. z o.o.",
+    " sp. z o.o.",
+    " s.r.o.",
+    " a.s.",
+    " s.c.",
+    " e.V.",
+    " e.G.",
+    " d.o.o.",
+    " d.d.",
+    " o.p.s.",
+    " k.s.",
+    " v.o.s.",
+    " & Co. KG",
+    " GmbH & Co. KG",
+    " AG & Co. KG",
+    " GmbH & Co. KGaA",
+    " & Co. KGaA",
+    " & Sons",
+    " and Sons",
+    " & Söhne",
+    " & Cie",
+    " & Co.",
+    " & Co",
+    " et Fils",
+    " e Figli",
+    " e Hijos",
+    " y Asociados",
+    " & Hijos",
+    " & Associates",
+    " and Associates",
+    " & Partners",
+    " and Partners",
+    " and Company",
+    " & Company",
+    " and Brothers",
+    " & Brothers",
+    " and Daughters",
+    " & Daughters",
+    ", Inc.",
+    ", Inc",
+    ", LLC",
+    ", L.L.C.",
+    ", LLP",
+    ", Ltd.",
+    ", Ltd",
+    ", Limited",
+    ", Co.",
+    ", Corp.",
+    ", PLC",
+    ", P.C.",
+    ", P.A.",
+    ", S.A.",
+    ", N.A.",
+    " Inc.",
+    " Ltd.",
+    " Corp.",
+    " Co.",
+    " L.L.C.",
+    " L.P.",
+    " L.L.P.",
+    " N.V.",
+    " B.V.",
+    " C.V.",
+    " V.O.F.",
+    " P.L.C.",
+    " A/S",
+    " I/S",
+    " K/S",
+    " Pty Ltd",
+    " Pty. Ltd.",
+    " Pvt. Ltd.",
+    " Pvt Ltd",
+    " Pte. Ltd.",
+    " Pte Ltd",
+    " Sdn Bhd",
+    " Sdn. Bhd.",
+    " Co., Ltd.",
+    " Co. Ltd.",
+    " K.K.",
+    " Kft.",
+    " Zrt.",
+    " Nyrt.",
+    " Bt.",
+    " LLC",
+    " Ltd",
+    " S.A",
+    " SpA",
+    " Ges.m.b.H.",
+    " ApS",
+    " Ltda.",
+    " Ltda",
+];
+
+/// The forms by their second byte.
+static FORMS_BY_SECOND_BYTE: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+    let mut buckets = vec![Vec::new(); 128];
+    COMPANY_FORMS.iter().for_each(|f| buckets[usize::from(f.as_bytes()[1])].push(*f));
+    buckets
+});
+
+/// Where a company's form behind a name ends.
+pub(super) fn company_form(scan: &ScanState<'_>, end: usize) -> Option<usize> {
+    let rest = scan.text.get(end..)?;
+    let [first @ (b' ' | b','), second, ..] = *rest.as_bytes() else { return None };
+    if !(second == b' ' || second == b'&' || second.is_ascii_uppercase() || b"asedokvpy".contains(&second)) {
+        return None;
+    }
+    let bucket = FORMS_BY_SECOND_BYTE.get(usize::from(second))?;
+    let fits = |f: &&&str| {
+        f.as_bytes()[0] == first
+            && rest.starts_with(**f)
+            && (f.ends_with('.') || rest.as_bytes().get(f.len()).is_none_or(|b| !b.is_ascii_alphanumeric()))
+    };
+    let form = bucket.iter().filter(fits).max_by_key(|f| f.len())?;
+    // The stop of a form that ends the sentence as well belongs to the sentence.
+    Some(end + form.len())
+}
+
+/// Forms that are written so and hardly mean anything else.
+fn is_held_word(word: &str) -> bool {
+    match word.len() {
+        0 | 1 => false,
+        2 | 3 => {
+            word.bytes().all(|b| b.is_ascii_uppercase())
+                || matches!(
+                    word,
+                    "Inc"
+                        | "Ltd"
+                        | "Plc"
+                        | "Kft"
+                        | "Oyj"
+                        | "ApS"
+                        | "Srl"
+                        | "Sas"
+                        | "SpA"
+                        | "GbR"
+                        | "Pty"
+                        | "Co"
+                        | "Oy"
+                        | "Ab"
+                        | "mbH"
+                        | "inc"
+                        | "llc"
+                        | "ltd"
+                        | "plc"
+                        | "llp"
+                        | "Zrt"
+                        | "Bhd"
+                )
+        }
+        _ => !matches!(word, "Cooperative" | "Syndicate" | "Conglomerate" | "Coop"),
+    }
+}
+
+/// A run with a company's form or a body's kind in it.
+pub(super) fn organisation(
+    scan: &ScanState<'_>,
+    first: usize,
+    last: usize,
+    around: &ContextCues,
+) -> Option<NameCandidate> {
+    let list = scan.list();
+    let words = &list[first..=last];
+    if !words.iter().any(|t| t.has(ORG_SUFFIX | ORG_WORD | ORG)) {
+        return None;
+    }
+    let apart = |at: usize| at > 0 && scan.gap(first + at - 1) != "-";
+    let suffix = (0..words.len()).rev().find(|at| words[*at].has(ORG_SUFFIX) && words[*at].is_capital() && apart(*at));
+    if let Some(at) = suffix.filter(|at| *at > 0 && is_held_word(scan.word(&words[*at]))) {
+        let plain = words[..at].iter().all(|t| t.has(STOP | TECH | DAY | MONTH)) && around.org == 0;
+        let loose = matches!(scan.word(&words[at]), "Group" | "Company" | "Holding" | "Limited" | "Co")
+            && words[..at].iter().all(|t| t.has(COMMON | STOP | TECH));
+        // `Calgary AB`, `Denver CO`: a province's letters.
+        let coded = matches!(scan.word(&words[at]), "AB" | "CO" | "SC" | "PA" | "PC" | "SA" | "NSW")
+            && words[at - 1].has(PLACE | REGION);
+        if !(plain || coded || loose && around.org == 0 && (around.opening || at < 2)) {
+            return Some(organisation_chunk(first, first + at, 85));
+        }
+    }
+    if words.len() < 2 || around.code && !around.labelled {
+        return None;
+    }
+    let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == TokenShape::Title);
+    let spaced = (first..last).any(|n| scan.gap(n) != "-");
+    if let Some(at) = kind_at.filter(|at| *at > 0 && spaced) {
+        let named = words.iter().any(|t| {
+            t.flags() & (COMMON | WORD | STOP | ORG_WORD | TECH) == 0
+                || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
+        });
+        let person_first =
+            first_name_score(&words[0]) >= 85 && at + 1 == words.len() && last_name_score(&words[at]) >= 45;
+        // `State Farm Insurance`: plain words, but not the beginning of a sentence, or where a company is spoken of.
+        let told = around.org >= 2 || words.len() >= 3 && !around.opening && !words.iter().any(|t| t.has(STOP | TECH));
+        if (named || told) && !person_first && at + 1 >= words.len().saturating_sub(1) {
+            return Some(organisation_chunk(first, last, if around.org > 0 { 75 } else { 58 }));
+        }
+    }
+    // `Google Cloud Storage`, `Managed Microsoft AD`: a product, unless its maker is spoken of.
+    let product = around.org == 0
+        && words.iter().all(|t| t.has(TECH | COMMON | WORD | STOP) || t.shape == TokenShape::Upper)
+        && words.iter().any(|t| t.has(ORG) && t.has(TECH));
+    if !product && words.iter().any(|t| t.has(ORG)) && !words.iter().any(|t| first_name_score(t) >= 85) {
+        return Some(organisation_chunk(first, last, 62));
+    }
+    None
+}
+
+/// How much an unknown or plain run looks like an organisation because of what stands around it.
+pub(super) fn context_score(words: &[WordToken], around: &ContextCues) -> i32 {
+    let at_names = around.at && around.place_cue && words.len() > 1;
+    let known_first = words.first().is_some_and(|t| first_name_score(t) >= 85) && words.len() > 1;
+    if around.org < 2 && !at_names
+        || known_first
+        || around.honorific
+        || around.shouted && !around.labelled
+        || around.code && !around.labelled
+    {
+        return 0;
+    }
+    // `acquire JDBC`: capitals alone are a thing's as often, unless a label or `at` stands before them.
+    let told = around.labelled || around.place_cue;
+    let brand = |t: &WordToken| {
+        t.class == 0 && (t.shape == TokenShape::Camel || told && t.shape == TokenShape::Upper) && t.len() > 2
+    };
+    let strange = words.iter().any(|t| is_foreign_word(t) || around.org == 3 && brand(t));
+    let plain = words.iter().all(|t| t.has(STOP | JOB | DAY | MONTH | TECH | NRP));
+    let placed = words.len() == 1 && words[0].has(REGION);
+    match (strange, plain || placed) {
+        (_, true) => 0,
+        (true, _) => 68,
+        (false, _) if around.opening && !around.labelled => 0,
+        (false, _) if words.iter().any(|t| t.has(STOP | MONTH | DAY) || t.shape != TokenShape::Title) => 0,
+        (false, _) if around.org < 3 && !at_names || words.len() == 1 && !around.labelled && !around.at => 0,
+        _ => 56,
+    }
+}

@@ -1,0 +1,219 @@
+//! Whether a number is only a figure: a version of four parts, a cell of a table, a list of constants, a count.
+
+use super::ScanState;
+use super::numbers::DigitRun;
+use crate::lexicon::{mark, topic};
+use crate::token::WordToken;
+
+/// Bytes of a line that are looked at on either side of a number.
+const MAX_LINE_BYTES: usize = 96;
+
+/// The part of the line before `at`, at most [`LINE`] bytes of it.
+fn line_before<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
+    let left = &scan.bytes[at.saturating_sub(MAX_LINE_BYTES)..at];
+    &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..]
+}
+
+/// The part of the line behind `at`, at most [`LINE`] bytes of it.
+fn line_after<'t>(scan: &ScanState<'t>, at: usize) -> &'t [u8] {
+    let right = scan.bytes.get(at..(at + MAX_LINE_BYTES).min(scan.bytes.len())).unwrap_or_default();
+    &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())]
+}
+
+/// Whether nothing else stands in the whole text: the value of a field that was handed over by itself.
+fn is_whole_text(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
+    start < MAX_LINE_BYTES
+        && scan.bytes.len() - end < MAX_LINE_BYTES
+        && scan.text.trim() == scan.text[start..end].trim()
+}
+
+/// How likely four numbers with dots between them, none above 255, are an IPv4 address rather than a version.
+pub(super) fn address_or_version(scan: &ScanState<'_>, run: &DigitRun, k: usize, parts: [u32; 4]) -> u8 {
+    let at = run.first + k;
+    let (start, end) = run.span(k, 4);
+    let private = matches!(parts, [10, ..] | [192, 168, ..] | [172, 16..=31, ..]);
+    let told = has_address_context(scan, at, start, end);
+    if private && network(scan, end, parts) {
+        return 40;
+    }
+    // Versions begin with a small number, and their third part is seldom large.
+    let low = parts[0] <= 30 && parts[2] <= 99;
+    let tiny = parts[0] != 10 && parts.iter().all(|p| *p < 16);
+    match (has_version_context(scan, at, start), told) {
+        (true, false) if private => 45,
+        (true, false) => 30,
+        (true, true) if low => 55,
+        (false, false) if private && !tiny => 80,
+        (false, false) if tiny => 40,
+        (false, false) if low => {
+            let led = scan.gap_before(at) == " " && scan.near_word(at, &["from", "at", "via"], 1, 0);
+            if led || is_whole_text(scan, start, end) { 60 } else { 45 }
+        }
+        _ if private => 80,
+        _ => 90,
+    }
+}
+
+/// `192.168.0.128/25`: a whole network, in which no machine is named.
+fn network(scan: &ScanState<'_>, end: usize, parts: [u32; 4]) -> bool {
+    let after = scan.bytes.get(end..(end + 4).min(scan.bytes.len())).unwrap_or_default();
+    let [b'/', bits @ ..] = after else { return false };
+    let bits = bits.iter().take(2).take_while(|b| b.is_ascii_digit()).fold(0, |n, b| n * 10 + u32::from(b - b'0'));
+    let address = parts.iter().fold(0u32, |all, p| all << 8 | p & 0xff);
+    (1..=31).contains(&bits) && address << bits == 0
+}
+
+/// Whether the text says that an address comes: a word of networks, a port, a login or a URL, the form of an access log.
+fn has_address_context(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
+    let (before, after) = (line_before(scan, start), line_after(scan, end));
+    let port = after.first() == Some(&b':') && after.get(1).is_some_and(u8::is_ascii_digit);
+    let url = before.ends_with(b"//");
+    let login = before.strip_suffix(b"@").is_some_and(|b| {
+        let name = b.iter().rev().take_while(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.')).count();
+        name > 0 && !b[..b.len() - name].ends_with(b"/")
+    });
+    let logged = before.trim_ascii().is_empty() && (after.starts_with(b" - ") || after.starts_with(b" ["));
+    let network = after.first() == Some(&b'/') && after.get(1).is_some_and(u8::is_ascii_digit);
+    port || url || login || logged || network || scan.has_topic_near(at, topic::NETWORK, 4, 6)
+}
+
+/// Whether the text says that a version comes: a word of software, a comparison, a heading, the name of a file.
+fn has_version_context(scan: &ScanState<'_>, at: usize, start: usize) -> bool {
+    let before = line_before(scan, start);
+    let compared = [&b">="[..], b"==", b"<=", b"~>", b"~=", b"^", b"~", b">= ", b"== ", b"<= ", b"~> "]
+        .iter()
+        .any(|sign| before.ends_with(sign));
+    let heading = before.first() == Some(&b'#') && before.iter().all(|b| matches!(b, b'#' | b' ' | b'[' | b'v' | b'V'));
+    let package = before.strip_suffix(b"@").is_some_and(|b| b.iter().rev().take(64).any(|c| *c == b'/'));
+    let named = scan.has_topic_near(at, topic::VERSION, 2, 0) || scan.has_topic_near(at, topic::SOFTWARE, 6, 3);
+    let glued = matches!(before, [.., b'a'..=b'z' | b'0'..=b'9', b'-' | b'.']);
+    compared || heading || package || named || glued
+}
+
+/// Whether a pair of fractions is a place by what stands around it, and not two of a row of figures.
+pub(super) fn has_coordinate_context(scan: &ScanState<'_>, at: usize, start: usize, end: usize) -> bool {
+    if is_in_number_row(scan, start, end) {
+        return false;
+    }
+    let words = [
+        "at", "near", "located", "map", "maps", "here", "meet", "met", "where", "pin", "address", "home", "house",
+        "parked", "spot", "live", "lives", "seen", "found",
+    ];
+    is_whole_text(scan, start, end) || scan.near_word(at, &words, 5, 0) && !super::names::is_code_line(scan, at)
+}
+
+/// Whether more figures stand beside it on the line, in the same brackets or in brackets of their own.
+fn is_in_number_row(scan: &ScanState<'_>, start: usize, end: usize) -> bool {
+    let between =
+        |b: &u8| matches!(b, b' ' | b'\t' | b',' | b';' | b'|' | b'-' | b'+' | b'(' | b')' | b'[' | b']' | b'{' | b'}');
+    let (before, after) = (line_before(scan, start), line_after(scan, end));
+    let left = before.iter().rev().find(|b| !between(b));
+    let right = after.iter().find(|b| !between(b));
+    left.is_some_and(u8::is_ascii_digit) || right.is_some_and(u8::is_ascii_digit)
+}
+
+/// Whether the run of digit groups stands in a row of numbers: another one beside it on the line, with no word between.
+pub(super) fn is_tabular(scan: &ScanState<'_>, run: &DigitRun) -> bool {
+    let Some(end) = run.groups.last().map(|g| g.1) else { return false };
+    is_in_number_row(scan, run.groups[0].0, end)
+}
+
+/// Words of telephones that mean something else as often.
+const AMBIGUOUS_PHONE_WORDS: &[&str] = &[
+    "number",
+    "call",
+    "calling",
+    "cell",
+    "text",
+    "office",
+    "contact",
+    "reach",
+    "ring",
+    "rang",
+    "handy",
+    "answer",
+    "answering",
+    "mob",
+    "ph",
+    "cel",
+];
+
+/// What turns such a word into something else: `call stack`, `number of`, `cell count`.
+const NON_PHONE_FOLLOWERS: &[&str] = &[
+    "of",
+    "stack",
+    "stacks",
+    "site",
+    "sites",
+    "graph",
+    "count",
+    "counts",
+    "line",
+    "lines",
+    "type",
+    "types",
+    "culture",
+    "cultures",
+    "volume",
+    "density",
+    "field",
+    "file",
+    "editor",
+    "format",
+    "generator",
+    "theory",
+    "id",
+    "ids",
+];
+
+/// Who can be called.
+const CALLABLE_WORDS: &[&str] = &[
+    "me", "my", "us", "our", "him", "his", "her", "them", "their", "your", "you", "i", "customer", "client", "patient",
+];
+
+/// Whether a telephone is spoken of near token `i`; words that mean other things too need a person or must lead to the number.
+pub(super) fn has_phone_context(scan: &ScanState<'_>, i: usize, back: usize, ahead: usize) -> bool {
+    if !scan.has_topic_near(i, topic::PHONE, back, ahead) {
+        return false;
+    }
+    let list = scan.list();
+    let window = i.saturating_sub(back)..(i + 1 + ahead).min(list.len());
+    window.filter(|n| *n != i && scan.has_topic_near(*n + 1, topic::PHONE, 1, 0)).any(|n| {
+        let is = |token: Option<&WordToken>, words: &[&str]| {
+            token.is_some_and(|t| words.iter().any(|w| scan.word(t).eq_ignore_ascii_case(w)))
+        };
+        if !is(scan.token(n), AMBIGUOUS_PHONE_WORDS) {
+            return true;
+        }
+        if is(scan.token(n + 1), NON_PHONE_FOLLOWERS) && scan.gap(n) == " " {
+            return false;
+        }
+        let number = is(scan.token(n), &["number"]);
+        let leads = n + 1 == i || n + 2 == i && is(scan.token(n + 1), &["at", "on", "is", "no", "nr", "number", "s"]);
+        let whom = n.saturating_sub(3)..(n + 4).min(list.len());
+        !number && leads && !super::names::is_code_line(scan, n)
+            || whom.into_iter().any(|w| w != n && is(scan.token(w), CALLABLE_WORDS))
+            || n > i && n <= i + 8 && is(scan.token(n), &["office", "cell", "mob", "ph"])
+    })
+}
+
+/// Whether a person stands before the number, or the number has the line for itself.
+pub(super) fn has_person_context(scan: &ScanState<'_>, run: &DigitRun, k: usize, groups: usize) -> bool {
+    let at = run.first + k;
+    let (start, end) = run.span(k, groups);
+    let own_line =
+        line_before(scan, start).iter().all(|b| matches!(b, b' ' | b'\t' | b'>' | b'?' | b'*' | b'(' | b'+'))
+            && line_after(scan, end).iter().all(|b| matches!(b, b' ' | b'\t' | b'\r' | b'.' | b',' | b'\\'));
+    let back = scan.list().get(at.saturating_sub(10)..at).unwrap_or_default();
+    let named = back.iter().any(|t| {
+        t.has(mark::HONORIFIC) && t.is_capital()
+            || t.is_capital() && t.has(mark::FIRST | mark::LAST_TOP) && !t.has(mark::COMMON | mark::WORD | mark::TECH)
+    });
+    let mail = scan.tokens.ats.iter().take(64).any(|a| (*a as usize).abs_diff(start) < MAX_LINE_BYTES);
+    own_line || named || mail || run.groups.len() == groups && is_whole_text(scan, start, end)
+}
+
+/// Mostly noughts: `10 000 000 000` counts something, whatever its check digit says.
+pub(super) fn is_round_number(digits: &[u8]) -> bool {
+    digits.len() >= 8 && digits.iter().filter(|d| **d == 0).count() * 4 >= digits.len() * 3
+}

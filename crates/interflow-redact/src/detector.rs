@@ -1,0 +1,177 @@
+//! The detection engine: a text in, findings in the text's own offsets out.
+
+use std::cell::RefCell;
+
+use crate::detect::{self, Finding, KindFilter, ScanState};
+use crate::normalized_text::normalize;
+use crate::token::TokenList;
+
+/// Looks for what a policy wants. Cheap to share between threads.
+#[derive(Debug, Default)]
+pub(crate) struct Detector {
+    pub wants: KindFilter,
+}
+
+thread_local! {
+    static TOKENS: RefCell<TokenList> = RefCell::default();
+}
+
+impl Detector {
+    /// Everything found, in the order of the detectors; findings may overlap.
+    pub fn find(&self, text: &str) -> Vec<Finding> {
+        let (plain, map) = normalize(text);
+        let mut found = Vec::new();
+        TOKENS.with_borrow_mut(|tokens| {
+            tokens.tokenize(&plain);
+            tokens.capitalize_known_words(&plain);
+            let mut scan = ScanState {
+                text: &plain,
+                bytes: plain.as_bytes(),
+                tokens,
+                wants: &self.wants,
+                found: &mut found,
+                runs: detect::ByteRunCache::default(),
+            };
+            detect::detect(&mut scan);
+        });
+        if !map.is_identity() {
+            for finding in &mut found {
+                finding.start = map.start(finding.start);
+                finding.end = map.end(finding.end);
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::steps;
+
+    /// The steps that detection takes over `unit`, repeated to about `bytes` bytes.
+    fn steps_over(unit: &str, bytes: usize) -> u64 {
+        let text = unit.repeat(bytes / unit.len());
+        steps::take();
+        Detector::default().find(&text);
+        steps::take()
+    }
+
+    /// Twice the text may take twice the steps, and a little more where a bound begins to matter.
+    fn assert_linear(unit: &str, sizes: &[usize]) {
+        let steps: Vec<u64> = sizes.iter().map(|n| steps_over(unit, *n)).collect();
+        for (pair, size) in steps.windows(2).zip(sizes.windows(2)) {
+            let growth = pair[1] as f64 / pair[0].max(1000) as f64;
+            assert!(
+                growth < 1.3 * size[1] as f64 / size[0] as f64,
+                "{unit:?} takes {steps:?} steps over {sizes:?} bytes"
+            );
+        }
+        let each = steps[steps.len() - 1] / sizes[sizes.len() - 1] as u64;
+        assert!(each < 400, "{unit:?} takes {each} steps a byte");
+    }
+
+    #[test]
+    fn the_worst_repeated_input_of_every_detector_takes_linear_time() {
+        for unit in [
+            "eyJ.",
+            "eyJhbGciOiJIUzI1NiJ9.",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkw.",
+            "sl.",
+            "SG.",
+            "hvs.",
+            "sk.eyJ",
+            "1//0=",
+            "Lake-",
+            "García-",
+            "a://b:cdef@d?",
+            "-----BEGIN PRIVATE KEY-----",
+            "a@b.",
+            "1.2.",
+            "$6$",
+            "$6$aB$",
+            "{SSHA}aB",
+            "h:5432:d:u:",
+            "mysql -p",
+            "sshpass -p '",
+            "password\", \"",
+            "variable \"password\" { default ",
+            "password value",
+            "last_name: \"",
+            "zip=",
+            "<password>",
+            "password: a&",
+            "0.8147, ",
+            "48.8584° N, ",
+            "lat=1.2345 ",
+            "12.20.31.4, ",
+            "1204 318 4402  ",
+            "call me 5551234567, ",
+            "Gauss-",
+            "Monte Carlo ",
+            "Gauss-Seidel fixed ",
+        ] {
+            assert_linear(unit, &[50_000, 100_000, 200_000]);
+        }
+    }
+
+    #[test]
+    fn detection_ends_when_it_is_asked_to_and_does_so_within_one_window() {
+        let text = "Anna Berg, 12 Main Street, 415-555-0132, password: hunter2x! ".repeat(4000);
+        let stop = crate::StopFlag::default();
+        stop.run(|| Detector::default().find(&text));
+        let whole = steps::take();
+        drop(stop.on_drop());
+        stop.run(|| Detector::default().find(&text));
+        let ended = steps::take();
+        assert!(ended * 50 < whole, "{ended} of {whole} steps");
+    }
+
+    #[test]
+    fn repeated_prefixes_words_and_signs_take_linear_time() {
+        let stems = crate::detect::known_prefixes().chain([
+            "Anna",
+            "Dr. Anna",
+            "anna@x.org",
+            "12 Main Street",
+            "4111",
+            "+1 555",
+            "10.0.0.1",
+            "fe80",
+            "https",
+            "password",
+            "apiKey",
+            "Inc",
+            "GmbH",
+            "and",
+            "de la",
+            "Berlin",
+            "12345 Berlin",
+            "born",
+            "2024",
+            "Jan 5",
+            "00:11",
+            "A1b2",
+            "a",
+            "A",
+            "1",
+            "é",
+            "IBAN",
+            "PO Box",
+            "name",
+            "is",
+            "{\"a\":",
+            "-----BEGIN",
+            "-----END",
+            "::",
+            "//",
+            "\\u0041",
+            "%41",
+        ]);
+        for stem in stems {
+            for sign in ["", " ", "-", ".", "/", ":", "=", "@", ",", ", ", "\n", "\"", "://"] {
+                assert_linear(&format!("{stem}{sign}"), &[1_500, 3_000]);
+            }
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Text that may be JSON, whose strings may hold JSON again: read character by character, so that text which comes in
+//! pieces is decoded to the innermost level, and it is known how often what is written there must be escaped.
+
+/// JSON in strings is followed this deep; deeper text is read as it stands.
+const MAX_LEVELS: usize = 5;
+/// Deepest nesting of arrays and objects on one level.
+const MAX_DEPTH: usize = 256;
+/// Characters of the longest escape: a surrogate pair.
+const MAX_ESCAPE_CHARS: usize = 12;
+
+/// The levels of a text: the text itself, the string it is in the middle of, the JSON in that string, and so on.
+#[derive(Debug)]
+pub(crate) struct EscapeLayers {
+    stack: Vec<EscapeLayer>,
+    /// Whether the text may be any JSON value, not only an object or an array.
+    any: bool,
+}
+
+/// Receives decoded characters: the character, where its raw form begins, and how often it is escaped there.
+pub(crate) trait CharSink {
+    fn character(&mut self, c: char, start: usize, depth: u8);
+}
+
+/// Receives nothing.
+pub(crate) struct NullSink;
+
+impl CharSink for NullSink {
+    fn character(&mut self, _: char, _: usize, _: u8) {}
+}
+
+#[derive(Debug)]
+struct EscapeLayer {
+    mode: LayerMode,
+    in_string: bool,
+    is_name: bool,
+    expect: LayerExpectation,
+    /// What of `true`, `false` or `null` is to come.
+    literal: &'static [u8],
+    /// Whether each open container is an object, a bit each.
+    objects: [u64; MAX_DEPTH / 64],
+    depth: usize,
+    /// An escape that has begun: its characters and where each one's raw form begins.
+    pending: [(char, usize); MAX_ESCAPE_CHARS],
+    pending_len: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerMode {
+    /// Only white space has come.
+    Start,
+    Json,
+    /// No JSON, or no longer.
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerExpectation {
+    Value,
+    ValueOrEnd,
+    Name,
+    NameOrEnd,
+    Colon,
+    CommaOrEnd,
+    Number,
+    Literal,
+}
+
+/// What a character of a level is.
+enum LayerStep {
+    /// A character of this level.
+    Own,
+    /// The quote that opens a string.
+    Opens,
+    /// The quote that closes it.
+    Closes,
+    /// A character in the string.
+    Inner,
+    /// A part of an escape.
+    Pending,
+    /// What the level holds is no JSON.
+    Wrong,
+}
+
+impl EscapeLayers {
+    /// The levels of a text that may be an object or an array, or, when `any` is set, any JSON value.
+    pub fn new(any: bool) -> Self {
+        Self { stack: vec![EscapeLayer::new()], any }
+    }
+
+    /// Whether nothing of the text can be JSON any more.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.stack.as_slice(), [only] if only.mode == LayerMode::Plain)
+    }
+
+    /// Where the first escape begins that is not complete.
+    pub fn pending_start(&self) -> Option<usize> {
+        let starts = self.stack.iter().filter_map(|l| l.pending().first().map(|p| p.1));
+        starts.min()
+    }
+
+    /// Moves the offsets of incomplete escapes to the left.
+    pub fn rebase(&mut self, by: usize) {
+        for layer in &mut self.stack {
+            for p in layer.pending.iter_mut().take(layer.pending_len) {
+                p.1 = p.1.saturating_sub(by);
+            }
+        }
+    }
+
+    /// Reads the next character, whose raw form begins at `start`.
+    pub fn feed(&mut self, c: char, start: usize, sink: &mut impl CharSink) {
+        self.feed_at(0, c, start, sink);
+    }
+
+    fn feed_at(&mut self, from: usize, c: char, start: usize, sink: &mut impl CharSink) {
+        let (mut at, mut c, mut start) = (from, c, start);
+        loop {
+            let any = self.any && at == 0;
+            let Some(layer) = self.stack.get_mut(at) else {
+                return sink.character(c, start, at as u8);
+            };
+            match layer.step(c, any) {
+                LayerStep::Own => return sink.character(c, start, at as u8),
+                LayerStep::Opens => {
+                    sink.character(c, start, at as u8);
+                    self.stack.truncate(at + 1);
+                    if at + 1 < MAX_LEVELS {
+                        self.stack.push(EscapeLayer::new());
+                    }
+                    return;
+                }
+                LayerStep::Closes => {
+                    self.flush_from(at + 1, sink);
+                    self.stack.truncate(at + 1);
+                    return sink.character(c, start, at as u8);
+                }
+                LayerStep::Inner => at += 1,
+                LayerStep::Pending => {
+                    layer.pending[layer.pending_len] = (c, start);
+                    layer.pending_len += 1;
+                    match layer.resolve() {
+                        ResolvedEscape::Open => return,
+                        ResolvedEscape::Char(decoded, first) => {
+                            (c, start) = (decoded, first);
+                            at += 1;
+                        }
+                        // Half of a pair, and what follows it stands for itself.
+                        ResolvedEscape::Half(first, rest) => {
+                            self.feed_at(at + 1, char::REPLACEMENT_CHARACTER, first, sink);
+                            for (c, start) in rest {
+                                self.feed_at(at, c, start, sink);
+                            }
+                            return;
+                        }
+                        ResolvedEscape::Wrong => return self.mark_plain(at, sink),
+                    }
+                }
+                LayerStep::Wrong => {
+                    self.mark_plain(at, sink);
+                    return sink.character(c, start, at as u8);
+                }
+            }
+        }
+    }
+
+    /// The level is no JSON: what is pending stands for itself, and so does everything that follows.
+    fn mark_plain(&mut self, at: usize, sink: &mut impl CharSink) {
+        self.flush_from(at + 1, sink);
+        self.stack.truncate(at + 1);
+        if let Some(layer) = self.stack.get_mut(at) {
+            layer.mode = LayerMode::Plain;
+            for &(c, start) in layer.pending() {
+                sink.character(c, start, at as u8);
+            }
+            layer.pending_len = 0;
+        }
+    }
+
+    /// The end of the text: incomplete escapes stand for themselves.
+    pub fn flush(&mut self, sink: &mut impl CharSink) {
+        self.flush_from(0, sink);
+    }
+
+    fn flush_from(&mut self, from: usize, sink: &mut impl CharSink) {
+        // What is deeper came before what is pending above it.
+        for at in (from..self.stack.len()).rev() {
+            if let Some(layer) = self.stack.get_mut(at) {
+                for &(c, start) in layer.pending() {
+                    sink.character(c, start, at as u8);
+                }
+                layer.pending_len = 0;
+            }
+        }
+    }
+}
+
+enum ResolvedEscape {
+    Open,
+    Char(char, usize),
+    /// Half of a surrogate pair at this place, and the characters behind it.
+    Half(usize, Vec<(char, usize)>),
+    Wrong,
+}
+
+impl EscapeLayer {
+    const fn new() -> Self {
+        Self {
+            mode: LayerMode::Start,
+            in_string: false,
+            is_name: false,
+            expect: LayerExpectation::Value,
+            literal: b"",
+            objects: [0; MAX_DEPTH / 64],
+            depth: 0,
+            pending: [('\0', 0); MAX_ESCAPE_CHARS],
+            pending_len: 0,
+        }
+    }
+
+    fn pending(&self) -> &[(char, usize)] {
+        self.pending.get(..self.pending_len).unwrap_or_default()
+    }
+
+    fn step(&mut self, c: char, any: bool) -> LayerStep {
+        match self.mode {
+            LayerMode::Plain => return LayerStep::Own,
+            LayerMode::Start => match c {
+                ' ' | '\t' | '\n' | '\r' => return LayerStep::Own,
+                '{' | '[' => self.mode = LayerMode::Json,
+                _ if any => self.mode = LayerMode::Json,
+                _ => return LayerStep::Wrong,
+            },
+            LayerMode::Json => {}
+        }
+        if self.in_string {
+            return match c {
+                _ if self.pending_len > 0 => LayerStep::Pending,
+                '\\' => LayerStep::Pending,
+                '"' => {
+                    self.in_string = false;
+                    if self.is_name {
+                        self.expect = LayerExpectation::Colon;
+                    } else {
+                        self.end_value();
+                    }
+                    LayerStep::Closes
+                }
+                c if c < ' ' => LayerStep::Wrong,
+                _ => LayerStep::Inner,
+            };
+        }
+        self.structure(c)
+    }
+
+    fn structure(&mut self, c: char) -> LayerStep {
+        if self.expect == LayerExpectation::Number {
+            if matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E') {
+                return LayerStep::Own;
+            }
+            self.end_value();
+            if self.mode == LayerMode::Start {
+                // A number by itself, and something behind it.
+                return if c.is_ascii_whitespace() { LayerStep::Own } else { LayerStep::Wrong };
+            }
+        }
+        if self.expect == LayerExpectation::Literal {
+            let Some((next, rest)) = self.literal.split_first() else { return LayerStep::Wrong };
+            if char::from(*next) != c {
+                return LayerStep::Wrong;
+            }
+            self.literal = rest;
+            if rest.is_empty() {
+                self.end_value();
+            }
+            return LayerStep::Own;
+        }
+        if matches!(c, ' ' | '\t' | '\n' | '\r') {
+            return LayerStep::Own;
+        }
+        match (self.expect, c) {
+            (LayerExpectation::Value | LayerExpectation::ValueOrEnd, '"') => {
+                (self.in_string, self.is_name) = (true, false);
+                return LayerStep::Opens;
+            }
+            (LayerExpectation::Name | LayerExpectation::NameOrEnd, '"') => {
+                (self.in_string, self.is_name) = (true, true);
+                return LayerStep::Opens;
+            }
+            (LayerExpectation::Value | LayerExpectation::ValueOrEnd, '{' | '[') => {
+                if self.depth >= MAX_DEPTH {
+                    return LayerStep::Wrong;
+                }
+                let bit = 1u64 << (self.depth % 64);
+                if let Some(word) = self.objects.get_mut(self.depth / 64) {
+                    *word = if c == '{' { *word | bit } else { *word & !bit };
+                }
+                self.depth += 1;
+                self.expect = if c == '{' { LayerExpectation::NameOrEnd } else { LayerExpectation::ValueOrEnd };
+            }
+            (LayerExpectation::Value | LayerExpectation::ValueOrEnd, '-' | '0'..='9') => {
+                self.expect = LayerExpectation::Number
+            }
+            (LayerExpectation::Value | LayerExpectation::ValueOrEnd, 't' | 'f' | 'n') => {
+                self.expect = LayerExpectation::Literal;
+                self.literal = match c {
+                    't' => b"rue",
+                    'f' => b"alse",
+                    _ => b"ull",
+                };
+            }
+            (LayerExpectation::Colon, ':') => self.expect = LayerExpectation::Value,
+            (LayerExpectation::CommaOrEnd, ',') => {
+                self.expect = if self.in_object() { LayerExpectation::Name } else { LayerExpectation::Value }
+            }
+            (LayerExpectation::NameOrEnd | LayerExpectation::CommaOrEnd, '}') if self.in_object() => {
+                self.end_container()
+            }
+            (LayerExpectation::ValueOrEnd | LayerExpectation::CommaOrEnd, ']') if !self.in_object() => {
+                self.end_container()
+            }
+            _ => return LayerStep::Wrong,
+        }
+        LayerStep::Own
+    }
+
+    fn in_object(&self) -> bool {
+        let Some(at) = self.depth.checked_sub(1) else { return false };
+        self.objects.get(at / 64).is_some_and(|w| w & 1 << (at % 64) != 0)
+    }
+
+    fn end_container(&mut self) {
+        self.depth -= 1;
+        self.end_value();
+    }
+
+    fn end_value(&mut self) {
+        if self.depth == 0 {
+            // Another value may follow.
+            (self.mode, self.expect) = (LayerMode::Start, LayerExpectation::Value);
+        } else {
+            self.expect = LayerExpectation::CommaOrEnd;
+        }
+    }
+
+    /// What the pending characters are, the last one just added.
+    fn resolve(&mut self) -> ResolvedEscape {
+        let p = self.pending();
+        let (Some(&(_, first)), Some(&(last, _))) = (p.first(), p.last()) else { return ResolvedEscape::Open };
+        let unit = |from: usize| {
+            let digits = p.get(from..from + 4)?;
+            digits.iter().try_fold(0u32, |n, (c, _)| Some(n << 4 | c.to_digit(16)?))
+        };
+        let resolved = match p.len() {
+            1 => ResolvedEscape::Open,
+            2 => match last {
+                'n' => ResolvedEscape::Char('\n', first),
+                't' => ResolvedEscape::Char('\t', first),
+                'r' => ResolvedEscape::Char('\r', first),
+                'b' => ResolvedEscape::Char('\u{8}', first),
+                'f' => ResolvedEscape::Char('\u{c}', first),
+                '"' | '\\' | '/' => ResolvedEscape::Char(last, first),
+                'u' => ResolvedEscape::Open,
+                _ => ResolvedEscape::Wrong,
+            },
+            6 => match unit(2) {
+                None => ResolvedEscape::Wrong,
+                // The other half is to come.
+                Some(0xd800..0xdc00) => ResolvedEscape::Open,
+                Some(unit) => ResolvedEscape::Char(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER), first),
+            },
+            7 if last != '\\' => ResolvedEscape::Half(first, p[6..].to_vec()),
+            8 if last != 'u' => ResolvedEscape::Half(first, p[6..].to_vec()),
+            12 => match (unit(2), unit(8)) {
+                (Some(high), Some(low @ 0xdc00..0xe000)) => {
+                    let c = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+                    ResolvedEscape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), first)
+                }
+                _ => ResolvedEscape::Half(first, p[6..].to_vec()),
+            },
+            _ if matches!(p.len(), 3..=6 | 9..=12) && !last.is_ascii_hexdigit() => ResolvedEscape::Wrong,
+            _ => ResolvedEscape::Open,
+        };
+        if matches!(resolved, ResolvedEscape::Char(..) | ResolvedEscape::Half(..)) {
+            self.pending_len = 0;
+        }
+        resolved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Read(String, Vec<u8>);
+
+    impl CharSink for Read {
+        fn character(&mut self, c: char, _: usize, depth: u8) {
+            self.0.push(c);
+            self.1.push(depth);
+        }
+    }
+
+    fn read(text: &str) -> Read {
+        let mut layers = EscapeLayers::new(false);
+        let mut out = Read::default();
+        text.char_indices().for_each(|(at, c)| layers.feed(c, at, &mut out));
+        layers.flush(&mut out);
+        out
+    }
+
+    fn depth_of(text: &str, needle: char) -> Option<u8> {
+        let read = read(text);
+        read.0.chars().zip(read.1).find(|(c, _)| *c == needle).map(|(_, d)| d)
+    }
+
+    #[test]
+    fn a_character_is_as_deep_as_the_strings_around_it() {
+        for (text, depth) in [
+            ("X", 0),
+            ("\"X\"", 0),
+            ("{X}", 0),
+            ("[X](link)", 0),
+            (r#"{"a":"X"}"#, 1),
+            (r#"[{"a":[1,true,"X"#, 1),
+            (r#"{"X":1}"#, 1),
+            (r#"{"a":"{\"b\":\"X\"}"}"#, 2),
+            (r#"{"a":"{b: X}"}"#, 1),
+            (r#"{"a":"{\"b\":\"[\\\"X\\\"]\"}"}"#, 3),
+            (r#"{"a":1} X"#, 0),
+            ("{\"a\":1}\n{\"a\":\"X\"}", 1),
+            (r#"{"a": tru X"#, 0),
+            (r#"{"a\_b": "X"}"#, 0),
+        ] {
+            assert_eq!(depth_of(text, 'X'), Some(depth), "{text}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_decoded_on_every_level() {
+        assert_eq!(read(r#"{"a":"\u0058\n\ud83d\ude00\ud83dz\ud83d\n"}"#).0, "{\"a\":\"X\n😀\u{fffd}z\u{fffd}\n\"}");
+        assert_eq!(read(r#"{"a":"{\"b\":\"\\u0058\\\\\"}"}"#).0, r#"{"a":"{"b":"X\"}"}"#);
+        assert_eq!(read(r#"{"a":"\x \_"}"#).0, r#"{"a":"\x \_"}"#);
+        assert_eq!(read(r#"{"a":"\u00"#).0, r#"{"a":"\u00"#);
+    }
+}

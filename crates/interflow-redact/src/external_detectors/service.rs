@@ -1,0 +1,290 @@
+//! One service: how it is asked, and how its answer is read.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use interflow_flow::{
+    Authority, Body, ByteStr, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Scheme, StatusCode, Url,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::config::{BackendConfig, BackendFailure, BackendKind};
+use super::offsets::OffsetUnit;
+use super::window::windows;
+use crate::detect::Finding;
+use crate::{Kind, RedactError};
+
+/// The largest answer that is read.
+const MAX_RESPONSE_BYTES: usize = 32 << 20;
+
+/// Windows of one text that are asked about at the same time.
+const MAX_CONCURRENT_WINDOWS: usize = 8;
+
+/// One service.
+pub(super) struct DetectorService {
+    config: BackendConfig,
+    url: Url,
+    token: Option<String>,
+    /// What tells its findings from others in the memo.
+    scope: Vec<u8>,
+}
+
+/// A span as a service tells it.
+struct RemoteSpan {
+    label: String,
+    range: Range<u64>,
+    /// From 0 to 1.
+    score: f64,
+}
+
+impl DetectorService {
+    pub fn new(config: &BackendConfig) -> Result<Self, String> {
+        let url = service_url(config)?;
+        let token = config.token.as_deref().map(resolve_secret_ref).transpose()?;
+        if token.as_ref().is_some_and(|t| t.bytes().any(|b| b.is_ascii_control())) {
+            return Err("token: it holds a line break".into());
+        }
+        if config.timeout.0.is_zero() {
+            return Err("timeout: it must be longer than nothing".into());
+        }
+        let scope = format!("{config:?}").into_bytes();
+        Ok(Self { config: config.clone(), url, token, scope })
+    }
+
+    pub fn scope(&self) -> &[u8] {
+        &self.scope
+    }
+
+    pub const fn timeout(&self) -> Duration {
+        self.config.timeout.0
+    }
+
+    /// What a failure means: an error, or no finding.
+    pub fn failed<T>(&self, why: &str) -> Result<Option<T>, RedactError> {
+        let what = format!("the service {} for a second opinion: {why}", self.url);
+        match self.config.failure {
+            BackendFailure::Closed => Err(RedactError::Backend(what)),
+            BackendFailure::Open => {
+                tracing::warn!("{what}; the request goes on without it, as redact.backend failure = \"open\" says");
+                Ok(None)
+            }
+        }
+    }
+
+    /// What it finds in a text.
+    pub async fn find(&self, egress: &dyn HttpClient, text: &str) -> Result<Vec<Finding>, String> {
+        let mut found = Vec::new();
+        match self.config.kind {
+            BackendKind::Philter => {
+                let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
+                found.extend(self.findings(text, 0, OffsetUnit::Utf16, parse_philter(&answer)?)?);
+            }
+            BackendKind::Presidio => {
+                let mut body = json!({
+                    "text": text,
+                    "language": self.config.language,
+                    "score_threshold": f64::from(self.config.confidence) / 100.0
+                });
+                if self.config.labels != BackendConfig::default().labels && !self.config.labels.is_empty() {
+                    body["entities"] = json!(self.config.labels);
+                }
+                let answer = self.post(egress, "application/json", body.to_string().into()).await?;
+                found.extend(self.findings(text, 0, OffsetUnit::Scalar, parse_presidio(&answer)?)?);
+            }
+            BackendKind::Gliner => {
+                let all = windows(text, self.config.window, self.config.overlap);
+                let mut asked = futures_util::stream::iter(all)
+                    .map(|window| self.find_in_window(egress, text, window))
+                    .buffered(MAX_CONCURRENT_WINDOWS);
+                while let Some(findings) = asked.next().await {
+                    found.extend(findings?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn find_in_window(
+        &self,
+        egress: &dyn HttpClient,
+        text: &str,
+        window: Range<usize>,
+    ) -> Result<Vec<Finding>, String> {
+        let piece = text.get(window.clone()).unwrap_or_default();
+        let body = json!({
+            "text": piece,
+            "labels": self.config.labels,
+            "threshold": f64::from(self.config.confidence) / 100.0
+        });
+        let answer = self.post(egress, "application/json", body.to_string().into()).await?;
+        self.findings(piece, window.start, OffsetUnit::Scalar, parse_gliner(&answer)?)
+    }
+
+    /// What it told as findings. A place that is not in the text shows that it looked at another one.
+    fn findings(
+        &self,
+        text: &str,
+        base: usize,
+        unit: OffsetUnit,
+        told: Vec<RemoteSpan>,
+    ) -> Result<Vec<Finding>, String> {
+        let sure = |score: f64| (score.clamp(0.0, 1.0) * 100.0).round() as u8;
+        told.into_iter()
+            .filter(|t| sure(t.score) >= self.config.confidence && t.range.start != t.range.end)
+            .map(|t| {
+                let bytes = unit.to_byte_range(text, &t.range).ok_or("it told of a place that is not in the text")?;
+                let (start, end) = (bytes.start + base, bytes.end + base);
+                Ok(Finding { start, end, kind: kind_for_label(&t.label), confidence: sure(t.score), rule: 0 })
+            })
+            .collect()
+    }
+
+    async fn post(&self, egress: &dyn HttpClient, media_type: &str, body: Bytes) -> Result<Bytes, String> {
+        let mut headers = Headers::new();
+        let mut add = |name: &str, value: &str| headers.append(name, value).map_err(|e| e.to_string());
+        add("Content-Type", media_type)?;
+        add("Accept", "application/json")?;
+        if let Some(token) = &self.token {
+            add("Authorization", &format!("Bearer {token}"))?;
+        }
+        let head = RequestHead {
+            method: Method::POST,
+            url: self.url.clone(),
+            version: HttpVersion::Http11,
+            headers,
+            protocol: None,
+        };
+        let answer = egress.send(Request { head, body: Body::from(body) }).await.map_err(|e| e.to_string())?;
+        let status = answer.head.status;
+        // Whatever it says then may hold the text, and has no place in a log.
+        if status != StatusCode::OK {
+            return Err(format!("it answered {status}"));
+        }
+        match answer.body.collect(MAX_RESPONSE_BYTES).await {
+            Ok((bytes, _)) => Ok(bytes),
+            Err(e) => Err(format!("its answer cannot be had: {e}")),
+        }
+    }
+}
+
+fn service_url(config: &BackendConfig) -> Result<Url, String> {
+    let wrong = |why: &str| format!("url: `{}`: {why}; write it as https://host:port", config.url);
+    let (scheme, rest) = config.url.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+    let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+    let path = path.trim_end_matches('/');
+    let path = match (config.kind, path) {
+        (BackendKind::Philter, p) => {
+            let p = if p.is_empty() { "/api/explain" } else { p };
+            format!("{p}?c={}&p={}", escaped(&config.context), escaped(&config.policy))
+        }
+        (BackendKind::Presidio, "") => "/analyze".into(),
+        (BackendKind::Gliner, "") => "/find".into(),
+        (_, p) => p.to_owned(),
+    };
+    Ok(Url { scheme, authority, path: ByteStr::from(path) })
+}
+
+/// Percent-encodes everything but unreserved characters (RFC 3986 2.3).
+fn escaped(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+fn resolve_secret_ref(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("token: the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = std::fs::read_to_string(path).map_err(|e| format!("token: {path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+#[derive(Deserialize)]
+struct PhilterSpan {
+    #[serde(rename = "characterStart")]
+    start: u64,
+    #[serde(rename = "characterEnd")]
+    end: u64,
+    #[serde(rename = "filterType", default)]
+    filter_type: String,
+    #[serde(default)]
+    confidence: f64,
+}
+
+fn parse_philter(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
+    let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
+    let spans = &value["explanation"]["appliedSpans"];
+    if !spans.is_array() {
+        return Err("its answer holds no explanation.appliedSpans".into());
+    }
+    let spans: Vec<PhilterSpan> = serde_json::from_value(spans.clone()).map_err(|_| bad_spans_error())?;
+    let told = |s: PhilterSpan| RemoteSpan { label: s.filter_type, range: s.start..s.end, score: s.confidence };
+    Ok(spans.into_iter().map(told).collect())
+}
+
+#[derive(Deserialize)]
+struct PresidioSpan {
+    start: u64,
+    end: u64,
+    entity_type: String,
+    score: f64,
+}
+
+fn parse_presidio(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
+    let spans: Vec<PresidioSpan> = serde_json::from_slice(answer).map_err(|_| bad_spans_error())?;
+    let told = |s: PresidioSpan| RemoteSpan { label: s.entity_type, range: s.start..s.end, score: s.score };
+    Ok(spans.into_iter().map(told).collect())
+}
+
+#[derive(Deserialize)]
+struct GlinerSpan {
+    start: u64,
+    end: u64,
+    #[serde(default)]
+    label: String,
+    #[serde(default = "default_score")]
+    score: f64,
+}
+
+const fn default_score() -> f64 {
+    1.0
+}
+
+fn parse_gliner(answer: &[u8]) -> Result<Vec<RemoteSpan>, String> {
+    let value: Value = serde_json::from_slice(answer).map_err(|_| not_json_error())?;
+    let list = ["entities", "spans"].iter().map(|n| &value[*n]).find(|v| v.is_array()).unwrap_or(&value);
+    let spans: Vec<GlinerSpan> = serde_json::from_value(list.clone()).map_err(|_| bad_spans_error())?;
+    let told = |s: GlinerSpan| RemoteSpan { label: s.label, range: s.start..s.end, score: s.score };
+    Ok(spans.into_iter().map(told).collect())
+}
+
+fn not_json_error() -> String {
+    "its answer is no JSON".into()
+}
+
+fn bad_spans_error() -> String {
+    "its answer holds no list of spans as expected".into()
+}
+
+/// The built-in kind of a service's label; what has none is taken out as an identifier of the owner's own.
+fn kind_for_label(label: &str) -> Kind {
+    let name = label.trim().to_ascii_lowercase().replace(['_', ' '], "-");
+    let known = match name.as_str() {
+        "per" | "ph-eye" | "person-name" | "full-name" => Some(Kind::Person),
+        "loc" | "address-city" => Some(Kind::Location),
+        "us-driver-license" | "driver-license" => Some(Kind::DriversLicense),
+        "us-passport" => Some(Kind::Passport),
+        "crypto" => Some(Kind::Bitcoin),
+        _ => Kind::from_name(&name),
+    };
+    // Kinds of a policy's own rules need a rule; a finding of a service has none.
+    known.filter(|k| !matches!(k, Kind::Custom | Kind::Identifier | Kind::Section)).unwrap_or(Kind::Person)
+}

@@ -1,0 +1,190 @@
+//! Tests of second opinions against services that answer as the real ones do.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use interflow_flow::units::HumanDuration;
+use interflow_flow::{BoxFuture, Request, Response, ResponseFuture, StatusCode};
+
+use super::*;
+use crate::{Kind, RedactionSession, Redactor};
+
+type Answering = Box<dyn Fn(&str, &str) -> (u16, String) + Send + Sync>;
+
+/// A service in the egress's place.
+struct Fake {
+    asked: AtomicUsize,
+    delay: Duration,
+    answer: Answering,
+}
+
+impl Fake {
+    fn new(answer: impl Fn(&str, &str) -> (u16, String) + Send + Sync + 'static) -> Self {
+        Self { asked: AtomicUsize::new(0), delay: Duration::ZERO, answer: Box::new(answer) }
+    }
+}
+
+impl HttpClient for Fake {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        let work = async move {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(self.delay).await;
+            let url = request.head.url.to_string();
+            let (body, _) = request.body.collect(1 << 20).await.unwrap();
+            let auth = request.head.headers.get_str("authorization").unwrap_or_default().to_owned();
+            let (status, text) = (self.answer)(&format!("{url} {auth}"), std::str::from_utf8(&body).unwrap());
+            Ok(Response::full(StatusCode::from_u16(status).unwrap(), "application/json", text))
+        };
+        Box::pin(work) as BoxFuture<'_, _>
+    }
+}
+
+fn config(kind: BackendKind) -> BackendConfig {
+    BackendConfig { kind, url: "http://127.0.0.1:1".into(), ..BackendConfig::default() }
+}
+
+async fn spans(config: BackendConfig, fake: Fake, texts: &[&str]) -> Result<ExternalFindings, RedactError> {
+    ExternalDetectors::new(&[config], Arc::new(fake)).unwrap().find_all(texts).await
+}
+
+fn found<'t>(opinion: &ExternalFindings, text: &'t str) -> Vec<(Kind, &'t str)> {
+    opinion.findings_in(text).iter().map(|f| (f.kind, &text[f.start..f.end])).collect()
+}
+
+#[tokio::test]
+async fn philter_is_asked_with_bearer_and_counts_as_java_does() {
+    let text = "\u{1F600} Zyx Qwv called";
+    let fake = Fake::new(|url, body| {
+        assert_eq!(url, "http://127.0.0.1:1/api/explain?c=my%20ctx&p=strict Bearer sk_1");
+        assert!(body.contains("Zyx"));
+        let span = r#"{"characterStart":3,"characterEnd":10,"filterType":"person","confidence":0.9,"text":"x"}"#;
+        (200, format!(r#"{{"filteredText":"","explanation":{{"appliedSpans":[{span}],"identifiedSpans":[]}}}}"#))
+    });
+    let c = BackendConfig {
+        token: Some("sk_1".into()),
+        policy: "strict".into(),
+        context: "my ctx".into(),
+        ..config(BackendKind::Philter)
+    };
+    assert_eq!(found(&spans(c, fake, &[text]).await.unwrap(), text), [(Kind::Person, "Zyx Qwv")]);
+}
+
+#[tokio::test]
+async fn presidios_entities_become_kinds_and_unsure_ones_are_left() {
+    let text = "h\u{e9} Zyx zyx@example.test";
+    let fake = Fake::new(|url, body| {
+        assert!(url.starts_with("http://127.0.0.1:1/analyze ") && body.contains("score_threshold"), "{url} {body}");
+        (
+            200,
+            r#"[{"entity_type":"PERSON","start":3,"end":6,"score":0.85},
+                {"entity_type":"EMAIL_ADDRESS","start":7,"end":23,"score":1.0},
+                {"entity_type":"US_SSN","start":0,"end":2,"score":0.05}]"#
+                .into(),
+        )
+    });
+    let opinion = spans(config(BackendKind::Presidio), fake, &[text]).await.unwrap();
+    assert_eq!(found(&opinion, text), [(Kind::Person, "Zyx"), (Kind::Email, "zyx@example.test")]);
+}
+
+#[tokio::test]
+async fn a_late_name_is_found_by_a_window_of_its_own() {
+    let text = format!("{} Zyx Qwv said so", "filler words go on ".repeat(200));
+    let fake = Fake::new(|_, body| {
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let piece = body["text"].as_str().unwrap();
+        assert!(piece.chars().count() <= 300);
+        let spans = piece.find("Zyx Qwv").map(|at| format!(r#"{{"start":{at},"end":{},"label":"person"}}"#, at + 7));
+        (200, format!("[{}]", spans.unwrap_or_default()))
+    });
+    let c = BackendConfig { window: 300, overlap: 40, ..config(BackendKind::Gliner) };
+    let opinion = spans(c, fake, &[&text]).await.unwrap();
+    assert!(found(&opinion, &text).contains(&(Kind::Person, "Zyx Qwv")));
+}
+
+#[tokio::test]
+async fn windows_of_one_text_are_asked_about_side_by_side() {
+    let text = "filler words go on ".repeat(200);
+    let fake = Arc::new(Fake { delay: Duration::from_millis(100), ..Fake::new(|_, _| (200, "[]".into())) });
+    let c = BackendConfig {
+        window: 300,
+        overlap: 40,
+        timeout: HumanDuration::from_millis(1_000),
+        ..config(BackendKind::Gliner)
+    };
+    ExternalDetectors::new(&[c], Arc::clone(&fake) as _).unwrap().find_all(&[&text]).await.unwrap();
+    assert!(fake.asked.load(Ordering::Relaxed) > 10, "one after the other they take longer than the time limit");
+}
+
+#[tokio::test]
+async fn a_service_that_fails_refuses_unless_it_may_not() {
+    for (answer, says) in [
+        ((500, "Zyx is secret"), "answered 500"),
+        ((200, "<html>"), "no JSON"),
+        ((200, "{}"), "no explanation.appliedSpans"),
+        ((200, r#"{"explanation":{"appliedSpans":[5]}}"#), "list of spans"),
+        (
+            (200, r#"{"explanation":{"appliedSpans":[{"characterStart":7,"characterEnd":9,"confidence":1}]}}"#),
+            "not in the text",
+        ),
+        (
+            (200, r#"{"explanation":{"appliedSpans":[{"characterStart":2,"characterEnd":1,"confidence":1}]}}"#),
+            "not in the text",
+        ),
+    ] {
+        let closed = spans(config(BackendKind::Philter), Fake::new(move |_, _| (answer.0, answer.1.into())), &["Zyx"]);
+        let e = closed.await.unwrap_err().to_string();
+        assert!(e.contains(says) && !e.contains("secret"), "{e}");
+        let c = BackendConfig { failure: BackendFailure::Open, ..config(BackendKind::Philter) };
+        let open = spans(c, Fake::new(move |_, _| (answer.0, answer.1.into())), &["Zyx"]).await.unwrap();
+        assert!(open.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_slow_service_costs_its_time_limit() {
+    let slow = Fake { delay: Duration::from_secs(60), ..Fake::new(|_, _| (200, "[]".into())) };
+    let c = BackendConfig { timeout: HumanDuration::from_millis(30), ..config(BackendKind::Presidio) };
+    let asked = std::time::Instant::now();
+    let e = spans(c, slow, &["Zyx"]).await.unwrap_err().to_string();
+    assert!(e.contains("no answer within 30ms") && asked.elapsed() < Duration::from_secs(5), "{e}");
+}
+
+#[tokio::test]
+async fn texts_are_asked_for_once_and_side_by_side() {
+    let fake = Arc::new(Fake { delay: Duration::from_millis(100), ..Fake::new(|_, _| (200, "[]".into())) });
+    let backends = ExternalDetectors::new(&[config(BackendKind::Presidio)], Arc::clone(&fake) as _).unwrap();
+    let texts: Vec<String> = (0..12).map(|i| format!("text {}", i % 6)).collect();
+    let asked = std::time::Instant::now();
+    backends.find_all(&texts).await.unwrap();
+    backends.find_all(&texts).await.unwrap();
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 6);
+    assert!(asked.elapsed() < Duration::from_millis(500), "{:?}", asked.elapsed());
+}
+
+#[tokio::test]
+async fn what_services_find_is_taken_out_with_what_the_detectors_find() {
+    let body = br#"{"content":"qwvzyx wrote to anna@firm.com","args":"{\"who\":\"qwvzyx\"}"}"#;
+    let spans = crate::json::string_values(body).unwrap();
+    let mut listening = RedactionSession::collecting();
+    Redactor::default().redact_spans(body, spans.clone(), &mut listening).unwrap();
+    let texts = listening.collected_texts();
+    assert_eq!(texts, ["qwvzyx wrote to anna@firm.com", "qwvzyx"]);
+    let fake = Fake::new(|_, _| (200, r#"[{"entity_type":"PERSON","start":0,"end":6,"score":0.9}]"#.into()));
+    let backends = ExternalDetectors::new(&[config(BackendKind::Presidio)], Arc::new(fake)).unwrap();
+    let mut session = RedactionSession::one_way().with_external_findings(backends.find_all(&texts).await.unwrap());
+    let out = Redactor::default().redact_spans(body, spans, &mut session).unwrap().output.unwrap();
+    let out = String::from_utf8(out).unwrap();
+    assert!(!out.contains("qwvzyx") && !out.contains("anna"), "{out}");
+}
+
+#[test]
+fn a_service_that_cannot_be_asked_is_named() {
+    for (change, says) in [
+        (BackendConfig { url: "host:1".into(), ..BackendConfig::default() }, "no scheme"),
+        (BackendConfig { url: "ftp://host".into(), ..BackendConfig::default() }, "neither http nor https"),
+        (BackendConfig { token: Some("env:NOT_SET_HERE".into()), ..config(BackendKind::Philter) }, "NOT_SET_HERE"),
+    ] {
+        let e = ExternalDetectors::new(&[change], Arc::new(Fake::new(|_, _| (200, String::new())))).err().unwrap();
+        assert!(e.to_string().contains("redact.backend[0]") && e.to_string().contains(says), "{e}");
+    }
+}

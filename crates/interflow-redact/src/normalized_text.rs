@@ -1,0 +1,216 @@
+//! Text as the detectors read it: a plainer form of the original, and the way back to the original's offsets.
+
+use std::borrow::Cow;
+
+/// Maps byte offsets of a derived text back to the text it came from.
+///
+/// Between two points both run in step, byte by byte; where a piece was rewritten or left out, there is a point on
+/// each side of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OffsetMap {
+    points: Vec<OffsetPoint>,
+}
+
+/// The derived offset, the source offset at which what stands before it ends, and at which what follows begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct OffsetPoint {
+    derived: usize,
+    before: usize,
+    after: usize,
+}
+
+impl OffsetMap {
+    /// A map in which nothing moved.
+    pub const fn identity() -> Self {
+        Self { points: Vec::new() }
+    }
+
+    /// Whether nothing moved.
+    pub const fn is_identity(&self) -> bool {
+        self.points.is_empty()
+    }
+
+    /// States that what stands before `derived` ends at `before` in the source, and what follows begins at `after`.
+    /// Offsets must not go back.
+    pub fn push_point(&mut self, derived: usize, before: usize, after: usize) {
+        match self.points.last_mut() {
+            Some(last) if last.derived == derived => last.after = after,
+            _ => self.points.push(OffsetPoint { derived, before, after }),
+        }
+    }
+
+    /// The source offset at which the derived byte at `offset` begins.
+    pub fn start(&self, offset: usize) -> usize {
+        let next = self.points.partition_point(|p| p.derived <= offset);
+        let Some(p) = next.checked_sub(1).and_then(|i| self.points.get(i)) else { return offset };
+        let moved = p.after + (offset - p.derived);
+        // Inside a rewritten piece one may not go further than its end.
+        self.points.get(next).map_or(moved, |n| moved.min(n.before))
+    }
+
+    /// The source offset just behind the derived byte before `offset`.
+    pub fn end(&self, offset: usize) -> usize {
+        match self.points.binary_search_by_key(&offset, |p| p.derived) {
+            Ok(at) => self.points[at].before,
+            Err(_) => self.start(offset),
+        }
+    }
+}
+
+/// The text the detectors read: full-width and other digits as ASCII digits, invisible characters gone, the many
+/// hyphens and spaces as `-` and space.
+///
+/// Text that holds none of these is given back as it is.
+pub fn normalize(text: &str) -> (Cow<'_, str>, OffsetMap) {
+    let Some(first) = next_special(text, 0) else { return (Cow::Borrowed(text), OffsetMap::identity()) };
+    let mut out = String::with_capacity(text.len());
+    let mut map = OffsetMap::default();
+    let (mut copied, mut next) = (0, Some(first));
+    while let Some(at) = next {
+        out.push_str(&text[copied..at]);
+        let Some(c) = text[at..].chars().next() else { break };
+        let end = at + c.len_utf8();
+        match normalize_char(c) {
+            NormalizedChar::Same => out.push(c),
+            NormalizedChar::Other(p) => {
+                map.push_point(out.len(), at, at);
+                out.push(p);
+                map.push_point(out.len(), end, end);
+            }
+            NormalizedChar::Gone => map.push_point(out.len(), at, end),
+        }
+        copied = end;
+        next = next_special(text, end);
+    }
+    out.push_str(&text[copied..]);
+    (Cow::Owned(out), map)
+}
+
+enum NormalizedChar {
+    Same,
+    Other(char),
+    Gone,
+}
+
+fn normalize_char(c: char) -> NormalizedChar {
+    if c.is_ascii() {
+        return NormalizedChar::Same;
+    }
+    let other = match c {
+        '\u{ad}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{2064}'
+        | '\u{feff}'
+        | '\u{180e}'
+        | '\u{34f}' => {
+            return NormalizedChar::Gone;
+        }
+        '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => ' ',
+        '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe58}' | '\u{fe63}' => '-',
+        '\u{2024}' => '.',
+        '\u{ff01}'..='\u{ff5e}' => return shift_char(c, 0xff01, '!'),
+        '\u{660}'..='\u{669}' => return shift_char(c, 0x660, '0'),
+        '\u{6f0}'..='\u{6f9}' => return shift_char(c, 0x6f0, '0'),
+        '\u{966}'..='\u{96f}' => return shift_char(c, 0x966, '0'),
+        '\u{9e6}'..='\u{9ef}' => return shift_char(c, 0x9e6, '0'),
+        '\u{e50}'..='\u{e59}' => return shift_char(c, 0xe50, '0'),
+        '\u{2070}' => '0',
+        '\u{2080}'..='\u{2089}' => return shift_char(c, 0x2080, '0'),
+        '\u{1d7ce}'..='\u{1d7ff}' => {
+            let digit = (c as u32 - 0x1d7ce) % 10;
+            return char::from_digit(digit, 10).map_or(NormalizedChar::Same, NormalizedChar::Other);
+        }
+        _ => return NormalizedChar::Same,
+    };
+    NormalizedChar::Other(other)
+}
+
+fn shift_char(c: char, from: u32, to: char) -> NormalizedChar {
+    char::from_u32(c as u32 - from + to as u32).map_or(NormalizedChar::Same, NormalizedChar::Other)
+}
+
+/// Where the next character stands, from `from` on, that has a plainer form.
+fn next_special(text: &str, from: usize) -> Option<usize> {
+    // Latin letters with accents begin with C3..CB and need no closer look.
+    let bytes = text.as_bytes();
+    let mut at = from;
+    while let Some(skip) = next_lead(bytes.get(at..)?) {
+        at += skip;
+        let c = text[at..].chars().next()?;
+        if !matches!(normalize_char(c), NormalizedChar::Same) {
+            return Some(at);
+        }
+        at += c.len_utf8();
+    }
+    None
+}
+
+/// The next byte that may begin such a character; eight ASCII bytes are passed at a time.
+fn next_lead(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        while let Some(word) = bytes.get(at..at + 8).and_then(|w| <[u8; 8]>::try_from(w).ok()) {
+            if u64::from_ne_bytes(word) & 0x8080_8080_8080_8080 != 0 {
+                break;
+            }
+            at += 8;
+        }
+        let b = *bytes.get(at)?;
+        if b >= 0xc2 && !(0xc3..=0xcb).contains(&b) {
+            return Some(at);
+        }
+        at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn back(text: &str, needle: &str) -> String {
+        let (plain, map) = normalize(text);
+        let at = plain.find(needle).unwrap_or_else(|| panic!("{needle} not in {plain}"));
+        text[map.start(at)..map.end(at + needle.len())].to_owned()
+    }
+
+    #[test]
+    fn spans_come_back_to_the_original() {
+        for (text, needle, original) in [
+            ("id １２３ end", "123", "１２３"),
+            ("a 123\u{2011}45\u{2011}6789 b", "123-45-6789", "123\u{2011}45\u{2011}6789"),
+            ("a 1\u{200b}23 b", "123", "1\u{200b}23"),
+            ("a \u{200b}123\u{200b} b", "123", "123"),
+            ("é 42", "42", "42"),
+            ("x\u{a0}42 y", "42", "42"),
+            ("٤٢ y", "42", "٤٢"),
+            ("a@b．com z", "a@b.com", "a@b．com"),
+        ] {
+            assert_eq!(back(text, needle), original, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ordinary_text_is_borrowed() {
+        for text in ["plain", "Márquez lives in Þórshöfn", "Κασνέτη", ""] {
+            let (plain, map) = normalize(text);
+            assert!(matches!(plain, Cow::Borrowed(_)) && map.is_identity(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_offset_maps_to_a_boundary_and_never_backwards(text in "[a-z0-9é１２\u{200b}\u{ad}\u{2011}\u{a0} 漢]{0,40}") {
+            let (plain, map) = normalize(&text);
+            let mut last = 0;
+            for (at, c) in plain.char_indices() {
+                let (s, e) = (map.start(at), map.end(at + c.len_utf8()));
+                prop_assert!(text.is_char_boundary(s) && text.is_char_boundary(e));
+                prop_assert!(last <= s && s < e && e <= text.len());
+                prop_assert_eq!(normalize(&text[s..e]).0.into_owned(), c.to_string());
+                last = e;
+            }
+        }
+    }
+}

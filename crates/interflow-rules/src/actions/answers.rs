@@ -1,0 +1,204 @@
+//! Actions that answer in the origin's place, or refuse.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use interflow_flow::{Body, Error, ErrorKind, Response, ResponseHead, StageVerdict, StatusCode};
+
+use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use crate::action::Action;
+use crate::params::{AnswerBody, AnswerParams, BlockParams, MapLocalParams};
+use crate::program::{CompiledRule, RuleProgram};
+use crate::static_files;
+use crate::template::{RenderContext, TextTemplate};
+
+/// The largest file that is answered with: it is held in memory.
+const MAX_FILE_SIZE: u64 = 256 << 20;
+
+pub(super) fn apply(
+    at: &mut ActionContext<'_>,
+    action: &Action,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match action {
+        Action::Answer(a) => match answer_response(at, a, rule, program) {
+            Ok(response) => ActionEffect::End(StageVerdict::Answer(Box::new(response))),
+            Err(e) => action_failed(program, rule, at.flow, e),
+        },
+        Action::Block(b) => ActionEffect::End(block_verdict(at, b, rule, program)),
+        Action::Redirect(r) => {
+            let to = at.render(program, &r.to);
+            let mut head = response_head(r.status);
+            match head.headers.append("Location", &to) {
+                Ok(()) => ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::Empty }))),
+                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", &to, e)),
+            }
+        }
+        Action::MapLocal(l) => map_local(at, l, rule, program),
+        Action::ServeCa(_) => match &program.runtime.ca {
+            Some(pem) => {
+                let mut response = Response::full(StatusCode::OK, "application/x-x509-ca-cert", pem.clone());
+                response.head.headers.append_unchecked(b"Content-Disposition", b"attachment; filename=\"ca.crt\"");
+                ActionEffect::End(StageVerdict::Answer(Box::new(response)))
+            }
+            None => action_failed(
+                program,
+                rule,
+                at.flow,
+                Error::new(ErrorKind::StageFailed, "there is no certificate to serve"),
+            ),
+        },
+        _ => ActionEffect::Continue,
+    }
+}
+
+/// The connection ends without a word.
+pub(super) fn abort_verdict(rule: &CompiledRule) -> StageVerdict {
+    StageVerdict::Deny(Error::new(ErrorKind::ClientGone, format!("rule `{}` closed the connection", rule.name)))
+}
+
+fn response_head(status: u16) -> ResponseHead {
+    ResponseHead::new(StatusCode::from_u16(status).expect("statuses are checked when rules are read"))
+}
+
+fn block_verdict(at: &ActionContext<'_>, b: &BlockParams, rule: &CompiledRule, program: &RuleProgram) -> StageVerdict {
+    if b.status == 444 {
+        return abort_verdict(rule);
+    }
+    let message = b.message.as_ref().map(|m| at.render(program, m));
+    // Before there is a request nothing can be answered with but the error.
+    if at.request().is_none() || (b.status == 403 && message.is_none()) {
+        let text = message.unwrap_or_else(|| format!("rule `{}` forbids it", rule.name));
+        return StageVerdict::Deny(Error::new(ErrorKind::Denied, text));
+    }
+    let mut head = response_head(b.status);
+    let reason = head.status.canonical_reason().unwrap_or("Refused");
+    let text = message.unwrap_or_else(|| reason.to_owned());
+    let media =
+        b.content_type.as_ref().map_or_else(|| "text/plain; charset=utf-8".to_owned(), |t| at.render(program, t));
+    let _ = head.headers.append("Content-Type", media);
+    StageVerdict::Answer(Box::new(Response { head, body: Body::from(Bytes::from(text)) }))
+}
+
+fn answer_response(
+    at: &ActionContext<'_>,
+    a: &AnswerParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> Result<Response, Error> {
+    let mut head = response_head(a.status);
+    if let Some(t) = &a.content_type {
+        let value = at.render(program, t);
+        head.headers.set("Content-Type", &value).map_err(|e| invalid_value_error(rule, "media type", &value, e))?;
+    }
+    for (name, value) in &a.headers {
+        let (name, value) = (at.render(program, name), at.render(program, value));
+        // What is given wins over what the body's form tells.
+        let own = name.eq_ignore_ascii_case("content-type");
+        let put = if own { head.headers.set(&name, value) } else { head.headers.append(&name, value) };
+        put.map_err(|e| invalid_value_error(rule, "field", &name, e))?;
+    }
+    let body = load_body(at, &a.body, program)?;
+    Ok(Response { head, body: Body::from(body) })
+}
+
+/// The bytes of a body of our own.
+pub(super) fn load_body(at: &ActionContext<'_>, body: &AnswerBody, program: &RuleProgram) -> Result<Bytes, Error> {
+    match body {
+        AnswerBody::Text(t) => Ok(at.render(program, t).into()),
+        AnswerBody::Bytes(bytes) => Ok(bytes.clone()),
+        AnswerBody::File(t) => read_file(Path::new(&at.render(program, t))),
+    }
+}
+
+pub(super) fn read_file(path: &Path) -> Result<Bytes, Error> {
+    let failed = |why: String| {
+        Error::new(ErrorKind::StageFailed, format!("a rule's file {} cannot be read: {why}", path.display()))
+    };
+    let size = std::fs::metadata(path).map_err(|e| failed(e.to_string()))?.len();
+    if size > MAX_FILE_SIZE {
+        return Err(failed(format!("it has {size} bytes, and at most {MAX_FILE_SIZE} are answered with")));
+    }
+    std::fs::read(path).map(Bytes::from).map_err(|e| failed(e.to_string()))
+}
+
+fn map_local(
+    at: &mut ActionContext<'_>,
+    l: &MapLocalParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let found = match local_file(at, l, program) {
+        Ok(Some(found)) => found,
+        // The rule's own regex does not fit this URL.
+        Ok(None) => return ActionEffect::Continue,
+        Err(MissingFile) if l.fall_through => return ActionEffect::Continue,
+        Err(MissingFile) => {
+            let page = Response::full(
+                StatusCode::NOT_FOUND,
+                "text/plain; charset=utf-8",
+                "404 Not Found: there is no such file\n",
+            );
+            return ActionEffect::End(StageVerdict::Answer(Box::new(page)));
+        }
+    };
+    let bytes = match read_file(&found) {
+        Ok(bytes) => bytes,
+        Err(e) => return action_failed(program, rule, at.flow, e),
+    };
+    let media = l.content_type.as_deref().or_else(|| static_files::media_type(found.to_str()?));
+    let mut head = response_head(l.status);
+    let _ = head.headers.append("Content-Type", media.unwrap_or("application/octet-stream"));
+    ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::from(bytes) })))
+}
+
+struct MissingFile;
+
+fn local_file(
+    at: &ActionContext<'_>,
+    l: &MapLocalParams,
+    program: &RuleProgram,
+) -> Result<Option<PathBuf>, MissingFile> {
+    let view = at.view(program);
+    let Some(request) = view.request else { return Ok(None) };
+    let (base, path) = match &l.regex {
+        None => {
+            let path = request.url.path_only();
+            let path = l.strip.as_ref().map_or(path, |s| path.strip_prefix(s.as_str()).unwrap_or(path));
+            (l.path.0.render_view(&view).into_owned(), path.to_owned())
+        }
+        Some(regex) => {
+            let url = view.url();
+            let Some(groups) = regex.captures(url.as_bytes()) else { return Ok(None) };
+            // A captured text may not lead out of the folder that the rule names.
+            let fixed = literal_folder(&l.path.0);
+            let filled =
+                l.path.0.render(&RenderContext { view: &view, previous: None, groups: Some(&groups) }).into_owned();
+            if let Some(rest) = filled.strip_prefix(&fixed)
+                && rest != filled
+                && !rest.is_empty()
+                && !fixed.is_empty()
+            {
+                return static_files::find_in_folder(Path::new(&fixed), rest).map(Some).ok_or(MissingFile);
+            }
+            let end = groups.get(0).map_or(0, |m| m.end());
+            (filled, url.get(end..).unwrap_or_default().to_owned())
+        }
+    };
+    let base = PathBuf::from(base);
+    if base.is_file() {
+        return Ok(Some(base));
+    }
+    static_files::find_in_folder(&base, &path).map(Some).ok_or(MissingFile)
+}
+
+/// The folder before the first variable of a path.
+fn literal_folder(path: &TextTemplate) -> String {
+    if path.as_literal().is_some() {
+        return String::new();
+    }
+    let source = path.source();
+    let fixed = source.split('$').next().unwrap_or_default();
+    fixed.rfind('/').map_or_else(String::new, |at| fixed[..=at].to_owned())
+}

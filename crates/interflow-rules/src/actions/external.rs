@@ -1,0 +1,230 @@
+//! Scripts, services and recordings: others that change, answer or deny.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Body, Error, ErrorKind, Phase, Response, ResponseHead, StageVerdict, StatusCode};
+
+use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use crate::action::Action;
+use crate::body::edit::BodyChange;
+use crate::config::OnFailure;
+use crate::params::{OnMiss, ReplayParams, ScriptParams};
+use crate::program::{CompiledRule, RuleProgram};
+use crate::script::{self, ScriptOutcome, ScriptVerdict};
+use crate::service::{ExternalService, ServiceDecision, ServiceMessageKind};
+
+pub(super) fn apply(
+    at: &mut ActionContext<'_>,
+    action: &Action,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match action {
+        Action::Replay(r) => answer_from_recording(at, r, rule),
+        Action::Script(s) => prepare_script(at, s, rule, program),
+        Action::Call(names) => {
+            let name = names.0.first().map(String::as_str).unwrap_or_default();
+            match program.services.get(name) {
+                Some(service) => ActionEffect::Wait(PendingAction::Service(Arc::clone(service))),
+                None => action_failed(
+                    program,
+                    rule,
+                    at.flow,
+                    Error::new(ErrorKind::StageFailed, format!("the service {name} does not run here")),
+                ),
+            }
+        }
+        _ => ActionEffect::Continue,
+    }
+}
+
+fn answer_from_recording(at: &mut ActionContext<'_>, r: &ReplayParams, rule: &CompiledRule) -> ActionEffect {
+    let answer = at.request().and_then(|request| r.answer(request, at.body.as_deref()));
+    match (answer, r.extra) {
+        (Some(response), _) => {
+            at.flow.tag("replayed");
+            ActionEffect::End(StageVerdict::Answer(Box::new(response)))
+        }
+        (None, OnMiss::Forward) => ActionEffect::Continue,
+        (None, OnMiss::Status(status)) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::NOT_FOUND);
+            let text = format!("{status}: this request is not in the recording\n");
+            ActionEffect::End(StageVerdict::Answer(Box::new(Response::full(status, "text/plain; charset=utf-8", text))))
+        }
+        (None, OnMiss::Abort) => ActionEffect::End(answers::abort_verdict(rule)),
+    }
+}
+
+fn prepare_script(
+    at: &mut ActionContext<'_>,
+    s: &ScriptParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match s.compile(&program.config) {
+        Ok(compiled) => {
+            ActionEffect::Wait(PendingAction::Script(Box::new(script::ScriptRun::new(compiled, at, program))))
+        }
+        Err(e) => apply_script_outcome(at, rule, program, Err(e)),
+    }
+}
+
+/// Does what a script came to.
+pub(super) fn apply_script_outcome(
+    at: &mut ActionContext<'_>,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+    ran: Result<ScriptOutcome, String>,
+) -> ActionEffect {
+    let outcome = match ran {
+        Ok(outcome) => outcome,
+        Err(e) => {
+            let place = format!("{}:{}", rule.file, rule.line);
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, place, "the script failed: {e}");
+            let error = Error::new(ErrorKind::StageFailed, format!("rule `{}`: the script failed: {e}", rule.name));
+            return action_failed(program, rule, at.flow, error);
+        }
+    };
+    outcome.tags.into_iter().for_each(|t| at.flow.tag(t));
+    for (name, value) in outcome.variables {
+        at.state().set_variable(&name, value);
+    }
+    if let Err(e) = outcome.changes.apply(at) {
+        return action_failed(program, rule, at.flow, invalid_value_error(rule, "change", "", e));
+    }
+    match outcome.end {
+        None => ActionEffect::Continue,
+        Some(ScriptVerdict::Drop) if at.phase == Phase::Message => ActionEffect::End(StageVerdict::Drop),
+        Some(ScriptVerdict::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
+        Some(ScriptVerdict::Deny(reason)) => {
+            let text = reason.unwrap_or_else(|| format!("the script of rule `{}` refused it", rule.name));
+            ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Denied, text)))
+        }
+        Some(ScriptVerdict::Answer { status, headers, body }) => {
+            answer_from_script(at, rule, program, status, &headers, body)
+        }
+    }
+}
+
+fn answer_from_script(
+    at: &mut ActionContext<'_>,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+    status: u16,
+    headers: &[(String, Vec<u8>)],
+    body: Bytes,
+) -> ActionEffect {
+    let Some(status) = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200) else {
+        return action_failed(
+            program,
+            rule,
+            at.flow,
+            invalid_value_error(rule, "status", &status.to_string(), "it is none"),
+        );
+    };
+    let mut head = ResponseHead::new(status);
+    for (name, value) in headers {
+        if let Err(e) = head.headers.append(name, value) {
+            return action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e));
+        }
+    }
+    ActionEffect::End(StageVerdict::Answer(Box::new(Response { head, body: Body::from(body) })))
+}
+
+/// Asks a service about the message at hand, and does what it decides.
+pub(super) async fn call_service(
+    at: &mut ActionContext<'_>,
+    service: Arc<ExternalService>,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let hello = match service.handshake().await {
+        Ok(hello) => hello,
+        Err(why) => return service_failed(at, &service, rule, &why),
+    };
+    let request = at.phase < Phase::ResponseHead;
+    let kind = if request { ServiceMessageKind::Request } else { ServiceMessageKind::Response };
+    let id = format!("{:032x}", u128::from_be_bytes(crate::template::random_bytes()));
+    if !request && hello.wants_message(ServiceMessageKind::Chunk, &at.view(program)) {
+        at.edits.chunks.push((Arc::clone(&service), id.clone()));
+    }
+    if !hello.wants_message(kind, &at.view(program)) {
+        return ActionEffect::Continue;
+    }
+    let Some(head) = at.request() else { return ActionEffect::Continue };
+    let message = if request {
+        crate::service::request_message(&hello, &id, at.flow, head, at.body.as_deref())
+    } else {
+        let asked = at.flow.extension::<crate::flow_state::RuleState>().and_then(|s| s.request_body.clone());
+        let Some(response) = at.response.as_deref() else { return ActionEffect::Continue };
+        crate::service::response_message(&hello, &id, at.flow, (head, asked.as_deref()), response, at.body.as_deref())
+    };
+    match service.ask(&id, message).await {
+        Err(why) => service_failed(at, &service, rule, &why),
+        Ok(ServiceDecision::Pass) => ActionEffect::Continue,
+        Ok(ServiceDecision::Deny { status, body }) => {
+            at.flow.tag(format!("denied by {}", service.name));
+            let status = status.unwrap_or(if request { 403 } else { 502 });
+            answer_from_script(at, rule, program, status, &[], body.unwrap_or_default())
+        }
+        Ok(ServiceDecision::Rewrite { status, headers, body }) => {
+            at.flow.tag(format!("rewritten by {}", service.name));
+            apply_rewrite(at, status, headers, body);
+            ActionEffect::Continue
+        }
+    }
+}
+
+fn apply_rewrite(
+    at: &mut ActionContext<'_>,
+    status: Option<u16>,
+    headers: Vec<(String, Vec<String>)>,
+    body: Option<Bytes>,
+) {
+    if let (Some(status), Some(response)) =
+        (status.and_then(|s| StatusCode::from_u16(s).ok()), at.response.as_deref_mut())
+    {
+        response.status = status;
+        response.reason = status.canonical_reason().unwrap_or_default().into();
+    }
+    if let Some(fields) = at.head_mut() {
+        for (name, values) in headers {
+            fields.remove(&name);
+            for value in values {
+                if let Err(e) = fields.append(&name, value) {
+                    tracing::warn!("a service set the field {name} to what none may be: {e}");
+                }
+            }
+        }
+    }
+    if let Some(body) = body {
+        at.body = Some(body.clone());
+        at.edits.changes.push(BodyChange::Set(body));
+    }
+}
+
+/// The service is not there, or too late: its own setting decides.
+fn service_failed(
+    at: &mut ActionContext<'_>,
+    service: &ExternalService,
+    rule: &CompiledRule,
+    why: &str,
+) -> ActionEffect {
+    at.flow.tag("rule_failed");
+    let request = at.phase < Phase::ResponseHead;
+    match service.def.on_failure {
+        OnFailure::Pass => {
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action=allow", service.name);
+            ActionEffect::Continue
+        }
+        OnFailure::Deny => {
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, "service {}: {why}; fallback action=deny", service.name);
+            let kind = if request { ErrorKind::Denied } else { ErrorKind::BadResponse };
+            ActionEffect::End(StageVerdict::Deny(Error::new(
+                kind,
+                format!("the service {} of rule `{}` failed: {why}", service.name, rule.name),
+            )))
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! Actions on heads: fields, cookies, parameters, method, URL, status.
+
+use interflow_flow::{Headers, Method, Phase, StatusCode};
+
+use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
+use crate::action::Action;
+use crate::cookies;
+use crate::fixture::parse_url;
+use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
+use crate::program::{CompiledRule, RuleProgram};
+use crate::query_params;
+use crate::template::{RenderContext, TextTemplate};
+
+/// What is done to a field.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HeaderOp {
+    Add,
+    Set,
+    Update,
+}
+
+pub(super) fn apply(
+    at: &mut ActionContext<'_>,
+    action: &Action,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match action {
+        Action::AddRequestHeader(p) | Action::AddResponseHeader(p) => {
+            apply_header_op(at, &p.0, HeaderOp::Add, rule, program)
+        }
+        Action::SetRequestHeader(p) | Action::SetResponseHeader(p) => {
+            apply_header_op(at, &p.0, HeaderOp::Set, rule, program)
+        }
+        Action::UpdateRequestHeader(p) | Action::UpdateResponseHeader(p) => {
+            apply_header_op(at, &p.0, HeaderOp::Update, rule, program)
+        }
+        Action::RemoveRequestHeader(names) | Action::RemoveResponseHeader(names) => {
+            for name in &names.0 {
+                let name = at.render(program, name);
+                if let Some(headers) = at.head_mut() {
+                    remove_fields(headers, &name);
+                }
+            }
+            ActionEffect::Continue
+        }
+        Action::ReplaceRequestHeader(r) | Action::ReplaceResponseHeader(r) => replace_in_field(at, r, rule, program),
+        Action::BasicAuth(b) => {
+            let value =
+                crate::template::basic_credentials(&at.render(program, &b.user), &at.render(program, &b.password));
+            set_field(at, "Authorization", &value, rule, program)
+        }
+        Action::BearerToken(t) => {
+            let value = format!("Bearer {}", at.render(program, t));
+            set_field(at, "Authorization", &value, rule, program)
+        }
+        Action::SetMethod(t) => {
+            let text = at.render(program, t);
+            match Method::from_bytes(text.as_bytes()) {
+                Ok(method) => {
+                    if let Some(r) = at.request_mut() {
+                        r.method = method;
+                    }
+                    ActionEffect::Continue
+                }
+                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "method", &text, e)),
+            }
+        }
+        Action::SetPath(t) => {
+            let path = query_params::encode_path(&at.render(program, t));
+            set_path(at, path)
+        }
+        Action::SetUrl(t) => {
+            let text = at.render(program, t);
+            retarget(at, &text, false, rule, program)
+        }
+        Action::SetQuery(pairs) => {
+            for (name, value) in &pairs.0 {
+                let (name, value) = (at.render(program, name), at.render(program, value));
+                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, Some(&value)))
+                else {
+                    break;
+                };
+                set_path(at, target);
+            }
+            ActionEffect::Continue
+        }
+        Action::RemoveQuery(names) => {
+            for name in &names.0 {
+                let name = at.render(program, name);
+                let Some(target) = at.request().map(|r| query_params::set_param(&r.url.path, &name, None)) else {
+                    break;
+                };
+                set_path(at, target);
+            }
+            ActionEffect::Continue
+        }
+        Action::SetRequestCookie(pairs) => {
+            for (name, value) in &pairs.0 {
+                let (name, value) = (at.render(program, name), at.render(program, value));
+                if value.bytes().any(|b| matches!(b, b';' | b'\r' | b'\n' | 0)) {
+                    let why = "a cookie holds no semicolon and no line break";
+                    return action_failed(program, rule, at.flow, invalid_value_error(rule, "cookie", &value, why));
+                }
+                if let Some(r) = at.request_mut() {
+                    cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
+                }
+            }
+            ActionEffect::Continue
+        }
+        Action::RemoveRequestCookie(names) => {
+            for name in &names.0 {
+                let name = at.render(program, name);
+                if let Some(r) = at.request_mut() {
+                    cookies::set_request_cookie(&mut r.headers, &name, None);
+                }
+            }
+            ActionEffect::Continue
+        }
+        Action::MapRemote(remote) => map_remote(at, remote, rule, program),
+        Action::SetStatus(t) => {
+            let text = at.render(program, t);
+            let status =
+                text.trim().parse::<u16>().ok().filter(|n| *n >= 200).and_then(|n| StatusCode::from_u16(n).ok());
+            match (status, at.response.as_deref_mut()) {
+                (Some(status), Some(response)) => {
+                    response.status = status;
+                    response.reason = status.canonical_reason().unwrap_or_default().into();
+                    ActionEffect::Continue
+                }
+                (None, _) => {
+                    action_failed(program, rule, at.flow, invalid_value_error(rule, "status", &text, "it is none"))
+                }
+                (_, None) => ActionEffect::Continue,
+            }
+        }
+        Action::SetResponseCookie(line) => {
+            let value = set_cookie(at, line, program);
+            add_field(at, "Set-Cookie", &value, rule, program)
+        }
+        Action::RemoveResponseCookie(names) => {
+            for name in &names.0 {
+                let value =
+                    format!("{}=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970 00:00:00 GMT", at.render(program, name));
+                if let end @ ActionEffect::End(_) = add_field(at, "Set-Cookie", &value, rule, program) {
+                    return end;
+                }
+            }
+            ActionEffect::Continue
+        }
+        Action::Anticache(_) => anticache(at),
+        Action::Anticomp(_) => set_field(at, "Accept-Encoding", "identity", rule, program),
+        Action::StickyCookie(_) => sticky_cookie(at, program),
+        Action::StickyAuth(_) => sticky_auth(at, program),
+        Action::SaveSession(_) | Action::ApplySession(_) | Action::ClearSession(_) => {
+            session_action(at, action, program)
+        }
+        _ => ActionEffect::Continue,
+    }
+}
+
+fn apply_header_op(
+    at: &mut ActionContext<'_>,
+    pairs: &[(TextTemplate, TextTemplate)],
+    how: HeaderOp,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    for (name, value) in pairs {
+        let name = at.render(program, name);
+        let value = {
+            let view = at.view(program);
+            let previous = view.head_of(at.side()).and_then(|h| h.get(&name));
+            if how == HeaderOp::Update && previous.is_none() {
+                continue;
+            }
+            value.render(&RenderContext { view: &view, previous, groups: None }).into_owned()
+        };
+        let effect = match how {
+            HeaderOp::Add => add_field(at, &name, &value, rule, program),
+            HeaderOp::Set | HeaderOp::Update => set_field(at, &name, &value, rule, program),
+        };
+        if matches!(effect, ActionEffect::End(_)) {
+            return effect;
+        }
+    }
+    ActionEffect::Continue
+}
+
+fn add_field(
+    at: &mut ActionContext<'_>,
+    name: &str,
+    value: &str,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match at.head_mut().map(|h| h.append(name, value)) {
+        Some(Err(e)) => action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e)),
+        _ => ActionEffect::Continue,
+    }
+}
+
+fn set_field(
+    at: &mut ActionContext<'_>,
+    name: &str,
+    value: &str,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match at.head_mut().map(|h| h.set(name, value)) {
+        Some(Err(e)) => action_failed(program, rule, at.flow, invalid_value_error(rule, "field", name, e)),
+        _ => ActionEffect::Continue,
+    }
+}
+
+fn remove_fields(headers: &mut Headers, name: &str) {
+    match name.strip_suffix('*') {
+        None => drop(headers.remove(name)),
+        Some(start) => {
+            headers.retain(|n, _| !n.get(..start.len()).is_some_and(|n| n.eq_ignore_ascii_case(start.as_bytes())));
+        }
+    }
+}
+
+fn replace_in_field(
+    at: &mut ActionContext<'_>,
+    r: &ReplaceField,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let name = at.render(program, &r.name);
+    let values: Vec<Vec<u8>> = {
+        let view = at.view(program);
+        let Some(headers) = view.head_of(at.side()) else { return ActionEffect::Continue };
+        if !headers.get_all(&name).any(|v| r.regex.0.is_match(v)) {
+            return ActionEffect::Continue;
+        }
+        let one = |v: &[u8]| {
+            let new = |groups: &regex::bytes::Captures<'_>| {
+                r.with
+                    .0
+                    .render(&RenderContext { view: &view, previous: Some(v), groups: Some(groups) })
+                    .into_owned()
+                    .into_bytes()
+            };
+            r.regex.0.replace_all(v, new).into_owned()
+        };
+        headers.get_all(&name).map(one).collect()
+    };
+    let Some(headers) = at.head_mut() else { return ActionEffect::Continue };
+    let mut new = Headers::with_capacity(headers.len(), headers.size());
+    let mut next = values.iter();
+    for (n, v) in headers.iter() {
+        let value = if n.eq_ignore_ascii_case(name.as_bytes()) { next.next().map_or(v, |v| v.as_slice()) } else { v };
+        let name = String::from_utf8_lossy(n);
+        if let Err(e) = new.append(&name, value) {
+            let error = invalid_value_error(rule, "field", &name, e);
+            return action_failed(program, rule, at.flow, error);
+        }
+    }
+    *headers = new;
+    ActionEffect::Continue
+}
+
+fn set_path(at: &mut ActionContext<'_>, path: String) -> ActionEffect {
+    if let Some(r) = at.request_mut() {
+        r.url.path = path.into();
+    }
+    ActionEffect::Continue
+}
+
+/// Sends the request to another URL; what asks for another host says so in `Host`, unless that shall stay.
+fn retarget(
+    at: &mut ActionContext<'_>,
+    url: &str,
+    keep_host: bool,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match parse_url(url) {
+        Ok(url) => {
+            if let Some(r) = at.request_mut() {
+                if !keep_host && url.authority != r.url.authority {
+                    let host = url.authority.to_host_header(url.scheme);
+                    r.headers.set("Host", host).expect("an authority is a well-formed value");
+                }
+                r.url = url;
+            }
+            ActionEffect::Continue
+        }
+        Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "URL", url, e)),
+    }
+}
+
+fn map_remote(
+    at: &mut ActionContext<'_>,
+    remote: &MapRemoteParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let new = {
+        let view = at.view(program);
+        let Some(request) = view.request else { return ActionEffect::Continue };
+        match &remote.regex {
+            Some(regex) => {
+                let url = view.url();
+                if !regex.is_match(url.as_bytes()) {
+                    return ActionEffect::Continue;
+                }
+                let to = |groups: &regex::bytes::Captures<'_>| {
+                    remote
+                        .to
+                        .0
+                        .render(&RenderContext { view: &view, previous: None, groups: Some(groups) })
+                        .into_owned()
+                        .into_bytes()
+                };
+                String::from_utf8_lossy(&regex.replace(url.as_bytes(), to)).into_owned()
+            }
+            None => {
+                let base = remote.to.0.render_view(&view).into_owned();
+                format!("{}{}", base.trim_end_matches('/'), request.url.path.as_str())
+            }
+        }
+    };
+    retarget(at, &new, remote.keep_host, rule, program)
+}
+
+fn set_cookie(at: &ActionContext<'_>, line: &CookieLine, program: &RuleProgram) -> String {
+    let clean = |t: &TextTemplate| at.render(program, t).replace([';', '\r', '\n', '\0'], "");
+    let mut out = format!("{}={}", clean(&line.name), clean(&line.value));
+    if let Some(path) = &line.path {
+        out += &format!("; Path={}", clean(path));
+    }
+    if let Some(domain) = &line.domain {
+        out += &format!("; Domain={}", clean(domain));
+    }
+    if let Some(seconds) = line.expires_in {
+        out += &format!("; Expires={}", crate::dates::format_http_date(crate::dates::unix_now() + seconds));
+    }
+    if let Some(seconds) = line.max_age {
+        out += &format!("; Max-Age={seconds}");
+    }
+    if line.http_only {
+        out += "; HttpOnly";
+    }
+    if line.secure {
+        out += "; Secure";
+    }
+    if let Some(same) = &line.same_site {
+        out += &format!("; SameSite={}", same.replace([';', '\r', '\n'], ""));
+    }
+    out
+}
+
+/// At the request nothing conditional goes out; at the response nothing may be kept.
+fn anticache(at: &mut ActionContext<'_>) -> ActionEffect {
+    if let Some(r) = at.request_mut() {
+        for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "etag"] {
+            r.headers.remove(name);
+        }
+        r.headers.set("Cache-Control", "no-cache").expect("a constant is a valid value");
+        r.headers.set("Pragma", "no-cache").expect("a constant is a valid value");
+        at.state().uncached = true;
+    }
+    ActionEffect::Continue
+}
+
+/// The response's part of [`anticache`].
+pub(crate) fn disable_caching(headers: &mut Headers) {
+    for name in ["etag", "last-modified", "expires", "age"] {
+        headers.remove(name);
+    }
+    headers.set("Cache-Control", "no-store").expect("a constant is a valid value");
+}
+
+fn request_host(at: &ActionContext<'_>, program: &RuleProgram) -> String {
+    at.view(program).with_host(ToOwned::to_owned)
+}
+
+fn sticky_cookie(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffect {
+    let host = request_host(at, program);
+    let sessions = &program.runtime.sessions;
+    if at.request().is_some_and(|r| r.headers.contains("cookie")) {
+        if let Some(r) = at.request() {
+            sessions.store_request_cookies(&host, &r.headers);
+        }
+    } else {
+        apply_cookies(at, &host, true, program);
+    }
+    at.state().sticky = true;
+    ActionEffect::Continue
+}
+
+fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffect {
+    let host = request_host(at, program);
+    let own = at.request().and_then(|r| r.headers.get_str("authorization")).map(ToOwned::to_owned);
+    let key = format!("sticky-auth {host}");
+    match own {
+        Some(value) => program.runtime.sessions.store_header(&key, "Authorization", &value),
+        None => {
+            let kept = program.runtime.sessions.headers(&key);
+            if let (Some(r), Some((_, value))) = (at.request_mut(), kept.into_iter().next()) {
+                let _ = r.headers.set("Authorization", value);
+            }
+        }
+    }
+    ActionEffect::Continue
+}
+
+fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &RuleProgram) {
+    let view = at.view(program);
+    let Some(path) = view.request.map(|r| r.url.path_only().to_owned()) else { return };
+    let kept = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_flow::Scheme::Https);
+    drop(view);
+    let Some(r) = at.request_mut() else { return };
+    if !merge {
+        r.headers.remove("cookie");
+    }
+    for (name, value) in kept {
+        if cookies::request_cookie(&r.headers, &name).is_none() {
+            cookies::set_request_cookie(&mut r.headers, &name, Some(&value));
+        }
+    }
+}
+
+fn session_action(at: &mut ActionContext<'_>, action: &Action, program: &RuleProgram) -> ActionEffect {
+    let host = request_host(at, program);
+    let sessions = &program.runtime.sessions;
+    match action {
+        Action::SaveSession(s) => {
+            if let (true, Some(response)) = (s.cookies, at.response.as_deref()) {
+                sessions.store_cookies(&host, &response.headers);
+            }
+            if let (true, Some(request)) = (s.request_cookies, at.request()) {
+                sessions.store_request_cookies(&host, &request.headers);
+            }
+            for name in &s.headers {
+                if let Some(value) = at.response.as_deref().and_then(|r| r.headers.get_str(name)) {
+                    sessions.store_header(&host, name, value);
+                }
+            }
+        }
+        Action::ApplySession(s) => {
+            let domain = s.domain.as_ref().map_or_else(|| host.clone(), |d| at.render(program, d));
+            if s.cookies {
+                apply_cookies(at, &domain, s.merge, program);
+            }
+            if s.headers {
+                let kept = sessions.headers(&domain);
+                if let Some(r) = at.request_mut() {
+                    for (n, v) in kept {
+                        let _ = r.headers.set(&n, v);
+                    }
+                }
+            }
+        }
+        Action::ClearSession(s) => {
+            let domain = s.domain.as_ref().map(|d| at.render(program, d));
+            sessions.clear(domain.as_deref());
+        }
+        _ => {}
+    }
+    debug_assert!(at.phase >= Phase::RequestHead);
+    ActionEffect::Continue
+}

@@ -1,0 +1,176 @@
+//! Holding a flow, and doing what was decided.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StageVerdict, StatusCode};
+
+use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
+use crate::body::edit::BodyChange;
+use crate::hold::{HoldDecision, HoldRequest};
+use crate::params::HoldParams;
+use crate::program::{CompiledRule, RuleProgram};
+
+/// The most of a body that is shown to whoever decides.
+const MAX_SHOWN_BODY: usize = 256 << 10;
+
+pub(super) fn hold(
+    at: &mut ActionContext<'_>,
+    h: &HoldParams,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    let note = h.note.as_ref().map(|n| at.render(program, n));
+    let timeout = h.timeout.unwrap_or(program.config.hold_timeout).0;
+    at.flow.tag("held");
+    let body = match (&at.message, &at.body) {
+        (Some(m), _) => Some(&m.payload),
+        (None, body) => body.as_ref(),
+    };
+    let body =
+        body.filter(|b| b.len() <= MAX_SHOWN_BODY).and_then(|b| std::str::from_utf8(b).ok().map(ToOwned::to_owned));
+    let ask = {
+        let view = at.view(program);
+        let fields = view.head_of(at.side()).into_iter().flatten();
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        HoldRequest {
+            flow: at.flow.id,
+            rule: rule.name.clone(),
+            phase: at.phase,
+            client: Arc::clone(&at.flow.client),
+            user: at.flow.user.as_deref().map(str::to_owned),
+            note,
+            timeout,
+            pass: h.pass,
+            method: view.request.map(|r| r.method.to_string()),
+            url: view.url().to_owned(),
+            status: view.response.map(|r| r.status.as_u16()),
+            headers: fields.map(|(n, v)| (text(n), text(v))).collect(),
+            body,
+        }
+    };
+    let waiting = Arc::clone(&program.runtime.holds).wait(ask, program.config.max_held);
+    ActionEffect::Wait(PendingAction::Decision(Box::pin(waiting), h.pass))
+}
+
+/// Does what was decided.
+pub(super) fn apply_decision(
+    at: &mut ActionContext<'_>,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+    decision: Option<HoldDecision>,
+    pass: bool,
+) -> ActionEffect {
+    match decision {
+        // Nobody had the time to decide, so what a rule lets pass then does not hold either.
+        None if program.runtime.holds.is_closed() => {
+            let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
+            ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Draining, why)))
+        }
+        None if pass => ActionEffect::Continue,
+        None => deny_effect(rule, "nobody decided about it in time"),
+        Some(HoldDecision::Continue) => ActionEffect::Continue,
+        Some(HoldDecision::Deny { reason }) => deny_effect(rule, reason.as_deref().unwrap_or("it was refused")),
+        Some(HoldDecision::Drop) if at.phase == Phase::Message => ActionEffect::End(StageVerdict::Drop),
+        Some(HoldDecision::Drop) => ActionEffect::End(answers::abort_verdict(rule)),
+        Some(HoldDecision::Answer { status, headers, body }) => match decision_response(status, &headers, body) {
+            Ok(response) => ActionEffect::End(StageVerdict::Answer(Box::new(response))),
+            Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "answer", "", e)),
+        },
+        Some(HoldDecision::Change { method, url, status, headers, body }) => {
+            let changes = ExternalChanges {
+                method,
+                url,
+                status,
+                headers,
+                body: body.map(Bytes::from),
+                ..ExternalChanges::default()
+            };
+            match changes.apply(at) {
+                Ok(()) => ActionEffect::Continue,
+                Err(e) => action_failed(program, rule, at.flow, invalid_value_error(rule, "change", "", e)),
+            }
+        }
+    }
+}
+
+fn deny_effect(rule: &CompiledRule, why: &str) -> ActionEffect {
+    ActionEffect::End(StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("rule `{}` held it: {why}", rule.name))))
+}
+
+fn decision_response(status: u16, headers: &[(String, String)], body: String) -> Result<Response, String> {
+    let status = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200).ok_or("the status is none")?;
+    let mut head = ResponseHead::new(status);
+    for (name, value) in headers {
+        head.headers.append(name, value).map_err(|e| e.to_string())?;
+    }
+    Ok(Response { head, body: Body::from(Bytes::from(body)) })
+}
+
+/// Changes from outside: by a person, a service or a script.
+#[derive(Debug, Default)]
+pub(crate) struct ExternalChanges {
+    pub method: Option<String>,
+    pub url: Option<String>,
+    pub status: Option<u16>,
+    /// Fields to set; an empty value takes a field out.
+    pub headers: Vec<(String, String)>,
+    /// Fields with all the values that they shall have; one without any is taken out.
+    pub fields: Vec<(String, Vec<Vec<u8>>)>,
+    pub body: Option<Bytes>,
+}
+
+impl ExternalChanges {
+    pub fn apply(self, at: &mut ActionContext<'_>) -> Result<(), String> {
+        let request = at.phase < Phase::ResponseHead;
+        if let (Some(method), true) = (&self.method, request) {
+            let method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
+            if let Some(r) = at.request_mut() {
+                r.method = method;
+            }
+        }
+        if let (Some(url), true) = (&self.url, request) {
+            let url = crate::fixture::parse_url(url)?;
+            if let Some(r) = at.request_mut() {
+                if url.authority != r.url.authority {
+                    r.headers.set("Host", url.authority.to_host_header(url.scheme)).map_err(|e| e.to_string())?;
+                }
+                r.url = url;
+            }
+        }
+        if let (Some(status), Some(response)) = (self.status, at.response.as_deref_mut()) {
+            response.status = StatusCode::from_u16(status).map_err(|e| e.to_string())?;
+            response.reason = response.status.canonical_reason().unwrap_or_default().into();
+        }
+        for (name, value) in &self.headers {
+            let Some(fields) = at.head_mut() else { break };
+            if value.is_empty() {
+                fields.remove(name);
+            } else {
+                fields.set(name, value).map_err(|e| format!("{name}: {e}"))?;
+            }
+        }
+        for (name, values) in &self.fields {
+            let Some(fields) = at.head_mut() else { break };
+            let Some((first, more)) = values.split_first() else {
+                fields.remove(name);
+                continue;
+            };
+            // The first keeps the place and the spelling of the field.
+            fields.set(name, first).map_err(|e| format!("{name}: {e}"))?;
+            for value in more {
+                fields.append(name, value).map_err(|e| format!("{name}: {e}"))?;
+            }
+        }
+        if let Some(body) = self.body {
+            match at.message.as_deref_mut() {
+                Some(message) => message.payload = body,
+                None => {
+                    at.body = Some(body.clone());
+                    at.edits.changes.push(BodyChange::Set(body));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,289 @@
+//! What actions do, each at its moment.
+
+mod annotate;
+pub(crate) mod answers;
+mod bodies;
+mod external;
+mod headers;
+pub(crate) mod hold;
+mod upstream;
+
+use std::cell::OnceCell;
+use std::time::Duration;
+
+pub(crate) use headers::disable_caching;
+
+use bytes::Bytes;
+use interflow_flow::{
+    BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StageVerdict,
+    StreamMessage, UpstreamOverrides,
+};
+
+use crate::action::Action;
+use crate::body::BodyEdits;
+use crate::config::OnFailure;
+use crate::flow_state::RuleState;
+use crate::originals::HeadBeforeEdit;
+use crate::program::{CompiledRule, RuleProgram};
+use crate::template::{RenderContext, TextTemplate};
+use crate::view::FlowView;
+
+/// The request of a moment: being changed, or only looked at.
+pub(crate) enum RequestAccess<'a> {
+    None,
+    Seen(&'a RequestHead),
+    Changing(&'a mut RequestHead),
+    /// Kept from an earlier phase.
+    Kept(std::sync::Arc<RequestHead>),
+}
+
+/// A flow at the moment in which rules act on it.
+pub(crate) struct ActionContext<'a> {
+    pub phase: Phase,
+    pub flow: &'a mut Flow,
+    pub request: RequestAccess<'a>,
+    pub response: Option<&'a mut ResponseHead>,
+    pub overrides: Option<&'a mut UpstreamOverrides>,
+    pub message: Option<&'a mut StreamMessage>,
+    /// The body of this phase's side without its coding, when it was read whole.
+    pub body: Option<Bytes>,
+    /// What shall be done to the body of this phase.
+    pub edits: BodyEdits,
+    /// The flow is a tunnel that is looked into: its requests are asked about themselves.
+    pub opens: bool,
+    /// The URL as a text, once a rule asked for it; forgotten when the request is changed.
+    pub url: OnceCell<String>,
+    /// The head of this phase's side, before a rule that may edit it acted.
+    pub before: Option<Box<HeadBeforeEdit>>,
+}
+
+impl<'a> ActionContext<'a> {
+    pub fn new(phase: Phase, flow: &'a mut Flow) -> Self {
+        Self {
+            phase,
+            flow,
+            request: RequestAccess::None,
+            response: None,
+            overrides: None,
+            message: None,
+            body: None,
+            edits: BodyEdits::default(),
+            opens: false,
+            url: OnceCell::new(),
+            before: None,
+        }
+    }
+
+    pub fn request(&self) -> Option<&RequestHead> {
+        match &self.request {
+            RequestAccess::None => None,
+            RequestAccess::Seen(head) => Some(head),
+            RequestAccess::Changing(head) => Some(head),
+            RequestAccess::Kept(head) => Some(head),
+        }
+    }
+
+    pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
+        self.url.take();
+        match &mut self.request {
+            RequestAccess::Changing(head) => Some(head),
+            _ => None,
+        }
+    }
+
+    pub fn view<'v>(&'v self, program: &'v RuleProgram) -> FlowView<'v> {
+        let mut view = FlowView::new(self.phase, self.flow, &program.constants);
+        view.request = self.request();
+        view.response = self.response.as_deref();
+        view.message = self.message.as_deref();
+        view.shared_url = Some(&self.url);
+        match self.phase {
+            Phase::RequestBody => view.request_body = self.body.as_deref(),
+            Phase::ResponseBody => view.response_body = self.body.as_deref(),
+            _ => {}
+        }
+        if self.phase > Phase::RequestBody {
+            view.request_body = self.flow.extension::<RuleState>().and_then(|s| s.request_body.as_deref());
+        }
+        view
+    }
+
+    pub fn render(&self, program: &RuleProgram, template: &TextTemplate) -> String {
+        template.render(&RenderContext::from_view(&self.view(program))).into_owned()
+    }
+
+    /// The head that belongs to this phase's side.
+    pub fn head_mut(&mut self) -> Option<&mut Headers> {
+        if self.phase >= Phase::ResponseHead {
+            return self.response.as_deref_mut().map(|r| &mut r.headers);
+        }
+        self.request_mut().map(|r| &mut r.headers)
+    }
+
+    /// The fields of this phase's side.
+    pub fn head(&self) -> Option<&Headers> {
+        match self.side() {
+            Direction::Response => self.response.as_ref().map(|r| &r.headers),
+            Direction::Request => self.request().map(|r| &r.headers),
+        }
+    }
+
+    pub const fn side(&self) -> Direction {
+        if matches!(self.phase, Phase::ResponseHead | Phase::ResponseBody) {
+            Direction::Response
+        } else {
+            Direction::Request
+        }
+    }
+
+    pub fn state(&mut self) -> &mut RuleState {
+        self.flow.extension_mut::<RuleState>()
+    }
+}
+
+/// What an action comes to.
+pub(crate) enum ActionEffect {
+    /// On to the next.
+    Continue,
+    /// The flow ends, or takes another way.
+    End(StageVerdict),
+    /// No later rule in this phase.
+    Stop,
+    /// Something must be waited for first.
+    Wait(PendingAction),
+}
+
+/// What is waited for.
+pub(crate) enum PendingAction {
+    /// Time.
+    Sleep(Duration),
+    /// A service's answer.
+    Service(std::sync::Arc<crate::service::ExternalService>),
+    /// A script's run.
+    Script(Box<crate::script::ScriptRun>),
+    /// A decision.
+    Decision(BoxFuture<'static, Option<crate::hold::HoldDecision>>, bool),
+}
+
+impl PendingAction {
+    /// Waits, and does what came of it.
+    pub async fn complete(
+        self,
+        at: &mut ActionContext<'_>,
+        rule: &CompiledRule,
+        program: &RuleProgram,
+    ) -> ActionEffect {
+        match self {
+            Self::Sleep(time) => {
+                tokio::time::sleep(time).await;
+                ActionEffect::Continue
+            }
+            Self::Service(service) => external::call_service(at, service, rule, program).await,
+            Self::Script(run) => {
+                let ran = program.scripts.run(*run).await;
+                external::apply_script_outcome(at, rule, program, ran)
+            }
+            Self::Decision(decision, pass) => {
+                let decision = decision.await;
+                hold::apply_decision(at, rule, program, decision, pass)
+            }
+        }
+    }
+}
+
+/// An action that could not do its work: the flow ends or goes on, as the owner chose.
+pub(crate) fn action_failed(program: &RuleProgram, rule: &CompiledRule, flow: &mut Flow, error: Error) -> ActionEffect {
+    flow.tag("rule_failed");
+    match program.config.on_failure {
+        OnFailure::Deny => ActionEffect::End(StageVerdict::Deny(error)),
+        OnFailure::Pass => {
+            tracing::warn!(flow = %flow.id, rule = rule.name, "the rule is passed over: {error}");
+            ActionEffect::Continue
+        }
+    }
+}
+
+/// A text that became unusable by what was filled in.
+pub(crate) fn invalid_value_error(rule: &CompiledRule, what: &str, text: &str, why: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::StageFailed, format!("rule `{}`: the {what} `{text}` cannot be used: {why}", rule.name))
+}
+
+/// Does what an action says.
+pub(crate) fn apply(
+    at: &mut ActionContext<'_>,
+    action: &Action,
+    rule: &CompiledRule,
+    program: &RuleProgram,
+) -> ActionEffect {
+    match action {
+        Action::Nothing(_) => ActionEffect::Continue,
+        Action::Stop(_) => ActionEffect::Stop,
+        Action::Tunnel(_) => ActionEffect::End(StageVerdict::Tunnel),
+        Action::Intercept(_) => ActionEffect::End(StageVerdict::Intercept),
+        Action::Delay(d) => {
+            ActionEffect::Wait(PendingAction::Sleep(crate::fault_injection::with_jitter(d.time.0, d.jitter.0)))
+        }
+        Action::Abort(_) => ActionEffect::End(answers::abort_verdict(rule)),
+        Action::Hold(h) => hold::hold(at, h, rule, program),
+        Action::Replay(_) | Action::Script(_) | Action::Call(_) => external::apply(at, action, rule, program),
+        Action::Tag(_)
+        | Action::Comment(_)
+        | Action::Colour(_)
+        | Action::SetVariable(_)
+        | Action::Capture(_)
+        | Action::Log(_)
+        | Action::Print(_)
+        | Action::PrintError(_)
+        | Action::AppendFile(_) => annotate::apply(at, action, rule, program),
+        Action::UpstreamProxy(_)
+        | Action::Direct(_)
+        | Action::HttpVersion(_)
+        | Action::ConnectTo(_)
+        | Action::DnsOverHttps(_)
+        | Action::TlsVersion(_)
+        | Action::ServeHttp1(_)
+        | Action::ShowCertificate(_)
+        | Action::DangerSkipVerify(_)
+        | Action::ClientCertificate(_)
+        | Action::Impersonate(_)
+        | Action::OwnConnection(_) => upstream::apply(at, action, rule, program),
+        Action::Answer(_) | Action::Block(_) | Action::Redirect(_) | Action::MapLocal(_) | Action::ServeCa(_) => {
+            answers::apply(at, action, rule, program)
+        }
+        Action::EditRequestBody(_)
+        | Action::EditResponseBody(_)
+        | Action::InjectHtml(_)
+        | Action::EditMessage(_)
+        | Action::InjectMessage(_)
+        | Action::DropMessage(_)
+        | Action::Throttle(_)
+        | Action::TruncateResponse(_)
+        | Action::ResetResponse(_)
+        | Action::ResetRequest(_)
+        | Action::CorruptResponse(_)
+        | Action::SaveResponseBody(_) => bodies::apply(at, action, rule, program),
+        _ => headers::apply(at, action, rule, program),
+    }
+}
+
+/// Takes the groups of the condition's regexes into variables.
+pub(crate) fn capture_groups(at: &mut ActionContext<'_>, rule: &CompiledRule, program: &RuleProgram) {
+    if rule.captures.is_empty() {
+        return;
+    }
+    let mut found = Vec::new();
+    {
+        let view = at.view(program);
+        for (place, regex) in &rule.captures {
+            let _ = place.evaluate(&view, &mut |value| {
+                let Some(groups) = regex.captures(value) else { return false };
+                found.extend(crate::text_predicate::group_names(regex).filter_map(|n| {
+                    Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
+                }));
+                true
+            });
+        }
+    }
+    let state = at.state();
+    found.into_iter().for_each(|(name, value)| state.set_variable(&name, value));
+}

@@ -1,0 +1,111 @@
+//! Content codings undone while a body streams, or of a body that is held.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
+use interflow_wire::content_coding::{self, ContentDecoder};
+
+/// The most that a body may grow to that is held.
+const MAX_DECODED_BODY: u64 = 64 << 20;
+
+/// Whether a head names a content coding; `None` when one is not known, or there are too many.
+pub(crate) fn is_encoded(headers: &Headers) -> Option<bool> {
+    content_coding::parse_codings(headers).ok().map(|codings| !codings.is_empty())
+}
+
+fn decode_error(e: io::Error) -> Error {
+    if let Some(e) = content_coding::budget_error(&e) {
+        return e;
+    }
+    Error::new(ErrorKind::BadResponse, "the body is not in the content coding that its head names").with_source(e)
+}
+
+/// The whole body without its codings, decoded off the worker unless it is small.
+///
+/// # Errors
+/// Bytes that are not of their coding, or that grow beyond all bounds.
+pub(crate) async fn decode(headers: &Headers, body: &Bytes) -> Result<Bytes> {
+    let plain = content_coding::decode_off_thread(headers, body, MAX_DECODED_BODY).await.map_err(decode_error)?;
+    Ok(plain.unwrap_or_else(|| body.clone()))
+}
+
+/// The body without its codings, decoded as it passes. One whose codings are not known stays as it is.
+pub(crate) fn decode_stream(headers: &Headers, body: Body) -> Body {
+    match ContentDecoder::new(headers, u64::MAX) {
+        Ok(Some(decoder)) => Body::stream(DecodingBody { body, decoder: Some(decoder), end: None }),
+        _ => body,
+    }
+}
+
+struct DecodingBody {
+    body: Body,
+    /// Until the body's end.
+    decoder: Option<ContentDecoder>,
+    /// What ended the body, while its last bytes go first.
+    end: Option<Option<Result<BodyFrame>>>,
+}
+
+impl BodyStream for DecodingBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if let Some(end) = self.end.take() {
+                return Poll::Ready(end);
+            }
+            let frame = ready!(self.body.poll_frame(cx));
+            let Some(decoder) = &mut self.decoder else { return Poll::Ready(frame) };
+            let plain = match frame {
+                Some(Ok(BodyFrame::Data(data))) => decoder.push(&data),
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                end => {
+                    let rest = decoder.finish();
+                    self.decoder = None;
+                    self.end = Some(end);
+                    rest
+                }
+            };
+            match plain {
+                Ok(plain) if plain.is_empty() => {}
+                Ok(plain) => return Poll::Ready(Some(Ok(BodyFrame::Data(plain.into())))),
+                Err(e) => return Poll::Ready(Some(Err(decode_error(e)))),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzip(body: &[u8]) -> Vec<u8> {
+        let mut w = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        w.write_all(body).unwrap();
+        w.finish().unwrap()
+    }
+
+    fn named(coding: &str) -> Headers {
+        [("Content-Encoding", coding)].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn a_body_is_decoded_as_it_passes_and_may_not_be_cut_short() {
+        let wire = gzip(b"hello hello hello");
+        let body = decode_stream(&named("gzip"), Body::from(Bytes::from(wire.clone())));
+        assert_eq!(&body.collect(100).await.unwrap().0[..], b"hello hello hello");
+        let cut = Bytes::copy_from_slice(&wire[..wire.len() - 4]);
+        assert!(decode_stream(&named("gzip"), Body::from(cut.clone())).collect(100).await.is_err());
+        assert!(decode(&named("gzip"), &cut).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_body_with_hundreds_of_codings_is_taken_as_one_that_is_not_known() {
+        let many = named(&vec!["gzip"; 400].join(","));
+        assert_eq!(is_encoded(&many), None);
+        let body = decode_stream(&many, Body::from(Bytes::from_static(b"as it came")));
+        assert_eq!(&body.collect(100).await.unwrap().0[..], b"as it came");
+        assert_eq!((is_encoded(&named("gzip")), is_encoded(&named("identity"))), (Some(true), Some(false)));
+    }
+}

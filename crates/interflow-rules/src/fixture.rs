@@ -1,0 +1,163 @@
+//! A flow that was recorded, or written beside the rules, as rules would have met it.
+
+use bytes::Bytes;
+use interflow_flow::{
+    Authority, ByteStr, ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead,
+    ResponseHead, Scheme, StatusCode, StreamMessage, Timestamp, Url,
+};
+
+use crate::view::{FlowView, RuleConstants};
+
+/// A whole flow, bodies without their content coding.
+#[derive(Debug)]
+pub struct FlowFixture {
+    /// The flow.
+    pub flow: Flow,
+    /// The request's head; `None` for a tunnel.
+    pub request: Option<RequestHead>,
+    /// The request's body.
+    pub request_body: Bytes,
+    /// The response's head, when there was one.
+    pub response: Option<ResponseHead>,
+    /// The response's body.
+    pub response_body: Bytes,
+    /// Messages of a WebSocket, event stream or gRPC stream.
+    pub messages: Vec<StreamMessage>,
+}
+
+/// Reads an absolute URL.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_url(text: &str) -> Result<Url, String> {
+    let bad = |what: &str| format!("`{text}` is no URL ({what}): write it as https://host/path");
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("the scheme is missing"))?;
+    let scheme = Scheme::parse(scheme).ok_or_else(|| bad("the scheme is http or https"))?;
+    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let authority = Authority::parse(&rest[..at], Some(scheme.default_port())).map_err(|e| bad(&e.to_string()))?;
+    let path = rest[at..].split('#').next().unwrap_or_default();
+    let path = if path.is_empty() { "/".to_owned() } else { crate::query_params::encode_path(path) };
+    Ok(Url { scheme, authority, path: path.into() })
+}
+
+impl FlowFixture {
+    /// A GET of a URL, without a response.
+    ///
+    /// # Panics
+    /// When the text is no URL.
+    pub fn for_get(url: &str) -> Self {
+        Self::for_request("GET", url).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// A request without a response.
+    ///
+    /// # Errors
+    /// A method or URL that is none.
+    pub fn for_request(method: &str, url: &str) -> Result<Self, String> {
+        let url = parse_url(url)?;
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| format!("`{method}` is no method"))?;
+        let local = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let client = ClientInfo {
+            connection: 0,
+            peer: local,
+            local,
+            listener: "proxy".into(),
+            accepted: Timestamp::now(),
+            container: None,
+            process: None,
+        };
+        let transport = if url.scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
+        let flow = Flow::begin(client.into(), transport, url.scheme, url.authority.clone());
+        let mut headers = Headers::new();
+        headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
+        let head = RequestHead { method, url, version: HttpVersion::Http11, headers, protocol: None };
+        Ok(Self {
+            flow,
+            request: Some(head),
+            request_body: Bytes::new(),
+            response: None,
+            response_body: Bytes::new(),
+            messages: Vec::new(),
+        })
+    }
+
+    /// The same with one more request field.
+    ///
+    /// # Errors
+    /// A malformed field.
+    pub fn with_header(mut self, name: &str, value: &str) -> Result<Self, String> {
+        if let Some(r) = &mut self.request {
+            r.headers.append(name, value).map_err(|e| format!("{name}: {e}"))?;
+        }
+        Ok(self)
+    }
+
+    /// The same with a response.
+    ///
+    /// # Errors
+    /// A status that is none.
+    pub fn with_response(
+        mut self,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Result<Self, String> {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).map_err(|_| format!("{status} is no status"))?);
+        for (name, value) in headers {
+            head.headers.append(name, value).map_err(|e| format!("{name}: {e}"))?;
+        }
+        self.response = Some(head);
+        self.response_body = body.into();
+        Ok(self)
+    }
+
+    /// What rules see at a phase.
+    pub(crate) fn view<'a>(&'a self, phase: Phase, constants: &'a RuleConstants) -> FlowView<'a> {
+        let mut view = FlowView::new(phase, &self.flow, constants);
+        if phase >= Phase::RequestHead {
+            view.request = self.request.as_ref();
+        }
+        if phase >= Phase::RequestBody {
+            view.request_body = self.request.as_ref().map(|_| &self.request_body[..]);
+        }
+        if phase >= Phase::ResponseHead {
+            view.response = self.response.as_ref();
+        }
+        if phase >= Phase::ResponseBody {
+            view.response_body = self.response.as_ref().map(|_| &self.response_body[..]);
+        }
+        view
+    }
+
+    /// Adds a message.
+    #[must_use]
+    pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
+        self.messages.push(crate::view::test_message(direction, interflow_flow::MessageKind::Text, text.into()));
+        self
+    }
+
+    /// The path of the request, `/` for a tunnel.
+    pub fn path(&self) -> ByteStr {
+        self.request.as_ref().map_or_else(|| ByteStr::from_static("/"), |r| r.url.path.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        for (text, shown) in [
+            ("https://a.test", "https://a.test/"),
+            ("http://A.test:8080/x?y=1#z", "http://a.test:8080/x?y=1"),
+            ("wss://a.test?q", "https://a.test/?q"),
+            ("http://[::1]/", "http://[::1]/"),
+        ] {
+            assert_eq!(parse_url(text).unwrap().to_string(), shown);
+        }
+        for text in ["a.test", "ftp://a", "http://", "http://u:p@a/"] {
+            assert!(parse_url(text).is_err(), "{text}");
+        }
+    }
+}

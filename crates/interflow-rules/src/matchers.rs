@@ -1,0 +1,558 @@
+//! `when:` of a rule file: a query, or matchers by name.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use interflow_flow::Direction;
+use interflow_query::Query;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::condition::ConditionExpr;
+use crate::json::JsonPath;
+use crate::template::{TextTemplate, scalar};
+use crate::text_predicate::{MatchMode, TextField, TextPredicate};
+
+/// A condition as it was read.
+#[derive(Clone, Debug)]
+pub struct RuleCondition(pub ConditionExpr);
+
+impl Default for RuleCondition {
+    fn default() -> Self {
+        Self(ConditionExpr::Always(true))
+    }
+}
+
+impl<'de> Deserialize<'de> for RuleCondition {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct ConditionVisitor;
+        impl<'de> de::Visitor<'de> for ConditionVisitor {
+            type Value = RuleCondition;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a query, or matchers by name")
+            }
+            fn visit_str<E: de::Error>(self, s: &str) -> Result<RuleCondition, E> {
+                let query = Query::parse(s).map_err(|e| E::custom(format!("the query `{s}`, {e}")))?;
+                Ok(RuleCondition(ConditionExpr::query(query)))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<RuleCondition, A::Error> {
+                MatcherMap::deserialize(MapAccessDeserializer::new(map))?
+                    .into_condition()
+                    .map(RuleCondition)
+                    .map_err(de::Error::custom)
+            }
+        }
+        d.deserialize_any(ConditionVisitor)
+    }
+}
+
+impl JsonSchema for RuleCondition {
+    fn schema_name() -> Cow<'static, str> {
+        "When".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let matchers = g.subschema_for::<MatcherMap>();
+        json_schema!({ "anyOf": [{ "type": "string", "description": "A query, as `interflow flows list` takes it." }, matchers] })
+    }
+}
+
+/// A text pattern: a text or glob that must fit as a whole in either case, or one of the named forms.
+#[derive(Clone, Debug)]
+pub struct FieldPattern(Vec<TextPredicate>);
+
+/// A pattern by name.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct PatternMap {
+    /// The whole text.
+    #[serde(default)]
+    exact: Option<TextTemplate>,
+    /// A text in it.
+    #[serde(default)]
+    contains: Option<TextTemplate>,
+    /// Its start.
+    #[serde(default)]
+    prefix: Option<TextTemplate>,
+    /// Its end.
+    #[serde(default)]
+    suffix: Option<TextTemplate>,
+    /// A regular expression found in it; named groups become variables of the flow.
+    #[serde(default)]
+    regex: Option<TextTemplate>,
+    /// Whether letters fit in either case; true, but for a regex.
+    #[serde(default)]
+    ignore_case: Option<bool>,
+}
+
+impl PatternMap {
+    fn test(self) -> Result<TextPredicate, String> {
+        let forms = [
+            (MatchMode::Exact, self.exact),
+            (MatchMode::Contains, self.contains),
+            (MatchMode::Prefix, self.prefix),
+            (MatchMode::Suffix, self.suffix),
+            (MatchMode::Regex, self.regex),
+        ];
+        let mut given = forms.into_iter().filter_map(|(mode, t)| t.map(|t| (mode, t)));
+        match (given.next(), given.next()) {
+            (Some((mode, text)), None) => {
+                TextPredicate::new(mode, text, self.ignore_case.unwrap_or(mode != MatchMode::Regex))
+            }
+            _ => Err("a pattern has one of exact, contains, prefix, suffix and regex".into()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FieldPattern {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct FieldPatternVisitor;
+        impl<'de> de::Visitor<'de> for FieldPatternVisitor {
+            type Value = FieldPattern;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a list of them, or a pattern such as { regex: \"^/v[0-9]/\" }")
+            }
+            fn visit_str<E: de::Error>(self, s: &str) -> Result<FieldPattern, E> {
+                let test = match TextTemplate::parse(s).map_err(E::custom)? {
+                    t if t.as_literal().is_some() => TextPredicate::glob(t.as_literal().unwrap_or_default(), true),
+                    t => TextPredicate::new(MatchMode::Exact, t, true),
+                };
+                Ok(FieldPattern(vec![test.map_err(E::custom)?]))
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<FieldPattern, E> {
+                self.visit_str(&n.to_string())
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<FieldPattern, E> {
+                self.visit_str(&n.to_string())
+            }
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<FieldPattern, E> {
+                self.visit_str(&n.to_string())
+            }
+            fn visit_bool<E: de::Error>(self, b: bool) -> Result<FieldPattern, E> {
+                self.visit_str(if b { "true" } else { "false" })
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<FieldPattern, A::Error> {
+                let mut all = Vec::new();
+                while let Some(p) = seq.next_element::<FieldPattern>()? {
+                    all.extend(p.0);
+                }
+                Ok(FieldPattern(all))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<FieldPattern, A::Error> {
+                let map = PatternMap::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(FieldPattern(vec![map.test().map_err(de::Error::custom)?]))
+            }
+        }
+        d.deserialize_any(FieldPatternVisitor)
+    }
+}
+
+impl JsonSchema for FieldPattern {
+    fn schema_name() -> Cow<'static, str> {
+        "Pattern".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let map = g.subschema_for::<PatternMap>();
+        json_schema!({ "anyOf": [
+            { "type": ["string", "number", "boolean"], "description": "The whole text in either case; * stands for anything." },
+            { "type": "array", "items": { "$ref": "#/$defs/Pattern" } },
+            map,
+        ] })
+    }
+}
+
+impl FieldPattern {
+    fn into_condition(self, place: &TextField) -> ConditionExpr {
+        ConditionExpr::or(self.0.into_iter().map(|t| ConditionExpr::Text(place.clone(), t)).collect())
+    }
+}
+
+/// Patterns by name: `{ X-Debug: "1" }`; a list of names asks for their presence.
+#[derive(Clone, Debug, Default)]
+pub struct NamedPatterns(Vec<(String, FieldPattern)>);
+
+impl<'de> Deserialize<'de> for NamedPatterns {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct NamedPatternsVisitor;
+        impl<'de> de::Visitor<'de> for NamedPatternsVisitor {
+            type Value = NamedPatterns;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("patterns by name, or names that must be there")
+            }
+            fn visit_str<E: de::Error>(self, s: &str) -> Result<NamedPatterns, E> {
+                Ok(NamedPatterns(vec![(s.to_owned(), FieldPattern(vec![TextPredicate::Present]))]))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<NamedPatterns, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = seq.next_element::<String>()? {
+                    all.push((name, FieldPattern(vec![TextPredicate::Present])));
+                }
+                Ok(NamedPatterns(all))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<NamedPatterns, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    all.push((name, map.next_value()?));
+                }
+                Ok(NamedPatterns(all))
+            }
+        }
+        d.deserialize_any(NamedPatternsVisitor)
+    }
+}
+
+impl JsonSchema for NamedPatterns {
+    fn schema_name() -> Cow<'static, str> {
+        "Named".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let pattern = g.subschema_for::<FieldPattern>();
+        json_schema!({ "anyOf": [
+            { "type": "string" },
+            { "type": "array", "items": { "type": "string" } },
+            { "type": "object", "additionalProperties": pattern },
+        ] })
+    }
+}
+
+/// One text or several.
+#[derive(Clone, Debug, Default)]
+pub struct OneOrManyStrings(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for OneOrManyStrings {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct OneOrManyVisitor;
+        impl<'de> de::Visitor<'de> for OneOrManyVisitor {
+            type Value = OneOrManyStrings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+            fn visit_str<E: de::Error>(self, s: &str) -> Result<OneOrManyStrings, E> {
+                Ok(OneOrManyStrings(vec![s.to_owned()]))
+            }
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<OneOrManyStrings, E> {
+                Ok(OneOrManyStrings(vec![n.to_string()]))
+            }
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<OneOrManyStrings, E> {
+                Ok(OneOrManyStrings(vec![n.to_string()]))
+            }
+            fn visit_f64<E: de::Error>(self, n: f64) -> Result<OneOrManyStrings, E> {
+                Ok(OneOrManyStrings(vec![n.to_string()]))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<OneOrManyStrings, A::Error> {
+                struct ScalarString(String);
+                impl<'de> Deserialize<'de> for ScalarString {
+                    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                        scalar(d).map(ScalarString)
+                    }
+                }
+                let mut all = Vec::new();
+                while let Some(ScalarString(text)) = seq.next_element()? {
+                    all.push(text);
+                }
+                Ok(OneOrManyStrings(all))
+            }
+        }
+        d.deserialize_any(OneOrManyVisitor)
+    }
+}
+
+impl JsonSchema for OneOrManyStrings {
+    fn schema_name() -> Cow<'static, str> {
+        "Texts".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer", "array"], "items": { "type": ["string", "integer"] } })
+    }
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum MessageSender {
+    /// From the client.
+    Client,
+    /// From the server.
+    Server,
+}
+
+/// Matchers by name; all that are given must hold.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct MatcherMap {
+    /// A query.
+    query: Option<Box<RuleCondition>>,
+    /// Host of the origin.
+    host: Option<FieldPattern>,
+    /// Port of the origin.
+    port: Option<u16>,
+    /// Whole URL.
+    url: Option<FieldPattern>,
+    /// Path without the query.
+    path: Option<FieldPattern>,
+    /// Request method.
+    method: Option<FieldPattern>,
+    /// Query parameters by name.
+    param: NamedPatterns,
+    /// Request header fields by name.
+    header: NamedPatterns,
+    /// Cookies of the request by name.
+    cookie: NamedPatterns,
+    /// Media type of the request, parameters included.
+    request_type: Option<FieldPattern>,
+    /// Body of the request.
+    request_body: Option<FieldPattern>,
+    /// Values in the request's JSON body by JSONPath.
+    json: NamedPatterns,
+    /// Operation of a GraphQL request.
+    graphql: Option<FieldPattern>,
+    /// Service and method of a gRPC call: `pkg.Service/Method`.
+    grpc: Option<FieldPattern>,
+    /// Status codes: `404`, `5xx`, `400..499`.
+    status: OneOrManyStrings,
+    /// Response header fields by name.
+    response_header: NamedPatterns,
+    /// Cookies that the response sets, by name.
+    set_cookie: NamedPatterns,
+    /// Media type of the response, parameters included.
+    response_type: Option<FieldPattern>,
+    /// Body of the response.
+    response_body: Option<FieldPattern>,
+    /// Values in the response's JSON body by JSONPath.
+    response_json: NamedPatterns,
+    /// Payload of a message.
+    message: Option<FieldPattern>,
+    /// Which way a message goes.
+    from: Option<MessageSender>,
+    /// Address or network of the client.
+    client: OneOrManyStrings,
+    /// User of the proxy.
+    user: Option<FieldPattern>,
+    /// Name of the listener.
+    listener: Option<FieldPattern>,
+    /// Tags on the flow.
+    tag: Option<FieldPattern>,
+    /// Variables by name.
+    variable: NamedPatterns,
+    /// A probability from 0 to 1.
+    chance: Option<f64>,
+    /// Only every so many times.
+    every: Option<u64>,
+    /// Only the first so many times since the rules were loaded.
+    first: Option<u64>,
+    /// Between two times of day in UTC: `22:00-06:00`.
+    between: Option<String>,
+    /// All of these.
+    all: Vec<RuleCondition>,
+    /// One of these.
+    any: Option<Vec<RuleCondition>>,
+    /// Not this.
+    not: Option<Box<RuleCondition>>,
+}
+
+impl MatcherMap {
+    fn into_condition(self) -> Result<ConditionExpr, String> {
+        use Direction::{Request, Response};
+        let mut all: Vec<ConditionExpr> = Vec::new();
+        all.extend(self.query.map(|w| w.0));
+        let single = [
+            (TextField::Host, self.host),
+            (TextField::Url, self.url),
+            (TextField::Path, self.path),
+            (TextField::Method, self.method),
+            (TextField::MediaType(Request), self.request_type),
+            (TextField::MediaType(Response), self.response_type),
+            (TextField::Body(Request), self.request_body),
+            (TextField::Body(Response), self.response_body),
+            (TextField::GraphqlOperation, self.graphql),
+            (TextField::GrpcMethod, self.grpc),
+            (TextField::Message, self.message),
+            (TextField::User, self.user),
+            (TextField::Listener, self.listener),
+            (TextField::Tag, self.tag),
+        ];
+        all.extend(single.into_iter().filter_map(|(place, p)| p.map(|p| p.into_condition(&place))));
+        type FieldConstructor = fn(String) -> TextField;
+        let named: [(FieldConstructor, NamedPatterns); 6] = [
+            (|n| TextField::Param(Some(n)), self.param),
+            (|n| TextField::Header(Request, n), self.header),
+            (TextField::Cookie, self.cookie),
+            (|n| TextField::Header(Response, n), self.response_header),
+            (|n| TextField::SetCookie(Some(n)), self.set_cookie),
+            (TextField::Variable, self.variable),
+        ];
+        for (place, patterns) in named {
+            all.extend(patterns.0.into_iter().map(|(name, p)| p.into_condition(&place(name))));
+        }
+        for (side, patterns) in [(Request, self.json), (Response, self.response_json)] {
+            for (path, pattern) in patterns.0 {
+                all.push(pattern.into_condition(&TextField::Json(side, JsonPath::parse(&path)?)));
+            }
+        }
+        all.extend(self.port.map(|p| query_term("port", &p.to_string())).transpose()?);
+        all.extend(query_terms("status", &self.status)?);
+        all.extend(query_terms("client", &self.client)?);
+        all.extend(
+            self.from
+                .map(|f| ConditionExpr::Direction(if matches!(f, MessageSender::Client) { Request } else { Response })),
+        );
+        all.extend(self.all.into_iter().map(|w| w.0));
+        all.extend(self.any.map(|any| ConditionExpr::or(any.into_iter().map(|w| w.0).collect())));
+        all.extend(self.not.map(|w| w.0.not()));
+        all.extend(self.between.map(|b| parse_between(&b)).transpose()?);
+        if let Some(p) = self.chance {
+            if !(0.0..=1.0).contains(&p) {
+                return Err(format!("a chance lies between 0 and 1, and {p} does not"));
+            }
+            all.push(ConditionExpr::Chance(p));
+        }
+        if self.every == Some(0) {
+            return Err("`every` counts from 1".into());
+        }
+        all.extend(self.every.map(|n| ConditionExpr::Every(n, Default::default())));
+        all.extend(self.first.map(|n| ConditionExpr::First(n, Default::default())));
+        Ok(ConditionExpr::and(all))
+    }
+}
+
+fn query_term(key: &str, value: &str) -> Result<ConditionExpr, String> {
+    Query::parse(&format!("{key}:{value}")).map(ConditionExpr::query).map_err(|e| {
+        let remedy = e.remedy.map(|r| format!(": {r}")).unwrap_or_default();
+        format!("`{key}: {value}`: {}{remedy}", e.message)
+    })
+}
+
+fn query_terms(key: &str, values: &OneOrManyStrings) -> Result<Option<ConditionExpr>, String> {
+    let all = values.0.iter().map(|v| query_term(key, v)).collect::<Result<Vec<_>, _>>()?;
+    Ok((!all.is_empty()).then(|| ConditionExpr::or(all)))
+}
+
+fn parse_between(text: &str) -> Result<ConditionExpr, String> {
+    let minute = |t: &str| {
+        let (h, m) = t.trim().split_once(':')?;
+        let (h, m): (u32, u32) = (h.parse().ok()?, m.parse().ok()?);
+        (h < 24 && m < 60).then_some(h * 60 + m)
+    };
+    let both = text.split_once('-').and_then(|(a, b)| Some((minute(a)?, minute(b)?)));
+    both.map(|(a, b)| ConditionExpr::Between(a, b))
+        .ok_or_else(|| format!("`{text}` is no time of day: write it as 22:00-06:00"))
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_flow::Phase;
+
+    use super::*;
+    use crate::fixture::FlowFixture;
+
+    fn read(text: &str) -> Result<ConditionExpr, String> {
+        interflow_wire::yaml::from_str::<RuleCondition>(text).map(|w| w.0).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn every_matcher_says_yes_and_no() {
+        let sample = || {
+            FlowFixture::for_request("POST", "http://api.a.test:8080/v1/x?page=2&q=a%20b")
+                .unwrap()
+                .with_header("X-Debug", "on")
+                .unwrap()
+                .with_header("Cookie", "sid=7; t=1")
+                .unwrap()
+                .with_header("Content-Type", "application/json; charset=utf-8")
+                .unwrap()
+                .with_response(
+                    503,
+                    &[("Server", "nginx"), ("Set-Cookie", "sid=8; Path=/"), ("Content-Type", "application/json")],
+                    r#"{"ok":false,"n":[1,2]}"#,
+                )
+                .unwrap()
+        };
+        let mut s = sample();
+        s.request_body = r#"{"model":"gpt-4","operationName":"Get"}"#.into();
+        s.flow.tag("seen");
+        s.flow.user = Some("ann".into());
+        let constants = vec![("x".to_owned(), "1".to_owned())];
+        for (yes, no) in [
+            ("host:api.a.test", "host:b.test"),
+            ("{host: '*.a.test'}", "{host: '*.b.test'}"),
+            ("{host: [b.test, api.a.test]}", "{host: []}"),
+            ("{port: 8080}", "{port: 80}"),
+            ("{url: {contains: 'a.test:8080/v1'}}", "{url: {prefix: 'https:'}}"),
+            ("{path: /V1/X}", "{path: {exact: /V1/X, ignore_case: false}}"),
+            ("{path: {regex: '^/v[0-9]/'}}", "{path: {regex: '^/V'}}"),
+            ("{method: [GET, post]}", "{method: GET}"),
+            ("{param: {page: 2, q: 'a b'}}", "{param: {page: 3}}"),
+            ("{param: [page]}", "{param: none}"),
+            ("{header: {x-debug: 'on'}}", "{header: {x-debug: 'off'}}"),
+            ("{cookie: {sid: 7}}", "{cookie: {sid: 8}}"),
+            ("{request_type: 'application/json*'}", "{request_type: 'text/*'}"),
+            ("{request_body: {contains: gpt}}", "{request_body: {contains: claude}}"),
+            ("{json: {'$.model': 'gpt-*'}}", "{json: {'$.model': 'x'}}"),
+            ("{graphql: Get}", "{graphql: Put}"),
+            ("{grpc: v1/x}", "{grpc: v1/y}"),
+            ("{status: [404, 5xx]}", "{status: '400..499'}"),
+            ("{response_header: {server: nginx}}", "{response_header: via}"),
+            ("{set_cookie: {sid: 8}}", "{set_cookie: {sid: 7}}"),
+            ("{response_type: {contains: json}}", "{response_type: {contains: html}}"),
+            ("{response_body: {regex: 'ok.:false'}}", "{response_body: {contains: 'true'}}"),
+            ("{response_json: {'$.n[*]': 2}}", "{response_json: {'$.n[*]': 3}}"),
+            ("{client: 127.0.0.0/8}", "{client: 10.0.0.1}"),
+            ("{user: ann}", "{user: bob}"),
+            ("{listener: proxy}", "{listener: gateway}"),
+            ("{tag: seen}", "{tag: unseen}"),
+            ("{variable: {x: 1}}", "{variable: {x: 2}}"),
+            ("{chance: 1}", "{chance: 0}"),
+            ("{first: 1}", "{first: 0}"),
+            ("{every: 1}", "{between: '00:00-00:00'}"),
+            ("{any: ['host:b.test', {port: 8080}]}", "{any: []}"),
+            ("{all: ['host:api.a.test', {port: 8080}]}", "{all: ['host:api.a.test', {port: 80}]}"),
+            ("{not: {port: 80}}", "{not: {port: 8080}}"),
+            ("{query: 'method:POST', host: api.a.test}", "{query: 'method:GET', host: api.a.test}"),
+            ("{host: '${var.x}', not: {}}", "{header: {x-debug: '${var.x}'}}"),
+        ] {
+            let view = s.view(Phase::ResponseBody, &constants);
+            if !yes.contains("not: {}") {
+                assert!(read(yes).unwrap().evaluate(&view).holds(), "{yes}");
+            }
+            assert!(!read(no).unwrap().evaluate(&view).holds(), "{no}");
+        }
+    }
+
+    #[test]
+    fn messages_are_matched_by_text_and_way() {
+        let s = FlowFixture::for_get("http://a.test/").with_message(Direction::Response, "hello");
+        let constants = Vec::new();
+        let mut view = s.view(Phase::Message, &constants);
+        view.message = s.messages.first();
+        assert!(read("{message: {contains: ell}, from: server}").unwrap().evaluate(&view).holds());
+        assert!(!read("{message: {contains: ell}, from: client}").unwrap().evaluate(&view).holds());
+        assert!(read("resp.body:hello").unwrap().evaluate(&view).holds());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, part) in [
+            ("{hots: a}", "unknown field `hots`"),
+            ("hots:a", "did you mean 'host'?"),
+            ("{path: {regex: 'a('}}", "unclosed group"),
+            ("{path: {exact: a, regex: b}}", "one of exact"),
+            ("{status: many}", "status"),
+            ("{chance: 2}", "between 0 and 1"),
+            ("{every: 0}", "from 1"),
+            ("{between: noon}", "22:00-06:00"),
+            ("{json: {'model': x}}", "no JSONPath"),
+            ("{host: '${hots}'}", "did you mean `${host}`?"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Parameters of actions that answer.
+
+use std::fmt;
+
+use regex::bytes::Regex;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::{RegexParam, TemplatePairs};
+use crate::template::{ReplacementTemplate, TextTemplate};
+
+/// Files to answer from.
+#[derive(Clone, Debug)]
+pub struct MapLocalParams {
+    /// A file, or a folder; groups of the regex may stand in it.
+    pub path: ReplacementTemplate,
+    /// A regex on the whole URL; what follows it is the path below the folder.
+    pub regex: Option<Regex>,
+    /// What is taken off the request's path before it is looked up below the folder.
+    pub strip: Option<String>,
+    /// Whether the request goes on to the origin when there is no such file.
+    pub fall_through: bool,
+    /// The status.
+    pub status: u16,
+    /// The media type in place of the one that the file's name tells.
+    pub content_type: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct LocalMap {
+    /// A file, or a folder in which the request's path is looked up.
+    path: ReplacementTemplate,
+    /// A regex on the whole URL; `$1` may stand in the path, and what follows the match is looked up below a folder.
+    #[serde(default)]
+    regex: Option<RegexParam>,
+    /// What is taken off the request's path first.
+    #[serde(default)]
+    strip: Option<String>,
+    /// Whether the request goes on to the origin when there is no such file; otherwise the answer is 404.
+    #[serde(default)]
+    fall_through: bool,
+    /// The status; 200 when absent.
+    #[serde(default)]
+    status: Option<u16>,
+    /// The media type; told by the file's name when absent.
+    #[serde(default)]
+    content_type: Option<String>,
+}
+
+impl TryFrom<LocalMap> for MapLocalParams {
+    type Error = String;
+
+    fn try_from(m: LocalMap) -> Result<Self, String> {
+        Ok(Self {
+            path: m.path,
+            regex: m.regex.map(|r| r.0),
+            strip: m.strip,
+            fall_through: m.fall_through,
+            status: redirect_status(m.status.unwrap_or(200))?,
+            content_type: m.content_type,
+        })
+    }
+}
+shorthand!(MapLocalParams from LocalMap by path);
+
+/// A response of our own.
+#[derive(Clone, Debug)]
+pub struct AnswerParams {
+    /// The status.
+    pub status: u16,
+    /// Fields.
+    pub headers: Vec<(TextTemplate, TextTemplate)>,
+    /// The body.
+    pub body: AnswerBody,
+    /// The media type.
+    pub content_type: Option<TextTemplate>,
+}
+
+/// Where a body comes from.
+#[derive(Clone, Debug)]
+pub enum AnswerBody {
+    /// A text.
+    Text(TextTemplate),
+    /// Bytes.
+    Bytes(bytes::Bytes),
+    /// A file, read each time.
+    File(TextTemplate),
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct AnswerMap {
+    /// The status; 200 when absent.
+    status: Option<u16>,
+    /// Fields.
+    headers: Option<TemplatePairs>,
+    /// A text as the body.
+    body: Option<TextTemplate>,
+    /// JSON as the body.
+    json: Option<serde_json::Value>,
+    /// Bytes as the body, in base64.
+    base64: Option<String>,
+    /// A file as the body.
+    file: Option<TextTemplate>,
+    /// The media type; told by the form of the body when absent.
+    content_type: Option<TextTemplate>,
+}
+
+impl TryFrom<AnswerMap> for AnswerParams {
+    type Error = String;
+
+    fn try_from(m: AnswerMap) -> Result<Self, String> {
+        use base64::Engine as _;
+        let given = [m.body.is_some(), m.json.is_some(), m.base64.is_some(), m.file.is_some()];
+        if given.iter().filter(|g| **g).count() > 1 {
+            return Err("an answer has one of body, json, base64 and file".into());
+        }
+        let mut content_type = m.content_type;
+        let mut usual = |t: &str| {
+            content_type.get_or_insert_with(|| TextTemplate::literal(t));
+        };
+        let body = if let Some(json) = m.json {
+            usual("application/json");
+            AnswerBody::Text(TextTemplate::parse(&json.to_string())?)
+        } else if let Some(text) = m.base64 {
+            usual("application/octet-stream");
+            let bytes = base64::engine::general_purpose::STANDARD.decode(text.trim());
+            AnswerBody::Bytes(bytes.map_err(|e| format!("`base64` is none: {e}"))?.into())
+        } else if let Some(file) = m.file {
+            if let Some(t) = file.as_literal().and_then(crate::static_files::media_type) {
+                usual(t);
+            }
+            AnswerBody::File(file)
+        } else {
+            if m.body.is_some() {
+                usual("text/plain; charset=utf-8");
+            }
+            AnswerBody::Text(m.body.unwrap_or_default())
+        };
+        let headers = m.headers.map(|h| h.0).unwrap_or_default();
+        Ok(Self { status: redirect_status(m.status.unwrap_or(200))?, headers, body, content_type })
+    }
+}
+shorthand!(AnswerParams from AnswerMap by status);
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub struct BlockParams {
+    /// The status.
+    pub status: u16,
+    /// The reason, shown to the client.
+    pub message: Option<TextTemplate>,
+    /// The media type of the message.
+    pub content_type: Option<TextTemplate>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct BlockMap {
+    /// The status; 403 when absent, and then the answer is Interflow's own page. 444 closes the connection.
+    status: Option<u16>,
+    /// The reason, shown to the client.
+    message: Option<TextTemplate>,
+    /// The media type of the message; plain text when absent.
+    content_type: Option<TextTemplate>,
+}
+
+impl TryFrom<BlockMap> for BlockParams {
+    type Error = String;
+
+    fn try_from(m: BlockMap) -> Result<Self, String> {
+        Ok(Self { status: redirect_status(m.status.unwrap_or(403))?, message: m.message, content_type: m.content_type })
+    }
+}
+shorthand!(BlockParams from BlockMap by status);
+
+/// Another place for the client.
+#[derive(Clone, Debug)]
+pub struct RedirectParams {
+    /// The status.
+    pub status: u16,
+    /// The URL.
+    pub to: TextTemplate,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RedirectMap {
+    /// The URL.
+    to: TextTemplate,
+    /// 301, 302 (when absent), 303, 307 or 308.
+    #[serde(default)]
+    status: Option<u16>,
+}
+
+impl TryFrom<RedirectMap> for RedirectParams {
+    type Error = String;
+
+    fn try_from(m: RedirectMap) -> Result<Self, String> {
+        match m.status.unwrap_or(302) {
+            status @ (301 | 302 | 303 | 307 | 308) => Ok(Self { status, to: m.to }),
+            other => Err(format!("{other} is no redirect: 301, 302, 303, 307 or 308")),
+        }
+    }
+}
+shorthand!(RedirectParams from RedirectMap by to);
+
+fn redirect_status(code: u16) -> Result<u16, String> {
+    if (200..=999).contains(&code) { Ok(code) } else { Err(format!("{code} is no final status code: 200 to 599")) }
+}

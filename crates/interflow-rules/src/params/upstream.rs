@@ -1,0 +1,193 @@
+//! Parameters of actions on the way to the origin.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use interflow_flow::{CertificateFiles, TlsVersion};
+use interflow_wire::fingerprint::FingerprintTarget;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use super::NameList;
+use crate::matchers::OneOrManyStrings;
+use crate::template::TextTemplate;
+
+/// Upstream proxies.
+#[derive(Clone, Debug)]
+pub struct UpstreamProxyParams {
+    /// Proxies in the order they are passed.
+    pub via: Vec<TextTemplate>,
+    /// Hosts that are reached without.
+    pub bypass: Vec<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct UpstreamProxyMap {
+    /// `http://user:password@host:port` or `socks5://host:port`; several are passed in order.
+    via: NameList,
+    /// Hosts that are reached without: a name stands for itself and what is below it, `*.name` for what is below it, `*` for all.
+    #[serde(default)]
+    bypass: OneOrManyStrings,
+}
+
+impl TryFrom<UpstreamProxyMap> for UpstreamProxyParams {
+    type Error = String;
+
+    fn try_from(m: UpstreamProxyMap) -> Result<Self, String> {
+        Ok(Self { via: m.via.0, bypass: m.bypass.0 })
+    }
+}
+shorthand!(UpstreamProxyParams from UpstreamProxyMap by via);
+
+impl UpstreamProxyParams {
+    /// Whether this host is reached without.
+    pub fn bypasses(&self, host: &str) -> bool {
+        self.bypass.iter().any(|b| {
+            let below = |name: &str| {
+                host.len() > name.len() && host.ends_with(name) && host[..host.len() - name.len()].ends_with('.')
+            };
+            match b.strip_prefix("*.").or_else(|| b.strip_prefix('.')) {
+                Some(name) => below(&name.to_ascii_lowercase()),
+                None => b == "*" || host.eq_ignore_ascii_case(b) || below(&b.to_ascii_lowercase()),
+            }
+        })
+    }
+}
+
+/// Where to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectToParams {
+    /// Host, and port if another: `127.0.0.1`, `localhost:8080`, `:8443`.
+    pub to: TextTemplate,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ConnectToMap {
+    /// Host, and port if another: `127.0.0.1`, `localhost:8080`, `:8443`.
+    to: TextTemplate,
+}
+
+impl TryFrom<ConnectToMap> for ConnectToParams {
+    type Error = String;
+
+    fn try_from(m: ConnectToMap) -> Result<Self, String> {
+        Ok(Self { to: m.to })
+    }
+}
+shorthand!(ConnectToParams from ConnectToMap by to);
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsVersionParam(pub TlsVersion);
+
+impl<'de> Deserialize<'de> for TlsVersionParam {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = OneOrManyStrings::deserialize(d)?;
+        match text.0.as_slice() {
+            [v] if v == "1.2" => Ok(Self(TlsVersion::Tls12)),
+            [v] if v == "1.3" => Ok(Self(TlsVersion::Tls13)),
+            _ => Err(de::Error::custom("TLS is spoken in the versions 1.2 and 1.3: write one of them")),
+        }
+    }
+}
+
+impl JsonSchema for TlsVersionParam {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TlsOnly".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "enum": ["1.2", "1.3", 1.2, 1.3], "description": "A version of TLS." })
+    }
+}
+
+/// A server of DNS over HTTPS.
+#[derive(Clone, Debug)]
+pub struct DnsServerParam(pub String);
+
+impl<'de> Deserialize<'de> for DnsServerParam {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
+impl DnsServerParam {
+    /// Reads `https://host/path` or the name of a well-known server.
+    ///
+    /// # Errors
+    /// Neither of them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let known = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
+        let plain = text.strip_suffix("{?dns}").unwrap_or(text);
+        if known || plain.starts_with("https://") && crate::fixture::parse_url(plain).is_ok() {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "`{text}` is no server of DNS over HTTPS: write https://host/path, or one of cloudflare, google, quad9"
+        ))
+    }
+}
+
+impl JsonSchema for DnsServerParam {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DnsServer".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "`https://host/path`, or `cloudflare`, `google`, `quad9`." })
+    }
+}
+
+/// Whose fingerprint a connection has.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(with = "String")]
+pub struct FingerprintParam(String);
+
+impl FingerprintParam {
+    /// As the configuration writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for FingerprintParam {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if !text.trim().eq_ignore_ascii_case("none") {
+            text.parse::<FingerprintTarget>()?;
+        }
+        Ok(Self(text.trim().to_owned()))
+    }
+}
+
+/// A certificate and its key.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateParams {
+    /// The certificate chain in PEM; or a PKCS#12 file, which holds the key too.
+    pub certificate: PathBuf,
+    /// Its key in PEM; absent with PKCS#12.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// The password of the PKCS#12 file; `env:NAME` and `file:PATH` say where it stands.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for CertificateParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files().fmt(f)
+    }
+}
+
+impl CertificateParams {
+    /// The files that hold it.
+    pub fn files(&self) -> CertificateFiles {
+        CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
+    }
+}

@@ -1,0 +1,41 @@
+//! Phases by the names that rule files and reports use.
+
+use interflow_flow::Phase;
+
+/// Every phase that a rule may name, with Fluxzy's moment for it where there is one.
+pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[
+    (Phase::Authority, "connect", &["authority", "onAuthorityReceived"]),
+    (Phase::ClientHello, "hello", &["client_hello"]),
+    (Phase::RequestHead, "request", &["request_head", "requestHeaderReceivedFromClient"]),
+    (Phase::RequestBody, "request_body", &["requestBodyReceivedFromClient"]),
+    (Phase::UpstreamConnect, "dial", &["dnsSolveDone"]),
+    (Phase::ResponseHead, "response", &["response_head", "responseHeaderReceivedFromRemote"]),
+    (Phase::ResponseBody, "response_body", &["responseBodyReceivedFromRemote"]),
+    (Phase::Message, "message", &[]),
+    (Phase::Done, "done", &[]),
+];
+
+/// The name of a phase.
+pub fn name(phase: Phase) -> &'static str {
+    PHASE_NAMES.iter().find(|(p, ..)| *p == phase).map_or("accept", |(_, n, _)| n)
+}
+
+/// The phase of a name, in any case.
+pub fn find(text: &str) -> Option<Phase> {
+    let is = |n: &str| n.eq_ignore_ascii_case(text);
+    PHASE_NAMES.iter().find(|(_, n, others)| is(n) || others.iter().any(|o| is(o))).map(|(p, ..)| *p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_phase() {
+        for (phase, n, others) in PHASE_NAMES {
+            assert_eq!(find(n), Some(*phase));
+            assert!(others.iter().all(|o| find(o) == Some(*phase)), "{n}");
+        }
+        assert_eq!((find("never"), name(Phase::Accepted)), (None, "accept"));
+    }
+}

@@ -1,0 +1,61 @@
+//! What rules and actions ask of a flow's course: whole bodies, the request's body later on, or only a mark.
+
+use interflow_flow::Phase;
+
+use crate::action::Action;
+use crate::condition::ConditionExpr;
+use crate::params::{CaptureParams, CaptureSource};
+use crate::program::{CompiledRule, visit_templates};
+
+/// Whether an action only leaves something on the flow, for later rules and for whoever reads it.
+pub(crate) const fn is_annotation(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Tag(_)
+            | Action::Comment(_)
+            | Action::Colour(_)
+            | Action::SetVariable(_)
+            | Action::Capture(_)
+            | Action::Stop(_)
+            | Action::Nothing(_)
+    )
+}
+
+/// Whether the answer of a condition depends on how often it is asked.
+pub(crate) fn is_stateful(rule: &CompiledRule) -> bool {
+    let mut counts = false;
+    rule.cond.visit(&mut |leaf| {
+        counts |= matches!(leaf, ConditionExpr::Chance(_) | ConditionExpr::Every(..) | ConditionExpr::First(..))
+    });
+    counts
+}
+
+/// Whether asking a rule's condition has an effect by itself: it counts, or runs a program.
+pub(crate) fn has_side_effects(rule: &CompiledRule) -> bool {
+    let mut acts = is_stateful(rule);
+    rule.cond.visit(&mut |leaf| acts |= matches!(leaf, ConditionExpr::Exec(_)));
+    acts
+}
+
+/// Whether a rule acts behind the request's body, and asks for it there.
+pub(crate) fn needs_earlier_request_body(rule: &CompiledRule) -> bool {
+    let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;
+    let by_text = rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
+        let mut wants = false;
+        visit_templates(action, &mut |t| wants |= t.wants_bodies().0);
+        wants
+    });
+    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
+}
+
+/// Whether an action needs the whole body to act.
+pub(crate) fn needs_whole_body(action: &Action) -> bool {
+    let mut needs = match action {
+        Action::Hold(_) | Action::Script(_) | Action::Call(_) => true,
+        Action::Capture(CaptureParams { source: CaptureSource::Json(..), .. }) => true,
+        Action::Replay(r) => !r.ignore.iter().any(|i| i == "body"),
+        _ => false,
+    };
+    visit_templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
+    needs
+}

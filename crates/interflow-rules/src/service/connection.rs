@@ -1,0 +1,285 @@
+//! A link to a service that is kept up: connected, greeted, and connected again when it breaks.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{SinkExt, StreamExt};
+use interflow_flow::{Authority, BoxFuture, Error};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
+use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use super::message::ServiceHandshake;
+use super::{QueuedMessage, ServiceStatus};
+
+/// How long the service may take to greet.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The first and the longest wait before the next attempt.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+/// A link that stood this long was a good one.
+const HEALTHY_AFTER: Duration = Duration::from_secs(5);
+/// The largest message that a service may send.
+const MAX_MESSAGE_SIZE: usize = 64 << 20;
+
+/// Bytes both ways.
+pub trait ServiceTransport: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ServiceTransport for T {}
+
+/// Opens TLS to services that are reached over it: the house around the rules verifies them as it does origins.
+pub trait TlsConnector: Send + Sync {
+    /// Connects, and makes TLS with what is there, offering HTTP/1.1.
+    fn connect<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn ServiceTransport>, Error>>;
+}
+
+/// What a link leads to.
+pub(crate) enum ServiceTarget {
+    WebSocket(Box<Request<()>>),
+    /// The same over TLS with this authority.
+    Secure(Box<Request<()>>, Authority),
+    Command(Vec<String>),
+}
+
+impl ServiceTarget {
+    pub fn web_socket(url: &str, auth: Option<&str>) -> Result<Self, String> {
+        let (url, secure) = match url.split_once("://") {
+            Some(("http" | "ws", rest)) => (format!("ws://{rest}"), false),
+            Some(("https" | "wss", rest)) => (format!("wss://{rest}"), true),
+            _ => return Err(format!("`{url}` is no URL of a service: write it as ws://127.0.0.1:9000/path")),
+        };
+        let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is no URL: {e}"))?;
+        if let Some(auth) = auth {
+            let (name, value) = auth.split_once(':').ok_or("`auth_header` is written as Name: value")?;
+            let name: HeaderName = name.trim().parse().map_err(|_| format!("`{name}` is no header name"))?;
+            let value: HeaderValue =
+                value.trim().parse().map_err(|_| "`auth_header` has a value that none may have")?;
+            request.headers_mut().insert(name, value);
+        }
+        if !secure {
+            return Ok(Self::WebSocket(Box::new(request)));
+        }
+        let authority = request.uri().authority().map(|a| a.as_str()).unwrap_or_default();
+        let authority = Authority::parse(authority, Some(443)).map_err(|e| format!("`{url}`: {e}"))?;
+        Ok(Self::Secure(Box::new(request), authority))
+    }
+
+    pub fn command(words: &[String]) -> Result<Self, String> {
+        if words.is_empty() {
+            return Err("`command` names no program".into());
+        }
+        Ok(Self::Command(words.to_vec()))
+    }
+
+    async fn open(&self, opener: Option<&dyn TlsConnector>) -> Result<ServiceConnection, String> {
+        match self {
+            Self::WebSocket(request) => {
+                let opened =
+                    tokio_tungstenite::connect_async_with_config((**request).clone(), Some(websocket_config()), true)
+                        .await;
+                opened
+                    .map(|(ws, _)| ServiceConnection::WebSocket(Box::new(ws)))
+                    .map_err(|e| format!("it cannot be reached: {e}"))
+            }
+            Self::Secure(request, authority) => {
+                let opener = opener.ok_or("there is no way out from here")?;
+                let io = opener.connect(authority).await.map_err(|e| format!("it cannot be reached: {e}"))?;
+                let opened =
+                    tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(websocket_config()))
+                        .await;
+                opened
+                    .map(|(ws, _)| ServiceConnection::Secure(Box::new(ws)))
+                    .map_err(|e| format!("it cannot be reached: {e}"))
+            }
+            Self::Command(words) => {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).env("GREYPROXY_TRANSPORT", "stdio").kill_on_drop(true);
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+                // A group of its own, so that what it starts ends with it.
+                #[cfg(unix)]
+                command.process_group(0);
+                let mut child = command.spawn().map_err(|e| format!("`{}` cannot be started: {e}", words[0]))?;
+                let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+                    return Err("it has no standard streams".into());
+                };
+                let output = BufReader::new(output).lines();
+                Ok(ServiceConnection::Process(Box::new(ServiceProcess { child: ProcessGroup(child), input, output })))
+            }
+        }
+    }
+}
+
+fn websocket_config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE_SIZE)).max_frame_size(Some(MAX_MESSAGE_SIZE))
+}
+
+/// The text of the next message; `None` when it was something else, such as a ping.
+fn message_text(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, String> {
+    match message {
+        Some(Ok(Message::Text(text))) => Ok(Some(text.to_string())),
+        Some(Ok(Message::Close(_))) | None => Err("it closed the connection".into()),
+        Some(Ok(_)) => Ok(None),
+        Some(Err(e)) => Err(e.to_string()),
+    }
+}
+
+/// A link that stands.
+enum ServiceConnection {
+    WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
+    Secure(Box<WebSocketStream<Box<dyn ServiceTransport>>>),
+    Process(Box<ServiceProcess>),
+}
+
+/// A program and its standard streams.
+struct ServiceProcess {
+    child: ProcessGroup,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+/// A process with all that it started.
+struct ProcessGroup(Child);
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(pid) = self.0.id().and_then(|p| i32::try_from(p).ok()).and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
+        }
+        let _ = self.0.start_kill();
+    }
+}
+
+impl ServiceConnection {
+    async fn send(&mut self, text: &str) -> Result<(), String> {
+        match self {
+            Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
+            Self::Secure(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
+            Self::Process(process) => {
+                let line = format!("{text}\n");
+                process.input.write_all(line.as_bytes()).await.map_err(|e| e.to_string())?;
+                process.input.flush().await.map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// The next message. Cancel-safe.
+    async fn next(&mut self) -> Result<Value, String> {
+        loop {
+            let text = match self {
+                Self::WebSocket(ws) => match message_text(ws.next().await)? {
+                    Some(text) => text,
+                    None => continue,
+                },
+                Self::Secure(ws) => match message_text(ws.next().await)? {
+                    Some(text) => text,
+                    None => continue,
+                },
+                Self::Process(process) => match process.output.next_line().await {
+                    Ok(Some(line)) => line,
+                    Ok(None) => {
+                        let how = process.child.0.try_wait().ok().flatten().map(|s| s.to_string());
+                        return Err(format!(
+                            "its program ended ({})",
+                            how.unwrap_or_else(|| "its output is closed".into())
+                        ));
+                    }
+                    Err(e) => return Err(e.to_string()),
+                },
+            };
+            match serde_json::from_str(&text) {
+                Ok(value) => return Ok(value),
+                Err(e) => tracing::warn!("a service sent what is no JSON, and it is passed over: {e}"),
+            }
+        }
+    }
+}
+
+/// Keeps a link up until nobody asks any more.
+pub(crate) async fn run_connection(
+    name: &str,
+    target: &ServiceTarget,
+    opener: Option<&dyn TlsConnector>,
+    mut queued: mpsc::Receiver<QueuedMessage>,
+    says: watch::Sender<ServiceStatus>,
+) {
+    let mut wait = BACKOFF[0];
+    loop {
+        let began = Instant::now();
+        let why = match connect(target, opener).await {
+            Ok((mut link, hello)) => {
+                tracing::info!(
+                    "service {name}: connected to {}",
+                    hello.name.as_deref().unwrap_or("one without a name")
+                );
+                let _ = says.send(ServiceStatus::Up(Arc::new(hello)));
+                match exchange_messages(&mut link, &mut queued).await {
+                    Ok(()) => return,
+                    Err(why) => why,
+                }
+            }
+            Err(why) => why,
+        };
+        tracing::warn!("service {name}: {why}");
+        let _ = says.send(ServiceStatus::Down(why));
+        if began.elapsed() >= HEALTHY_AFTER {
+            wait = BACKOFF[0];
+        }
+        // Messages meanwhile are answered by nobody: dropping them tells who waits.
+        let pause = tokio::time::sleep(crate::fault_injection::with_jitter(wait, wait / 5));
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                message = queued.recv() => if message.is_none() { return },
+            }
+        }
+        wait = (wait * 2).min(BACKOFF[1]);
+    }
+}
+
+async fn connect(
+    target: &ServiceTarget,
+    opener: Option<&dyn TlsConnector>,
+) -> Result<(ServiceConnection, ServiceHandshake), String> {
+    let greeted = async {
+        let mut link = target.open(opener).await?;
+        link.send(&json!({ "type": "hello", "version": 1 }).to_string()).await?;
+        let hello = ServiceHandshake::parse(&link.next().await?)?;
+        Ok((link, hello))
+    };
+    tokio::time::timeout(HANDSHAKE_TIMEOUT, greeted).await.unwrap_or_else(|_| Err("it did not greet within 5 s".into()))
+}
+
+/// Carries messages both ways; `Ok` when nobody asks any more.
+async fn exchange_messages(
+    link: &mut ServiceConnection,
+    queued: &mut mpsc::Receiver<QueuedMessage>,
+) -> Result<(), String> {
+    let mut waiting: HashMap<String, oneshot::Sender<Value>> = HashMap::new();
+    loop {
+        tokio::select! {
+            message = queued.recv() => {
+                let Some(message) = message else { return Ok(()) };
+                // Whoever no longer waits is forgotten before the list grows.
+                waiting.retain(|_, w| !w.is_closed());
+                waiting.insert(message.id, message.answer);
+                link.send(&message.text).await?;
+            }
+            answer = link.next() => {
+                let answer = answer?;
+                match answer["id"].as_str().and_then(|id| waiting.remove(id)) {
+                    Some(waiter) => drop(waiter.send(answer)),
+                    None => tracing::debug!("a service answered what nobody waits for"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! A flow sent through the rules without a network: for `rules test`, and for the tests of this crate.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, ClientTlsOverride, EntryKind, InjectedMessages, Phase, PhaseSet, PlanScope, RequestHead, Response,
+    ResponseHead, Stage, StageVerdict, StatusCode, StreamMessage, UpstreamOverrides,
+};
+
+use crate::expect::{Expectation, MessageExpectation, TestRequest, TestResponse};
+use crate::fixture::FlowFixture;
+use crate::host_rules::HostRules;
+use crate::program::RuleProgram;
+
+/// What became of a flow.
+#[derive(Debug, Default)]
+pub struct Simulation {
+    /// The rules that matched.
+    pub matched: Vec<String>,
+    /// What went to the origin; `None` when nothing did.
+    pub request: Option<(RequestHead, Bytes)>,
+    /// What went to the client.
+    pub response: Option<(ResponseHead, Bytes)>,
+    /// Whether a rule answered in the origin's place.
+    pub answered: bool,
+    /// Why it was denied.
+    pub denied: Option<interflow_flow::Error>,
+    /// Why a body broke off.
+    pub broken: Option<String>,
+    /// The way that was chosen.
+    pub overrides: UpstreamOverrides,
+    /// Whether TLS is to be passed unseen, or looked into.
+    pub tunnel: Option<bool>,
+    /// What the client is shown of TLS.
+    pub client_tls: ClientTlsOverride,
+    /// The messages that passed, and behind each those that rules put in.
+    pub messages: Vec<StreamMessage>,
+    /// Tags on the flow.
+    pub tags: Vec<String>,
+}
+
+/// The most bytes of a body.
+const MAX_BODY_SIZE: usize = 64 << 20;
+
+/// Sends a flow through the rules; the sample's response is the origin's.
+pub async fn run(program: &Arc<RuleProgram>, sample: FlowFixture) -> Simulation {
+    let before: Vec<u64> = program.rules.iter().map(crate::program::CompiledRule::matches).collect();
+    let mut trial = Simulation::default();
+    let FlowFixture { mut flow, request, request_body, response, response_body, messages } = sample;
+    if let Some(bound) = program.host_rules(&flow.authority.host) {
+        let mut course =
+            StageRun { bound: &bound, stage: &*bound, trial: &mut trial, flow: &mut flow, interest: PhaseSet::NONE };
+        course.run_all(request, request_body, response, response_body, messages).await;
+    } else {
+        trial.request = request.map(|r| (r, request_body));
+        trial.response = response.map(|r| (r, response_body));
+        trial.messages = messages;
+    }
+    if let Some(shown) = flow.extension::<ClientTlsOverride>() {
+        trial.client_tls = shown.clone();
+    }
+    trial.tags = flow.tags.iter().map(ToString::to_string).collect();
+    let after = program.rules.iter().zip(before);
+    trial.matched = after.filter(|(r, n)| r.matches() > *n).map(|(r, _)| r.name.clone()).collect();
+    trial
+}
+
+struct StageRun<'a> {
+    bound: &'a HostRules,
+    stage: &'a dyn Stage,
+    trial: &'a mut Simulation,
+    flow: &'a mut interflow_flow::Flow,
+    interest: PhaseSet,
+}
+
+impl StageRun<'_> {
+    async fn run_all(
+        &mut self,
+        request: Option<RequestHead>,
+        request_body: Bytes,
+        response: Option<ResponseHead>,
+        response_body: Bytes,
+        messages: Vec<StreamMessage>,
+    ) {
+        let user = self.flow.user.clone();
+        let scope = PlanScope {
+            listener: &self.flow.client.listener.clone(),
+            user: user.as_deref(),
+            authority: &self.flow.authority.clone(),
+            transport: self.flow.transport,
+            intercepted: true,
+        };
+        self.interest = self.stage.interest(&scope);
+        if !self.run_request(request, request_body).await {
+            return;
+        }
+        self.run_response(response, response_body).await;
+        for mut message in messages {
+            if !self.interest.contains(Phase::Message) {
+                self.trial.messages.push(message);
+                continue;
+            }
+            let (direction, kind) = (message.direction, message.kind);
+            match self.stage.message(self.flow, &mut message).resolve().await {
+                StageVerdict::Drop => {}
+                StageVerdict::Deny(e) => return self.trial.denied = Some(e),
+                _ => self.trial.messages.push(message),
+            }
+            let InjectedMessages { forward: onward, reply: back } =
+                std::mem::take(self.flow.extension_mut::<InjectedMessages>());
+            for (direction, payloads) in [(direction, onward), (direction.opposite(), back)] {
+                let made = |payload| crate::view::test_message(direction, kind, payload);
+                self.trial.messages.extend(payloads.into_iter().map(made));
+            }
+        }
+        if self.interest.contains(Phase::Done) {
+            self.stage.done(self.flow);
+        }
+    }
+
+    /// Whether the flow goes on.
+    async fn apply_verdict(&mut self, verdict: StageVerdict) -> bool {
+        match verdict {
+            StageVerdict::Answer(response) => {
+                self.trial.answered = true;
+                let Response { head, body } = *response;
+                self.trial.response = Some((head, self.read_body(body).await));
+                false
+            }
+            StageVerdict::Deny(e) => {
+                self.trial.denied = Some(e);
+                false
+            }
+            StageVerdict::Tunnel | StageVerdict::Intercept => {
+                self.trial.tunnel = Some(matches!(verdict, StageVerdict::Tunnel));
+                true
+            }
+            StageVerdict::Continue | StageVerdict::Drop => true,
+        }
+    }
+
+    async fn read_body(&mut self, body: Body) -> Bytes {
+        let mut body = body;
+        let mut all = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(interflow_flow::BodyFrame::Data(d)) if all.len() + d.len() <= MAX_BODY_SIZE => {
+                    all.extend_from_slice(&d)
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    self.trial.broken = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        all.into()
+    }
+
+    /// The phases before the request, of the flow that they are about: a tunnel's own, or the request's.
+    async fn run_connect(&mut self, tunnel: bool) -> bool {
+        for phase in [Phase::Authority, Phase::ClientHello] {
+            if !self.interest.contains(phase) || phase == Phase::ClientHello && !tunnel {
+                continue;
+            }
+            let verdict = self.bound.run_connect(phase, self.flow, tunnel).resolve().await;
+            if !self.apply_verdict(verdict).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn run_request(&mut self, request: Option<RequestHead>, body: Bytes) -> bool {
+        // As in traffic: a request in a tunnel is a flow of its own, which begins behind what was decided about the tunnel.
+        let inside = request.is_some() && self.flow.transport == EntryKind::Connect;
+        if inside {
+            let mut tunnel = crate::view::copy_facts(self.flow);
+            let mut course = StageRun { flow: &mut tunnel, trial: &mut *self.trial, ..*self };
+            let goes_on = course.run_connect(true).await;
+            self.trial.client_tls = tunnel.extension::<ClientTlsOverride>().cloned().unwrap_or_default();
+            if !goes_on || self.trial.tunnel == Some(true) {
+                // Nothing of the request is seen.
+                tunnel.tags.into_iter().for_each(|t| self.flow.tag(t));
+                if goes_on {
+                    self.trial.request = request.map(|r| (r, body));
+                }
+                return false;
+            }
+        } else if !self.run_connect(self.flow.transport == EntryKind::Connect).await {
+            return false;
+        }
+        let mut head = request;
+        if let Some(head) = &mut head {
+            if self.interest.contains(Phase::RequestHead) {
+                let verdict = self.stage.request_head(self.flow, head).resolve().await;
+                if !self.apply_verdict(verdict).await {
+                    return false;
+                }
+            }
+            let mut body = Body::from(body);
+            if self.interest.contains(Phase::RequestBody) {
+                body = match self.stage.request_body(self.flow, head, body).resolve().await {
+                    Ok(body) => body,
+                    Err(verdict) => return self.apply_verdict(verdict).await,
+                };
+            }
+            let body = self.read_body(body).await;
+            self.trial.request = Some((head.clone(), body));
+        }
+        if self.interest.contains(Phase::UpstreamConnect) {
+            let mut way = UpstreamOverrides::default();
+            let verdict = self.stage.upstream_connect(self.flow, head.as_ref(), &mut way).resolve().await;
+            self.trial.overrides = way;
+            if !self.apply_verdict(verdict).await {
+                self.trial.request = None;
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn run_response(&mut self, response: Option<ResponseHead>, body: Bytes) {
+        let (Some(mut head), Some((request, _))) = (response, self.trial.request.clone()) else { return };
+        if self.interest.contains(Phase::ResponseHead) {
+            let verdict = self.stage.response_head(self.flow, &request, &mut head).resolve().await;
+            if !self.apply_verdict(verdict).await {
+                return;
+            }
+        }
+        let mut body = Body::from(body);
+        if self.interest.contains(Phase::ResponseBody) {
+            body = match self.stage.response_body(self.flow, &request, &mut head, body).resolve().await {
+                Ok(body) => body,
+                Err(verdict) => {
+                    self.apply_verdict(verdict).await;
+                    return;
+                }
+            };
+        }
+        let body = self.read_body(body).await;
+        self.trial.response = Some((head, body));
+    }
+}
+
+/// A flow as an expectation describes it.
+///
+/// # Errors
+/// A URL, method, status or field that is none.
+pub fn fixture_from(asked: &TestRequest, told: &TestResponse) -> Result<FlowFixture, String> {
+    let mut sample = FlowFixture::for_request(asked.method.as_deref().unwrap_or("GET"), &asked.url)?;
+    for (name, value) in &asked.headers {
+        sample = sample.with_header(name, value)?;
+    }
+    sample.request_body = asked.body.clone().into();
+    sample.flow.has_request_body = Some(!sample.request_body.is_empty());
+    let headers: Vec<(&str, &str)> = told.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    sample.with_response(told.status.unwrap_or(200), &headers, told.body.clone())
+}
+
+/// Carries out an expectation; what is not as expected comes back, one line each.
+///
+/// # Errors
+/// A flow that cannot be made.
+pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -> Result<Vec<String>, String> {
+    let mut flow = fixture_from(&test.request, &test.response)?;
+    if let Some(message) = &test.message {
+        flow = flow.with_message(interflow_flow::Direction::Request, message.clone());
+    }
+    let trial = run(program, flow).await;
+    let mut wrong = Vec::new();
+    let e = &test.expect;
+    for name in e.matched.iter().chain(&e.not_matched) {
+        if program.rule(name).is_none() {
+            return Err(format!("there is no rule `{name}`"));
+        }
+    }
+    let matched = |name: &String| trial.matched.contains(name);
+    wrong.extend(e.matched.iter().filter(|n| !matched(n)).map(|n| format!("rule `{n}` did not match")));
+    wrong.extend(e.not_matched.iter().filter(|n| matched(n)).map(|n| format!("rule `{n}` matched")));
+    let mut same = |what: &str, wanted: Option<bool>, is: bool| {
+        if wanted.is_some_and(|w| w != is) {
+            wrong.push(format!("{what} is {is}"));
+        }
+    };
+    same("answered", e.answered, trial.answered);
+    same("denied", e.denied, trial.denied.is_some());
+    for tag in e.tags.iter().filter(|t| !trial.tags.contains(t)) {
+        wrong.push(format!("the tag `{tag}` is missing; there are {:?}", trial.tags));
+    }
+    let request = trial.request.as_ref().map(|(h, b)| ActualMessage {
+        method: Some(h.method.to_string()),
+        url: Some(h.url.to_string()),
+        status: None,
+        headers: &h.headers,
+        body: b,
+    });
+    compare_message("request", &e.request, request, &mut wrong);
+    let response = trial.response.as_ref().map(|(h, b)| ActualMessage {
+        method: None,
+        url: None,
+        status: Some(h.status),
+        headers: &h.headers,
+        body: b,
+    });
+    compare_message("response", &e.response, response, &mut wrong);
+    if let Some(wanted) = &e.message {
+        let got = trial.messages.first().map(|m| String::from_utf8_lossy(&m.payload).into_owned());
+        if got.as_ref() != Some(wanted) {
+            wrong.push(format!("the message is {got:?}"));
+        }
+    }
+    Ok(wrong)
+}
+
+struct ActualMessage<'a> {
+    method: Option<String>,
+    url: Option<String>,
+    status: Option<StatusCode>,
+    headers: &'a interflow_flow::Headers,
+    body: &'a Bytes,
+}
+
+fn compare_message(side: &str, wanted: &MessageExpectation, got: Option<ActualMessage<'_>>, wrong: &mut Vec<String>) {
+    let Some(got) = got else {
+        if format!("{wanted:?}") != format!("{:?}", MessageExpectation::default()) {
+            wrong.push(format!("there is no {side}"));
+        }
+        return;
+    };
+    let mut differs = |what: &str, wanted: Option<&String>, is: &Option<String>| {
+        if let Some(w) = wanted
+            && is.as_ref() != Some(w)
+        {
+            wrong.push(format!("the {side}'s {what} is {:?}", is.as_deref().unwrap_or("none")));
+        }
+    };
+    differs("method", wanted.method.as_ref(), &got.method);
+    differs("URL", wanted.url.as_ref(), &got.url);
+    for (name, value) in &wanted.headers {
+        let is = got.headers.get(name).map(|v| String::from_utf8_lossy(v).into_owned());
+        differs(&format!("field {name}"), Some(value), &is);
+    }
+    let text = String::from_utf8_lossy(got.body).into_owned();
+    differs("body", wanted.body.as_ref(), &Some(text.clone()));
+    if let (Some(w), Some(is)) = (wanted.status, got.status)
+        && w != is.as_u16()
+    {
+        wrong.push(format!("the {side}'s status is {}", is.as_u16()));
+    }
+    for name in wanted.without.iter().filter(|n| got.headers.contains(n)) {
+        wrong.push(format!("the {side} has the field {name}"));
+    }
+    if let Some(part) = wanted.contains.as_ref().filter(|p| !text.contains(p.as_str())) {
+        wrong.push(format!("the {side}'s body lacks {part:?}"));
+    }
+}

@@ -1,0 +1,113 @@
+//! Answers from files: media types by name, and paths that cannot leave their folder.
+
+use std::path::{Component, Path, PathBuf};
+
+use percent_encoding::percent_decode_str;
+
+/// The media type that a file's name tells.
+pub(crate) fn media_type(name: &str) -> Option<&'static str> {
+    let ending = Path::new(name).extension()?.to_str()?.to_ascii_lowercase();
+    Some(match ending.as_str() {
+        "html" | "htm" => "text/html; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "json" | "map" => "application/json",
+        "txt" | "md" | "log" => "text/plain; charset=utf-8",
+        "xml" => "application/xml",
+        "csv" => "text/csv; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "avif" => "image/avif",
+        "ico" => "image/x-icon",
+        "woff" => "font/woff",
+        "woff2" => "font/woff2",
+        "ttf" => "font/ttf",
+        "otf" => "font/otf",
+        "wasm" => "application/wasm",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "mp4" => "video/mp4",
+        "webm" => "video/webm",
+        "mp3" => "audio/mpeg",
+        "m3u8" => "application/vnd.apple.mpegurl",
+        "mpd" => "application/dash+xml",
+        "ts" => "video/mp2t",
+        "proto" => "application/x-protobuf",
+        _ => return None,
+    })
+}
+
+/// The place of a request's path below a folder; `None` when it would leave it, by dots, by escapes, by links.
+pub(crate) fn resolve_below(folder: &Path, path: &str) -> Option<PathBuf> {
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    let decoded = percent_decode_str(path).decode_utf8().ok()?;
+    let mut out = PathBuf::new();
+    for part in decoded.split(['/', '\\']).filter(|p| !p.is_empty() && *p != ".") {
+        if part.contains('\0') {
+            return None;
+        }
+        match Path::new(part).components().collect::<Vec<_>>()[..] {
+            [Component::Normal(name)] => out.push(name),
+            _ => return None,
+        }
+    }
+    let whole = folder.join(out);
+    // What is not there cannot be outside of the folder either.
+    let Ok(real) = whole.canonicalize() else { return Some(whole) };
+    let folder = folder.canonicalize().ok()?;
+    real.starts_with(folder).then_some(real)
+}
+
+/// The file for a path below a folder, `index.html` for a folder.
+pub(crate) fn find_in_folder(folder: &Path, path: &str) -> Option<PathBuf> {
+    let found = resolve_below(folder, path)?;
+    if found.is_dir() {
+        return ["index.html", "index.htm"].into_iter().map(|i| found.join(i)).find(|f| f.is_file());
+    }
+    found.is_file().then_some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_path_leaves_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        std::fs::create_dir_all(root.join("sub")).unwrap();
+        std::fs::write(root.join("a.txt"), "a").unwrap();
+        std::fs::write(root.join("sub/index.html"), "i").unwrap();
+        std::fs::write(dir.path().join("secret"), "s").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(dir.path().join("secret"), root.join("link")).unwrap();
+        for (path, found) in [
+            ("/a.txt", true),
+            ("/a.txt?x=1", true),
+            ("//./a.txt", true),
+            ("/sub/", true),
+            ("/sub", true),
+            ("/%61.txt", true),
+            ("/../secret", false),
+            ("/%2e%2e/secret", false),
+            ("/..%2fsecret", false),
+            ("/..\\secret", false),
+            ("/sub/../../secret", false),
+            ("/link", false),
+            ("/none", false),
+            ("/", false),
+            ("/a.txt%00", false),
+        ] {
+            assert_eq!(find_in_folder(&root, path).is_some(), found, "{path}");
+        }
+    }
+
+    #[test]
+    fn names_tell_media_types() {
+        assert_eq!(media_type("x/a.HTML"), Some("text/html; charset=utf-8"));
+        assert_eq!((media_type("a.unknown"), media_type("a")), (None, None));
+    }
+}

@@ -1,0 +1,151 @@
+//! What the TLS library of fingerprinted connections can be made to send (BoringSSL in its version for this purpose).
+
+use super::{SCSV, TlsFingerprint, extension};
+
+/// Cipher suites that can be sent, with their IANA names; those of TLS 1.3 first.
+pub const CIPHERS: [(u16, &str); 33] = [
+    (0x1301, "TLS_AES_128_GCM_SHA256"),
+    (0x1302, "TLS_AES_256_GCM_SHA384"),
+    (0x1303, "TLS_CHACHA20_POLY1305_SHA256"),
+    (0x002f, "TLS_RSA_WITH_AES_128_CBC_SHA"),
+    (0x0033, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA"),
+    (0x0035, "TLS_RSA_WITH_AES_256_CBC_SHA"),
+    (0x0039, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA"),
+    (0x003c, "TLS_RSA_WITH_AES_128_CBC_SHA256"),
+    (0x003d, "TLS_RSA_WITH_AES_256_CBC_SHA256"),
+    (0x0067, "TLS_DHE_RSA_WITH_AES_128_CBC_SHA256"),
+    (0x006b, "TLS_DHE_RSA_WITH_AES_256_CBC_SHA256"),
+    (0x009c, "TLS_RSA_WITH_AES_128_GCM_SHA256"),
+    (0x009d, "TLS_RSA_WITH_AES_256_GCM_SHA384"),
+    (0x009e, "TLS_DHE_RSA_WITH_AES_128_GCM_SHA256"),
+    (0x009f, "TLS_DHE_RSA_WITH_AES_256_GCM_SHA384"),
+    (0x000a, "TLS_RSA_WITH_3DES_EDE_CBC_SHA"),
+    (0xc008, "TLS_ECDHE_ECDSA_WITH_3DES_EDE_CBC_SHA"),
+    (0xc009, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"),
+    (0xc00a, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA"),
+    (0xc012, "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA"),
+    (0xc013, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+    (0xc014, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"),
+    (0xc023, "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256"),
+    (0xc024, "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384"),
+    (0xc027, "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"),
+    (0xc028, "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA384"),
+    (0xc02b, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"),
+    (0xc02c, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+    (0xc02f, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"),
+    (0xc030, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+    (0xcca8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xcca9, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+    (0xccaa, "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
+];
+
+/// Groups that can be agreed on, with their names.
+pub const GROUPS: [(u16, &str); 8] = [
+    (23, "P-256"),
+    (24, "P-384"),
+    (25, "P-521"),
+    (29, "X25519"),
+    (256, "ffdhe2048"),
+    (257, "ffdhe3072"),
+    (4588, "X25519MLKEM768"),
+    (25497, "X25519Kyber768Draft00"),
+];
+
+/// Extensions that can be sent.
+pub const EXTENSIONS: [u16; 23] = [
+    extension::SERVER_NAME,
+    extension::STATUS_REQUEST,
+    10,
+    11,
+    13,
+    extension::ALPN,
+    extension::SCT,
+    extension::PADDING,
+    extension::ENCRYPT_THEN_MAC,
+    extension::EXTENDED_MASTER_SECRET,
+    extension::COMPRESS_CERTIFICATE,
+    extension::RECORD_SIZE_LIMIT,
+    extension::DELEGATED_CREDENTIAL,
+    extension::SESSION_TICKET,
+    extension::SUPPORTED_VERSIONS,
+    extension::PSK_MODES,
+    extension::POST_HANDSHAKE_AUTH,
+    extension::KEY_SHARE,
+    extension::ALPS_OLD,
+    extension::ALPS,
+    extension::TRUST_ANCHORS,
+    extension::ECH,
+    extension::RENEGOTIATION,
+];
+
+/// Those that are sent only when an earlier session is taken up again, which fingerprinted connections do not do.
+const RESUMPTION_ONLY: [u16; 2] = [extension::PRE_SHARED_KEY, extension::EARLY_DATA];
+/// Those that every hello has, that every hello with TLS 1.2 has, and that every one with TLS 1.3 has.
+const ALWAYS_SENT: [u16; 2] = [10, 13];
+const REQUIRED_BY_TLS12: [u16; 2] = [11, extension::EXTENDED_MASTER_SECRET];
+const TLS12_ONLY: [u16; 4] =
+    [11, extension::EXTENDED_MASTER_SECRET, extension::SESSION_TICKET, extension::RENEGOTIATION];
+const REQUIRED_BY_TLS13: [u16; 2] = [extension::SUPPORTED_VERSIONS, extension::KEY_SHARE];
+
+/// The IANA name of a cipher that can be sent.
+pub fn cipher_name(number: u16) -> Option<&'static str> {
+    CIPHERS.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)
+}
+
+impl TlsFingerprint {
+    /// What of this hello cannot be sent, in words; empty when it all can.
+    pub fn unsupported_parts(&self) -> Vec<String> {
+        unsupported_parts(self)
+    }
+}
+
+pub(super) fn unsupported_parts(shape: &TlsFingerprint) -> Vec<String> {
+    let mut out = Vec::new();
+    unsupported_ciphers(shape, &mut out);
+    for &e in &shape.extensions {
+        if RESUMPTION_ONLY.contains(&e) {
+            out.push(format!("extension {e} is sent only when a session is resumed, which is not done"));
+        } else if !EXTENSIONS.contains(&e) {
+            out.push(format!("extension {e} is not known to the TLS library"));
+        }
+    }
+    let (tls12, tls13) = (shape.lowest_version < 0x0304, shape.highest_version >= 0x0304);
+    let needed = ALWAYS_SENT
+        .iter()
+        .chain(REQUIRED_BY_TLS12.iter().filter(|_| tls12))
+        .chain(REQUIRED_BY_TLS13.iter().filter(|_| tls13));
+    for &e in needed.filter(|e| !shape.has_extension(**e)) {
+        out.push(format!("extension {e} cannot be left out"));
+    }
+    for &e in TLS12_ONLY.iter().filter(|e| !tls12 && shape.has_extension(**e)) {
+        out.push(format!("extension {e} is sent only with ciphers of TLS 1.2"));
+    }
+    for &g in shape.key_shares.iter().filter(|g| !GROUPS.iter().any(|(n, _)| n == *g)) {
+        out.push(format!("no key share can be made for group {g}"));
+    }
+    match shape.point_formats.as_slice() {
+        [0] | [0, 1, 2] => {}
+        [] if !tls12 => {}
+        other => out.push(format!("the point formats {other:?} cannot be sent: only [0] and [0, 1, 2] can")),
+    }
+    out
+}
+
+fn unsupported_ciphers(shape: &TlsFingerprint, out: &mut Vec<String>) {
+    for &c in shape.ciphers.iter().filter(|&&c| c != SCSV && cipher_name(c).is_none()) {
+        out.push(format!("cipher {c} is not known to the TLS library"));
+    }
+    let older = |c: &u16| *c >> 8 != 0x13;
+    if !shape.ciphers.is_sorted_by_key(older) {
+        out.push("the ciphers of TLS 1.3 can only stand before all others".to_owned());
+    }
+    if shape.ciphers.iter().rev().skip(1).any(|&c| c == SCSV) {
+        out.push(format!("cipher {SCSV} can only be the last"));
+    }
+    if shape.highest_version >= 0x0304 && shape.ciphers.iter().all(older) {
+        out.push("a hello with TLS 1.3 has one of its ciphers, 4865 to 4867".to_owned());
+    }
+    if shape.lowest_version < 0x0304 && !shape.ciphers.iter().any(|c| older(c) && *c != SCSV) {
+        out.push("a hello with TLS 1.2 has one of its ciphers".to_owned());
+    }
+}

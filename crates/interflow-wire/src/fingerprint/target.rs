@@ -1,0 +1,51 @@
+//! Whom an upstream connection is to be taken for, as the configuration and rules name it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{FingerprintProfile, PROFILES, TlsFingerprint, ja3};
+
+/// Whom an upstream connection is to be taken for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FingerprintTarget {
+    /// The client that asks.
+    Mirror,
+    /// A client known by name.
+    Profile(&'static FingerprintProfile),
+    /// A hello given by its JA3 text.
+    Ja3(Box<TlsFingerprint>, String),
+}
+
+impl FromStr for FingerprintTarget {
+    type Err = String;
+
+    /// Reads `mirror`, the name of a profile, or `ja3:771,…`.
+    ///
+    /// # Errors
+    /// A name that is none, with those that are; or the part of a JA3 text that is wrong or cannot be sent.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let ja3 = text.strip_prefix("ja3:").or_else(|| text.starts_with("771,").then_some(text));
+        if let Some(ja3) = ja3 {
+            return ja3::parse(ja3).map(|shape| Self::Ja3(Box::new(shape), ja3.trim().to_owned()));
+        }
+        if text.eq_ignore_ascii_case("mirror") {
+            return Ok(Self::Mirror);
+        }
+        let found = PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(text));
+        found.map(Self::Profile).ok_or_else(|| {
+            let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
+            format!("`{text}` is no fingerprint: there are mirror, {}, and ja3: before a JA3 text", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for FingerprintTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mirror => f.write_str("mirror"),
+            Self::Profile(profile) => f.write_str(profile.name),
+            Self::Ja3(_, text) => write!(f, "ja3:{text}"),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What an HTTP/2 client does first, which tells clients apart: its SETTINGS, window and priorities, and the order of its
+//! pseudo-header fields (RFC 9113; the text is Akamai's, "Passive Fingerprinting of HTTP/2 Clients", 2017).
+
+use std::fmt::Write as _;
+
+/// The client's preface (RFC 9113 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Frames beyond this many bytes before the first request are no opening of any client known.
+const MAX_PREFACE_BYTES: usize = 64 << 10;
+
+/// Reads along with a client's first frames.
+#[derive(Debug, Default)]
+pub struct PrefaceReader {
+    seen: Vec<u8>,
+    at: usize,
+    settings: String,
+    window: u32,
+    priorities: String,
+}
+
+/// Where the reading stands.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PrefaceState {
+    /// The first request has not come yet.
+    More,
+    /// The fingerprint: `1:65536;4:6291456|15663105|0|m,a,s,p`.
+    Done(String),
+    /// It is no HTTP/2, or nothing to read along with; no more bytes are wanted.
+    Strange,
+}
+
+impl PrefaceReader {
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> PrefaceState {
+        let room = MAX_PREFACE_BYTES - self.seen.len().min(MAX_PREFACE_BYTES);
+        self.seen.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if self.at == 0 {
+            let n = self.seen.len().min(PREFACE.len());
+            if self.seen[..n] != PREFACE[..n] {
+                return PrefaceState::Strange;
+            }
+            if n < PREFACE.len() {
+                return PrefaceState::More;
+            }
+            self.at = n;
+        }
+        while let Some(frame) = self.frame() {
+            if let Some(order) = frame {
+                let window = if self.window == 0 { "00".into() } else { self.window.to_string() };
+                let priorities = if self.priorities.is_empty() { "0" } else { &self.priorities };
+                return PrefaceState::Done(format!("{}|{window}|{priorities}|{order}", self.settings));
+            }
+        }
+        if self.seen.len() < MAX_PREFACE_BYTES { PrefaceState::More } else { PrefaceState::Strange }
+    }
+
+    /// The next whole frame (RFC 9113 4.1): what it says goes into the text; a HEADERS frame gives the order.
+    fn frame(&mut self) -> Option<Option<String>> {
+        let rest = self.seen.get(self.at..)?;
+        let head = rest.get(..9)?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let (kind, flags) = (head[3], head[4]);
+        let stream = number(&head[5..9]) & 0x7fff_ffff;
+        let payload = rest.get(9..9 + length)?.to_vec();
+        self.at += 9 + length;
+        match kind {
+            1 => return Some(Some(pseudo_order(fragment(&payload, flags)))),
+            2 if payload.len() >= 5 => self.priority(stream, &payload),
+            4 if flags & 1 == 0 && self.settings.is_empty() => self.settings(&payload),
+            8 if stream == 0 && payload.len() == 4 && self.window == 0 => self.window = number(&payload) & 0x7fff_ffff,
+            _ => {}
+        }
+        Some(None)
+    }
+
+    fn settings(&mut self, payload: &[u8]) {
+        for setting in payload.chunks_exact(6) {
+            let separator = if self.settings.is_empty() { "" } else { ";" };
+            let id = u16::from_be_bytes([setting[0], setting[1]]);
+            let _ = write!(self.settings, "{separator}{id}:{}", number(&setting[2..]));
+        }
+    }
+
+    fn priority(&mut self, stream: u32, payload: &[u8]) {
+        let separator = if self.priorities.is_empty() { "" } else { "," };
+        let (depends, weight) = (number(&payload[..4]), u16::from(payload[4]) + 1);
+        let exclusive = depends >> 31;
+        let _ = write!(self.priorities, "{separator}{stream}:{exclusive}:{}:{weight}", depends & 0x7fff_ffff);
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.iter().take(4).fold(0, |n, b| n << 8 | u32::from(*b))
+}
+
+/// The field block of a HEADERS frame, without padding and priority (RFC 9113 6.2).
+fn fragment(payload: &[u8], flags: u8) -> &[u8] {
+    let (padding, mut rest) = match (flags & 0x8, payload.split_first()) {
+        (0, _) | (_, None) => (0, payload),
+        (_, Some((padding, rest))) => (usize::from(*padding), rest),
+    };
+    if flags & 0x20 != 0 {
+        rest = rest.get(5..).unwrap_or_default();
+    }
+    &rest[..rest.len().saturating_sub(padding)]
+}
+
+/// The order of the pseudo-header fields by their first letters, as far as the block names them by the static table,
+/// which every client does (RFC 7541 6, appendix A).
+fn pseudo_order(mut block: &[u8]) -> String {
+    let mut order = String::new();
+    while let Some(first) = block.first().copied() {
+        let (prefix, value) = match first {
+            0x80.. => (7, false),
+            0x40..0x80 => (6, true),
+            // A change of the table's size comes before any field.
+            0x20..0x40 => (5, false),
+            _ => (4, true),
+        };
+        let Some((index, rest)) = integer(block, prefix) else { break };
+        block = rest;
+        if matches!(first, 0x20..0x40) {
+            continue;
+        }
+        let letter = match index {
+            1 => 'a',
+            2 | 3 => 'm',
+            4 | 5 => 'p',
+            6 | 7 => 's',
+            _ => break,
+        };
+        if !order.is_empty() {
+            order.push(',');
+        }
+        order.push(letter);
+        if value {
+            let Some((length, rest)) = integer(block, 7) else { break };
+            block = rest.get(length..).unwrap_or_default();
+        }
+    }
+    order
+}
+
+/// An integer with a prefix of so many bits (RFC 7541 5.1), and what follows it.
+fn integer(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
+    let mask = (1_usize << prefix) - 1;
+    let (first, mut rest) = bytes.split_first()?;
+    let mut value = usize::from(*first) & mask;
+    if value < mask {
+        return Some((value, rest));
+    }
+    for shift in (0..28).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        value += usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some((value, rest));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    }
+
+    fn settings(list: &[(u16, u32)]) -> Vec<u8> {
+        frame(
+            4,
+            0,
+            0,
+            &list.iter().flat_map(|(id, v)| [&id.to_be_bytes()[..], &v.to_be_bytes()].concat()).collect::<Vec<_>>(),
+        )
+    }
+
+    /// `:method: GET`, `:authority` as a literal, `:scheme: https`, `:path: /`, then a field.
+    const BLOCK: &[u8] = &[0x82, 0x41, 3, b'a', b'.', b'b', 0x87, 0x84, 0x53, 1, b'x'];
+
+    fn chrome() -> Vec<u8> {
+        let window = frame(8, 0, 0, &15_663_105_u32.to_be_bytes());
+        let headers = frame(1, 0x25, 1, &[&[0x80, 0, 0, 0, 255], BLOCK].concat());
+        [PREFACE, &settings(&[(1, 65536), (2, 0), (4, 6_291_456), (6, 262_144)]), &window, &headers].concat()
+    }
+
+    #[test]
+    fn the_text_is_the_published_one() {
+        let mut opening = PrefaceReader::default();
+        let text = "1:65536;2:0;4:6291456;6:262144|15663105|0|m,a,s,p";
+        assert_eq!(opening.feed(&chrome()), PrefaceState::Done(text.into()));
+        let tree = [
+            PREFACE,
+            &settings(&[(3, 100)]),
+            &frame(2, 0, 3, &[0, 0, 0, 0, 200]),
+            &frame(2, 0, 5, &[0x80, 0, 0, 3, 0]),
+            &frame(1, 0x8, 15, &[&[2], &[0x20, 0x82, 0x84, 0x87, 0x41, 1, b'a'][..], &[0, 0]].concat()),
+        ];
+        assert_eq!(
+            PrefaceReader::default().feed(&tree.concat()),
+            PrefaceState::Done("3:100|00|3:0:0:201,5:1:3:1|m,p,s,a".into())
+        );
+    }
+
+    #[test]
+    fn what_is_no_opening_is_left_alone() {
+        assert_eq!(PrefaceReader::default().feed(b"GET / HTTP/1.1"), PrefaceState::Strange);
+        assert_eq!(PrefaceReader::default().feed(b"PRI * HT"), PrefaceState::More);
+        let endless = [PREFACE, &frame(0xff, 0, 0, &[0; 16_000]).repeat(5)].concat();
+        assert_eq!(PrefaceReader::default().feed(&endless), PrefaceState::Strange);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_matter(cut in 0..100_usize) {
+            let whole = chrome();
+            let (a, b) = whole.split_at(cut.min(whole.len()));
+            let mut opening = PrefaceReader::default();
+            let last = match opening.feed(a) { PrefaceState::More => opening.feed(b), done => done };
+            prop_assert!(matches!(last, PrefaceState::Done(_)));
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = PrefaceReader::default().feed(&[PREFACE, &bytes].concat());
+            let _ = pseudo_order(&bytes);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The room of audit lines, metrics and spans, as the binary builds and reloads it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use interflow_engine::llm_telemetry::{LlmTelemetry, LlmTelemetryStage};
+use interflow_flow::HttpClient;
+use interflow_limits::UsageLimiter;
+
+use super::{ApplyFn, Component};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// The accounts, and the stage that keeps them.
+pub struct TelemetryComponent {
+    home: PathBuf,
+    /// What is told outward.
+    pub accounts: Arc<LlmTelemetry>,
+    /// The stage.
+    pub stage: Arc<LlmTelemetryStage>,
+}
+
+impl TelemetryComponent {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// A log that cannot be opened, or a collector whose address makes no sense.
+    pub fn new(
+        config: &InterflowConfig,
+        home: &DataDir,
+        limits: Arc<UsageLimiter>,
+        egress: Arc<dyn HttpClient>,
+    ) -> Result<Self, String> {
+        let accounts = LlmTelemetry::new(&config.audit, &config.telemetry, home.path(), limits, egress)?;
+        accounts.set_capacity(config.gateway.max_concurrent_requests);
+        Ok(Self { home: home.path().to_owned(), stage: Arc::new(LlmTelemetryStage(Arc::clone(&accounts))), accounts })
+    }
+}
+
+impl Component for TelemetryComponent {
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        let prepared = self.accounts.prepare(&config.audit, &config.telemetry, &self.home)?;
+        let accounts = Arc::clone(&self.accounts);
+        let capacity = config.gateway.max_concurrent_requests;
+        Ok(Box::new(move || {
+            accounts.activate(prepared);
+            accounts.set_capacity(capacity);
+        }))
+    }
+}

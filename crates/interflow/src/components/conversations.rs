@@ -1,0 +1,53 @@
+//! Conversations as the binary starts them: over the recording, with the price list of the limits.
+
+use std::sync::Arc;
+
+use interflow_engine::conversations::CallPricing;
+use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_limits::{PriceList, TokenCounts, UsageLimiter};
+use interflow_llm::CallUsage;
+use interflow_record::SqliteStore;
+
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// Starts putting conversations together as flows end.
+///
+/// # Errors
+/// The system has no thread to give.
+pub fn start(store: &Arc<SqliteStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
+    let limits = Arc::clone(limits);
+    let pricing: Arc<CallPricing> =
+        Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &tokens(usage))));
+    IndexerHandle::start(Arc::clone(store) as _, pricing)
+        .map_err(|e| format!("conversations cannot be put together: {e}"))
+}
+
+/// The prices by themselves, for commands that run without the corridor.
+///
+/// # Errors
+/// What is wrong with the owner's price list.
+pub fn pricing(config: &InterflowConfig, home: &DataDir) -> Result<Arc<CallPricing>, String> {
+    let prices = match &config.quota.prices {
+        None => PriceList::default(),
+        Some(path) => {
+            let path = home.join(path);
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?;
+            PriceList::with_overrides(&text).map_err(|e| format!("quota.prices: {}: {e}", path.display()))?
+        }
+    };
+    Ok(Arc::new(move |provider, model, usage| dollars(prices.cost(provider, Some(model), &tokens(usage)))))
+}
+
+const fn tokens(usage: &CallUsage) -> TokenCounts {
+    TokenCounts {
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+    }
+}
+
+fn dollars(micros: Option<u64>) -> Option<f64> {
+    micros.map(|m| m as f64 / 1e6)
+}

@@ -1,0 +1,71 @@
+//! The room of limits and virtual keys, as the binary builds and reloads it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_engine::limits::{KeyRules, LimitStage, ProviderKeyCheck};
+use interflow_limits::{BudgetFile, KeyStore, UsageLimiter};
+
+use super::{ApplyFn, Component};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// Keys, counters, and the stage that asks both.
+pub struct LimitsComponent {
+    home: PathBuf,
+    /// The virtual keys.
+    pub keys: Arc<KeyStore>,
+    /// The counters.
+    pub limits: Arc<UsageLimiter>,
+    /// The stage.
+    pub stage: Arc<LimitStage>,
+    budgets: Arc<BudgetFile>,
+}
+
+impl LimitsComponent {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong in the configuration, the keys file or the price list.
+    pub fn new(config: &InterflowConfig, home: &DataDir, upstream_has_key: ProviderKeyCheck) -> Result<Self, String> {
+        let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
+        let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
+        let keys = Arc::new(keys);
+        let stage =
+            LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
+        stage.set_capacity(config.gateway.max_concurrent_requests);
+        let budgets = BudgetFile::restore(&limits, &home.join("budgets.json"));
+        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
+    }
+
+    /// Writes down what budgets stand at.
+    pub fn close(&self) {
+        self.budgets.write(&self.limits);
+    }
+
+    fn file(&self, path: &Path) -> PathBuf {
+        self.home.join(path)
+    }
+}
+
+impl Component for LimitsComponent {
+    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
+        let prices = config.quota.prices.iter();
+        prices.chain([&config.keys.file]).map(|p| self.file(p)).collect()
+    }
+
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        let path = self.file(&config.keys.file);
+        let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
+        let rules = KeyRules::new(&config.keys)?;
+        let capacity = config.gateway.max_concurrent_requests;
+        let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
+        let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
+        Ok(Box::new(move || {
+            keys.set(path, ring);
+            limits.activate(prepared);
+            stage.set_rules(rules);
+            stage.set_capacity(capacity);
+        }))
+    }
+}

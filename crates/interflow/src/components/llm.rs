@@ -1,0 +1,47 @@
+//! The room of LLM providers: the gateway's doors to them, and the stages that recognise requests and send them off.
+
+use std::sync::Arc;
+
+use interflow_flow::{GatewayMount, Stage};
+use interflow_llm::ProviderDetector;
+use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+
+use super::{ApplyFn, Component, DeferredClient};
+use crate::config::InterflowConfig;
+
+/// The gateway, and its places in the corridor.
+pub struct LlmComponent {
+    /// The gateway.
+    pub gateway: Arc<LlmGateway>,
+    /// Stands first: whoever comes after it knows what a request is for.
+    pub recogniser: Arc<dyn Stage>,
+    /// Stands last: keys, names of models and signatures are put on what really goes out.
+    pub sender: Arc<dyn Stage>,
+    /// The doors on the gateway port.
+    pub doors: Arc<dyn GatewayMount>,
+}
+
+impl LlmComponent {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong in `[llm]`, with its key.
+    pub fn new(config: &InterflowConfig, late: &Arc<DeferredClient>) -> Result<Self, String> {
+        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let gateway = LlmGateway::new(table, Arc::clone(late) as _, late.unrecorded_client(), late.metadata());
+        Ok(Self {
+            recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
+            sender: Arc::new(Dispatcher(Arc::clone(&gateway))),
+            doors: Arc::new(LlmGatewayMount(Arc::clone(&gateway))),
+            gateway,
+        })
+    }
+}
+
+impl Component for LlmComponent {
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        let table = LlmGateway::compile(&config.llm, &interflow_limits::resolve_secret_ref)?;
+        let gateway = Arc::clone(&self.gateway);
+        Ok(Box::new(move || gateway.activate(table)))
+    }
+}

@@ -1,0 +1,110 @@
+//! Recordings for the rules' `replay`: archives of every format that can be imported, and flows of the store.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Direction, Method, ResponseHead, StatusCode, Url};
+use interflow_query::Query;
+use interflow_record::formats::replay::unmasked;
+use interflow_record::formats::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
+use interflow_record::{FlowRow, FlowStore, ListOptions, ListOrder, SqliteStore};
+use interflow_rules::{RecordedExchange, RecordingSource};
+
+/// The most flows that one rule answers from.
+const MAX_FLOWS: usize = 100_000;
+/// The most bytes of bodies that one rule keeps.
+const MAX_BYTES: usize = 1 << 30;
+/// Flows asked for at once.
+const PAGE: usize = 500;
+
+/// Reads archives, and the store where there is one.
+pub enum RecordingArchives {
+    /// For an instance that runs, with its recording if it has one.
+    Running(Option<Arc<SqliteStore>>),
+    /// For rules that are only looked at: no flows are read.
+    Looking,
+}
+
+impl RecordingSource for RecordingArchives {
+    fn archive(&self, file: &Path) -> Result<Vec<RecordedExchange>, String> {
+        let mut all = ExchangeCollector::default();
+        let opened = if file.is_dir() { fxzy::pack_to_temp_file(file) } else { File::open(file) };
+        let opened = opened.map_err(|e| format!("it cannot be read: {e}"))?;
+        let taken = formats::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
+        taken.map_err(|e| e.to_string())?;
+        Ok(all.flows)
+    }
+
+    fn flows(&self, query: &str) -> Result<Vec<RecordedExchange>, String> {
+        let store = match self {
+            Self::Running(store) => store.as_deref().ok_or("nothing is recorded here: set record.enabled")?,
+            Self::Looking => return Ok(Vec::new()),
+        };
+        let query = Query::parse(query).map_err(|e| e.render(query))?;
+        let mut all = ExchangeCollector::default();
+        let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
+        loop {
+            let page = store.list(&options).map_err(|e| e.to_string())?;
+            for row in &page {
+                // What a rule answered is no answer of the origin's.
+                if !row.tags.iter().any(|t| t == "replayed") {
+                    all.take(row, &StoreBodySource(store)).map_err(|e| e.to_string())?;
+                }
+            }
+            options.after = page.last().map(|r| r.id);
+            if page.len() < PAGE {
+                return Ok(all.flows);
+            }
+        }
+    }
+}
+
+/// Exchanges as they are read.
+#[derive(Default)]
+struct ExchangeCollector {
+    flows: Vec<RecordedExchange>,
+    bytes: usize,
+}
+
+impl ExchangeCollector {
+    /// Takes a flow; one without an answer, or whose body was not kept whole, is passed over.
+    fn take(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        let Some(flow) = recorded_exchange(row, contents)? else { return Ok(()) };
+        self.bytes += flow.sent.len() + flow.body.len();
+        if self.flows.len() >= MAX_FLOWS || self.bytes > MAX_BYTES {
+            let what = format!("more than {MAX_FLOWS} flows or {MAX_BYTES} bytes of bodies: ask for fewer");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
+        self.flows.push(flow);
+        Ok(())
+    }
+}
+
+fn recorded_exchange(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Option<RecordedExchange>> {
+    let (Some(request), Some(response)) = (&row.request, &row.response) else { return Ok(None) };
+    let status = StatusCode::from_u16(response.status).ok().filter(|s| s.as_u16() >= 200);
+    let (Some(status), Ok(method)) = (status, Method::from_bytes(request.method.as_bytes())) else { return Ok(None) };
+    if request.body.missing.is_some() || response.body.missing.is_some() {
+        return Ok(None);
+    }
+    let body = |direction, headers| -> io::Result<Bytes> {
+        let mut bytes = Vec::new();
+        content_coding::decoder(headers, contents.body(row, direction)?)?.read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    };
+    let mut head = ResponseHead::new(status);
+    head.headers = unmasked(&response.headers);
+    let answered = row.timings.first_byte.or(row.timings.done).unwrap_or(0);
+    Ok(Some(RecordedExchange {
+        method,
+        url: Url { scheme: row.scheme, authority: row.authority.clone(), path: request.path.as_str().into() },
+        headers: unmasked(&request.headers),
+        sent: body(Direction::Request, &request.headers)?,
+        head,
+        body: body(Direction::Response, &response.headers)?,
+        at: i64::try_from((row.started.micros() + answered) / 1_000_000).ok(),
+    }))
+}

@@ -1,0 +1,76 @@
+//! The room of redaction: its policies, and the secret that placeholders are made with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_engine::redaction::RedactionService;
+use interflow_limits::KeyStore;
+use sha2::{Digest, Sha256};
+
+use super::{ApplyFn, Component, DeferredClient};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// The room, and where its files are.
+pub struct RedactionComponent {
+    home: PathBuf,
+    /// The room itself.
+    pub redaction: Arc<RedactionService>,
+}
+
+impl RedactionComponent {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong in `[redact]`, in a policy, or with the file of the secret.
+    pub fn new(config: &InterflowConfig, home: &DataDir, late: &Arc<DeferredClient>) -> Result<Self, String> {
+        check_keys(config, home.path())?;
+        let egress = late.unrecorded_client();
+        let redaction = RedactionService::new(&config.redact, home.path(), master_secret(config, home)?, egress)?;
+        Ok(Self { home: home.path().to_owned(), redaction })
+    }
+}
+
+impl Component for RedactionComponent {
+    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
+        RedactionService::policy_files(&config.redact, &self.home)
+    }
+
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        check_keys(config, &self.home)?;
+        let settings = self.redaction.compile(&config.redact, &self.home)?;
+        let room = Arc::clone(&self.redaction);
+        Ok(Box::new(move || room.activate(settings)))
+    }
+}
+
+/// Sees that every policy that a virtual key asks for is there.
+fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
+    let file = home.join(&config.keys.file);
+    let ring = KeyStore::read(&file).map_err(|e| e.to_string())?;
+    for key in ring.keys() {
+        if let Some(name) = key.policy.as_deref().filter(|name| !config.redact.has_policy(name)) {
+            let place = file.display();
+            return Err(format!(
+                "{place}: the key `{}` goes by the policy `{name}`, which is not in redact.policies: name its file there, or take `policy` out of the key",
+                key.id
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The secret of the config, or one of this data folder, made once.
+fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], String> {
+    let text = match &config.redact.secret {
+        Some(secret) => {
+            let text = interflow_limits::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;
+            if text.len() < 16 {
+                return Err("redact.secret: it is shorter than 16 characters".into());
+            }
+            text.into_bytes()
+        }
+        None => home.secret("redact.key")?,
+    };
+    Ok(Sha256::digest(text).into())
+}

@@ -1,0 +1,105 @@
+//! The room of rules, as the binary builds and reloads it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_flow::CertificateFiles;
+use interflow_record::SqliteStore;
+use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
+
+use super::{ApplyFn, Component, DeferredClient, RecordingArchives};
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// The file of the data folder that holds the rules when the configuration names no file: the web UI writes into it.
+const OPERATOR_RULES_FILE: &str = "rules.yaml";
+/// What stands in it at first.
+const EMPTY_RULES: &str =
+    "# Rules, asked from top to bottom. The web UI writes into this file; docs/rules.md tells what they can do.\n";
+
+/// What the engine of this build can do, for rules.
+pub struct BuildCapabilities;
+
+impl interflow_rules::RuleCapabilities for BuildCapabilities {
+    fn check_fingerprint(&self, like: &str) -> Result<(), String> {
+        interflow_engine::check_fingerprint(like)
+    }
+
+    fn check_certificate(&self, files: &CertificateFiles) -> Result<(), String> {
+        interflow_engine::check_certificate(files)
+    }
+}
+
+/// The rules in force.
+pub struct RulesComponent {
+    rules: Arc<ActiveRules>,
+    own: PathBuf,
+}
+
+impl RulesComponent {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the rule files.
+    pub fn new(
+        config: &InterflowConfig,
+        home: &DataDir,
+        egress: &Arc<DeferredClient>,
+        store: Option<&Arc<SqliteStore>>,
+    ) -> Result<Self, String> {
+        let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
+        let around = RuleRuntime::new(ca, Some(Arc::clone(egress) as _))
+            .with_recordings(Arc::new(RecordingArchives::Running(store.cloned())))
+            .with_capabilities(Arc::new(BuildCapabilities))
+            .with_tls_connector(Arc::clone(egress) as _);
+        let own = home.join(OPERATOR_RULES_FILE);
+        if config.rules.files.is_empty() && !own.exists() {
+            // Without the file there are no rules, which is what it says.
+            let _ = std::fs::write(&own, EMPTY_RULES);
+        }
+        let rules =
+            ActiveRules::new(&active_rules_config(&config.rules, &own), Arc::new(around)).map_err(|e| e.to_string())?;
+        log_problems(&rules.program());
+        Ok(Self { rules: Arc::new(rules), own })
+    }
+
+    /// The rules themselves.
+    pub fn rules(&self) -> &Arc<ActiveRules> {
+        &self.rules
+    }
+}
+
+/// The section, with the data folder's own file where it names none.
+fn active_rules_config(config: &RulesConfig, own: &Path) -> RulesConfig {
+    let mut config = config.clone();
+    if config.files.is_empty() && own.exists() {
+        config.files.push(own.to_owned());
+    }
+    config
+}
+
+fn log_problems(program: &interflow_rules::RuleProgram) {
+    if !program.rules.is_empty() {
+        tracing::info!("{} rules are in force", program.rules.len());
+    }
+    for note in &program.notes {
+        tracing::warn!("{note}");
+    }
+}
+
+impl Component for RulesComponent {
+    fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
+        let mut all = active_rules_config(&config.rules, &self.own).files;
+        all.extend(self.rules.program().files.iter().cloned());
+        all
+    }
+
+    fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
+        let program = self.rules.prepare(&active_rules_config(&config.rules, &self.own)).map_err(|e| e.to_string())?;
+        let rules = Arc::clone(&self.rules);
+        Ok(Box::new(move || {
+            rules.activate(program);
+            log_problems(&rules.program());
+        }))
+    }
+}

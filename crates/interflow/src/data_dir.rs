@@ -1,0 +1,359 @@
+//! The data folder: where it is, the admin token, and which instance runs from it.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The data folder.
+#[derive(Debug, Clone)]
+pub struct DataDir(PathBuf);
+
+/// What a running instance tells other commands about itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct InstanceInfo {
+    /// Its process.
+    pub pid: u32,
+    /// The proxy's addresses.
+    pub proxy: Vec<SocketAddr>,
+    /// The gateway's address.
+    pub gateway: Option<SocketAddr>,
+    /// The admin's address.
+    pub admin: Option<SocketAddr>,
+    /// Where Greyproxy's API is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub greyproxy: Option<SocketAddr>,
+    /// The DNS port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<SocketAddr>,
+}
+
+impl InstanceInfo {
+    /// Its TCP ports, by what they are for.
+    pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
+        let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
+        self.proxy.iter().map(named("proxy")).chain(one).chain(self.greyproxy.iter().map(named("greyproxy")))
+    }
+}
+
+/// The data folder by the other name of its variable.
+pub fn from_alternate_variable() -> Option<PathBuf> {
+    std::env::var_os("INTERFLOW_DATA_DIR").filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
+impl DataDir {
+    /// The folder given, or `$XDG_DATA_HOME/interflow`, or the platform's usual place below the home folder.
+    pub fn find(given: Option<&Path>) -> Result<Self, String> {
+        if let Some(path) = given {
+            return Ok(Self(path.to_owned()));
+        }
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        if let Some(data) = var("XDG_DATA_HOME") {
+            return Ok(Self(data.join("interflow")));
+        }
+        if let Some(local) = var("LOCALAPPDATA") {
+            return Ok(Self(local.join("interflow")));
+        }
+        match var("HOME") {
+            Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
+            Some(home) => Ok(Self(home.join(".local/share/interflow"))),
+            None => Err("there is no home folder: set INTERFLOW_HOME to a folder for the CA and the recordings".into()),
+        }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Makes the folder, for its owner alone, when there is none. One that exists keeps its mode: it may be shared on purpose, and
+    /// each file in it that holds a secret is for its owner alone.
+    pub fn create(&self) -> Result<(), String> {
+        if self.0.is_dir() {
+            return Ok(());
+        }
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&self.0).map_err(|e| {
+            format!("the data folder {} cannot be made: {e}; set INTERFLOW_HOME to another one", self.0.display())
+        })
+    }
+
+    /// What is wrong with the folder's mode: where everybody may write, anybody may put a CA or a configuration in its place.
+    pub fn exposure_warning(&self) -> Option<String> {
+        #[cfg(unix)]
+        {
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.0).ok()?) & 0o7777;
+            (mode & 0o002 != 0).then(|| {
+                let path = self.0.display();
+                format!(
+                    "every user of this machine may write to the data folder {path} (mode {mode:o}): chmod 700 {path}"
+                )
+            })
+        }
+        #[cfg(not(unix))]
+        None
+    }
+
+    /// The folder of the CA.
+    pub fn ca(&self) -> PathBuf {
+        self.0.join("ca")
+    }
+
+    /// A file or folder in it, when `path` is relative.
+    pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// The file that holds the admin token; none when `INTERFLOW_TOKEN` holds it.
+    pub fn admin_token_file(&self) -> Option<PathBuf> {
+        let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
+        (!given).then(|| self.0.join("admin.token"))
+    }
+
+    /// The admin token, made at the first start.
+    pub fn admin_token(&self) -> Result<String, String> {
+        if let Ok(token) = std::env::var("INTERFLOW_TOKEN")
+            && !token.is_empty()
+        {
+            return check_token_length(&token, "INTERFLOW_TOKEN");
+        }
+        let path = self.0.join("admin.token");
+        match fs::read_to_string(&path) {
+            Ok(token) if !token.trim().is_empty() => {
+                return check_token_length(token.trim(), &path.display().to_string());
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        }
+        let token = interflow_admin::new_token();
+        write_private(&path, token.as_bytes()).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(token)
+    }
+
+    /// A secret of this data folder, by the name of its file: made once, for the owner's eyes only.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
+        let path = self.0.join(file);
+        match fs::read(&path) {
+            Ok(secret) if secret.len() >= 16 => return Ok(secret),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        }
+        self.create()?;
+        let secret = interflow_admin::new_token().into_bytes();
+        write_private(&path, &secret).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(secret)
+    }
+
+    fn instance_file(&self) -> PathBuf {
+        self.0.join("instance.json")
+    }
+
+    /// Tells other commands that this process runs. `None` when they know of another instance that runs from this folder: its
+    /// announcement stays.
+    pub fn write_instance_file(&self, instance: &InstanceInfo) -> Result<Option<InstanceFileGuard>, String> {
+        if self.running_instance().is_some_and(|other| other.pid != instance.pid) {
+            return Ok(None);
+        }
+        let path = self.instance_file();
+        let text = serde_json::to_vec(instance).expect("an instance is plain data");
+        write_private(&path, &text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
+    }
+
+    /// The instance that runs from this folder now.
+    pub fn running_instance(&self) -> Option<InstanceInfo> {
+        let text = fs::read(self.instance_file()).ok()?;
+        let instance: InstanceInfo = serde_json::from_slice(&text).ok()?;
+        let addr = connect_address(*instance.proxy.first()?);
+        // The process first: another program may listen at its port by now.
+        let alive = is_process_alive(instance.pid)
+            && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
+        alive.then_some(instance)
+    }
+}
+
+/// The shortest admin token that cannot be guessed, in characters.
+const MIN_TOKEN: usize = 32;
+
+/// The token, when nobody can guess it; `place` is where it is from.
+fn check_token_length(token: &str, place: &str) -> Result<String, String> {
+    let visible = token.bytes().all(|b| b.is_ascii_graphic());
+    match token.chars().count() {
+        n if n >= MIN_TOKEN && visible => Ok(token.to_owned()),
+        n if n >= MIN_TOKEN => Err(format!(
+            "{place}: the admin token holds characters that no header field can carry: use letters and digits"
+        )),
+        n => Err(format!(
+            "{place}: the admin token has {n} characters, and needs at least {MIN_TOKEN}; `openssl rand -hex 32` makes one"
+        )),
+    }
+}
+
+/// Where a program on this machine reaches what listens there: every address stands for loopback.
+pub fn connect_address(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+/// Whether there is such a process; one that cannot be asked after may be there.
+fn is_process_alive(pid: u32) -> bool {
+    #[cfg(unix)]
+    {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        true
+    }
+}
+
+/// Takes the announcement back when dropped, unless it is another instance's by then.
+#[derive(Debug)]
+pub struct InstanceFileGuard {
+    path: PathBuf,
+    pid: u32,
+}
+
+impl Drop for InstanceFileGuard {
+    fn drop(&mut self) {
+        let ours = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
+        if ours.is_some_and(|i| i.pid == self.pid) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension(format!("new.{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&fresh)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_token_is_made_once_and_for_the_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let token = home.admin_token().unwrap();
+        assert!(token.len() >= 32);
+        assert_eq!(home.admin_token().unwrap(), token);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode = fs::metadata(dir.path().join("admin.token")).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_short_token_is_refused_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let file = home.admin_token_file().unwrap();
+        for (token, says) in
+            [("x".repeat(31), "31 characters"), ("x y ".repeat(10), "letters and digits"), ("x".repeat(32), "")]
+        {
+            fs::write(&file, &token).unwrap();
+            match home.admin_token() {
+                Ok(read) => assert_eq!((read, says), (token, "")),
+                Err(e) => assert!(!says.is_empty() && e.contains(says) && e.contains("admin.token"), "{e}"),
+            }
+        }
+    }
+
+    fn instance(pid: u32, listener: &std::net::TcpListener) -> InstanceInfo {
+        InstanceInfo {
+            pid,
+            proxy: vec![listener.local_addr().unwrap()],
+            gateway: None,
+            admin: None,
+            greyproxy: None,
+            dns: None,
+        }
+    }
+
+    #[test]
+    fn an_instance_is_found_while_it_lives_and_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let announced = home.write_instance_file(&instance(std::process::id(), &listener)).unwrap();
+        assert_eq!(home.running_instance().map(|i| i.pid), Some(std::process::id()));
+        drop(listener);
+        assert!(home.running_instance().is_none());
+        drop(announced);
+        assert!(!home.instance_file().exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_second_instance_leaves_the_announcement_of_the_first_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = DataDir::find(Some(dir.path())).unwrap();
+        let [first, second] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        // The first is another process that lives: our parent.
+        let parent = std::os::unix::process::parent_id();
+        let mine = home.write_instance_file(&instance(parent, &first)).unwrap();
+        let other = home.write_instance_file(&instance(std::process::id(), &second)).unwrap();
+        assert!(mine.is_some() && other.is_none());
+        drop(other);
+        assert_eq!(home.running_instance().map(|i| i.pid), Some(parent));
+        // One whose process has gone is none, even when something listens at its port.
+        std::mem::forget(mine);
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        std::fs::write(home.instance_file(), serde_json::to_vec(&instance(gone.id(), &first)).unwrap()).unwrap();
+        assert!(
+            home.running_instance().is_none()
+                && home.write_instance_file(&instance(std::process::id(), &second)).unwrap().is_some()
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_is_there_keeps_its_mode_and_a_new_one_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let home = DataDir::find(Some(&shared)).unwrap();
+        home.create().unwrap();
+        assert_eq!(mode(&shared), 0o1777);
+        assert!(home.exposure_warning().unwrap().contains("1777"));
+        let fresh = DataDir::find(Some(&dir.path().join("a/b"))).unwrap();
+        fresh.create().unwrap();
+        assert_eq!(mode(fresh.path()), 0o700);
+        assert!(fresh.exposure_warning().is_none());
+    }
+}

@@ -1,0 +1,59 @@
+//! Opposites in queries (`-path:/health`) beside options, which begin with a dash as well.
+
+use std::ffi::OsString;
+
+use interflow_query::Key;
+
+/// The words of the command line in which the opposites of a query's terms are written with `!`, the query language's
+/// other sign for them, so that the parser of options leaves them alone. Only `flows` takes queries.
+pub fn normalize_negated_terms(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let commands = ["flows", "exec", "--"];
+    let first = words.iter().position(|w| commands.iter().any(|c| w == c));
+    if let Some(at) = first
+        && words[at] == "flows"
+    {
+        for word in &mut words[at..] {
+            if let Some(opposite) = word.to_str().and_then(negated_term) {
+                *word = opposite.into();
+            }
+        }
+    }
+    words
+}
+
+/// `!path:/x` for `-path:/x`; nothing for an option.
+fn negated_term(word: &str) -> Option<String> {
+    let term = word.strip_prefix('-')?;
+    let (key, _) = term.split_once(':')?;
+    let begins = key.split('.').next().unwrap_or(key);
+    let is_key = Key::find(key).is_some() || Key::find(begins).is_some() || matches!(begins, "req" | "resp");
+    is_key.then(|| format!("!{term}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        let words = normalize_negated_terms(line.split(' ').map(OsString::from));
+        words.iter().map(|w| w.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn only_terms_of_a_query_are_touched() {
+        for (line, expected) in [
+            ("interflow flows list -path:/x -n 5", "interflow flows list !path:/x -n 5"),
+            (
+                "interflow --home x flows tail -is:open -header.a:b",
+                "interflow --home x flows tail !is:open !header.a:b",
+            ),
+            ("interflow flows replay last -HX-A:1 -H X-B:2", "interflow flows replay last -HX-A:1 -H X-B:2"),
+            ("interflow flows list -nokey:1 --all", "interflow flows list -nokey:1 --all"),
+            ("interflow exec flows -path:/x", "interflow exec flows -path:/x"),
+            ("interflow exec -- flows list -path:/x", "interflow exec -- flows list -path:/x"),
+        ] {
+            assert_eq!(read(line), expected);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Changing the recording: through the running instance, which writes it, or directly where none runs.
+
+use std::io::{self, Read};
+
+use interflow_flow::FlowId;
+use interflow_query::Query;
+use interflow_record::formats::{self, ImportError};
+use interflow_record::{FlowAnnotation, FlowStore, SqliteStore, StoreError};
+use serde_json::json;
+
+use super::api::InstanceApi;
+use crate::CliError;
+use crate::config::InterflowConfig;
+use crate::data_dir::DataDir;
+
+/// Who writes.
+pub enum StoreAccess {
+    /// The running instance.
+    Instance(InstanceApi),
+    /// This process.
+    Here(SqliteStore),
+}
+
+/// What an import did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ImportCounts {
+    /// Flows taken up.
+    pub imported: u64,
+    /// Flows that were there already.
+    pub present: u64,
+    /// Entries left out, and why, as far as the reasons are kept.
+    pub skipped: u64,
+    /// The reasons.
+    pub reasons: Vec<String>,
+}
+
+impl StoreAccess {
+    /// Finds out.
+    pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<Self, CliError> {
+        if let Some(api) = InstanceApi::for_instance(home)? {
+            return Ok(Self::Instance(api));
+        }
+        home.create()?;
+        match SqliteStore::open(&home.join(&config.record.dir), &config.record) {
+            Ok(store) => Ok(Self::Here(store)),
+            Err(e @ StoreError::Busy(_)) => Err(CliError::Failed(format!(
+                "{e} (an instance without an admin port, such as `interflow exec`, may be the one)"
+            ))),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Deletes what the query selects; how many flows there were.
+    pub fn prune(&self, query: &Query) -> Result<u64, CliError> {
+        match self {
+            Self::Here(store) => Ok(store.prune(query)?),
+            Self::Instance(api) => {
+                let input = json!({"query": query.to_string(), "all": query.is_all()});
+                Ok(api.post("/flows/prune", &input)?["pruned"].as_u64().unwrap_or_default())
+            }
+        }
+    }
+
+    /// Changes tags and comment.
+    pub fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<(), CliError> {
+        match self {
+            Self::Here(store) => Ok(store.annotate(id, change)?),
+            Self::Instance(api) => {
+                let input =
+                    json!({"add_tags": change.add_tags, "remove_tags": change.remove_tags, "comment": change.comment});
+                api.patch(&format!("/flows/{id}"), &input).map(drop)
+            }
+        }
+    }
+
+    /// Takes up the flows of a file.
+    pub fn import(&self, file: impl Read) -> Result<ImportCounts, CliError> {
+        match self {
+            Self::Here(store) => import_locally(store, file),
+            Self::Instance(api) => {
+                let done = api.upload("/import", file)?;
+                let count = |name: &str| done[name].as_u64().unwrap_or_default();
+                let reasons = done["reasons"].as_array().into_iter().flatten();
+                Ok(ImportCounts {
+                    imported: count("imported"),
+                    present: count("present"),
+                    skipped: count("skipped"),
+                    reasons: reasons.filter_map(|r| r.as_str().map(str::to_owned)).collect(),
+                })
+            }
+        }
+    }
+}
+
+fn import_locally(store: &SqliteStore, file: impl Read) -> Result<ImportCounts, CliError> {
+    let mut done = ImportCounts::default();
+    let report = formats::import(None, file, &mut |flow| {
+        let new = store.insert(flow.into()).map_err(io::Error::other)?;
+        *(if new { &mut done.imported } else { &mut done.present }) += 1;
+        Ok(())
+    });
+    let report = report.map_err(|e: ImportError| CliError::Failed(e.to_string()))?;
+    store.flush()?;
+    Ok(ImportCounts { skipped: report.skips, reasons: report.skipped, ..done })
+}

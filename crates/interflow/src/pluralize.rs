@@ -1,0 +1,16 @@
+//! Numbers with their nouns.
+
+/// `1 flow`, `2 flows`.
+pub fn pluralize(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pluralize;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!([0, 1, 2].map(|n| pluralize(n, "flow")), ["0 flows", "1 flow", "2 flows"]);
+    }
+}
