@@ -184,8 +184,8 @@ def interflow(binary, like, port, ca):
     with open(config, "w") as file:
         file.write(
             f'[proxy]\nlisten = ["127.0.0.1:0"]\n[gateway]\nlisten = []\n[admin]\nlisten = "127.0.0.1:0"\n'
-            f'[upstream]\nextra_ca = ["{ca}"]\nresolve = {{ "{HOST}" = ["127.0.0.1"] }}\n'
-            f'[[upstream.fingerprint]]\nhosts = ["*"]\nas = "{like}"\n'
+            f'[upstream]\nextra_ca = ["{ca}"]\nhosts = {{ "{HOST}" = ["127.0.0.1"] }}\n'
+            f'[[upstream.fingerprint]]\nhosts = ["*"]\nprofile = "{like}"\n'
         )
     process = subprocess.Popen(
         [binary, "run", "-c", config, "--no-record"],

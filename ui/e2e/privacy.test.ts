@@ -13,18 +13,18 @@ const editor = () => page.getByRole('textbox', { name: 'Policy', exact: true });
 const policyFile = () => join(world.home, 'policy.toml');
 
 const CONFIG = (origin: string) => `
-[llm.upstream.anthropic]
-target = "http://${origin}"
-key = "sk-real-key"
+[llm.provider.anthropic]
+url = "http://${origin}"
+api_key = "sk-real-key"
 [redact]
-intercepted = "redact"
+proxied = "redact"
 [[redact.route]]
 name = "support"
 model = "claude-haiku*"
 policy = "support.toml"
 [[quota.rule]]
 name = "each-key"
-per = "key"
+count_by = "key"
 allow = { tokens_per_day = 100000, money_per_month = 20 }
 `;
 

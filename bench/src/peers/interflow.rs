@@ -53,7 +53,7 @@ impl Interflow {
         };
         Ok(match self {
             Self::Rules => Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rulebook::TWENTY)?)),
-            Self::Redaction => Some("[redact]\nintercepted = \"redact\"\noutbound = \"redact\"\n".into()),
+            Self::Redaction => Some("[redact]\nproxied = \"redact\"\nresponses = \"redact\"\n".into()),
             Self::Users => Some(format!("[auth]\nusers = {:?}\n", beside("users", USERS)?)),
             Self::Http1 => Some("[upstream]\nhttp1_hosts = [\"*\"]\n".into()),
             _ => None,
@@ -73,7 +73,7 @@ impl Interflow {
         let target = format!("https://localhost:{}", lab.llm().port());
         format!(
             "[redact]\n{redact}[gateway.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
-             [llm.upstream.openai]\ntarget = \"{target}\"\n[llm.upstream.anthropic]\ntarget = \"{target}\"\n"
+             [llm.provider.openai]\nurl = \"{target}\"\n[llm.provider.anthropic]\nurl = \"{target}\"\n"
         )
     }
 }

@@ -143,7 +143,7 @@ impl CompiledConfig {
             recorder: rooms.recorder,
             pseudonym: rooms.pseudonym,
             intercept: globs("intercept.hosts", &config.intercept.hosts)?,
-            never: globs("intercept.never", &config.intercept.exclude)?,
+            never: globs("intercept.exclude", &config.intercept.exclude)?,
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
             h2c: globs("upstream.h2c_hosts", &up.h2c_hosts)?,
             http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
@@ -348,7 +348,7 @@ impl CompiledConfig {
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     crate::worker::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
-        return Err(ConfigError::at_key("intercept.leaf_days")("a leaf lives 2 to 90 days".to_owned()));
+        return Err(ConfigError::at_key("intercept.leaf_validity_days")("a leaf lives 2 to 90 days".to_owned()));
     }
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
 }

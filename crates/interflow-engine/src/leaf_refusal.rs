@@ -16,7 +16,7 @@ pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&st
         }
         LeafRefusal::Untrusting => {
             "it does not trust Interflow's CA: install the CA (`interflow ca install`), start the program by `interflow \
-             exec`, or exclude the host (intercept.never)"
+             exec`, or exclude the host (intercept.exclude)"
                 .to_owned()
         }
         LeafRefusal::TookItBefore => {

@@ -327,7 +327,7 @@ impl ProxyServer {
         self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
     }
 
-    /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain`, then ends.
+    /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain_timeout`, then ends.
     pub async fn stop(&self) {
         let patience = self.config().proxy.drain_timeout.0;
         self.drain.start();
@@ -474,6 +474,6 @@ fn pin_to_processor(index: usize) {
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
     if !pinned {
-        tracing::warn!("worker {index} could not be tied to a processor (workers.pin)");
+        tracing::warn!("worker {index} could not be tied to a processor (workers.cpu_affinity)");
     }
 }

@@ -361,7 +361,7 @@ impl ProxyWorker {
             tracing::warn!(
                 peer = %client.peer,
                 more,
-                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_from, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
+                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
             );
         }
     }

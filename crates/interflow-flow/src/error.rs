@@ -130,11 +130,11 @@ impl ErrorKind {
             Self::Loop => {
                 "Ask an origin, not this proxy itself; where proxies forward to one another, let one of them go straight."
             }
-            Self::HeadTooLarge | Self::UriTooLong => "Send a shorter head, or raise limits.head_bytes.",
+            Self::HeadTooLarge | Self::UriTooLong => "Send a shorter head, or raise limits.max_header_bytes.",
             Self::UpstreamProxy => "Check the upstream proxy and its credentials (upstream.proxy).",
-            Self::UpstreamTimeout => "The origin did not answer in time; timeouts.response sets how long that is.",
+            Self::UpstreamTimeout => "The origin did not answer in time; timeouts.response_header_timeout sets how long that is.",
             Self::PoolTimeout => {
-                "All connections to this origin are busy; upstream.connections_per_host sets how many there may be."
+                "All connections to this origin are busy; upstream.max_connections_per_host sets how many there may be."
             }
             Self::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
             Self::BadResponse => "The origin breaks the protocol; its answer was not passed on.",

@@ -119,7 +119,7 @@ impl Passthrough {
         match self {
             Self::InterceptionOff => "interception is off (intercept.mode)",
             Self::NotListed => "the host is not listed in intercept.hosts",
-            Self::Excluded => "the host is excluded by intercept.never",
+            Self::Excluded => "the host is excluded by intercept.exclude",
             Self::Rule => "a rule passes it through",
             Self::PinningBypass => {
                 "the client pins: it refused our certificate for this host although it trusts the CA; \

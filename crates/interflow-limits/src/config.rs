@@ -14,7 +14,7 @@ use crate::rules::{CountBy, Quota};
 #[serde(deny_unknown_fields, default)]
 pub struct KeysConfig {
     /// Whether LLM requests at the gateway need a virtual key; when not, clients may bring the provider's own key. Left out,
-    /// those from other machines need one where the gateway adds a key of its own (`llm.upstream.NAME.key`).
+    /// those from other machines need one where the gateway adds a key of its own (`llm.provider.NAME.key`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_virtual_key: Option<bool>,
     /// The keys file, written by `interflow keys`; relative to the data folder. None need be there.

@@ -31,7 +31,7 @@ pub enum ConnectionRejection {
     #[error("the limit of connections from one client is reached (limits.connections_per_client)")]
     PerClient,
     /// The cap on new connections per second.
-    #[error("the limit of new connections per second is reached (limits.accepts_per_second)")]
+    #[error("the limit of new connections per second is reached (limits.accept_rate)")]
     Rate,
 }
 

@@ -49,7 +49,7 @@ fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     let open = !config.engine().gateway.requires_certificate();
     (keys && open && config.keys.require_virtual_key == Some(false)).then(|| {
         format!(
-            "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.required is \
+            "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.require_virtual_key is \
              false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \
              (gateway.listen){}",
             remote_addresses_hint(addr)
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn a_gateway_that_lets_anybody_spend_the_providers_keys_is_warned_of() {
         for (text, warned) in [
-            ("[keys]\nrequired = false\n[keys.provider]\nopenai = \"env:K\"", true),
-            ("[keys]\nrequired = false\n[llm.upstream.openai]\nkey = \"env:K\"", true),
-            ("[keys]\nrequired = true\n[keys.provider]\nopenai = \"env:K\"", false),
+            ("[keys]\nrequire_virtual_key = false\n[keys.provider]\nopenai = \"env:K\"", true),
+            ("[keys]\nrequire_virtual_key = false\n[llm.provider.openai]\napi_key = \"env:K\"", true),
+            ("[keys]\nrequire_virtual_key = true\n[keys.provider]\nopenai = \"env:K\"", false),
             ("[keys.provider]\nopenai = \"env:K\"", false),
-            ("[keys]\nrequired = false", false),
+            ("[keys]\nrequire_virtual_key = false", false),
         ] {
             for (listen, beyond) in [("0.0.0.0:7071", true), ("127.0.0.1:7071", false)] {
                 let said = config_warnings(&config(&format!("[gateway]\nlisten = [\"{listen}\"]\n{text}")));
                 assert_eq!(
-                    said.iter().any(|s| s.contains("keys.required")),
+                    said.iter().any(|s| s.contains("keys.require_virtual_key")),
                     warned && beyond,
                     "{listen} {text}: {said:?}"
                 );

@@ -309,12 +309,12 @@ impl RunningInstance {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
         let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
-            let what = "proxy.announce: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
+            let what = "proxy.mdns_name: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
             return Err(CliError::Usage(what.into()));
         };
         let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
         let told = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
-            .map_err(|e| format!("proxy.announce: the network cannot be told: {e}"))?;
+            .map_err(|e| format!("proxy.mdns_name: the network cannot be told: {e}"))?;
         tracing::info!("announced in the local network as {name:?}");
         Ok(Some(told))
     }

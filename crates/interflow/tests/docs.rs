@@ -99,7 +99,7 @@ impl Instance {
         let home = folder.join(".local/share/interflow");
         fs::write(folder.join("origin-ca.pem"), ca.pem()).unwrap();
         let config = format!(
-            "[upstream]\nextra_ca = [\"{}\"]\nresolve = {{ \"example.com\" = [\"127.0.0.1\"] }}\n\
+            "[upstream]\nextra_ca = [\"{}\"]\nhosts = {{ \"example.com\" = [\"127.0.0.1\"] }}\n\
              [[gateway.route]]\npath = \"/api\"\nto = \"https://example.com:{}\"\nstrip_path = true\n",
             folder.join("origin-ca.pem").display(),
             api.port(),

@@ -183,7 +183,7 @@ async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alo
     std::fs::write(home.path().join("users"), "u:$2b$04$abcdefghijklmnopqrstuufznL8bkzdtHwLhca4To/v9Lo9bA7fR6\n")
         .unwrap();
     let config = format!(
-        "[proxy]\nproxy_protocol_from = [\"127.0.0.0/8\"]\n[[proxy.reverse]]\nlisten = \"{taken}\"\n\
+        "[proxy]\nproxy_protocol_trusted = [\"127.0.0.0/8\"]\n[[proxy.reverse]]\nlisten = \"{taken}\"\n\
          [auth]\nusers = \"users\"\n"
     );
     std::fs::write(home.path().join("c.toml"), config).unwrap();
@@ -340,7 +340,7 @@ async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
         let rules = "rules:\n  - name: hold\n    when: path:/held\n    then:\n      - hold: { timeout: 1h }\n";
         std::fs::write(home.path().join("held.yaml"), rules).unwrap();
         // A name: addresses of this machine are not asked about.
-        let more = "[proxy]\ndrain = \"1h\"\n[upstream]\nresolve = { \"held.test\" = [\"127.0.0.1\"] }\n";
+        let more = "[proxy]\ndrain_timeout = \"1h\"\n[upstream]\nhosts = { \"held.test\" = [\"127.0.0.1\"] }\n";
         let (mut child, proxy) = instance(home.path(), &format!("{config}{more}"), Stdio::null());
         let mut wire = Wire::connect(proxy).await.unwrap();
         let host = format!("held.test:{}", origin.port());

@@ -3,7 +3,7 @@
 const REASONS: Record<string, [short: string, text: string]> = {
   interception_off: ['not intercepted', 'interception is off (intercept.mode)'],
   not_listed: ['not listed', 'the host is not listed in intercept.hosts'],
-  excluded: ['excluded', 'the host is excluded by intercept.never'],
+  excluded: ['excluded', 'the host is excluded by intercept.exclude'],
   rule: ['rule', 'a rule passes it through'],
   pinning_bypass: ['pinned', 'the client refused the certificate for this host although it trusts the CA: it pins'],
   unknown_protocol: ['unknown', 'its bytes are neither TLS nor HTTP'],

@@ -226,7 +226,7 @@ fn circuit_open(name: &str) -> LlmRefusal {
 }
 
 fn unsigned_error() -> LlmRefusal {
-    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.upstream.bedrock.access_key and secret_key";
+    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.provider.bedrock.access_key and secret_key";
     LlmRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }
 
@@ -455,7 +455,7 @@ impl FallbackHandler {
                 format!("no upstream answered: {e}"),
             ),
             LastFailure::None => {
-                let message = "no upstream could be asked in time (llm.upstream.NAME.budget)";
+                let message = "no upstream could be asked in time (llm.provider.NAME.budget)";
                 LlmRefusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
             }
         };

@@ -62,14 +62,14 @@ impl UpstreamTable {
         for (name, provider, target) in BUILT_IN_UPSTREAMS {
             let own = config.provider.get(name).unwrap_or(&none);
             let provider =
-                provider_kind(own).unwrap_or(Ok(provider)).map_err(|e| format!("llm.upstream.{name}.{e}"))?;
+                provider_kind(own).unwrap_or(Ok(provider)).map_err(|e| format!("llm.provider.{name}.{e}"))?;
             let upstream = LlmUpstream::new(name, provider, target, own, secret);
-            upstreams.insert(name.to_owned(), Arc::new(upstream.map_err(|e| format!("llm.upstream.{name}.{e}"))?));
+            upstreams.insert(name.to_owned(), Arc::new(upstream.map_err(|e| format!("llm.provider.{name}.{e}"))?));
         }
         for (name, own) in config.provider.iter().filter(|(name, _)| !BUILT_IN_UPSTREAMS.iter().any(|b| b.0 == *name)) {
-            let at = |e: String| format!("llm.upstream.{name}.{e}");
+            let at = |e: String| format!("llm.provider.{name}.{e}");
             if RESERVED_NAMES.contains(&name.as_str()) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
-                return Err(format!("llm.upstream.{name}: an upstream cannot have this name"));
+                return Err(format!("llm.provider.{name}: an upstream cannot have this name"));
             }
             if own.url.is_none() {
                 return Err(at("target: it is missing; write it as https://host/path".into()));
@@ -93,7 +93,7 @@ impl UpstreamTable {
     fn check_fallbacks(&self) -> Result<(), String> {
         for upstream in self.upstreams.values() {
             for name in &upstream.fallback {
-                let at = format!("llm.upstream.{}.fallback", upstream.name);
+                let at = format!("llm.provider.{}.fallback", upstream.name);
                 let other = self.upstreams.get(name).ok_or_else(|| format!("{at}: there is no upstream {name}"))?;
                 if other.provider != upstream.provider {
                     let (a, b) = (upstream.provider.as_str(), other.provider.as_str());
@@ -115,7 +115,7 @@ impl UpstreamTable {
                         let (key, way) = (&upstream.name, names.join(" -> "));
                         let key = match upstream.models.is_empty() {
                             true => "llm.aliases".to_owned(),
-                            false => format!("llm.upstream.{key}.models"),
+                            false => format!("llm.provider.{key}.models"),
                         };
                         return Err(format!(
                             "{key}: the names of models {way} come to no end within {MAX_ALIAS_STEPS} steps"

@@ -109,7 +109,7 @@ impl LlmUpstream {
             _ => ("upstream_disabled", "target", "target"),
         };
         let own = if what == "target" { "" } else { ", and the request brings none of its own" };
-        let message = format!("the upstream {name} has no {what}{own}: set llm.upstream.{name}.{keys}");
+        let message = format!("the upstream {name} has no {what}{own}: set llm.provider.{name}.{keys}");
         LlmRefusal::new(StatusCode::NOT_FOUND, "not_found", code, message)
     }
 
@@ -128,7 +128,7 @@ impl LlmUpstream {
                 Provider::Bedrock => "bedrock_auth_failed",
                 _ => "auth_failed",
             };
-            tracing::warn!("llm.upstream.{}: {why}", self.name);
+            tracing::warn!("llm.provider.{}: {why}", self.name);
             let message = format!("the gateway has no credentials for the upstream {}: {why}", self.name);
             LlmRefusal {
                 retry_after: Some(Duration::from_secs(1)),

@@ -177,7 +177,7 @@ mod tests {
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
-            ("[timeouts]\nhead = \"soon\"", "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d"),
+            ("[timeouts]\nheader_timeout = \"soon\"", "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d"),
         ] {
             assert_eq!(fails(text), error);
         }
@@ -192,10 +192,10 @@ mod tests {
             let list: Vec<_> = list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
             env::overrides(&list).values
         };
-        let text = "[intercept]\nmode = \"none\"\n[timeouts]\nhead = \"7s\"";
+        let text = "[intercept]\nmode = \"none\"\n[timeouts]\nheader_timeout = \"7s\"";
         let set = vars(&[
             ("INTERFLOW_INTERCEPT_MODE", "listed"),
-            ("INTERFLOW_INTERCEPT_NEVER", "[\"a.test\", \"b.test\"]"),
+            ("INTERFLOW_INTERCEPT_EXCLUDE", "[\"a.test\", \"b.test\"]"),
             ("INTERFLOW_LIMITS_CONNECTIONS_PER_CLIENT", "9"),
             ("INTERFLOW_HOME", "/tmp/x"),
             ("OTHER", "1"),

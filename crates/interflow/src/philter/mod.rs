@@ -137,7 +137,7 @@ impl PhilterImporter {
             self.set("proxy", "drain", span);
         }
         if !listen["maxConcurrentTLSHandshakes"].is_null() {
-            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accepts_per_second bound connections instead");
+            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate bound connections instead");
         }
     }
 
@@ -326,7 +326,7 @@ impl PhilterImporter {
             );
         }
         if root["metrics"]["enabled"].as_bool() != Some(false) {
-            self.note("metrics: they are at /metrics of the admin port, under the same names; admin.open_metrics lets them be read without the token");
+            self.note("metrics: they are at /metrics of the admin port, under the same names; admin.public_metrics lets them be read without the token");
         }
     }
 

@@ -25,7 +25,7 @@ fn ids(it: &Running) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_endpoint_rule_tells_to_be_a_question_is_redacted_as_one() {
     let origin = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
-    let config = "[upstream.resolve]\n'llm.corp.test' = ['127.0.0.1']\n[redact]\nintercepted = \"redact\"\n";
+    let config = "[upstream.hosts]\n'llm.corp.test' = ['127.0.0.1']\n[redact]\nproxied = \"redact\"\n";
     let it = Running::start(config, &[]);
     let arrives = |words: &str| {
         ask(&it, "llm.corp.test", origin.port(), words);
@@ -47,7 +47,7 @@ async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_tak
     let reply =
         json!({"choices": [{"message": {"role": "assistant", "content": "by the rule"}, "finish_reason": "stop"}]});
     let origin = Origin::http().answering(move |_| Reply::json(&reply)).start().await;
-    let it = Running::start("[upstream.resolve]\n'llm.corp.test' = ['127.0.0.1']\n", &[]);
+    let it = Running::start("[upstream.hosts]\n'llm.corp.test' = ['127.0.0.1']\n", &[]);
     let built_in = ids(&it);
     assert!(built_in.len() > 6);
     let rule = json!({"host_pattern": "llm.*.test", "path_pattern": "/ask/*", "method": "PUT", "decoder_name": "openai-chat",
@@ -95,7 +95,7 @@ async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_tak
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_and_credentials_tell_when_they_were_made_and_used() {
     let origin = Origin::http().start().await;
-    let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.resolve]\n'shop.test' = ['127.0.0.1']\n", &[]);
+    let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.hosts]\n'shop.test' = ['127.0.0.1']\n", &[]);
     let this_year = jiff::Timestamp::now().strftime("%Y-").to_string();
     let recent = |value: &Value| value.as_str().is_some_and(|t| t.starts_with(&this_year));
     let (_, made) = it.call("POST", "/api/rules", json!({"destination_pattern": "shop.test"}));

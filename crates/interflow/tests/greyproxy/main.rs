@@ -135,7 +135,7 @@ fn through(proxy: SocketAddr, host: &str, port: u16, path: &str, field: &str) ->
 async fn greywall_asks_and_is_told_over_its_own_api_and_events() {
     let origin = Origin::http().start().await;
     let (host, port) = ("shop.test", origin.port());
-    let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.resolve]\n'shop.test' = ['127.0.0.1']\n", &[]);
+    let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.hosts]\n'shop.test' = ['127.0.0.1']\n", &[]);
     let health = it.get("/api/health");
     assert_eq!((&health["status"], &health["ports"]["dashboard"]), (&json!("ok"), &json!(it.at("greyproxy").port())));
     let (mut events, _) = tokio_tungstenite::connect_async(format!("ws://{}/ws", it.at("greyproxy"))).await.unwrap();
@@ -225,7 +225,7 @@ async fn greywall_asks_and_is_told_over_its_own_api_and_events() {
 async fn credentials_of_a_session_go_to_their_hosts_alone_and_are_recorded_nowhere() {
     const MARKER: &str = "planted-marker-5f2c";
     let origin = Origin::http().start().await;
-    let config = "[upstream.resolve]\n'bound.test' = ['127.0.0.1']\n'other.test' = ['127.0.0.1']\n";
+    let config = "[upstream.hosts]\n'bound.test' = ['127.0.0.1']\n'other.test' = ['127.0.0.1']\n";
     let it = Running::start(config, &[]);
     let placeholder = "greyproxy:credential:v1:gw-7:00112233445566778899aabbccddeeff";
     let session = json!({"session_id": "gw-7", "container_name": "claude", "ttl_seconds": 60,
@@ -541,7 +541,7 @@ async fn thousands_are_held_at_once_and_who_leaves_takes_the_question_along() {
     const MOST: usize = 1500;
     let names: String = (0..MOST + 1).map(|n| format!("'h{n}.test' = ['127.0.0.1']\n")).collect();
     let config = format!(
-        "[approvals]\nmode = 'ask'\ntimeout = '5m'\nmax_held = {MOST}\n[limits]\nconnections_per_client = 5000\n[upstream.resolve]\n{names}"
+        "[approvals]\nmode = 'ask'\ntimeout = '5m'\nmax_held = {MOST}\n[limits]\nconnections_per_client = 5000\n[upstream.hosts]\n{names}"
     );
     let it = Running::start(&config, &[]);
     let held = || -> usize {

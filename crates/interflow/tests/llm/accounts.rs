@@ -13,7 +13,7 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--id", "k1", "--owner", "Ann", "--model", "gpt-4o"]).ok().trim().to_owned();
     let config = format!(
-        "[audit]\nenabled = true\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"file:{}\"\n",
+        "[audit]\nenabled = true\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"file:{}\"\n",
         home.provider.url(""),
         home.dir.path().join("provider.key").display()
     );
@@ -75,7 +75,7 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
 async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_is_counted() {
     let home = Home::new().await;
     let config = format!(
-        "[audit]\nenabled = true\n[redact]\noutbound = \"flag\"\nurl = \"pass\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[audit]\nenabled = true\n[redact]\nresponses = \"flag\"\nurl = \"pass\"\n[llm.provider.openai]\nurl = \"{}\"\n",
         home.provider.url("")
     );
     let running = home.start(&config);
@@ -104,7 +104,7 @@ async fn the_owners_prices_are_laid_over_ours() {
     let prices = r#"{"prices": {"house-*": {"input": 1000, "output": 0}}}"#;
     std::fs::write(home.dir.path().join("prices.json"), prices).unwrap();
     let config = format!(
-        "[audit]\nenabled = true\n[quota]\nprices = \"{}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[audit]\nenabled = true\n[quota]\nprices = \"{}\"\n[llm.provider.openai]\nurl = \"{}\"\n",
         home.dir.path().join("prices.json").display(),
         home.provider.url("")
     );
@@ -121,7 +121,7 @@ async fn the_owners_prices_are_laid_over_ours() {
 #[tokio::test]
 async fn a_log_that_was_cut_off_at_either_end_is_told() {
     let home = Home::new().await;
-    let config = format!("[audit]\nenabled = true\n[llm.upstream.openai]\ntarget = \"{}\"\n", home.provider.url(""));
+    let config = format!("[audit]\nenabled = true\n[llm.provider.openai]\nurl = \"{}\"\n", home.provider.url(""));
     let running = home.start(&config);
     for _ in 0..3 {
         assert_eq!(running.post("/v1/chat/completions", "Authorization: Bearer k\r\n", CHAT).await.status, 200);
@@ -145,7 +145,7 @@ async fn spans_reach_a_collector_and_the_clients_trace_goes_on() {
     let home = Home::new().await;
     let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
     let config = format!(
-        "[telemetry]\nendpoint = \"{}\"\ninterval = \"50ms\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[telemetry]\nendpoint = \"{}\"\ninterval = \"50ms\"\n[llm.provider.openai]\nurl = \"{}\"\n",
         collector.url(""),
         home.provider.url("")
     );
@@ -174,7 +174,7 @@ async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does
     let home = Home::new().await;
     let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
     let config =
-        format!("[telemetry]\ninterval = \"50ms\"\n[llm.upstream.openai]\ntarget = \"{}\"\n", home.provider.url(""));
+        format!("[telemetry]\ninterval = \"50ms\"\n[llm.provider.openai]\nurl = \"{}\"\n", home.provider.url(""));
     let url = collector.url("/spans");
     let set = [
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.as_str()),
@@ -206,7 +206,7 @@ async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does
 async fn keys_and_limits_are_shown_and_changed_over_the_admin_api() {
     let home = Home::new().await;
     let running = home.start(
-        "[[quota.rule]]\nname = \"day\"\nper = \"key\"\nallow = { tokens_per_day = 5000 }\n[keys.provider]\nlocalhost = \"sk-real\"\n",
+        "[[quota.rule]]\nname = \"day\"\ncount_by = \"key\"\nallow = { tokens_per_day = 5000 }\n[keys.provider]\nlocalhost = \"sk-real\"\n",
     );
     let made = running.admin("POST", "/api/v1/keys", r#"{"id":"k9","owner":"Bo","limits":{"requests":"9/h"}}"#).await;
     assert_eq!(made.status, 200, "{made:?}");

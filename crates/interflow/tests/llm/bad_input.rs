@@ -20,7 +20,7 @@ fn chat(content: &str) -> Vec<u8> {
 async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
-    let running = home.start(&format!("[llm.upstream.openai]\ntarget = \"{}\"\n", provider.url("")));
+    let running = home.start(&format!("[llm.provider.openai]\nurl = \"{}\"\n", provider.url("")));
     let deep = format!("{{\"messages\":{}\"{SSN}\"{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let mut invalid = chat(SSN);
     let at = invalid.len() - 5;
@@ -61,7 +61,7 @@ async fn a_provider_that_answers_html_is_told_apart_by_outbound() {
         Origin::http().answering(move |_| Reply::ok(page).header("Content-Type", "application/json")).start().await;
     for (outbound, status) in [("off", 200), ("redact", 502)] {
         let running = home.start(&format!(
-            "[redact]\noutbound = \"{outbound}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+            "[redact]\nresponses = \"{outbound}\"\n[llm.provider.openai]\nurl = \"{}\"\n",
             provider.url("")
         ));
         let answer = running.post(PATH, "Authorization: Bearer k\r\n", CHAT).await;
@@ -100,7 +100,7 @@ async fn thinking_that_the_provider_signed_keeps_its_bytes_when_answers_are_reda
             .await;
         for (outbound, passes) in [("redact", true), ("block", false)] {
             let running = home.start(&format!(
-                "[redact]\noutbound = \"{outbound}\"\n[llm.upstream.anthropic]\ntarget = \"{}\"\n",
+                "[redact]\nresponses = \"{outbound}\"\n[llm.provider.anthropic]\nurl = \"{}\"\n",
                 provider.url("")
             ));
             let ask = r#"{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}"#;
@@ -138,10 +138,10 @@ async fn a_stream_that_ends_inside_an_event_ends_with_an_error() {
         })
         .start()
         .await;
-    let upstream = |name: &str| format!("[llm.upstream.{name}]\ntarget = \"{}/{name}\"\n", provider.url(""));
+    let upstream = |name: &str| format!("[llm.provider.{name}]\nurl = \"{}/{name}\"\n", provider.url(""));
     for outbound in ["off", "redact"] {
         let upstreams = ["whole", "cut", "broken"].map(upstream).concat();
-        let running = home.start(&format!("[redact]\noutbound = \"{outbound}\"\n{upstreams}"));
+        let running = home.start(&format!("[redact]\nresponses = \"{outbound}\"\n{upstreams}"));
         for (name, restored) in [("whole", 2), ("cut", 1), ("broken", 1)] {
             let body = String::from_utf8(chat(SSN)).unwrap();
             let path = format!("/{name}/v1/chat/completions");

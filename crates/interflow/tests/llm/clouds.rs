@@ -27,7 +27,7 @@ async fn requests_carry_what_the_machine_is_given_and_it_is_fetched_once() {
     let provider = Origin::http().answering(|_| Reply::json(&json!({}))).start().await;
     let near = Origin::http().answering(metadata).start().await;
     let upstreams = ["bedrock", "azure", "vertex"]
-        .map(|name| format!("[llm.upstream.{name}]\ntarget = \"{}\"\ncredentials = \"ambient\"\n", provider.url("")));
+        .map(|name| format!("[llm.provider.{name}]\nurl = \"{}\"\ncredentials = \"ambient\"\n", provider.url("")));
     let (pod, msi) = (near.url("/pod"), near.url("/msi/token"));
     let set = [
         ("AWS_CONTAINER_CREDENTIALS_FULL_URI", pod.as_str()),
@@ -67,7 +67,7 @@ async fn metadata_is_reached_past_the_guard_and_without_a_proxy_and_its_refusal_
     let near = Origin::http().answering(|_| Reply::status(403).body("secret-of-metadata")).start().await;
     let nobody = Origin::nobody().await;
     let config = format!(
-        "[access]\ndeny_private = true\n[[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://{nobody}\"]\n[llm.upstream.bedrock]\ncredentials = \"ambient\"\n"
+        "[access]\ndeny_private = true\n[[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://{nobody}\"]\n[llm.provider.bedrock]\ncredentials = \"ambient\"\n"
     );
     let running = home.start_with_variables(&config, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", &near.url("/pod"))]);
     let answer = running.post("/model/m/converse", "", "{}").await;
@@ -87,14 +87,14 @@ async fn a_cloud_that_nobody_configured_says_which_keys_to_set() {
     let nobody = Origin::nobody().await;
     // Whatever would go out meets nobody.
     let config = format!(
-        "[[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://{nobody}\"]\n[llm.upstream.openai]\nattempts = 1\n"
+        "[[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://{nobody}\"]\n[llm.provider.openai]\nattempts = 1\n"
     );
     let running = home.start_with_variables(&config, &[]);
     for (path, said, key) in [
-        ("/model/m/converse", "bedrock_disabled", "llm.upstream.bedrock.access_key"),
+        ("/model/m/converse", "bedrock_disabled", "llm.provider.bedrock.access_key"),
         ("/bedrock/model/m/converse-stream", "bedrock_disabled", "ambient"),
-        ("/openai/deployments/d/chat/completions", "azure_disabled", "llm.upstream.azure.target"),
-        (VERTEX, "vertex_disabled", "llm.upstream.vertex.service_account"),
+        ("/openai/deployments/d/chat/completions", "azure_disabled", "llm.provider.azure.target"),
+        (VERTEX, "vertex_disabled", "llm.provider.vertex.service_account"),
     ] {
         let answer = running.post(path, "", "{}").await;
         let text = answer.text();

@@ -14,7 +14,7 @@ const TEXT: &str = "\u{1F600} mail anna.smith@firm.test please";
 #[tokio::test]
 async fn philters_clients_can_use_the_gateway() {
     let home = Home::new().await;
-    let running = home.start("[llm.upstream.openai]\ntarget = \"http://127.0.0.1:9\"\n");
+    let running = home.start("[llm.provider.openai]\nurl = \"http://127.0.0.1:9\"\n");
     let plain = "Content-Type: text/plain\r\n";
     let filtered = running.ask("POST", "/api/filter?c=none&p=default", plain, TEXT).await;
     assert_eq!(filtered.status, 200, "{filtered:?}");
@@ -62,7 +62,7 @@ async fn a_second_opinion_is_asked_before_a_request_goes_on() {
         .start()
         .await;
     let config = format!(
-        "[[redact.backend]]\nkind = \"presidio\"\nurl = \"{}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[[redact.backend]]\nkind = \"presidio\"\nurl = \"{}\"\n[llm.provider.openai]\nurl = \"{}\"\n",
         analyzer.url(""),
         home.provider.url("")
     );

@@ -9,7 +9,7 @@ use crate::{CHAT, code};
 const PATH: &str = "/openai/v1/chat/completions";
 
 fn upstreams(provider: &Origin) -> String {
-    format!("[llm.upstream.openai]\ntarget = \"{}\"\n", provider.url(""))
+    format!("[llm.provider.openai]\nurl = \"{}\"\n", provider.url(""))
 }
 
 fn request_id(answer: &Answer) -> String {
@@ -46,7 +46,7 @@ async fn a_request_has_one_id_at_the_client_the_provider_in_the_record_and_in_th
 async fn answers_of_the_gateways_own_carry_the_id_too() {
     let home = Home::new().await;
     let nobody = Origin::nobody().await;
-    let config = format!("[keys]\nrequired = true\n[llm.upstream.local]\ntarget = \"http://{nobody}\"\n");
+    let config = format!("[keys]\nrequire_virtual_key = true\n[llm.provider.local]\nurl = \"http://{nobody}\"\n");
     let key = home.keys(&["add"]).ok().trim().to_owned();
     let running = home.start(&config);
     let known = format!("X-Interflow-Key: {key}\r\nAuthorization: Bearer own\r\n");

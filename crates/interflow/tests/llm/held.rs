@@ -34,7 +34,7 @@ async fn requests_that_grow_in_memory_are_refused_when_it_is_spent_with_and_with
     {
         let home = Home::new().await;
         let config =
-            format!("[limits]\nheld_bytes = \"{limit}\"\n[redact]\ngateway = \"{mode}\"\nintercepted = \"{mode}\"\n");
+            format!("[limits]\nheld_bytes = \"{limit}\"\n[redact]\ngateway = \"{mode}\"\nproxied = \"{mode}\"\n");
         let running = home.start(&config);
         let body = attack();
         let ask = |gateway: bool| {
@@ -108,8 +108,8 @@ async fn messages_of_websockets_count_and_are_no_longer_looked_at_when_the_memor
 async fn clients_that_leave_give_their_places_back_at_once() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::ok("{}").delay(Duration::from_secs(600))).start().await;
-    let quota = "[[quota.rule]]\nname = \"two\"\nper = \"global\"\nallow = { concurrent = 2 }\n";
-    let running = home.start(&format!("{quota}[llm.upstream.openai]\ntarget = \"{}\"\n", provider.url("")));
+    let quota = "[[quota.rule]]\nname = \"two\"\ncount_by = \"global\"\nallow = { concurrent = 2 }\n";
+    let running = home.start(&format!("{quota}[llm.provider.openai]\nurl = \"{}\"\n", provider.url("")));
     let ask = async || {
         let mut wire = Wire::connect(running.gateway).await.unwrap();
         wire.send(format!(

@@ -20,7 +20,7 @@ async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
         &format!("[[key]]\nid = \"team\"\nowner = \"Team\"\nhash = \"bcrypt${SLOW}\"\nmodels = [\"gpt-4o\"]\n"),
     );
     let key = home.keys(&["add", "--id", "ann"]).ok().trim().to_owned();
-    let running = home.start("[keys]\nrequired = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
+    let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
     // Several at once: they wait for one check, and none is refused.
     let (a, b, c) = tokio::join!(chat(&running, "U*U"), chat(&running, "U*U"), chat(&running, "U*U"));
     for answer in [a, b, c, chat(&running, "U*U").await, chat(&running, &key).await] {
@@ -47,7 +47,7 @@ async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
 async fn a_clients_own_key_passes_beside_keys_with_bcrypts_hashes() {
     let home = Home::new().await;
     keys_file(&home, &format!("[[key]]\nid = \"team\"\nhash = \"{SLOW}\"\n"));
-    let running = home.start("[keys]\nrequired = false\n");
+    let running = home.start("[keys]\nrequire_virtual_key = false\n");
     assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
     assert!(format!("{:?}", home.provider.only_request()).contains("Bearer sk-of-my-own"));
     running.stop();
@@ -64,7 +64,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     let home = Home::new().await;
     std::fs::write(home.dir.path().join("strict.toml"), "always = [\"Bluebird\"]\n").unwrap();
     let config = format!(
-        "[redact.policies]\nstrict = \"strict.toml\"\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk\"\n",
+        "[redact.policies]\nstrict = \"strict.toml\"\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk\"\n",
         home.provider.url("")
     );
     home.write_config(&config);
@@ -99,7 +99,7 @@ async fn a_key_names_the_policy_of_its_requests() {
 async fn clients_behind_a_trusted_proxy_are_limited_and_recorded_by_their_own_addresses() {
     let home = Home::new().await;
     let running = home.start(&format!(
-        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[[quota.rule]]\nname = \"each\"\nper = \"client\"\nallow = {{ requests = \"1/h\" }}\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[[quota.rule]]\nname = \"each\"\ncount_by = \"client\"\nallow = {{ requests = \"1/h\" }}\n[llm.provider.openai]\nurl = \"{}\"\n",
         home.provider.url("")
     ));
     for (from, status) in [("9.9.9.9", 200), ("8.8.8.8", 200), ("8.8.8.8, 9.9.9.9", 429), ("9.9.9.9, 7.7.7.7", 200)] {
@@ -117,7 +117,7 @@ async fn clients_behind_a_trusted_proxy_are_limited_and_recorded_by_their_own_ad
 async fn a_client_behind_a_trusted_proxy_on_this_machine_is_no_local_one() {
     let home = Home::new().await;
     let running = home.start(&format!(
-        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk-gate\"\n",
+        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-gate\"\n",
         home.provider.url("")
     ));
     let remote = running.post("/v1/chat/completions", "X-Forwarded-For: 9.9.9.9\r\n", CHAT).await;

@@ -36,7 +36,7 @@ async fn chat(running: &Running, key: &str) -> Answer {
 async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--id", "ann", "--owner", "Ann"]).ok().trim().to_owned();
-    let running = home.start("[keys]\nrequired = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
+    let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
     let answer = chat(&running, &key).await;
     assert_eq!(answer.status, 200, "{answer:?}");
     let seen = format!("{:?}", home.provider.only_request());
@@ -74,12 +74,12 @@ async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
 
 #[tokio::test]
 async fn the_gateways_own_key_is_added_for_other_machines_only_with_a_virtual_key() {
-    for (required, remote_without) in [("", 401), ("[keys]\nrequired = false\n", 200)] {
+    for (required, remote_without) in [("", 401), ("[keys]\nrequire_virtual_key = false\n", 200)] {
         let home = Home::new().await;
         let key = home.keys(&["add"]).ok().trim().to_owned();
         let running = home.start(&format!(
-            "{required}[proxy]\nproxy_protocol_from = [\"127.0.0.1/32\"]\n\
-             [llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk-real\"\n",
+            "{required}[proxy]\nproxy_protocol_trusted = [\"127.0.0.1/32\"]\n\
+             [llm.provider.openai]\nurl = \"{}\"\napi_key = \"sk-real\"\n",
             home.provider.url("").trim_end_matches('/')
         ));
         let ask = async |client: &str, fields: &str| {
@@ -194,7 +194,7 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
 #[tokio::test]
 async fn a_balancer_that_sends_no_header_is_told_of_once() {
     let home = Home::new().await;
-    let running = home.start_with_log("[proxy]\nproxy_protocol_from = [\"127.0.0.0/8\"]\n");
+    let running = home.start_with_log("[proxy]\nproxy_protocol_trusted = [\"127.0.0.0/8\"]\n");
     for _ in 0..3 {
         let mut wire = Wire::connect(running.proxy).await.unwrap();
         wire.send("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
@@ -202,6 +202,6 @@ async fn a_balancer_that_sends_no_header_is_told_of_once() {
     }
     running.stop();
     let log = home.file("log");
-    let told: Vec<&str> = log.lines().filter(|l| l.contains("proxy.proxy_protocol_from")).collect();
+    let told: Vec<&str> = log.lines().filter(|l| l.contains("proxy.proxy_protocol_trusted")).collect();
     assert!(matches!(told[..], [line] if line.contains("127.0.0.1:") && line.contains("send-proxy-v2")), "{log}");
 }

@@ -147,7 +147,7 @@ fn judge(shape: &Shape, sent: &str, provider: &Origin, answer: &Answer) -> Resul
 fn config(home: &Home, provider: &Origin) -> String {
     let target = provider.url("").trim_end_matches('/').to_owned();
     let names = ["openai", "anthropic", "gemini", "vertex", "azure", "ollama", "cohere", "mistral"];
-    let upstreams: String = names.map(|n| format!("[llm.upstream.{n}]\ntarget = \"{target}\"\n")).concat();
+    let upstreams: String = names.map(|n| format!("[llm.provider.{n}]\nurl = \"{target}\"\n")).concat();
     let mut hosts: Vec<&str> = shapes().map(|s| s.host().split(':').next().unwrap()).collect();
     hosts.sort_unstable();
     hosts.dedup();
@@ -155,7 +155,7 @@ fn config(home: &Home, provider: &Origin) -> String {
     std::fs::write(home.dir.path().join("rules.yaml"), rules).unwrap();
     let resolved: String = hosts.iter().map(|h| format!("\"{h}\" = [\"127.0.0.1\"]\n")).collect();
     format!(
-        "[redact]\nintercepted = \"redact\"\n[rules]\nfiles = [\"{}\"]\n[upstream.resolve]\n{resolved}{upstreams}[llm.upstream.bedrock]\ntarget = \"{target}\"\nregion = \"us-east-1\"\naccess_key = \"AKIDEXAMPLE\"\nsecret_key = \"secret\"\n",
+        "[redact]\nproxied = \"redact\"\n[rules]\nfiles = [\"{}\"]\n[upstream.hosts]\n{resolved}{upstreams}[llm.provider.bedrock]\nurl = \"{target}\"\nregion = \"us-east-1\"\naccess_key = \"AKIDEXAMPLE\"\nsecret_key = \"secret\"\n",
         home.dir.path().join("rules.yaml").display()
     )
 }

@@ -71,7 +71,7 @@ fn live(text: &str) -> Vec<String> {
 async fn geminis_live_is_redacted_and_restored() {
     let home = Home::new().await;
     let provider = Origin::http().answering(|_| Reply::websocket(live)).start().await;
-    let running = home.start(&format!("[llm.upstream.gemini]\ntarget = \"{}\"\n", provider.url("")));
+    let running = home.start(&format!("[llm.provider.gemini]\nurl = \"{}\"\n", provider.url("")));
     let mut socket = open(&running, LIVE).await;
     tell(
         &mut socket,
@@ -118,7 +118,7 @@ async fn what_a_rule_sends_back_to_the_provider_is_redacted_or_refused() {
 "#;
     std::fs::write(home.dir.path().join("rules.yaml"), rules).unwrap();
     let running = home.start(&format!(
-        "[rules]\nfiles = [\"{}\"]\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[rules]\nfiles = [\"{}\"]\n[llm.provider.openai]\nurl = \"{}\"\n",
         home.dir.path().join("rules.yaml").display(),
         provider.url("")
     ));
@@ -143,7 +143,7 @@ async fn websockets_have_keys_and_limits_too() {
     let listed = home.keys(&["add", "--id", "listed", "--model", "gpt-*"]).ok().trim().to_owned();
     std::fs::write(home.dir.path().join("provider.key"), "sk-real\n").unwrap();
     let running = home.start(&format!(
-        "[keys]\nrequired = true\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"file:{}\"\n",
+        "[keys]\nrequire_virtual_key = true\n[llm.provider.openai]\nurl = \"{}\"\napi_key = \"file:{}\"\n",
         home.provider.url(""),
         home.dir.path().join("provider.key").display()
     ));

@@ -22,9 +22,9 @@ async fn a_models_other_name_is_put_where_the_provider_reads_it() {
     let provider = Origin::http().answering(|_| Reply::json(&json!({}))).start().await;
     let names = ["openai", "gemini", "vertex", "azure"];
     let upstreams: String =
-        names.map(|n| format!("[llm.upstream.{n}]\ntarget = \"{}\"\nATTEMPTS", provider.url(""))).concat();
+        names.map(|n| format!("[llm.provider.{n}]\nurl = \"{}\"\nATTEMPTS", provider.url(""))).concat();
     let bedrock = format!(
-        "[llm.upstream.bedrock]\ntarget = \"{}\"\naccess_key = \"A\"\nsecret_key = \"s\"\nATTEMPTS",
+        "[llm.provider.bedrock]\nurl = \"{}\"\naccess_key = \"A\"\nsecret_key = \"s\"\nATTEMPTS",
         provider.url("")
     );
     let aliases = "[llm.aliases]\nfast = \"gpt-5-mini\"\ngem = \"gemini-2.5-flash\"\nneb = \"amazon.nova:0\"\n";
@@ -59,8 +59,8 @@ async fn a_fallback_at_another_host_is_not_given_the_credentials_of_the_first() 
     let home = Home::new().await;
     let (failing, good) = failing_and_good().await;
     let running = home.start(&format!(
-        "[keys.provider]\nopenai = \"sk-real\"\n[llm.upstream.openai]\ntarget = \"{0}\"\nfallback = [\"beside\", \"other\"]\n\
-         [llm.upstream.beside]\ntarget = \"{0}/v2\"\n[llm.upstream.other]\ntarget = \"{1}\"\n",
+        "[keys.provider]\nopenai = \"sk-real\"\n[llm.provider.openai]\nurl = \"{0}\"\nfallback = [\"beside\", \"other\"]\n\
+         [llm.provider.beside]\nurl = \"{0}/v2\"\n[llm.provider.other]\nurl = \"{1}\"\n",
         failing.url(""),
         good.url("")
     ));
@@ -86,8 +86,8 @@ async fn what_is_exempt_for_one_upstream_is_not_exempt_for_those_behind_it() {
         std::fs::write(home.dir.path().join("lax.toml"), "kinds = [\"email-address\"]\n").unwrap();
         let (failing, good) = failing_and_good().await;
         let running = home.start(&format!(
-            "[[redact.route]]\nupstream = \"local\"\n{exempt}\n[llm.upstream.local]\ntarget = \"{}\"\nfallback = [\"openai\"]\n\
-             [llm.upstream.openai]\ntarget = \"{}\"\n",
+            "[[redact.route]]\nupstream = \"local\"\n{exempt}\n[llm.provider.local]\nurl = \"{}\"\nfallback = [\"openai\"]\n\
+             [llm.provider.openai]\nurl = \"{}\"\n",
             failing.url(""),
             good.url("")
         ));
@@ -113,7 +113,7 @@ async fn a_key_for_some_models_sees_and_reaches_no_others() {
     let home = Home::new().await;
     let provider = Origin::http().answering(lists).start().await;
     let names = ["openai", "anthropic", "gemini", "azure", "ollama"];
-    let upstreams = names.map(|n| format!("[llm.upstream.{n}]\ntarget = \"{}\"\nkey = \"sk\"\n", provider.url("")));
+    let upstreams = names.map(|n| format!("[llm.provider.{n}]\nurl = \"{}\"\napi_key = \"sk\"\n", provider.url("")));
     let key = home.keys(&["add", "--model", "gpt-4o*", "--model", "gemini-2.5-flash"]).ok().trim().to_owned();
     let running = home.start(&upstreams.concat());
     let fields = format!("Authorization: Bearer {key}\r\n");

@@ -27,7 +27,7 @@ async fn private_addresses_are_refused_by_address_name_and_redirect() {
 #[tokio::test]
 async fn a_name_that_leads_inside_gains_nothing() {
     let inside = Origin::http().start().await;
-    let gateway = Gateway::start("[upstream.resolve]\n\"rebound.test\" = [\"127.0.0.1\"]\n");
+    let gateway = Gateway::start("[upstream.hosts]\n\"rebound.test\" = [\"127.0.0.1\"]\n");
     let destination = format!("http://rebound.test:{}/", inside.port());
     let answer = gateway.get(&gateway.path("/proxy/stream", &destination)).await;
     assert_eq!((answer.status, answer.header("x-interflow-error")), (403, Some("denied")));
@@ -101,7 +101,7 @@ async fn pages_may_read_what_they_were_given_a_link_for() {
 async fn quotas_hold_for_each_user_and_rules_for_models_leave_media_alone() {
     let origin = Origin::http().start().await;
     let user = |name: &str| format!("[[media.user]]\nname = \"{name}\"\npassword = \"{name}-pass\"\n");
-    let rule = |more: &str| format!("[[quota.rule]]\nname = \"{}\"\nper = \"user\"\n{more}\n", more.len());
+    let rule = |more: &str| format!("[[quota.rule]]\nname = \"{}\"\ncount_by = \"user\"\n{more}\n", more.len());
     let rules =
         rule("providers = [\"media\"]\nallow = { requests = \"2/m\" }") + &rule("allow = { requests = \"1/m\" }");
     let gateway = Gateway::start(&format!("{LOCAL}{}{}{rules}", user("ann"), user("bob")));

@@ -152,7 +152,7 @@ async fn what_redaction_takes_out_stands_in_no_original() {
         "r.yaml",
         "rules:\n- when: 'path:/v1/*'\n  then:\n  - {set_request_header: {X-Tag: new}}\n  - {edit_request_body: {find: alpha, with: beta}}\n  - {set_response_header: {X-Back: '1'}}\n",
     );
-    let config = home.write("config.toml", "[redact]\nintercepted = \"redact\"\n\n[record]\ncompress = false\n");
+    let config = home.write("config.toml", "[redact]\nproxied = \"redact\"\n\n[record]\ncompress = false\n");
     let running = home.start_with(&["--rules", &rules, "--config", &config]);
     let body = json!({"model": "m", "messages": [{"role": "user", "content": format!("alpha, my SSN is {SSN}")}]});
     post(&running, &home.origin.url("/v1/chat/completions"), "Content-Type: application/json\r\n", &body.to_string())

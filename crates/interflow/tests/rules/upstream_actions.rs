@@ -137,7 +137,7 @@ async fn nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way() {
     let origin = Origin::https().names(&["shop.test"]).start().await;
     let trap = Origin::https().names(&["shop.test"]).start().await;
     // By name the origin is the trap; the rule leads elsewhere.
-    let config = trusting(&home, origin.ca(), "[upstream.resolve]\n'shop.test' = ['127.0.0.1']");
+    let config = trusting(&home, origin.ca(), "[upstream.hosts]\n'shop.test' = ['127.0.0.1']");
     let rules = home.write(
         "r.yaml",
         &format!("rules: [{{when: 'host:shop.test', then: {{connect_to: '127.0.0.1:{}'}}}}]", origin.port()),
