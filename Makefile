@@ -51,16 +51,16 @@ build: ## Build the release binary (FEATURES=impersonate adds other clients' fin
 	@$(CARGO_ENV) $(CARGO) build --locked --release -p interflow $(FEATURE_FLAGS)
 
 .PHONY: test
-test: ## Everything that must pass before a change lands: format, lints, tests, laws, docs, deploy files
+test: ## Everything that must pass before a change lands: format, lints, tests, architecture rules, docs, deploy files
 	@scripts/setup test
 	@scripts/test
 
 .PHONY: check
-check: ## The quick part of `make test`: format, lints, laws of the house
+check: ## The quick part of `make test`: format, lints, architecture rules
 	@scripts/setup build
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@$(CARGO) test --locked -p interflow --test laws
+	@$(CARGO) test --locked -p interflow --test architecture
 
 .PHONY: fmt
 fmt: ## Format all code

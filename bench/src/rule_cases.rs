@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
+use interflow_types::{
     Authority, Body, ClientInfo, EntryKind, Flow, HttpVersion, MaybeFuture, Method, Phase, PlanScope, RequestHead,
     ResponseHead, Scheme, Stage, StatusCode, Timestamp, Url,
 };
-use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
 
-use crate::Result;
-use crate::rulebook;
+use crate::{Result, rulebook};
 
 /// One round of a case.
 type Round = Box<dyn FnMut()>;

@@ -1,7 +1,7 @@
 //! HarEntriesSeed for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
 //! every format and read again.
 
-use interflow_record::formats::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_with, import};
+use interflow_archive::{ArchiveFormat, ExportOptions, FlowWithBodies, exporter_with, import};
 
 /// One entry over the inputs of one target.
 pub type Entry = fn(&[u8]);

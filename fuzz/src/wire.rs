@@ -1,15 +1,15 @@
-//! Entries for the codecs of `interflow-wire`. Each takes any bytes, must not panic, and asserts what holds for them:
+//! Entries for the codecs of `interflow-codec`. Each takes any bytes, must not panic, and asserts what holds for them:
 //! mostly that the outcome does not depend on how the bytes arrive, and that nothing is lost.
 
 use bytes::BytesMut;
-use interflow_flow::{HttpVersion, Method, RequestTarget, Scheme};
-use interflow_wire::h1::{self, BodyDecoder, BodyFraming, DecodeStep, HeadLimits};
-use interflow_wire::socks5 as socks;
-use interflow_wire::sse::SseParser;
-use interflow_wire::websocket::{FrameSender, PermessageDeflate, WebSocketDecoder, WebSocketItem, WsDecoderOptions};
-use interflow_wire::{
+use interflow_codec::h1::{self, BodyDecoder, BodyFraming, DecodeStep, HeadLimits};
+use interflow_codec::socks5 as socks;
+use interflow_codec::sse::SseParser;
+use interflow_codec::websocket::{FrameSender, PermessageDeflate, WebSocketDecoder, WebSocketItem, WsDecoderOptions};
+use interflow_codec::{
     ClientHello, aws_event_stream, client_hello as tls, grpc as grpc_frames, proxy_protocol as haproxy,
 };
+use interflow_types::{HttpVersion, Method, RequestTarget, Scheme};
 
 const LIMITS: HeadLimits = HeadLimits { max_bytes: 4096, max_fields: 32, max_line: 1024 };
 

@@ -12,16 +12,16 @@ use std::path::Path;
 use std::process::Command;
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Host, Method};
-use interflow_net::ca::CertificateAuthority;
-use interflow_net::tls::Alpn;
-use interflow_redact::{RedactionSession, Redactor};
-use interflow_wire::client_hello::ClientHello;
-use interflow_wire::h1::{
+use interflow_codec::client_hello::ClientHello;
+use interflow_codec::h1::{
     BodyDecoder, BodyFraming, DecodeStep, HeadLimits, parse_request, parse_response, request_framing, response_framing,
     write_request_head, write_response_head,
 };
-use interflow_wire::sse::SseParser;
+use interflow_codec::sse::SseParser;
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::tls::Alpn;
+use interflow_redact::{RedactionSession, Redactor};
+use interflow_types::{Host, Method};
 
 use crate::{Result, rule_cases};
 

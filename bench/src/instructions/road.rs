@@ -11,12 +11,11 @@ use std::time::Duration;
 use interflow_testkit::danger_client;
 use rustls::pki_types::ServerName;
 
-use crate::Result;
 use crate::lab::{Lab, Role, beside_us, free_port};
-use crate::rulebook;
+use crate::{Result, rulebook};
 
 /// The poll of a connection's task. Callgrind knows it by this name as long as nothing swallows it.
-const WATCHED: &str = "interflow_engine::worker::Worker::serve::{{closure}}";
+const WATCHED: &str = "interflow_proxy::worker::Worker::serve::{{closure}}";
 /// Requests of the short run: the first ones make plans, connections and pools.
 const FEW: u32 = 50;
 /// Requests of the long run.

@@ -5,11 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::Result;
 use crate::lab::{Lab, beside_us};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, version_line};
-use crate::rulebook;
+use crate::{Result, rulebook};
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Interflow {

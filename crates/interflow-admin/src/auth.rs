@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use interflow_flow::Host;
+use interflow_types::Host;
 use subtle::ConstantTimeEq as _;
 
 use crate::api::ApiError;
@@ -49,7 +49,7 @@ impl AuthGuard {
     }
 
     fn is_own_host(&self, value: &str) -> bool {
-        let Ok(authority) = interflow_flow::Authority::parse(value, Some(80)) else { return false };
+        let Ok(authority) = interflow_types::Authority::parse(value, Some(80)) else { return false };
         match &authority.host {
             Host::Name(name) => &**name == "localhost" || self.hosts.iter().any(|h| h.eq_ignore_ascii_case(name)),
             Host::Ip(ip) => {

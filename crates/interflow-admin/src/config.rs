@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::units::HumanDuration;
+use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The login page, and the three ways by which a browser gets its session: the token in the form, the token in the address
 //! that `interflow run` prints, and the one-time code of `interflow open`. The page needs no script.
 
-use interflow_wire::html::escape;
+use interflow_codec::html::escape;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;

@@ -1,16 +1,16 @@
 //! `/metrics` in Prometheus's text format.
 
-use interflow_flow::budget::PROCESS_BUDGET;
+use interflow_types::budget::PROCESS_BUDGET;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use interflow_engine::redaction::RedactionCounts;
-use interflow_engine::stats::{LATENCY_BOUNDS, StatsSnapshot};
-use interflow_record::StoreStats;
+use interflow_llm_gateway::redaction::RedactionCounts;
+use interflow_proxy::observe::stats::{LATENCY_BOUNDS, StatsSnapshot};
 use interflow_rules::ActiveRules;
+use interflow_store::StoreStats;
 
 use crate::api::{EventClients, run_query};
 use crate::server::AdminState;

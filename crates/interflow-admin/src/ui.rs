@@ -8,9 +8,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, he
 use axum::response::{IntoResponse, Response};
 use rust_embed::RustEmbed;
 
-use crate::api;
 use crate::server::AdminState;
-use crate::status_page;
+use crate::{api, status_page};
 
 #[derive(RustEmbed)]
 #[folder = "../../ui/dist"]

@@ -8,6 +8,7 @@ mod config;
 mod connections;
 mod counter_store;
 mod keys;
+mod login_queue;
 mod prices;
 mod rules;
 mod token_bucket;
@@ -28,6 +29,7 @@ pub use keys::{
     KEY_PREFIX, KeyFileError, KeyRejection, KeyScope, KeyState, KeyStore, NewVirtualKey, PlaintextKey, ScopeRequest,
     ScopeViolation, VirtualKey, VirtualKeyRing, add_key, check_hash, hash_key, parse_timestamp, revoke_key,
 };
+pub use login_queue::{LoginQueue, LoginQueueFull};
 pub use prices::{ModelPrice, PriceList, PriceListDates, TokenCounts};
 pub use rules::{CountBy, Quota, QuotaRules, RateError, RateLimit, RequestAttributes, UsageAmount};
 pub use token_bucket::TokenBucket;

@@ -9,12 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_flow::units::HumanDuration;
 use interflow_limits::{
     AdmissionRejection, CountBy, Quota, QuotaConfig, RequestAttributes, RuleConfig, SharedFailureMode,
     SharedQuotaConfig, TokenCounts, UsageEstimate, UsageLimiter,
 };
 use interflow_testkit::TestCa;
+use interflow_types::units::HumanDuration;
 
 /// A server of the test's own, on a port that was free a moment ago; gone when dropped.
 struct Server {

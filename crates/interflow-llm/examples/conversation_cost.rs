@@ -7,8 +7,8 @@
 use std::convert::Infallible;
 use std::time::Instant;
 
-use interflow_flow::{FlowId, Headers, Timestamp};
 use interflow_llm::conversation::{ConversationAssembler, ParsedCall, RawCall};
+use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 /// As in the binary: the system's own gives long bodies back to the kernel and takes them anew each time.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
-use interflow_wire::aws_event_stream::{self, HeaderValue};
+use interflow_codec::aws_event_stream::{self, HeaderValue};
+use interflow_types::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::Provider;
@@ -167,7 +167,7 @@ impl LlmRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::Body;
+    use interflow_types::Body;
 
     fn refusal(status: u16, retry_after: Option<Duration>) -> LlmRefusal {
         LlmRefusal {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, Response};
+use interflow_types::{Error, ErrorKind, ErrorRenderer, Flow, FlowId, RequestId, Response};
 
 use crate::{LlmCall, LlmRefusal, Provider};
 
@@ -64,7 +64,7 @@ const fn class_of(kind: ErrorKind) -> (&'static str, &'static str, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{Body, StatusCode};
+    use interflow_types::{Body, StatusCode};
 
     fn text(r: &Response) -> String {
         match &r.body {

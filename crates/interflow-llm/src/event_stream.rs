@@ -2,9 +2,9 @@
 //! byte that goes in comes out again in an event's `raw` or in the rest, so that a relay may send on what it looked at.
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{ByteStr, Headers};
-use interflow_wire::aws_event_stream::{self, HeaderValue};
-use interflow_wire::sse::SseParser;
+use interflow_codec::aws_event_stream::{self, HeaderValue};
+use interflow_codec::sse::SseParser;
+use interflow_types::{ByteStr, Headers};
 
 /// How an answer's body is cut into events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

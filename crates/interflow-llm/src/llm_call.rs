@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use interflow_flow::ByteStr;
+use interflow_types::ByteStr;
 
 use crate::provider::{Operation, Provider};
 use crate::usage::CallUsage;

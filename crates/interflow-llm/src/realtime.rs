@@ -1,7 +1,7 @@
 //! Providers' APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
 
-use interflow_flow::RequestHead;
-use interflow_wire::json::{JsonReader, JsonToken};
+use interflow_codec::json::{JsonReader, JsonToken};
+use interflow_types::RequestHead;
 
 use crate::Provider;
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use interflow_flow::{
+use interflow_types::{
     Body, BodyFrame, BodyStream, ByteStr, CollectError, Direction, EntryKind, Flow, MaybeFuture, MessageKind, Method,
     Phase, PhaseSet, PlanScope, RequestHead, RequestId, ResponseHead, Result, Stage, StageVerdict, StatusCode,
     StreamMessage,
 };
 
 use bytes::Bytes;
-use interflow_wire::content_coding::{self as coding, ContentDecoder};
+use interflow_codec::content_coding::{self as coding, ContentDecoder};
 
 use crate::config::TelemetryRule;
 use crate::error_response::attach;

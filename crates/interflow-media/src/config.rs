@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::units::{ByteSize, HumanDuration};
+use interflow_types::units::{ByteSize, HumanDuration};
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};

@@ -2,9 +2,8 @@
 //! works in full is in `dash.rs`, every tag in `hls.rs`, and both through the binary in `crates/interflow/tests/media`.
 
 use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
-use interflow_media::dash::segments;
 use interflow_media::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
-use interflow_media::dash::{time, to_mpd, xml};
+use interflow_media::dash::{segments, time, to_mpd, xml};
 use interflow_media::hls::rewrite::SegmentEncryption;
 use interflow_media::hls::{HlsRewriteOptions, UriReplacer, UriRole, rewrite};
 use interflow_media::relay::BaseUrl;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use interflow_flow::{
-    Body, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture, StatusCode,
-};
 use interflow_media::relay::address::parse;
 use interflow_media::relay::resume::RetryPolicy;
 use interflow_media::relay::segment_cache::CacheLimits;
 use interflow_media::relay::{CachePolicy, FetchRequest, MediaFetcher, SegmentCache};
+use interflow_types::{
+    Body, Error, ErrorKind, Headers, HttpClient, Method, Request, Response, ResponseFuture, StatusCode,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 

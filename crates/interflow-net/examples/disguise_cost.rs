@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use interflow_flow::{
-    Body, BodyFrame, FlowClock, FlowTimings, Headers, Host, HttpVersion, Method, Request, RequestHead, Scheme, Url,
-};
+use interflow_codec::fingerprint::PROFILES;
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::egress::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
@@ -18,7 +16,9 @@ use interflow_net::egress::{
 };
 use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, TlsProfile, TlsProfileOptions, accept_tls, connect_tls};
-use interflow_wire::fingerprint::PROFILES;
+use interflow_types::{
+    Body, BodyFrame, FlowClock, FlowTimings, Headers, Host, HttpVersion, Method, Request, RequestHead, Scheme, Url,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -6,15 +6,15 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_flow::{
-    Body, BodyFrame, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme, Url,
-};
 use interflow_net::egress::dial::{AllowAllAddresses, Dialer, DialerOptions};
 use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
 use interflow_net::egress::{
     EgressOptions, EgressShared, UpstreamClient, UpstreamProtocol, UpstreamReport, UpstreamRoute,
 };
 use interflow_net::tls::{TlsProfile, TlsProfileOptions};
+use interflow_types::{
+    Body, BodyFrame, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme, Url,
+};
 
 fn main() {
     let arg = |n, default| std::env::args().nth(n).map_or(default, |a| a.parse().expect("a number"));

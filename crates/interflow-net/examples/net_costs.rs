@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use interflow_flow::Host;
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::relay::{TunnelCounters, TunnelOptions, tunnel};
 use interflow_net::tls::Alpn;
+use interflow_types::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,7 +1,7 @@
 //! The one table of keys and flags: names, kinds, words for the help, examples. The parser, the completion and the
 //! help text all read it.
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 
 /// What kind of value a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

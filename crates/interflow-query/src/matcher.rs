@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::{Direction, Phase, Timestamp};
+use interflow_types::{Direction, Phase, Timestamp};
 use ipnet::IpNet;
 
 use crate::ast::{Expr, Term, TermTest};

@@ -3,16 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use interflow_flow::{Direction, Phase};
+use interflow_types::{Direction, Phase};
 
 use crate::ast::{Expr, TermTest};
 use crate::error::QueryError;
 use crate::key::{Flag, Key};
 use crate::matcher::{self, CompiledExpr};
-use crate::mitmproxy;
-use crate::parse;
 use crate::sql::{self, SqlColumns, SqlCondition};
 use crate::subject::{QuerySubject, Tristate};
+use crate::{mitmproxy, parse};
 
 /// The longest query, in bytes.
 pub const MAX_LENGTH: usize = 16 * 1024;

@@ -140,7 +140,7 @@ fn term_condition(term: &Term, negative: bool, columns: &dyn SqlColumns) -> Opti
 }
 
 fn integer_condition(column: &str, term: &Term, negative: bool) -> Option<SqlFragment> {
-    let now = interflow_flow::Timestamp::now().micros();
+    let now = interflow_types::Timestamp::now().micros();
     let bounds = match term.test {
         TermTest::Present => return Some(presence_condition(column, negative)),
         TermTest::Number(number) => number.bounds(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::Direction;
+use interflow_types::Direction;
 
 use crate::key::{Flag, Key};
 

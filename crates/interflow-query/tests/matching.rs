@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::{Direction, Phase, Timestamp};
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
+use interflow_types::{Direction, Phase, Timestamp};
 
 /// A flow written down for a test.
 #[derive(Clone, Default)]

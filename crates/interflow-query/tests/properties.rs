@@ -1,13 +1,13 @@
 //! What holds for every query: its text reads back, no text makes the parser panic, and a store's condition together
 //! with the residual query selects what the matcher selects.
 
-use interflow_flow::Direction;
 use interflow_query::key::{FLAGS, KEYS, ValueKind};
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlParam};
 use interflow_query::{
     CompareOp, Expr, Fact, Flag, Key, NumberTest, Query, QuerySubject, RegexSource, Term, TermTest, TextPattern,
     TimePoint, TimeTest, Tristate,
 };
+use interflow_types::Direction;
 use proptest::prelude::*;
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};

@@ -21,9 +21,8 @@ pub(crate) use self::byte_runs::ByteRunCache;
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
-use crate::stop_flag;
 use crate::token::{TokenList, WordToken};
-use crate::{Kind, KindSet};
+use crate::{Kind, KindSet, stop_flag};
 
 /// A detector's opinion on a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

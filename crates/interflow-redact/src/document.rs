@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
-use crate::RedactError;
-use crate::json;
 use crate::redactor::{RedactionResult, RedactionSession, Redactor, Replacement};
+use crate::{RedactError, json};
 
 /// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

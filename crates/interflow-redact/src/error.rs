@@ -1,6 +1,6 @@
 //! What may go wrong in this room.
 
-use interflow_wire::json::JsonError;
+use interflow_codec::json::JsonError;
 
 /// Why something could not be redacted, restored or read. Whoever gets one refuses the message: nothing goes on unredacted.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +66,9 @@ impl From<JsonError> for RedactError {
     }
 }
 
-impl From<RedactError> for interflow_flow::Error {
+impl From<RedactError> for interflow_types::Error {
     fn from(e: RedactError) -> Self {
-        use interflow_flow::{ErrorKind, ErrorSource};
+        use interflow_types::{ErrorKind, ErrorSource};
         let (kind, blame) = match &e {
             RedactError::Json { .. } | RedactError::Utf8 { .. } => (ErrorKind::BadRequest, ErrorSource::Client),
             RedactError::Policy(_) | RedactError::Strategy { .. } => (ErrorKind::StageFailed, ErrorSource::Config),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use interflow_wire::json::{JsonReader, JsonToken};
+use interflow_codec::json::{JsonReader, JsonToken};
 
 use crate::RedactError;
 use crate::normalized_text::OffsetMap;
@@ -60,7 +60,7 @@ fn json_error(at: usize, reason: &'static str) -> RedactError {
 /// Every string value of a body (no member names), in order. The body is checked to be JSON on the way.
 ///
 /// # Errors
-/// When the body is no JSON, or is nested deeper than [`interflow_wire::json::MAX_DEPTH`].
+/// When the body is no JSON, or is nested deeper than [`interflow_codec::json::MAX_DEPTH`].
 pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     let mut spans = json_parts(json)?;
     spans.retain(|s| s.part == JsonPart::Text);
@@ -292,7 +292,7 @@ pub(crate) fn apply_edits(body: &[u8], edits: &[JsonEdit]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_wire::json::MAX_DEPTH;
+    use interflow_codec::json::MAX_DEPTH;
     use proptest::prelude::*;
 
     fn values(json: &str) -> Vec<&str> {

@@ -12,13 +12,11 @@ use crate::external_detectors::ExternalFindings;
 use crate::finding_cache::FindingCache;
 use crate::json::{self, JsonEdit, JsonPart, JsonSpan};
 use crate::lexicon::{self, mark};
-use crate::own_placeholders;
 use crate::policy::{ConditionInput, KindRule, Policy};
 use crate::span_resolution::resolve_overlaps;
-use crate::stop_flag;
 use crate::strategy::{RedactionStrategy, StrategyInput};
 use crate::vault::PlaceholderVault;
-use crate::{Kind, RedactError};
+use crate::{Kind, RedactError, own_placeholders, stop_flag};
 
 /// Carries out one policy. Cheap to share between threads; make one per policy and keep it.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapDeserializer;
 use serde::{Deserialize, Deserializer, de};
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Action>, String> {
-        interflow_wire::yaml::from_str::<ActionList>(text).map(|a| a.0).map_err(|e| e.to_string())
+        interflow_codec::yaml::from_str::<ActionList>(text).map(|a| a.0).map_err(|e| e.to_string())
     }
 
     #[test]

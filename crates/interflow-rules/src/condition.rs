@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use interflow_flow::{Direction, Phase, Timestamp};
 use interflow_query::{Expr, Flag, Key, Query, TermTest, Tristate};
+use interflow_types::{Direction, Phase, Timestamp};
 
 use crate::exec::ExecCondition;
 use crate::text_predicate::{TextField, TextPredicate};

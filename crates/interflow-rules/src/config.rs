@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::units::{ByteSize, HumanDuration};
+use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! Cookies in `Cookie` and `Set-Cookie` (RFC 6265).
 
-use interflow_flow::Headers;
+use interflow_types::Headers;
 
 /// The cookies of a request, in order.
 pub(crate) fn request_cookies(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 
 use crate::template::TextTemplate;
 use crate::view::FlowView;

@@ -1,7 +1,7 @@
 //! Why each rule did or did not match a flow, in which phase.
 
-use interflow_flow::Phase;
 use interflow_query::{Expr, Fact, Query, QuerySubject, Term, TermTest, Tristate};
+use interflow_types::Phase;
 use serde::Serialize;
 
 use crate::condition::ConditionExpr;

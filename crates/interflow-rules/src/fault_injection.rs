@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 

@@ -1,7 +1,7 @@
 //! A flow that was recorded, or written beside the rules, as rules would have met it.
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Authority, ByteStr, ClientInfo, Direction, EntryKind, Flow, Headers, HttpVersion, Method, Phase, RequestHead,
     ResponseHead, Scheme, StatusCode, StreamMessage, Timestamp, Url,
 };
@@ -132,7 +132,7 @@ impl FlowFixture {
     /// Adds a message.
     #[must_use]
     pub fn with_message(mut self, direction: Direction, text: impl Into<Bytes>) -> Self {
-        self.messages.push(crate::view::test_message(direction, interflow_flow::MessageKind::Text, text.into()));
+        self.messages.push(crate::view::test_message(direction, interflow_types::MessageKind::Text, text.into()));
         self
     }
 

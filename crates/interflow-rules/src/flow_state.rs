@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use interflow_flow::{RequestHead, ResponseHead};
+use interflow_types::{RequestHead, ResponseHead};
 use smallvec::SmallVec;
 
 use crate::body::BodyEdits;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{ClientInfo, FlowId, Phase, Timestamp};
+use interflow_types::{ClientInfo, FlowId, Phase, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use interflow_flow::{
+use interflow_query::Tristate;
+use interflow_types::{
     Body, ByteStr, Direction, Error, ErrorKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
     ResponseHead, Result, Stage, StageVerdict, StreamMessage, UpstreamOverrides,
 };
-use interflow_query::Tristate;
 
 use crate::action::Action;
 use crate::actions::{
@@ -17,11 +17,10 @@ use crate::body::{self, BodyReadState};
 use crate::config::OnFailure;
 use crate::flow_state::RuleState;
 use crate::index::{Candidates, Prefilter, RequestIndex};
-use crate::originals;
-use crate::path_variants;
 use crate::program::{CompiledRule, RuleProgram};
 use crate::requirements::{has_side_effects, is_annotation, is_stateful, needs_earlier_request_body, needs_whole_body};
 use crate::service::ServiceMessageKind;
+use crate::{originals, path_variants};
 
 /// A rule in one phase.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
-use interflow_flow::{Direction, Host, Phase, RequestHead, ResponseHead};
 use interflow_query::{Expr, Key, Term, TermTest, TextPattern};
+use interflow_types::{Direction, Host, Phase, RequestHead, ResponseHead};
 use smallvec::SmallVec;
 
 use crate::condition::ConditionExpr;

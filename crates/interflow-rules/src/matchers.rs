@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use interflow_flow::Direction;
 use interflow_query::Query;
+use interflow_types::Direction;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
 use serde::{Deserialize, Deserializer, de};
@@ -448,13 +448,13 @@ fn parse_between(text: &str) -> Result<ConditionExpr, String> {
 
 #[cfg(test)]
 mod tests {
-    use interflow_flow::Phase;
+    use interflow_types::Phase;
 
     use super::*;
     use crate::fixture::FlowFixture;
 
     fn read(text: &str) -> Result<ConditionExpr, String> {
-        interflow_wire::yaml::from_str::<RuleCondition>(text).map(|w| w.0).map_err(|e| e.to_string())
+        interflow_codec::yaml::from_str::<RuleCondition>(text).map(|w| w.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use interflow_flow::Phase;
-use interflow_flow::{
+use interflow_codec::sse::{SseEvent, SseParser};
+use interflow_types::Phase;
+use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Direction, Flow, Headers, InjectedMessages, MessageKind, RequestHead,
     ResponseHead, Result, StageVerdict, StreamMessage, Timestamp,
 };
-use interflow_wire::sse::{SseEvent, SseParser};
 
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::{content_coding, is_event_stream, strip_body_headers};

@@ -1,8 +1,8 @@
 //! mitmproxy's specification strings as rules of ours: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
-use interflow_flow::Direction;
 use interflow_query::{Expr, Key, Query, TermTest, TextPattern};
+use interflow_types::Direction;
 use serde_json::{Map, Value, json};
 
 /// The options that are understood.
@@ -186,7 +186,7 @@ type OptionValues = (String, Vec<String>);
 /// # Errors
 /// A text that is no YAML map, or a value that the option cannot have.
 pub fn config_options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
-    let all: Map<String, Value> = interflow_wire::yaml::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {
         // Of `server_replay` the other options of the file are asked as well.
@@ -235,7 +235,7 @@ const UNSUPPORTED_OPTIONS: &[(&str, &str)] = &[
 /// # Errors
 /// A text that is no YAML map, or an option with a value that it cannot have.
 pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
-    let all: Map<String, Value> = interflow_wire::yaml::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_codec::yaml::from_str(text).map_err(|e| e.to_string())?;
     let files: Vec<String> = match all.get("server_replay") {
         Some(Value::Array(list)) => list.iter().filter_map(|f| f.as_str().map(ToOwned::to_owned)).collect(),
         Some(Value::String(file)) => vec![file.clone()],
@@ -299,7 +299,7 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
         let n = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
         rule["name"] = format!("{base} {n}").into();
     }
-    interflow_wire::yaml::to_string(&json!({ "rules": rules }))
+    interflow_codec::yaml::to_string(&json!({ "rules": rules }))
 }
 
 /// A rule that acts on this side; none where the filter can never hold at that moment.

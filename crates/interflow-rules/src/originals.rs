@@ -1,6 +1,6 @@
 //! What rules edit, as it was before: kept on the flow for the recorder.
 
-use interflow_flow::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, RequestHead, ResponseHead};
+use interflow_types::{Body, OriginalBody, OriginalMessage, OriginalMessages, Phase, RequestHead, ResponseHead};
 
 use crate::actions::{ActionContext, RequestAccess};
 use crate::body::BodyReadState;

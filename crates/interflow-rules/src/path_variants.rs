@@ -1,7 +1,7 @@
 //! Paths that origins may read in several ways: a rule that decides over access by the path is asked about all of them.
 
-use interflow_flow::{RequestHead, path};
 use interflow_query::{Key, Tristate};
+use interflow_types::{RequestHead, path};
 
 use crate::action::Action;
 use crate::actions::ActionContext;

@@ -1,6 +1,6 @@
 //! Phases by the names that rule files and reports use.
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 
 /// Every phase that a rule may name, with Fluxzy's moment for it where there is one.
 pub const PHASE_NAMES: &[(Phase, &str, &[&str])] = &[

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use interflow_flow::{Host, Phase};
+use interflow_types::{Host, Phase};
 use parking_lot::Mutex;
 use regex::bytes::Regex;
 
@@ -476,7 +476,7 @@ fn required_phase(action: &Action, cond: &ConditionExpr) -> (Phase, String) {
     if let Action::Capture(c) = action
         && let CaptureSource::Json(side, path) = &c.source
     {
-        let phase = if *side == interflow_flow::Direction::Request { Phase::RequestBody } else { Phase::ResponseBody };
+        let phase = if *side == interflow_types::Direction::Request { Phase::RequestBody } else { Phase::ResponseBody };
         raise(phase, &path.to_string());
     }
     (latest, from)
@@ -584,8 +584,8 @@ fn assigned_variables(action: &Action) -> Vec<String> {
 
 /// Regexes of a condition whose named groups become variables when it holds.
 fn capturing_regexes(cond: &ConditionExpr) -> Vec<(TextField, Regex)> {
-    use interflow_flow::Direction::{Request, Response};
     use interflow_query::{Key, TermTest, TextPattern};
+    use interflow_types::Direction::{Request, Response};
     let mut all = Vec::new();
     cond.visit(&mut |leaf| match leaf {
         ConditionExpr::Text(place, test) => all.extend(test.capturing_regex().map(|r| (place.clone(), r.clone()))),

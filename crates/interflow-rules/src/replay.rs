@@ -4,7 +4,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use interflow_flow::{Body, Headers, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
+use interflow_types::{Body, Headers, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
 use parking_lot::Mutex;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! What rules and actions ask of a flow's course: whole bodies, the request's body later on, or only a mark.
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 
 use crate::action::Action;
 use crate::condition::ConditionExpr;

@@ -50,7 +50,7 @@ pub struct RuleDef {
 
 /// The name of a phase.
 #[derive(Clone, Copy, Debug)]
-pub struct PhaseName(pub interflow_flow::Phase);
+pub struct PhaseName(pub interflow_types::Phase);
 
 impl<'de> Deserialize<'de> for PhaseName {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for FileConstant {
         let template = TextTemplate::deserialize(d)?;
         let constants = Vec::new();
         let sample = crate::fixture::FlowFixture::for_get("http://constant.invalid/");
-        let text = template.render_view(&sample.view(interflow_flow::Phase::Authority, &constants)).into_owned();
+        let text = template.render_view(&sample.view(interflow_types::Phase::Authority, &constants)).into_owned();
         Ok(Self(text))
     }
 }

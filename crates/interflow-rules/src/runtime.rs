@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use interflow_flow::{CertificateFiles, HttpClient};
+use interflow_types::{CertificateFiles, HttpClient};
 use parking_lot::Mutex;
 
 use crate::hold::HoldQueue;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use interflow_flow::{Headers, Timestamp};
+use interflow_types::{Headers, Timestamp};
 use parking_lot::Mutex;
 
 /// The most domains that are kept, and the most cookies and fields of each.

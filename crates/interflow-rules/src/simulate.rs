@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Body, ClientTlsOverride, EntryKind, InjectedMessages, Phase, PhaseSet, PlanScope, RequestHead, Response,
     ResponseHead, Stage, StageVerdict, StatusCode, StreamMessage, UpstreamOverrides,
 };
@@ -25,7 +25,7 @@ pub struct Simulation {
     /// Whether a rule answered in the origin's place.
     pub answered: bool,
     /// Why it was denied.
-    pub denied: Option<interflow_flow::Error>,
+    pub denied: Option<interflow_types::Error>,
     /// Why a body broke off.
     pub broken: Option<String>,
     /// The way that was chosen.
@@ -70,7 +70,7 @@ struct StageRun<'a> {
     bound: &'a HostRules,
     stage: &'a dyn Stage,
     trial: &'a mut Simulation,
-    flow: &'a mut interflow_flow::Flow,
+    flow: &'a mut interflow_types::Flow,
     interest: PhaseSet,
 }
 
@@ -145,7 +145,7 @@ impl StageRun<'_> {
         let mut all = Vec::new();
         while let Some(frame) = body.frame().await {
             match frame {
-                Ok(interflow_flow::BodyFrame::Data(d)) if all.len() + d.len() <= MAX_BODY_SIZE => {
+                Ok(interflow_types::BodyFrame::Data(d)) if all.len() + d.len() <= MAX_BODY_SIZE => {
                     all.extend_from_slice(&d)
                 }
                 Ok(_) => {}
@@ -266,7 +266,7 @@ pub fn fixture_from(asked: &TestRequest, told: &TestResponse) -> Result<FlowFixt
 pub async fn check_expectation(program: &Arc<RuleProgram>, test: &Expectation) -> Result<Vec<String>, String> {
     let mut flow = fixture_from(&test.request, &test.response)?;
     if let Some(message) = &test.message {
-        flow = flow.with_message(interflow_flow::Direction::Request, message.clone());
+        flow = flow.with_message(interflow_types::Direction::Request, message.clone());
     }
     let trial = run(program, flow).await;
     let mut wrong = Vec::new();
@@ -318,7 +318,7 @@ struct ActualMessage<'a> {
     method: Option<String>,
     url: Option<String>,
     status: Option<StatusCode>,
-    headers: &'a interflow_flow::Headers,
+    headers: &'a interflow_types::Headers,
     body: &'a Bytes,
 }
 

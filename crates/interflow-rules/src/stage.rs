@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{
+use interflow_types::{
     Body, EntryKind, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead, Stage, StageVerdict,
     StreamMessage, UpstreamOverrides,
 };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use base64::Engine as _;
-use interflow_flow::Timestamp;
+use interflow_types::Timestamp;
 use regex::bytes::Captures;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -398,7 +398,7 @@ fn write_fact(name: &str, view: &FlowView<'_>, out: &mut String) {
         "host" => write!(out, "{}", flow.authority.host),
         "port" => write!(out, "{}", flow.authority.port),
         "scheme" => write!(out, "{}", view.scheme()),
-        "secure" => write!(out, "{}", view.scheme() == interflow_flow::Scheme::Https),
+        "secure" => write!(out, "{}", view.scheme() == interflow_types::Scheme::Https),
         "url" => write!(out, "{}", view.url()),
         "method" => view.request.map_or(Ok(()), |r| out.write_str(r.method.as_str())),
         "path" => view.request.map_or(Ok(()), |r| out.write_str(r.url.path_only())),

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use interflow_flow::{Direction, Phase};
 use interflow_query::Tristate;
+use interflow_types::{Direction, Phase};
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::json::JsonPath;
@@ -268,7 +268,7 @@ impl TextField {
             Self::Listener => Tristate::Known(fits(view.flow.client.listener.as_bytes())),
             Self::Tag => matches_any(view.flow.tags.iter().map(|t| t.as_str().as_bytes()), fits),
             Self::OwnerTag => {
-                let own = |t: &&interflow_flow::ByteStr| {
+                let own = |t: &&interflow_types::ByteStr| {
                     ![
                         "ruled",
                         "edited",
@@ -328,7 +328,7 @@ impl TextField {
     fn evaluate_request(
         &self,
         view: &FlowView<'_>,
-        request: &interflow_flow::RequestHead,
+        request: &interflow_types::RequestHead,
         fits: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Tristate {
         Tristate::Known(match self {

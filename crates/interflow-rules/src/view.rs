@@ -3,10 +3,10 @@
 use std::cell::OnceCell;
 use std::net::SocketAddr;
 
-use interflow_flow::{
+use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
+use interflow_types::{
     Direction, Flow, Headers, Host, MessageKind, Phase, RequestHead, ResponseHead, Scheme, StreamMessage, Timestamp,
 };
-use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
 
 use crate::flow_state::RuleState;
 
@@ -189,10 +189,10 @@ impl QuerySubject for FlowView<'_> {
                 Tristate::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits)
             }
             Key::Error if self.phase == Phase::Done => {
-                Tristate::any(self.flow.error_kind.map(interflow_flow::ErrorKind::as_str), fits)
+                Tristate::any(self.flow.error_kind.map(interflow_types::ErrorKind::as_str), fits)
             }
             Key::Id => Tristate::any([self.flow.id.to_string().as_str()], fits),
-            Key::Passthrough => Tristate::any(self.flow.passthrough.map(interflow_flow::Passthrough::as_str), fits),
+            Key::Passthrough => Tristate::any(self.flow.passthrough.map(interflow_types::Passthrough::as_str), fits),
             Key::Parent => Tristate::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
             _ if self.phase == Phase::Done => Tristate::Known(false),
             _ => Tristate::NotYet,
@@ -283,7 +283,7 @@ impl QuerySubject for FlowView<'_> {
 }
 
 /// The URL as a text, without the detours of formatting: rules on it are asked with every request.
-fn format_url(url: &interflow_flow::Url) -> String {
+fn format_url(url: &interflow_types::Url) -> String {
     let path = url.path.as_str();
     if path == "*" {
         return url.to_string();

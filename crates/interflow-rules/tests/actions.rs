@@ -260,14 +260,14 @@ fn program(rule: &str) -> Arc<RuleProgram> {
     .unwrap_or_else(|e| panic!("{rule}: {e}"))
 }
 
-async fn way(rule: &str, url: &str) -> interflow_flow::UpstreamOverrides {
+async fn way(rule: &str, url: &str) -> interflow_types::UpstreamOverrides {
     let sample = simulate::fixture_from(&interflow_rules::test_get_request(url), &Default::default()).unwrap();
     simulate::run(&program(rule), sample).await.overrides
 }
 
 #[tokio::test]
 async fn ways_upstream() {
-    use interflow_flow::HttpVersion;
+    use interflow_types::HttpVersion;
     let url = "https://x.a.test/";
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [b.test]}}", url).await.via.unwrap(), ["http://p:1"]);
     assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [a.test]}}", url).await.via, None);
@@ -275,7 +275,7 @@ async fn ways_upstream() {
     assert_eq!(way("{http_version: 1.1}", url).await.version, Some(HttpVersion::Http11));
     assert_eq!(way("{http_version: 2}", url).await.version, Some(HttpVersion::H2));
     assert_eq!(way("{connect_to: ':8443'}", url).await.dial.unwrap().to_string(), "x.a.test:8443");
-    assert_eq!(way("{tls_version: 1.2}", url).await.tls_version, Some(interflow_flow::TlsVersion::Tls12));
+    assert_eq!(way("{tls_version: 1.2}", url).await.tls_version, Some(interflow_types::TlsVersion::Tls12));
     assert_eq!(way("{dns_over_https: quad9}", url).await.dns_over_https.as_deref(), Some("quad9"));
     assert!(way("danger_skip_tls_verify", url).await.danger_skip_verify);
     assert_eq!(way("own_connection", url).await.partition, Some(0));
@@ -286,7 +286,7 @@ async fn ways_upstream() {
     let file = dir.path().join("c.pem");
     std::fs::write(&file, "x").unwrap();
     let rule = format!("{{client_certificate: {{certificate: '{0}', key: '{0}'}}}}", file.display());
-    let files = interflow_flow::CertificateFiles::new(file.clone(), Some(file), None);
+    let files = interflow_types::CertificateFiles::new(file.clone(), Some(file), None);
     assert_eq!(way(&rule, url).await.client_certificate, Some(files));
 }
 
@@ -505,7 +505,7 @@ async fn fingerprints_and_failures_are_known_to_rules() {
             simulate::fixture_from(&interflow_rules::test_get_request("http://a/"), &Default::default()).unwrap();
         sample.flow.ja4h = Some("ge11nn010000".into());
         sample.flow.client_http2 = Some("1:65536|0|0|m,p,a,s".into());
-        sample.flow.error_kind = failed.then_some(interflow_flow::ErrorKind::Connect);
+        sample.flow.error_kind = failed.then_some(interflow_types::ErrorKind::Connect);
         let trial = simulate::run(&program, sample).await;
         assert_eq!(trial.matched, ["h", "h2", if failed { "failed" } else { "fine" }]);
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
-use interflow_flow::{HttpClient, Request, Response, ResponseFuture, StatusCode};
 use interflow_rules::{OnFailure, RuleFileSource, RuleProgram, RuleRuntime, RulesConfig, simulate};
+use interflow_types::{HttpClient, Request, Response, ResponseFuture, StatusCode};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -32,7 +32,7 @@ fn sent(trial: &simulate::Simulation) -> String {
 }
 
 fn received(trial: &simulate::Simulation) -> String {
-    let shown = |(h, b): &(interflow_flow::ResponseHead, bytes::Bytes)| {
+    let shown = |(h, b): &(interflow_types::ResponseHead, bytes::Bytes)| {
         format!("{} {}", h.status.as_u16(), String::from_utf8_lossy(b))
     };
     trial.response.as_ref().map(shown).unwrap_or_default()

@@ -9,7 +9,7 @@ use std::task::Poll;
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
 use h2::client::SendRequest;
-use interflow_flow::Headers;
+use interflow_types::Headers;
 use tokio::task::JoinHandle;
 
 use crate::message::Answer;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use interflow_flow::Headers;
+use interflow_types::Headers;
 
 /// A request that an origin received.
 #[derive(Clone, Debug)]

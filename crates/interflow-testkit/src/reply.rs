@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{Stream, StreamExt, iter, unfold};
-use interflow_flow::Headers;
+use interflow_types::Headers;
 
 /// The pieces of a body, each sent and flushed on its own.
 pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Bytes> + Send>>;

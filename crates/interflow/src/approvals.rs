@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_engine::approvals::presets;
-use interflow_flow::Timestamp;
-use interflow_flow::units::HumanDuration;
+use interflow_approvals::approvals::presets;
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;

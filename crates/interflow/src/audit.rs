@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use interflow_engine::llm_telemetry::verify;
+use interflow_llm_gateway::llm_telemetry::verify;
 
 use crate::CliError;
 

@@ -4,11 +4,10 @@ use std::io::Write as _;
 
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 
-use crate::CliError;
 use crate::cli::{CaCommand, CaFormat, ShellKind};
 use crate::data_dir::DataDir;
-use crate::exec;
 use crate::flows::InstanceApi;
+use crate::{CliError, exec};
 
 /// Runs one of the commands.
 pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {

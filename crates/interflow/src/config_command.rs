@@ -5,18 +5,16 @@ use std::path::Path;
 
 use interflow_llm::gateway::LlmGateway;
 
-use crate::CliError;
 use crate::cli::ConfigCommand;
 use crate::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference};
-use crate::exposure;
-use crate::philter;
+use crate::{CliError, exposure, philter};
 
 /// Runs one of the commands on the configuration.
 pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> Result<(), CliError> {
     let text = match command {
         ConfigCommand::Check => {
             let loaded = loaded?;
-            interflow_engine::check(&loaded.config.engine()).map_err(|e| {
+            interflow_proxy::check(&loaded.config.engine()).map_err(|e| {
                 let file = loaded.file.as_ref().map(|f| key_location(f, &e.place)).unwrap_or_default();
                 CliError::Failed(format!("{file}{e}"))
             })?;

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-use interflow_engine::access::AccessRules;
-use interflow_flow::{Authority, Host};
 use interflow_llm::LlmUpstreamConfig;
+use interflow_proxy::downstream::access::AccessRules;
+use interflow_types::{Authority, Host};
 
 use crate::config::InterflowConfig;
 

@@ -5,23 +5,22 @@ use std::io::{Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use interflow_engine::approvals::config::{ApprovalAction, RuleSpec, SecretSpec};
-use interflow_engine::approvals::{Approvals, decrypt_greyproxy, default_hosts};
-use interflow_engine::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
-use interflow_engine::conversations::indexer::ConversationIndexer;
-use interflow_flow::Timestamp;
-use interflow_record::formats::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
-use interflow_record::formats::jsonl::JsonlWriter;
-use interflow_record::formats::{FlowExporter as _, ImportReport};
-use interflow_record::{FlowStore as _, SqliteStore};
+use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec, SecretSpec};
+use interflow_approvals::approvals::{Approvals, decrypt_greyproxy, default_hosts};
+use interflow_archive::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
+use interflow_archive::jsonl::JsonlWriter;
+use interflow_archive::{FlowExporter as _, ImportReport};
+use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides, format_by_name};
+use interflow_conversations::conversations::indexer::ConversationIndexer;
+use interflow_store::{FlowStore as _, SqliteStore};
+use interflow_types::Timestamp;
 use serde_json::{Value, json};
 
-use crate::CliError;
-use crate::components;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, ProgressDisplay, StoreAccess};
 use crate::pluralize::pluralize;
+use crate::{CliError, components};
 
 /// What can be taken over.
 #[derive(Debug, Subcommand)]

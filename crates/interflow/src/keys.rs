@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use clap::{Args, Subcommand};
-use interflow_flow::units::HumanDuration;
 use interflow_limits::{KeyScope, KeyStore, NewVirtualKey, Quota, RateLimit, VirtualKey, parse_timestamp};
+use interflow_types::units::HumanDuration;
 use jiff::Timestamp;
 use serde_json::json;
 

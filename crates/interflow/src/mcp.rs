@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use interflow_admin::mcp::{self, RemoteToolCall, ToolAction, WriteAccess};
-use interflow_record::FlowStore;
+use interflow_store::FlowStore;
 use serde_json::Value;
 
 use crate::CliError;

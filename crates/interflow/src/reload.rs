@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use interflow_engine::ProxyServer;
+use interflow_proxy::ProxyServer;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -93,7 +93,7 @@ impl ConfigReloader {
 
     /// Everything is read and compiled before anything is put in force.
     fn apply_config(&self, config: &InterflowConfig) -> Result<(), String> {
-        interflow_engine::check(&config.engine()).map_err(|e| e.to_string())?;
+        interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
         for change in self.rooms.prepare(config)? {
             change();
         }

@@ -7,26 +7,22 @@ use std::sync::Arc;
 
 use interflow_admin::greyproxy::GreyproxyServer;
 use interflow_admin::{AdminDeps, AdminServer, DoctorFn, LimitDeps};
-use interflow_engine::config::InterceptMode;
-use interflow_engine::conversations::indexer::IndexerHandle;
-use interflow_engine::dns;
-use interflow_engine::{ProxyServer, ServerDeps};
-use interflow_flow::Recorder;
+use interflow_archive::view::ProtoSchemas;
+use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_net::ca::{CaOptions, CertificateAuthority};
 use interflow_net::ingress::mdns::{MdnsRegistration, MdnsService, register};
-use interflow_record::view::ProtoSchemas;
-use interflow_record::{FlowStore, SqliteStore};
+use interflow_proxy::config::InterceptMode;
+use interflow_proxy::{ProxyServer, ServerDeps, dns};
+use interflow_store::{FlowStore, SqliteStore};
+use interflow_types::Recorder;
 
-use crate::CliError;
 use crate::cli::RunArgs;
 use crate::components::ComponentSet;
 use crate::config::{InterflowConfig, LoadedConfig, LogFormat};
 use crate::data_dir::{self, DataDir, InstanceInfo};
-use crate::exposure;
-use crate::log;
 use crate::pluralize::pluralize;
 use crate::reload::ConfigReloader;
-use crate::system_proxy;
+use crate::{CliError, exposure, log, system_proxy};
 
 /// After so long, nothing of the start is going on any more.
 #[cfg(target_os = "linux")]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
-use interflow_engine::approvals::{Approvals, ApprovalsError, Resolution};
-use interflow_flow::Microseconds;
-use interflow_flow::units::HumanDuration;
-use interflow_record::{FlowRow, ListOptions, ListOrder};
+use interflow_approvals::approvals::config::{ApprovalAction, ApprovalMode, RuleSpec, SecretSpec, SessionSpec};
+use interflow_approvals::approvals::{Approvals, ApprovalsError, Resolution};
+use interflow_store::{FlowRow, ListOptions, ListOrder};
+use interflow_types::Microseconds;
+use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

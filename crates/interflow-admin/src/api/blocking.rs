@@ -11,7 +11,7 @@ use axum::body::{Body, BodyDataStream};
 use axum::http::StatusCode;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
-use interflow_record::FlowStore;
+use interflow_store::FlowStore;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::error::{ApiError, Result};

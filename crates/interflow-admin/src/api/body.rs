@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use interflow_flow::{Direction, FlowId, Headers};
-use interflow_record::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
-use interflow_record::{BodyReader, BodyRow, FlowRow, FlowStore, decoded_body};
+use interflow_archive::view::{self as written_form, BinaryKind, BodyContext, ProtoSchemas, TextKind};
+use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, decoded_body};
+use interflow_types::{Direction, FlowId, Headers};
 use serde::Deserialize;
 
 use super::blocking::{run_query, streamed_body, transfer};
@@ -102,7 +102,7 @@ fn read(
     side: Direction,
     original: bool,
     range: Range<u64>,
-) -> interflow_record::Result<BodyReader> {
+) -> interflow_store::Result<BodyReader> {
     if original { store.original_body(id, side, range) } else { store.body(id, side, range) }
 }
 

@@ -7,14 +7,14 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use interflow_engine::conversations::endpoints::{EndpointOverride, EndpointOverrides};
-use interflow_engine::conversations::export::{self, ExportFormat};
-use interflow_engine::conversations::indexer::IndexerHandle;
-use interflow_engine::conversations::load;
-use interflow_flow::Timestamp;
-use interflow_flow::units::HumanDuration;
+use interflow_conversations::conversations::endpoints::{EndpointOverride, EndpointOverrides};
+use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_conversations::conversations::load;
 use interflow_llm::conversation::MessageHash;
-use interflow_record::{ConversationOptions, ConversationSummary, ConversationTotal, FlowStore};
+use interflow_store::{ConversationOptions, ConversationSummary, ConversationTotal, FlowStore};
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -210,7 +210,7 @@ pub(crate) async fn for_flows(
         for id in ids {
             let exchanges = store.exchanges_in(id)?;
             let Some(last) = exchanges.last() else { continue };
-            let sum = |f: fn(&interflow_record::TokenUsage) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
+            let sum = |f: fn(&interflow_store::TokenUsage) -> u64| exchanges.iter().map(|e| f(&e.used)).sum();
             let of = FlowConversation {
                 conversation: last.conversation.clone(),
                 agent: last.agent.clone(),

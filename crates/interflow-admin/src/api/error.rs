@@ -3,10 +3,10 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use interflow_archive::ImportError;
+use interflow_archive::replay::ReplayError;
 use interflow_query::QueryError;
-use interflow_record::StoreError;
-use interflow_record::formats::ImportError;
-use interflow_record::formats::replay::ReplayError;
+use interflow_store::StoreError;
 use serde_json::{Map, Value, json};
 
 /// The result of a handler.
@@ -144,7 +144,7 @@ impl From<ImportError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::FlowId;
+    use interflow_types::FlowId;
 
     #[test]
     fn each_kind_of_trouble_has_its_status() {

@@ -18,9 +18,9 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
-use interflow_flow::FlowId;
 use interflow_query::{Query, Tristate};
-use interflow_record::{FlowSummary, StoreEvent, Subscription};
+use interflow_store::{FlowSummary, StoreEvent, Subscription};
+use interflow_types::FlowId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
@@ -334,8 +334,8 @@ fn error_message(error: &ApiError) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{EntryKind, Scheme, Timestamp};
-    use interflow_record::FlowRow;
+    use interflow_store::FlowRow;
+    use interflow_types::{EntryKind, Scheme, Timestamp};
 
     fn summary(host: &str) -> FlowSummary {
         let at = Timestamp::now();

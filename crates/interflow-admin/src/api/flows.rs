@@ -8,14 +8,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
-use interflow_flow::units::HumanDuration;
-use interflow_flow::{FlowId, MessageKind, Timestamp};
+use interflow_archive::replay::masked_fields;
+use interflow_archive::view::{self, BinaryKind, BodyContext, ProtoSchemas};
 use interflow_query::Query;
-use interflow_record::formats::replay::masked_fields;
-use interflow_record::view::{self, BinaryKind, BodyContext, ProtoSchemas};
-use interflow_record::{
-    FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow,
-};
+use interflow_store::{FlowAnnotation, FlowRow, FlowState, FlowStore, FlowSummary, ListOptions, ListOrder, MessageRow};
+use interflow_types::units::HumanDuration;
+use interflow_types::{FlowId, MessageKind, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -133,7 +131,7 @@ pub(crate) async fn count(
 
 /// Counting that looks into bodies may take long: several threads do it, and it ends when nobody waits.
 fn count_flows(store: &dyn FlowStore, query: &Query, wanted: &CancelFlag) -> Result<u64> {
-    use interflow_flow::Direction::{Request, Response};
+    use interflow_types::Direction::{Request, Response};
     if !query.wants_body(Request) && !query.wants_body(Response) {
         return Ok(store.count(query)?);
     }
@@ -408,8 +406,8 @@ mod tests {
         let row = |micros| {
             let at = Timestamp::from_micros(micros);
             let authority = "a.test:80".parse().unwrap();
-            let transport = interflow_flow::EntryKind::Absolute;
-            FlowRow::new(FlowId::new(at), at, transport, interflow_flow::Scheme::Http, authority)
+            let transport = interflow_types::EntryKind::Absolute;
+            FlowRow::new(FlowId::new(at), at, transport, interflow_types::Scheme::Http, authority)
         };
         let query = older_than(5_000_000);
         assert!(query.matches(&row(4_999_999)) && !query.matches(&row(5_000_000)));

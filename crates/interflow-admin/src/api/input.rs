@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use interflow_flow::{Direction, FlowId};
+use interflow_types::{Direction, FlowId};
 use serde::de::DeserializeOwned;
 
 use super::error::{ApiError, Result};
@@ -111,7 +111,7 @@ fn invalid_path(rejection: axum::extract::rejection::PathRejection) -> ApiError 
 
 /// Reads an id.
 pub(crate) fn flow_id(text: &str) -> Result<FlowId> {
-    text.parse().map_err(|e: interflow_flow::FlowIdError| ApiError::bad_request(format!("`{text}`: {e}")))
+    text.parse().map_err(|e: interflow_types::FlowIdError| ApiError::bad_request(format!("`{text}`: {e}")))
 }
 
 /// Reads a query.

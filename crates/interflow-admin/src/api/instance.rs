@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_engine::stats::LATENCY_BOUNDS;
-use interflow_flow::Host;
+use interflow_proxy::observe::stats::LATENCY_BOUNDS;
+use interflow_types::Host;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<V
     let engine = &state.engine;
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime": interflow_flow::Microseconds::from(engine.uptime()),
+        "uptime": interflow_types::Microseconds::from(engine.uptime()),
         "draining": engine.is_draining(),
         "addresses": {
             "proxy": engine.proxy_addresses(),

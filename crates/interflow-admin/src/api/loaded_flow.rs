@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use interflow_flow::Direction;
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
-use interflow_record::{FlowRow, FlowStore, call_text_matches, call_tokens, decoded_body};
+use interflow_store::{FlowRow, FlowStore, call_text_matches, call_tokens, decoded_body};
+use interflow_types::Direction;
 
 /// The most of a body that is looked at, in bytes.
 const MAX_SEARCHED_BODY: usize = 16 << 20;

@@ -39,5 +39,5 @@ pub(crate) async fn link(
     })?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
     let linked = media.link(&wish, &media.base(gateway)).map_err(wrong)?;
-    Ok(Json(json!({ "url": linked.url, "expires": linked.expires.map(interflow_flow::Timestamp::from_secs) })))
+    Ok(Json(json!({ "url": linked.url, "expires": linked.expires.map(interflow_types::Timestamp::from_secs) })))
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use interflow_engine::approvals::{PendingRequest as Question, Resolution};
-use interflow_flow::units::HumanDuration;
+use interflow_approvals::approvals::{PendingRequest as Question, Resolution};
 use interflow_query::Tristate;
-use interflow_record::HeaderMasker;
 use interflow_rules::{HeldFlow as RuleHold, HoldDecision, HoldQueue};
+use interflow_store::HeaderMasker;
+use interflow_types::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ pub(crate) async fn list(
     let mask = HeaderMasker::from_config(&state.config["record"]);
     let questions = state.approvals.as_ref().map(|a| a.pending_requests()).unwrap_or_default();
     let held = holds.map(|h| h.list()).unwrap_or_default();
-    let mut all: Vec<(interflow_flow::Timestamp, Value)> = questions
+    let mut all: Vec<(interflow_types::Timestamp, Value)> = questions
         .iter()
         .map(|q| (q.since, question_json(q, &mask)))
         .chain(held.into_iter().map(|h| (h.since, rule_hold_json(h, &mask))))

@@ -1,8 +1,8 @@
 //! What waits, as a query sees it: like a recorded flow that has come as far. What is not told of it is not known, so that a
 //! filter on it decides nothing.
 
-use interflow_flow::Direction;
 use interflow_query::{Fact, Flag, Key, QuerySubject, Tristate};
+use interflow_types::Direction;
 use serde_json::Value;
 
 /// A member of the list in `GET /pending`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_engine::redaction::{PolicyUpdateError, RedactionService};
+use interflow_llm_gateway::redaction::{PolicyUpdateError, RedactionService};
 use interflow_redact::{Kind, Policy, PolicyProblem};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use interflow_flow::Timestamp;
-use interflow_flow::units::HumanDuration;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_record::{ListOptions, StoreError};
 use interflow_redact::{Policy, RedactionSession, Redactor};
+use interflow_store::{ListOptions, StoreError};
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -9,11 +9,11 @@ use axum::http::StatusCode;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, Direction, FlowId, Request, Response};
-use interflow_record::formats::diff::FlowDiff;
-use interflow_record::formats::replay::{RequestEdits, masked_fields};
-use interflow_record::formats::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
-use interflow_record::{FlowRow, FlowStore};
+use interflow_archive::diff::FlowDiff;
+use interflow_archive::replay::{RequestEdits, masked_fields};
+use interflow_archive::{BodySource, FlowWithBodies, OriginalBodySource, StoreBodySource};
+use interflow_store::{FlowRow, FlowStore};
+use interflow_types::{Body, BodyFrame, Direction, FlowId, Request, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

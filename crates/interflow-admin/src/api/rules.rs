@@ -7,14 +7,14 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
-use interflow_flow::{
-    ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
-    StreamMessage, Url,
-};
-use interflow_record::{FlowRow, FlowStore, decoded_body};
 use interflow_rules::{
     ActiveRules, FlowFixture, HoldDecision, RuleFileSource, RuleLoadError, RuleProblem, RuleProgram, explain,
     phase_names,
+};
+use interflow_store::{FlowRow, FlowStore, decoded_body};
+use interflow_types::{
+    ByteStr, ClientInfo, ClientProcess, ClientTls, Direction, Flow, HttpVersion, Method, RequestHead, ResponseHead,
+    StreamMessage, Url,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

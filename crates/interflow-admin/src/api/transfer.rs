@@ -8,11 +8,11 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
-use interflow_flow::{FlowId, Timestamp};
+use interflow_archive::pcapng::{PacketSides, PcapngOptions};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
 use interflow_query::Query;
-use interflow_record::formats::pcapng::{PacketSides, PcapngOptions};
-use interflow_record::formats::{self, ArchiveFormat, ExportOptions, ReadableBodySource, StoreBodySource};
-use interflow_record::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_types::{FlowId, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ pub(crate) struct FormatParam {
 
 impl FormatParam {
     fn read(&self) -> Result<Option<ArchiveFormat>> {
-        let unknown = |e: formats::UnknownFormat| ApiError::bad_request(e.to_string());
+        let unknown = |e: interflow_archive::UnknownFormat| ApiError::bad_request(e.to_string());
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
@@ -69,7 +69,7 @@ pub(crate) async fn export_one(
     let row = run_query(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = streamed_body(permit, move |pipe| {
-        let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
+        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
         exporter.flow(&row, &StoreBodySource(&*store))?;
         exporter.finish()
     });
@@ -105,7 +105,7 @@ fn export_matching(
     pipe: &mut StreamWriter,
 ) -> io::Result<()> {
     let watch = pipe.cancel_check();
-    let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
+    let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
     let sound = ReadableBodySource::new(store);
     loop {
@@ -146,7 +146,7 @@ pub(crate) async fn export_by_ids(
         run_query(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = streamed_body(permit, move |pipe| {
-        let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
+        let mut exporter = interflow_archive::exporter_with(format, pipe, options(chosen))?;
         for row in &rows {
             exporter.flow(row, &StoreBodySource(&*store))?;
         }
@@ -165,7 +165,7 @@ pub(crate) async fn import(
     let (store, permit) = (state.store()?, transfer(&state)?);
     read_upload(permit, body, MAX_UPLOAD, move |upload| {
         let (mut imported, mut present) = (0_u64, 0_u64);
-        let report = formats::import(format, upload, &mut |flow| {
+        let report = interflow_archive::import(format, upload, &mut |flow| {
             let new = store.insert(flow.into()).map_err(io::Error::other)?;
             *(if new { &mut imported } else { &mut present }) += 1;
             Ok(())

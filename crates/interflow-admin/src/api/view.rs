@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use interflow_flow::Headers;
+use interflow_types::Headers;
 use serde::de::IgnoredAny;
 
 /// The text of a body in the charset that its head or its byte order mark names; what is no text becomes U+FFFD.

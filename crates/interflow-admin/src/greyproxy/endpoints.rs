@@ -3,10 +3,10 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::conversations::endpoints::{
+use interflow_conversations::conversations::endpoints::{
     DECODERS, EndpointOverride, EndpointOverrides, decoder_name, format_by_name,
 };
-use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_llm::message::ApiFormat;
 use serde::Deserialize;
 use serde_json::{Value, json};

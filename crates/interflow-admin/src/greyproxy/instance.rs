@@ -5,10 +5,10 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use interflow_engine::approvals::config::ApprovalMode;
-use interflow_engine::config::InterceptMode;
-use interflow_engine::conversations::endpoints::DECODERS;
-use interflow_flow::units::HumanDuration;
+use interflow_approvals::approvals::config::ApprovalMode;
+use interflow_conversations::conversations::endpoints::DECODERS;
+use interflow_proxy::config::InterceptMode;
+use interflow_types::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

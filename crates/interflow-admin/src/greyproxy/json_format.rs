@@ -1,10 +1,10 @@
 //! Our things in Greyproxy's shapes.
 
-use interflow_engine::approvals::config::{ApprovalAction, RuleSpec};
-use interflow_engine::approvals::{PendingQuestion, PendingRequest, RuleSource, RuleView};
-use interflow_flow::Timestamp;
-use interflow_flow::units::HumanDuration;
-use interflow_record::{ConversationSummary, FlowRow};
+use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec};
+use interflow_approvals::approvals::{PendingQuestion, PendingRequest, RuleSource, RuleView};
+use interflow_store::{ConversationSummary, FlowRow};
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
 use serde_json::{Map, Value, json};
 
 /// A moment as Greyproxy writes it.
@@ -184,7 +184,7 @@ pub fn log(row: &FlowRow) -> Value {
 
 /// An exchange; with its heads and bodies when they are given.
 pub fn transaction(row: &FlowRow, bodies: Option<(String, String)>) -> Value {
-    use interflow_flow::Direction::{Request, Response};
+    use interflow_types::Direction::{Request, Response};
     let mut out = json!({
         "id": flow_number(row),
         "timestamp": format_micros(row.started.micros()),
@@ -212,7 +212,7 @@ pub fn transaction(row: &FlowRow, bodies: Option<(String, String)>) -> Value {
     out
 }
 
-fn fields(row: &FlowRow, side: interflow_flow::Direction) -> Value {
+fn fields(row: &FlowRow, side: interflow_types::Direction) -> Value {
     let mut all: Map<String, Value> = Map::new();
     for (name, value) in row.headers(side).into_iter().flatten() {
         let name = String::from_utf8_lossy(name).into_owned();

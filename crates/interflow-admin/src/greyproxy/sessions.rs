@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::approvals::config::{ApprovalAction, RuleSpec, SecretSpec, SessionSpec};
-use interflow_engine::approvals::default_hosts;
-use interflow_engine::approvals::{SecretView, SessionView};
-use interflow_flow::Timestamp;
-use interflow_flow::units::HumanDuration;
+use interflow_approvals::approvals::config::{ApprovalAction, RuleSpec, SecretSpec, SessionSpec};
+use interflow_approvals::approvals::{SecretView, SessionView, default_hosts};
+use interflow_types::Timestamp;
+use interflow_types::units::HumanDuration;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

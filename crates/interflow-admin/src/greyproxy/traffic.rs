@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use interflow_engine::conversations::load;
-use interflow_flow::{Direction, FlowId, Headers};
+use interflow_conversations::conversations::load;
 use interflow_query::Query as Wanted;
-use interflow_record::{ConversationOptions, FlowRow, FlowStore, ListOptions, ListOrder, decoded_body};
+use interflow_store::{ConversationOptions, FlowRow, FlowStore, ListOptions, ListOrder, decoded_body};
+use interflow_types::{Direction, FlowId, Headers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

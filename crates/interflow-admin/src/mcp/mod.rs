@@ -8,7 +8,7 @@ pub(crate) mod secret_masking;
 mod tool_calls;
 mod tools;
 
-use interflow_record::FlowStore;
+use interflow_store::FlowStore;
 use serde_json::{Value, json};
 
 pub use tool_calls::{RemoteToolCall, ToolAction, WriteAccess, remote_tool_call};
@@ -101,8 +101,8 @@ fn failure(id: &Value, code: i64, message: &str) -> Value {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use interflow_flow::{EntryKind, FlowId, Headers, Scheme, Timestamp};
-    use interflow_record::{BodyRow, FlowRow, FlowState, NewFlow, RecordConfig, RequestRow, ResponseRow, SqliteStore};
+    use interflow_store::{BodyRow, FlowRow, FlowState, NewFlow, RecordConfig, RequestRow, ResponseRow, SqliteStore};
+    use interflow_types::{EntryKind, FlowId, Headers, Scheme, Timestamp};
 
     fn store() -> (tempfile::TempDir, SqliteStore, FlowId) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Secrets taken out of what is shown to agents, whatever the recording was told to keep.
 
-use interflow_flow::Headers;
-use interflow_flow::secret_names::{is_secret_header, is_secret_parameter};
+use interflow_types::Headers;
+use interflow_types::secret_names::{is_secret_header, is_secret_parameter};
 use serde_json::Value;
 
 /// What stands in a secret's place.

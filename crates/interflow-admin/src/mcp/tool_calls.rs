@@ -1,6 +1,6 @@
 //! Calls of tools that the running instance has to be asked for: what rules say of a flow, and what changes something.
 
-use interflow_flow::FlowId;
+use interflow_types::FlowId;
 use serde_json::{Value, json};
 
 use super::{failure, success};
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_changes_something_is_refused_unless_it_was_started_so() {
-        let id = FlowId::new(interflow_flow::Timestamp::now()).to_string();
+        let id = FlowId::new(interflow_types::Timestamp::now()).to_string();
         for name in ["annotate_flow", "replay_flow"] {
             let message = call(name, json!({"id": id, "comment": "x", "strange": 1}));
             let refused = remote_tool_call(&message, WriteAccess::ReadOnly).unwrap().unwrap_err();

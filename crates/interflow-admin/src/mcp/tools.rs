@@ -1,10 +1,10 @@
 //! The tools that agents are offered.
 
-use interflow_engine::conversations::export::{self, ExportFormat};
-use interflow_engine::conversations::load;
-use interflow_flow::{Direction, FlowId, Headers, Timestamp};
+use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::load;
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, FlowRow, FlowStore, ListOptions, decoded_body, media_type};
+use interflow_store::{ConversationOptions, FlowRow, FlowStore, ListOptions, decoded_body, media_type};
+use interflow_types::{Direction, FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::{WriteAccess, secret_masking};
@@ -262,7 +262,7 @@ fn list_conversations(store: &dyn FlowStore, arguments: &Value) -> ToolCallResul
     if found.is_empty() {
         return Ok("no conversation is selected".into());
     }
-    let line = |l: &interflow_record::ConversationSummary| {
+    let line = |l: &interflow_store::ConversationSummary| {
         let (r, u) = (&l.row, &l.used);
         let cost = if u.exchanges > u.unpriced { format!(", ${:.4}", u.cost) } else { String::new() };
         format!(

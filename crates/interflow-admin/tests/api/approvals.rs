@@ -248,7 +248,7 @@ async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_instant_is_told_in_microseconds() {
     let it = Instance::start().await;
-    let before = interflow_flow::Timestamp::now().micros();
+    let before = interflow_types::Timestamp::now().micros();
     let minute = 60_000_000;
     let is_soon = |value: &Value, ahead: u64| {
         let at = value.as_u64().unwrap_or_default();

@@ -17,18 +17,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use interflow_admin::{AdminConfig, AdminDeps, AdminServer};
-use interflow_engine::approvals::config::ApprovalsConfig;
-use interflow_engine::approvals::{Approvals, ApprovalsStage};
-use interflow_engine::config::{GatewayConfig, ProxyConfig, ProxyServerConfig, WorkersConfig};
-use interflow_engine::conversations::indexer::IndexerHandle;
-use interflow_engine::{CertificateAuthority, ProxyServer, ServerDeps};
-use interflow_flow::units::HumanDuration;
-use interflow_flow::{
+use interflow_approvals::approvals::config::ApprovalsConfig;
+use interflow_approvals::approvals::{Approvals, ApprovalsStage};
+use interflow_conversations::conversations::indexer::IndexerHandle;
+use interflow_proxy::config::{GatewayConfig, ProxyConfig, ProxyServerConfig, WorkersConfig};
+use interflow_proxy::{CertificateAuthority, ProxyServer, ServerDeps};
+use interflow_store::{FlowStore, RecordConfig, SqliteStore};
+use interflow_testkit::{Answer, Origin, OriginBuilder, Wire, client};
+use interflow_types::units::HumanDuration;
+use interflow_types::{
     Authority, ClientInfo, EntryKind, Flow, FlowOutcome, FlowRecording, HttpVersion, Recorder, RequestHead,
     ResponseHead, Scheme, StatusCode, Timestamp, Url,
 };
-use interflow_record::{FlowStore, RecordConfig, SqliteStore};
-use interflow_testkit::{Answer, Origin, OriginBuilder, Wire, client};
 use serde_json::Value;
 
 const TOKEN: &str = "a-token-of-the-test";
@@ -75,7 +75,7 @@ impl Instance {
             config.upstream.hosts.insert(name.into(), vec![anywhere.ip()]);
         }
         if let Some(via) = setup.insecure_proxy {
-            let rule = interflow_engine::config::UpstreamProxyRule { hosts: vec!["never.test".into()], via: vec![via] };
+            let rule = interflow_proxy::config::UpstreamProxyRule { hosts: vec!["never.test".into()], via: vec![via] };
             config.upstream.proxy.push(rule);
         }
         let listener = tokio::net::TcpListener::bind(anywhere).await.unwrap();
@@ -93,9 +93,9 @@ impl Instance {
         let admin = listener.local_addr().unwrap();
         let mut options = setup.options.unwrap_or_default();
         options.events_write_timeout = setup.events_patience.unwrap_or(options.events_write_timeout);
-        let egress = Arc::clone(&engine) as Arc<dyn interflow_flow::HttpClient>;
+        let egress = Arc::clone(&engine) as Arc<dyn interflow_types::HttpClient>;
         let redaction =
-            interflow_engine::redaction::RedactionService::new(&Default::default(), dir.path(), [7; 32], egress)
+            interflow_llm_gateway::redaction::RedactionService::new(&Default::default(), dir.path(), [7; 32], egress)
                 .unwrap();
         let parts = AdminDeps {
             conversations: store.clone().map(|s| IndexerHandle::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
@@ -225,7 +225,7 @@ fn a_client() -> Arc<ClientInfo> {
 
 fn a_head(authority: &Authority, path: &str) -> RequestHead {
     RequestHead {
-        method: interflow_flow::Method::GET,
+        method: interflow_types::Method::GET,
         url: Url { scheme: Scheme::Https, authority: authority.clone(), path: path.into() },
         version: HttpVersion::Http11,
         headers: [("Host", "live.test"), ("X-Trace", "abc")].into_iter().collect(),

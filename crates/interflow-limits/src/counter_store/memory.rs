@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{BoxFuture, Timestamp};
+use interflow_types::{BoxFuture, Timestamp};
 use parking_lot::Mutex;
 
 use super::counters::CounterTime;

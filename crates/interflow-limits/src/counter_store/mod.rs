@@ -10,7 +10,7 @@ mod shared;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::BoxFuture;
+use interflow_types::BoxFuture;
 use serde::Serialize;
 
 pub use calendar::BudgetPeriod;

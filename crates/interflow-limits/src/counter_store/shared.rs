@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use interflow_flow::BoxFuture;
+use interflow_types::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;
 

@@ -14,8 +14,7 @@ pub use rate::{RateError, RateLimit};
 
 use crate::config::RuleConfig;
 use crate::counter_store::{CounterLimit, CounterRequest};
-use crate::keys::VirtualKey;
-use crate::keys::any_matches;
+use crate::keys::{VirtualKey, any_matches};
 
 /// Who is counted by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

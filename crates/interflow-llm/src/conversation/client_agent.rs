@@ -1,6 +1,6 @@
 //! Which program talks to the model, and its name for the session: told by header fields, else by what it says.
 
-use interflow_flow::Headers;
+use interflow_types::Headers;
 
 use crate::message::ModelRequest;
 

@@ -1,6 +1,6 @@
 //! An exchange as it was recorded, read and ready to be put in its place.
 
-use interflow_flow::{FlowId, Headers, Timestamp};
+use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::Value;
 
 use super::client_agent::{ClientAgent, detect_agent};

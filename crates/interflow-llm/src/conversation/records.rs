@@ -1,6 +1,6 @@
 //! What is known of conversations, their messages and their exchanges: rows to keep, and to go on from.
 
-use interflow_flow::{FlowId, Timestamp};
+use interflow_types::{FlowId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::call_purpose::CallPurpose;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use interflow_flow::Timestamp;
+use interflow_types::Timestamp;
 
 use super::call_purpose::{CallPurpose, detect_purpose};
 use super::content_part::{ContentPart, chain_hash, content_parts, hash, reply_parts};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use interflow_flow::{FlowId, Headers, Timestamp};
+use interflow_types::{FlowId, Headers, Timestamp};
 use serde_json::{Value, json};
 
 use super::*;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use interflow_flow::Timestamp;
+use interflow_types::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 

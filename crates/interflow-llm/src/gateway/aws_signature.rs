@@ -1,7 +1,7 @@
 //! Signatures for Bedrock: AWS Signature Version 4, over the body as it goes out.
 
 use hmac::{Hmac, Mac};
-use interflow_flow::RequestHead;
+use interflow_types::RequestHead;
 use sha2::{Digest, Sha256};
 
 /// The signing name of Bedrock's runtime.
@@ -117,7 +117,7 @@ fn canonical_query(query: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{Headers, HttpVersion, Method, Scheme, Url};
+    use interflow_types::{Headers, HttpVersion, Method, Scheme, Url};
 
     fn head(path: &str) -> RequestHead {
         RequestHead {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::budget::PROCESS_BUDGET;
-use interflow_flow::{
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, Direction, EntryKind, Error, ErrorKind, Flow, LocalHandler, MaybeFuture,
     Phase, PhaseSet, PlanScope, Request, RequestHead, Response, ResponseHead, Result, Stage, StageVerdict, StatusCode,
     StreamMessage,
@@ -18,7 +18,7 @@ use super::access_token::{AccessToken, AccessTokenSource};
 use super::{LlmGateway, LlmUpstream, UpstreamTable, aws_signature, resolve_alias, upstream};
 use crate::spans::MarkError;
 use crate::{LlmCall, LlmRefusal, Operation, Provider, model_in_path, spans};
-use interflow_wire::content_coding as coding;
+use interflow_codec::content_coding as coding;
 
 /// The pause before the second attempt at one upstream; it doubles with every further one.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
@@ -383,8 +383,8 @@ impl FallbackHandler {
         let table = self.gateway.table();
         let Request { head, body } = request;
         let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
-            interflow_flow::CollectError::Broken(e) => e,
-            interflow_flow::CollectError::TooLarge(_) => {
+            interflow_types::CollectError::Broken(e) => e,
+            interflow_types::CollectError::TooLarge(_) => {
                 let message =
                     "a request that may have to be repeated is held in memory; this one is larger than llm.max_body";
                 Error::new(ErrorKind::BodyTooLarge, message)

@@ -11,7 +11,7 @@ mod upstream;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{
+use interflow_types::{
     Authority, ByteStr, EndpointId, EntryKind, Flow, GatewayMount, GatewayRequest, HttpClient, Method, MountTarget,
     StatusCode, Url,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_flow::{ByteStr, Url};
+use interflow_types::{ByteStr, Url};
 
 use super::upstream::{LlmUpstream, SecretReader};
 use crate::Provider;

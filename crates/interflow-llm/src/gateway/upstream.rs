@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use interflow_flow::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
+use interflow_types::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
 
 use super::access_token::{self, AccessToken, AccessTokenSource};
 use super::ambient::TokenEgress;

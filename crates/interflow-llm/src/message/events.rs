@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use bytes::BytesMut;
-use interflow_wire::aws_event_stream;
-use interflow_wire::sse::SseParser;
+use interflow_codec::aws_event_stream;
+use interflow_codec::sse::SseParser;
 use serde_json::Value;
 
 /// One event of a streamed answer.

@@ -215,7 +215,7 @@ fn gemini_chunks_join_and_come_as_events_or_as_a_list() {
 
 #[test]
 fn bedrock_event_streams_are_read() {
-    use interflow_wire::aws_event_stream::{HeaderValue, write_message};
+    use interflow_codec::aws_event_stream::{HeaderValue, write_message};
     let frame = |name: &str, data: Value, out: &mut Vec<u8>| {
         let headers = [(":event-type".into(), HeaderValue::String(name.to_owned().into()))];
         write_message(out, &headers, data.to_string().as_bytes()).unwrap();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use interflow_flow::{Headers, Host, Method, percent};
+use interflow_types::{Headers, Host, Method, percent};
 
 use super::{DetectedCall, Operation, Provider};
 use crate::message::{ApiFormat, Outline};

@@ -2,7 +2,7 @@
 
 mod detection;
 
-use interflow_flow::ByteStr;
+use interflow_types::ByteStr;
 
 pub(crate) use detection::{by_shape, call_for_path, detect_by_body, is_bedrock, may_be_call};
 

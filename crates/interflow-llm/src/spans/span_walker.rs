@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use interflow_flow::budget::MemoryReservation;
-use interflow_wire::json::{JsonError, JsonReader, JsonToken};
+use interflow_codec::json::{JsonError, JsonReader, JsonToken};
+use interflow_types::budget::MemoryReservation;
 use tokio::sync::Semaphore;
 
 use super::container_rules::{self, ContainerPosition, ContainerRule, StringRole};
@@ -53,9 +53,9 @@ pub enum MarkError {
     /// What is no JSON, is nested too deeply, or has too many texts.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// The process's [budget](interflow_flow::budget) of held bytes has no room for the marks.
+    /// The process's [budget](interflow_types::budget) of held bytes has no room for the marks.
     #[error("{}", .0.message())]
-    Overloaded(interflow_flow::Error),
+    Overloaded(interflow_types::Error),
 }
 
 /// Marks the texts of a request's or of a whole answer's body. While this works, the marks count towards the process's

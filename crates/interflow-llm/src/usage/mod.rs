@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-use interflow_flow::ByteStr;
+use interflow_types::ByteStr;
 
 pub use scanner::UsageScanner;
 

@@ -115,7 +115,7 @@ mod tests {
         );
         let payload = format!("{{\"bytes\":\"{inner}\"}}");
         let mut raw = Vec::new();
-        interflow_wire::aws_event_stream::write_message(&mut raw, &[], payload.as_bytes()).unwrap();
+        interflow_codec::aws_event_stream::write_message(&mut raw, &[], payload.as_bytes()).unwrap();
         assert_eq!(scanned(StreamFraming::EventStream, &raw).usage.map(|u| u.total()), Some(11));
     }
 }

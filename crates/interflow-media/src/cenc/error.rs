@@ -1,6 +1,6 @@
 //! Why a stream cannot be decrypted, and whose fault that is.
 
-use interflow_flow as flow;
+use interflow_types as flow;
 
 use super::keys::KeyId;
 use crate::bmff::{BoxError, FourCc};

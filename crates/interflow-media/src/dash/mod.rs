@@ -11,7 +11,7 @@ pub mod to_hls;
 pub mod to_mpd;
 pub mod xml;
 
-use interflow_flow::{Error, ErrorKind};
+use interflow_types::{Error, ErrorKind};
 
 /// What is wrong with a manifest.
 pub(crate) fn manifest_error(text: impl Into<String>) -> Error {

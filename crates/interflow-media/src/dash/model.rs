@@ -1,6 +1,6 @@
 //! What a manifest says, with everything inherited and every address base resolved.
 
-use interflow_flow::Result;
+use interflow_types::Result;
 
 use super::addressing::{AddressingMode, SegmentAddressing, availability_offset};
 use super::manifest_error;

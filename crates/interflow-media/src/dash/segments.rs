@@ -1,7 +1,7 @@
 //! Which segments of a representation are there now.
 
 use super::addressing::{AddressingMode, DashByteRange, SegmentAddressing, TemplateValues, TimelineRun, fill};
-use interflow_flow::{Error, Result};
+use interflow_types::{Error, Result};
 
 use super::manifest_error;
 use super::model::{DashManifest, DashPeriod, Representation};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
-use interflow_flow::{Error, Result};
+use interflow_types::{Error, Result};
 
 use super::model::{AdaptationSet, DashManifest, DashMediaKind, DashPeriod, Representation};
 use super::segments::DashSegment;

@@ -1,6 +1,6 @@
 //! A manifest whose media passes through us: everything else in it stays, addresses become ours.
 
-use interflow_flow::{Error, Result};
+use interflow_types::{Error, Result};
 
 use super::addressing::{AddressingMode, SegmentAddressing, TemplateValues, fill};
 use super::manifest_error;

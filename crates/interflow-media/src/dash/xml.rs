@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::BufRead as _;
 
-use interflow_flow::{Error, Result};
+use interflow_types::{Error, Result};
 use quick_xml::Reader;
 use quick_xml::escape::{escape, unescape};
 use quick_xml::events::attributes::Attributes;

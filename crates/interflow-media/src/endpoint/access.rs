@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_flow::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, client_address};
+use interflow_types::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, client_address};
 
 use super::child_urls::ChildUrls;
 use super::error::MediaError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::child_urls::ChildUrls;
@@ -11,15 +11,13 @@ use super::decrypt;
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::live_timeline::PlaylistPosition;
 use super::router::MediaRequest;
-use crate::bmff::SegmentIndex;
-use crate::bmff::boxes;
+use crate::bmff::{SegmentIndex, boxes};
 use crate::cenc::{ContentKeyRing, InitSegment};
 use crate::dash::addressing::{AddressingMode, DashByteRange, TemplateValues, fill};
 use crate::dash::model::{self, DashManifest, DashMediaKind, DashPeriod, Representation};
 use crate::dash::segments::{self, DashSegment};
 use crate::dash::to_hls::{self, DashTrack, HlsOptions, PlaylistHeader, PlaylistPeriod};
-use crate::dash::xml;
-use crate::dash::{to_mpd, to_mpd::ManifestUrlKind};
+use crate::dash::{to_mpd, to_mpd::ManifestUrlKind, xml};
 use crate::hls::variant_filter::VariantChoice;
 use crate::relay::address::parse;
 use crate::relay::{BaseUrl, CachePolicy, FetchRequest, ResponseTransform, header_filter};
@@ -40,7 +38,7 @@ static BLOCKING_SLOTS: Semaphore = Semaphore::const_new(4);
 /// Does what may take long on a thread of its own, when it is `long`.
 async fn run_off_workers<T: Send + 'static>(
     long: bool,
-    run: impl FnOnce() -> interflow_flow::Result<T> + Send + 'static,
+    run: impl FnOnce() -> interflow_types::Result<T> + Send + 'static,
 ) -> Result<T, MediaError> {
     if !long {
         return Ok(run()?);
@@ -455,7 +453,7 @@ impl MediaRequest<'_> {
     ) -> EndpointResult {
         let ask = self.range_fetch_request(&address.url.to_string(), range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
-        let is_worked = work.is_some() && self.head.method != interflow_flow::Method::HEAD;
+        let is_worked = work.is_some() && self.head.method != interflow_types::Method::HEAD;
         let mut response = self.state.shared.get_transformed(ask, CachePolicy::Segment, work).await?.response;
         if is_worked && matches!(response.head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             response.body = decrypt::wait_for_first_bytes(response.body).await?;
@@ -466,7 +464,7 @@ impl MediaRequest<'_> {
         if head.status == StatusCode::OK {
             return Err(MediaError::upstream("the origin knows no ranges, which this manifest needs"));
         }
-        Ok(Response { head, body: if self.head.method == interflow_flow::Method::HEAD { Body::Empty } else { body } })
+        Ok(Response { head, body: if self.head.method == interflow_types::Method::HEAD { Body::Empty } else { body } })
     }
 
     /// A segment as MPEG-TS.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result, StatusCode};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result, StatusCode};
 
 use super::error::MediaError;
 use crate::cenc::{self, CencDecrypter, ContentKey, ContentKeyRing, InitSegment, ProgressiveFile, RangeDecrypter};

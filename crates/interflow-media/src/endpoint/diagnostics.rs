@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
-use interflow_flow::{Body, RequestHead, Response, StatusCode};
+use interflow_types::{Body, RequestHead, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::error::{EndpointResult, MediaError, json_response};
@@ -67,7 +67,7 @@ impl MediaRequest<'_> {
         for (url, field) in IP_ECHO_SERVICES {
             let address = parse(url)?;
             let ask = FetchRequest {
-                method: interflow_flow::Method::GET,
+                method: interflow_types::Method::GET,
                 url: address.url,
                 headers: MediaParams::default().request_fields(&self.state.config.user_agent),
                 scope: None,

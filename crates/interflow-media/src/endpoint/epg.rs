@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Body, Response, StatusCode};
+use interflow_types::{Body, Response, StatusCode};
 
 use super::error::{EndpointResult, MediaError};
 use super::router::MediaRequest;

@@ -1,7 +1,7 @@
 //! Answers, and the reasons for not giving what was asked for.
 
 use bytes::Bytes;
-use interflow_flow::{Error, ErrorKind, Response, StatusCode};
+use interflow_types::{Error, ErrorKind, Response, StatusCode};
 
 /// Why a request is not served.
 #[derive(Debug)]

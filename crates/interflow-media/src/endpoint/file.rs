@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, Method, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, Method, Response, ResponseHead, StatusCode};
 use parking_lot::Mutex;
 
 use super::decrypt;
@@ -87,7 +87,7 @@ impl IndexedFile {
     }
 
     /// Whether the client has it already (RFC 9110 13.1).
-    fn is_known_to(&self, client: &interflow_flow::Headers) -> bool {
+    fn is_known_to(&self, client: &interflow_types::Headers) -> bool {
         match client.get_str("if-none-match") {
             Some(list) => {
                 let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
-use interflow_wire::content_coding;
+use interflow_codec::content_coding;
+use interflow_types::{Body, BodyFrame, BodyStream, ByteStr, Method, Response, ResponseHead, Result, StatusCode};
 use std::task::{Context, Poll};
 
 use super::child_urls::ChildUrls;

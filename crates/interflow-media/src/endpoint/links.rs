@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_flow::Body;
+use interflow_types::Body;
 use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

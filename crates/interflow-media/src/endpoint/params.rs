@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use interflow_flow::{Error, ErrorKind, Headers, Result};
+use interflow_types::{Error, ErrorKind, Headers, Result};
 
 use crate::cenc::ContentKeyRing;
 use crate::relay::address::{self, MediaAddress, decode_percent};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{
+use interflow_types::{
     Body, BoxFuture, DecryptedMedia, Flow, GatewayMount, GatewayRequest, Headers, HttpClient, LocalHandler, Method,
     MountTarget, Request, RequestHead, Response, ResponseHead, Result, StatusCode, UsageLabel,
 };
@@ -437,7 +437,7 @@ fn preflight(state: &MediaState, page: Option<&str>, signed: bool) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use interflow_flow::{Authority, ClientInfo, EntryKind, HttpVersion, ResponseFuture, Scheme, Timestamp, Url};
+    use interflow_types::{Authority, ClientInfo, EntryKind, HttpVersion, ResponseFuture, Scheme, Timestamp, Url};
 
     use super::*;
     use crate::config::MediaCompatConfig;

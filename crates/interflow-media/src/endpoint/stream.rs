@@ -1,6 +1,6 @@
 //! `/proxy/stream[/name]`: one resource, relayed as it is.
 
-use interflow_flow::{Body, Method, Response, StatusCode};
+use interflow_types::{Body, Method, Response, StatusCode};
 
 use super::error::{EndpointResult, MediaError};
 use super::params::decode_if_base64;

@@ -3,7 +3,7 @@
 //! The user name is base64url of `http://provider:port:user[:password of ours]`, or the provider alone in base64
 //! followed by `:user[:password of ours]`. Every path of the protocol is turned into a destination.
 
-use interflow_flow::{Response, StatusCode};
+use interflow_types::{Response, StatusCode};
 use serde_json::Value;
 
 use super::error::{EndpointResult, MediaError};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use interflow_flow::{Error, ErrorKind, Result};
+use interflow_types::{Error, ErrorKind, Result};
 
 use super::tags::{attribute_text, lines, tag};
 use crate::endpoint::MediaParams;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use interflow_flow::budget::PROCESS_BUDGET;
-use interflow_flow::{Error, ErrorKind as FlowKind, Result};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Error, ErrorKind as FlowKind, Result};
 
 use super::define::{MAX_VALUE_LEN, PlaylistVariables};
 use super::tags::{PlaylistLine, attribute, attribute_text, lines, loose_attribute, tag};
@@ -99,8 +99,8 @@ pub fn rewrite(text: &[u8], base: &BaseUrl, options: &HlsRewriteOptions, place: 
 /// process's budget of held bytes, and there is at most `most` of it.
 ///
 /// # Errors
-/// [`interflow_flow::Kind::BadResponse`] for a playlist that would grow longer than `most`, or an address longer than
-/// variables may make it; [`interflow_flow::Kind::Overloaded`].
+/// [`interflow_types::Kind::BadResponse`] for a playlist that would grow longer than `most`, or an address longer than
+/// variables may make it; [`interflow_types::Kind::Overloaded`].
 pub async fn rewrite_within(
     text: &[u8],
     base: &BaseUrl,

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_flow::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
+use interflow_types::{Authority, ByteStr, Error, ErrorKind, Result, Scheme, Url};
 
 /// The longest address that is taken, in bytes.
 pub const MAX_URL_LEN: usize = 16 * 1024;

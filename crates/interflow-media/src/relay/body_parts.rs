@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use interflow_flow::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
 
 /// What a `Range` field asks of something of this length (RFC 9110 14.2).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use interflow_flow::{ResponseHead, StatusCode, Url};
+use interflow_types::{ResponseHead, StatusCode, Url};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 

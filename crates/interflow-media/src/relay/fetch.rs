@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Body, CollectError, Error, ErrorKind, Headers, HttpClient, HttpVersion, Method, Request, RequestHead, Response,
     Result, StatusCode, Url,
 };
 
-use interflow_wire::content_coding;
+use interflow_codec::content_coding;
 
 use super::address::{BaseUrl, parse};
 use crate::token::LinkGrant;

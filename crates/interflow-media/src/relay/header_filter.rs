@@ -1,6 +1,6 @@
 //! Which header fields pass: from the client upstream, and back.
 
-use interflow_flow::{Headers, ResponseHead, StatusCode};
+use interflow_types::{Headers, ResponseHead, StatusCode};
 
 /// Fields of the client that go upstream: what makes a request partial or conditional, and the client's language.
 const FORWARDED_HEADERS: [&str; 7] =

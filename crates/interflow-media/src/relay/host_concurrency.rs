@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{Authority, Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
+use interflow_types::{Authority, Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

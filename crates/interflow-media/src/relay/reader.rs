@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use interflow_flow::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Response, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Response, Result};
 
 use super::fetch::{FetchRequest, FetchedResponse, MediaFetcher};
 use super::resume::content_range;

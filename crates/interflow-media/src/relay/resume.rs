@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use interflow_flow::{
+use interflow_types::{
     Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Method, ResponseHead, Result, StatusCode,
 };
 

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Body, BodyFrame, BoxFuture, Error, ErrorKind, Headers, Method, Response, ResponseHead, Result, StatusCode,
 };
 use parking_lot::Mutex;
@@ -371,7 +371,7 @@ fn apply_transform(fetched: FetchedResponse, work: Option<ResponseTransform>) ->
     let Some(work) = work else { return Ok(fetched) };
     let FetchedResponse { url, response: Response { mut head, mut body } } = fetched;
     if head.status.is_success() {
-        if interflow_wire::content_coding::has_content_coding(&head.headers) {
+        if interflow_codec::content_coding::has_content_coding(&head.headers) {
             let text = "the segment came with a content coding, though none was asked for, and cannot be worked on";
             return Err(Error::new(ErrorKind::BadResponse, text));
         }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_flow::{ErrorKind, ResponseHead, Url};
+use interflow_types::{ErrorKind, ResponseHead, Url};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 

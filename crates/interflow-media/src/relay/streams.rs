@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use interflow_flow::{Body, BodyFrame, BodyStream, Result, Timestamp};
+use interflow_types::{Body, BodyFrame, BodyStream, Result, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, BodyStream, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, Result};
 
 const PACKET: usize = 188;
 const SYNC: u8 = 0x47;

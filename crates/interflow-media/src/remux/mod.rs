@@ -65,9 +65,9 @@ pub enum RemuxError {
     Truncated(u64),
 }
 
-impl From<RemuxError> for interflow_flow::Error {
+impl From<RemuxError> for interflow_types::Error {
     fn from(error: RemuxError) -> Self {
-        use interflow_flow::ErrorKind;
+        use interflow_types::ErrorKind;
         let kind = match &error {
             RemuxError::Codec(_) | RemuxError::Aac(..) => ErrorKind::Unsupported,
             RemuxError::Truncated(_) => ErrorKind::UpstreamClosed,

@@ -42,9 +42,9 @@ pub enum SampleAesError {
     },
 }
 
-impl From<SampleAesError> for interflow_flow::Error {
+impl From<SampleAesError> for interflow_types::Error {
     fn from(error: SampleAesError) -> Self {
-        use interflow_flow::ErrorKind;
+        use interflow_types::ErrorKind;
         let kind = if matches!(error, SampleAesError::Truncated(_) | SampleAesError::Length(_)) {
             ErrorKind::UpstreamClosed
         } else {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::{Host, Method};
+use interflow_types::{Host, Method};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_flow::{Error, ErrorKind, ErrorSource};
+use interflow_types::{Error, ErrorKind, ErrorSource};
 use rcgen::KeyPair;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{Error, Host};
+use interflow_types::{Error, Host};
 use parking_lot::{Mutex, RwLock};
 use rcgen::KeyPair;
 use rustls::sign::CertifiedKey;

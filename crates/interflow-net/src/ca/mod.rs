@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use interflow_flow::{Error, Host, Timestamp};
+use interflow_types::{Error, Host, Timestamp};
 use rustls_pki_types::CertificateDer;
 
 use crate::tls::{Alpn, ServerTls};

@@ -97,7 +97,7 @@ fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
         spoil();
         let error = CertificateAuthority::open_or_create(dir.path()).err().unwrap();
         assert!(error.to_string().contains(text), "{error}");
-        assert_eq!(error.error_source(), interflow_flow::ErrorSource::Config);
+        assert_eq!(error.error_source(), interflow_types::ErrorSource::Config);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use interflow_flow::{Authority, Error, ErrorKind, Host, Retryable};
+use interflow_types::{Authority, Error, ErrorKind, Host, Retryable};
 use smallvec::SmallVec;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;

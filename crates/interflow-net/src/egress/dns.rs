@@ -11,7 +11,7 @@ use hickory_resolver::config::{ConnectionConfig, LookupIpStrategy, NameServerCon
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::{ResolverBuilder, TokioResolver};
-use interflow_flow::{Error, ErrorKind, Host, Retryable};
+use interflow_types::{Error, ErrorKind, Host, Retryable};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 

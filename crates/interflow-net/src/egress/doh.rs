@@ -8,7 +8,7 @@ use std::time::Duration;
 use hickory_resolver::Hosts;
 use hickory_resolver::proto::op::{Message, Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
-use interflow_flow::{
+use interflow_types::{
     Authority, Body, Error, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead, Scheme,
     StatusCode, Url,
 };
@@ -157,7 +157,7 @@ impl DohClient {
         let mut x =
             UpstreamReport { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
         let answer = self.egress.send(&self.route, request, &mut x).await?;
-        let broken = |what: String| Error::new(interflow_flow::ErrorKind::Dns, what);
+        let broken = |what: String| Error::new(interflow_types::ErrorKind::Dns, what);
         if answer.head.status != StatusCode::OK {
             return Err(broken(format!("it says {}", answer.head.status)));
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hickory_resolver::proto::op::MessageType;
 use hickory_resolver::proto::rr::rdata::{A, AAAA};
-use interflow_flow::Host;
+use interflow_types::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -132,7 +132,7 @@ async fn names_are_resolved_over_https_and_connections_are_kept() {
 async fn a_server_that_cannot_be_verified_is_not_asked() {
     let server = Server::start(Says::Addresses(0)).await;
     let refused = server.resolver(false).resolve(&host("name.test")).await.unwrap_err();
-    assert_eq!(refused.kind(), interflow_flow::ErrorKind::Dns);
+    assert_eq!(refused.kind(), interflow_types::ErrorKind::Dns);
     assert!(refused.message().contains("certificate"), "{refused}");
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use interflow_flow::{
+use interflow_types::{
     Body, Error, ErrorKind, HttpVersion, Method, Request, RequestHead, Retryable, Scheme, UpstreamInfo, UpstreamTls,
 };
 use tokio::sync::OwnedSemaphorePermit;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use interflow_flow::{Authority, Error, ErrorKind, Host, ResponseHead, Retryable, StatusCode};
-use interflow_wire::h1::{self, HeadLimits};
+use interflow_codec::h1::{self, HeadLimits};
+use interflow_types::{Authority, Error, ErrorKind, Host, ResponseHead, Retryable, StatusCode};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -72,7 +72,7 @@ impl FromStr for UpstreamProxy {
             // The text may hold a password, so it is not repeated.
             let message =
                 format!("an upstream proxy's URL is wrong: {why}; write it as http://user:password@host:port");
-            Error::new(ErrorKind::UpstreamProxy, message).with_error_source(interflow_flow::ErrorSource::Config)
+            Error::new(ErrorKind::UpstreamProxy, message).with_error_source(interflow_types::ErrorSource::Config)
         };
         let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let kind = match scheme.to_ascii_lowercase().as_str() {

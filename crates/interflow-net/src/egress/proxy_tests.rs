@@ -294,7 +294,7 @@ fn urls_of_proxies_are_read_and_shown_without_credentials() {
         let error = url.parse::<UpstreamProxy>().unwrap_err();
         assert_eq!(
             (error.kind(), error.error_source()),
-            (ErrorKind::UpstreamProxy, interflow_flow::ErrorSource::Config),
+            (ErrorKind::UpstreamProxy, interflow_types::ErrorSource::Config),
             "{url}"
         );
     }

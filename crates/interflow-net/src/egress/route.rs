@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use interflow_flow::{Authority, Body, FlowClock, FlowTimings, ResponseHead, Scheme, UpstreamInfo};
+use interflow_types::{Authority, Body, FlowClock, FlowTimings, ResponseHead, Scheme, UpstreamInfo};
 
 use super::dns::DnsResolver;
 use super::proxy::UpstreamProxy;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use interflow_flow::{Authority, Error, ErrorKind, HttpVersion, Retryable};
+use interflow_types::{Authority, Error, ErrorKind, HttpVersion, Retryable};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -161,7 +161,7 @@ impl AlpnCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::Host;
+    use interflow_types::Host;
 
     fn authority(n: usize) -> Authority {
         Authority::new(Host::parse(&format!("h{n}.test")).unwrap(), 443)

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::{Duration, Instant};
 
-use interflow_flow::{Error, ErrorKind, ErrorSource, Result};
+use interflow_types::{Error, ErrorKind, ErrorSource, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 

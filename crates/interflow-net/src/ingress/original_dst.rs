@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use interflow_flow::{Authority, Error, ErrorKind, ErrorSource, Host, Result};
+use interflow_types::{Authority, Error, ErrorKind, ErrorSource, Host, Result};
 use tokio::net::TcpStream;
 
 /// Where the client wanted to connect: `SO_ORIGINAL_DST` after a `REDIRECT`, the socket's own address after a `TPROXY`.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use interflow_flow::{Error, ErrorKind};
+use interflow_types::{Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout_at};
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use interflow_flow::ClientProcess;
+use interflow_types::ClientProcess;
 use parking_lot::Mutex;
 
 /// Looks for the processes behind connections; those found last are looked at first. Blocks for some milliseconds, so it
@@ -139,7 +139,7 @@ mod system {
     use std::net::SocketAddr;
     use std::path::Path;
 
-    use interflow_flow::ClientProcess;
+    use interflow_types::ClientProcess;
     use listeners::{Protocol, SocketState};
 
     /// The processes that hold the socket whose own end this is.
@@ -169,7 +169,7 @@ mod system {
 mod system {
     use std::net::SocketAddr;
 
-    use interflow_flow::ClientProcess;
+    use interflow_types::ClientProcess;
 
     pub fn holders(_own: SocketAddr) -> Vec<Process> {
         Vec::new()

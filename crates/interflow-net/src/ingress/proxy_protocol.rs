@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, ErrorKind, Result};
-use interflow_wire::proxy_protocol::{ProxyHeader, parse};
+use interflow_codec::proxy_protocol::{ProxyHeader, parse};
+use interflow_types::{Error, ErrorKind, Result};
 
 use super::peek::PeekReader;
 use crate::io::IoStream;

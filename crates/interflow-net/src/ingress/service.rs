@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{
+use interflow_types::{
     Body, BoxFuture, ByteStr, Error, FlowClock, Headers, HttpVersion, Method, RequestTarget, Response, ResponseHead,
 };
 
-use interflow_wire::h1::HeadLimits;
+use interflow_codec::h1::HeadLimits;
 
 use crate::io::IoStream;
 

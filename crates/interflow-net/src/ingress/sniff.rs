@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, Result};
-use interflow_wire::client_hello::{ClientHello, looks_like_tls};
+use interflow_codec::client_hello::{ClientHello, looks_like_tls};
+use interflow_types::{ByteStr, Result};
 
 use super::peek::{PeekError, PeekReader};
 use crate::io::IoStream;
@@ -331,7 +331,7 @@ mod tests {
                 // A port waits long for a first byte: that time is over with it.
                 let expect = SniffTimeouts { first: Duration::from_secs(185), ..expect(place) };
                 let error = sniff(IoStream::other(far), expect).await.unwrap_err();
-                assert_eq!(error.kind(), interflow_flow::ErrorKind::ClientTimeout);
+                assert_eq!(error.kind(), interflow_types::ErrorKind::ClientTimeout);
                 assert_eq!(begun.elapsed().as_secs(), 5, "{place:?}, {drips}");
             }
         }

@@ -4,9 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use interflow_flow::{Authority, BoxFuture, Error, ErrorKind, Result};
-pub use interflow_wire::socks5::SocksReply;
-use interflow_wire::socks5::{self, AuthMethod, MethodOffer, SocksCommand, SocksCredentials};
+pub use interflow_codec::socks5::SocksReply;
+use interflow_codec::socks5::{self, AuthMethod, MethodOffer, SocksCommand, SocksCredentials};
+use interflow_types::{Authority, BoxFuture, Error, ErrorKind, Result};
 use tokio::io::AsyncWriteExt;
 
 use super::peek::PeekReader;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, RequestTarget, Response, ResponseHead, StatusCode,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use interflow_flow::{ByteCounts, Direction, Error, ErrorKind};
+use interflow_types::{ByteCounts, Direction, Error, ErrorKind};
 use tokio::time::Instant;
 
 use crate::io::IoStream;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, ClientTls, Error, ErrorKind, ErrorSource};
+use interflow_types::{ByteStr, ClientTls, Error, ErrorKind, ErrorSource};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};

@@ -14,7 +14,7 @@ mod verify_error;
 
 use std::sync::{Arc, LazyLock};
 
-use interflow_flow::{ByteStr, TlsVersion};
+use interflow_types::{ByteStr, TlsVersion};
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, SupportedProtocolVersion};
 

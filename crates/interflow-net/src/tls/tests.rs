@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{ClientTls, Error, ErrorKind, Host, UpstreamTls};
+use interflow_types::{ClientTls, Error, ErrorKind, Host, UpstreamTls};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
@@ -355,7 +355,7 @@ fn credentials_that_do_not_fit_are_refused_with_the_reason() {
         let options = TlsProfileOptions { client_certificate: Some(client), ..TlsProfileOptions::default() };
         let error = TlsProfile::new(options).err().unwrap();
         assert!(error.message().contains(text), "{}", error.message());
-        assert_eq!(error.error_source(), interflow_flow::ErrorSource::Config);
+        assert_eq!(error.error_source(), interflow_types::ErrorSource::Config);
         let error = ServerTls::from_pem(chain.as_bytes(), key.as_bytes()).unwrap_err();
         assert!(error.message().contains(text), "{}", error.message());
     }

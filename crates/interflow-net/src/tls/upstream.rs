@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
-use interflow_wire::fingerprint::ConnectionFingerprint;
+use interflow_codec::fingerprint::ConnectionFingerprint;
+use interflow_types::{ByteStr, Error, ErrorKind, Host, Retryable, TlsVersion, UpstreamTls};
 use rustls::CertificateError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
@@ -231,7 +231,7 @@ fn next_id() -> u64 {
 }
 
 fn config_error(message: String) -> Error {
-    Error::new(ErrorKind::UpstreamTls, message).with_error_source(interflow_flow::ErrorSource::Config)
+    Error::new(ErrorKind::UpstreamTls, message).with_error_source(interflow_types::ErrorSource::Config)
 }
 
 pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use interflow_flow::{Error, Host};
+use interflow_types::{Error, Host};
 use rustls::{CertificateError, OtherError};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};

@@ -1,10 +1,9 @@
 //! Tokens of letters and digits: IBANs, VINs, coin addresses and the national numbers that hold letters.
 
 use super::{ScanState, labeled_values, national_ids, net};
-use crate::Kind;
-use crate::check_digits;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
+use crate::{Kind, check_digits};
 
 /// A mixed token at `i`; gives the token to go on from.
 pub(super) fn detect_token(scan: &mut ScanState<'_>, i: usize) -> usize {

@@ -3,10 +3,9 @@
 use smallvec::SmallVec;
 
 use super::{ScanState, dates, labeled_values, national_ids, number_context, phone};
-use crate::Kind;
-use crate::check_digits;
 use crate::lexicon::topic;
 use crate::token::{TokenShape, WordToken};
+use crate::{Kind, check_digits};
 
 /// Most groups that are looked at as one run.
 const MAX_GROUPS: usize = 24;

@@ -1,6 +1,6 @@
 //! The configuration of a service that is asked for a second opinion.
 
-use interflow_flow::units::HumanDuration;
+use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use interflow_flow::HttpClient;
+use interflow_types::HttpClient;
 
 use crate::RedactError;
 use crate::detect::Finding;
@@ -118,7 +118,7 @@ impl ExternalDetectors {
 }
 
 fn format_duration(limit: Duration) -> String {
-    interflow_flow::units::HumanDuration(limit).to_string()
+    interflow_types::units::HumanDuration(limit).to_string()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use interflow_flow::units::HumanDuration;
-use interflow_flow::{BoxFuture, Request, Response, ResponseFuture, StatusCode};
+use interflow_types::units::HumanDuration;
+use interflow_types::{BoxFuture, Request, Response, ResponseFuture, StatusCode};
 
 use super::*;
 use crate::{Kind, RedactionSession, Redactor};

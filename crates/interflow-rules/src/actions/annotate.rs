@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use interflow_flow::Direction;
+use interflow_types::Direction;
 
 use super::{ActionContext, ActionEffect, action_failed};
 use crate::action::Action;
@@ -112,7 +112,7 @@ fn append_to_file(
         Ok(()) => ActionEffect::Continue,
         Err(e) => {
             let text = format!("rule `{}` cannot write to {file}", rule.name);
-            let error = interflow_flow::Error::new(interflow_flow::ErrorKind::StageFailed, text).with_source(e);
+            let error = interflow_types::Error::new(interflow_types::ErrorKind::StageFailed, text).with_source(e);
             action_failed(program, rule, at.flow, error)
         }
     }

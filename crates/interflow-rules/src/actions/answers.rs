@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use interflow_flow::{Body, Error, ErrorKind, Response, ResponseHead, StageVerdict, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Response, ResponseHead, StageVerdict, StatusCode};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;

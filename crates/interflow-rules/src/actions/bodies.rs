@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StageVerdict, StatusCode};
+use interflow_types::{Direction, Error, ErrorKind, InjectedMessages, Method, Phase, StageVerdict, StatusCode};
 
 use super::{ActionContext, ActionEffect, action_failed, answers};
 use crate::action::Action;

@@ -1,15 +1,14 @@
 //! Actions on heads: fields, cookies, parameters, method, URL, status.
 
-use interflow_flow::{Headers, Method, Phase, StatusCode};
+use interflow_types::{Headers, Method, Phase, StatusCode};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;
-use crate::cookies;
 use crate::fixture::parse_url;
 use crate::params::{CookieLine, MapRemoteParams, ReplaceField};
 use crate::program::{CompiledRule, RuleProgram};
-use crate::query_params;
 use crate::template::{RenderContext, TextTemplate};
+use crate::{cookies, query_params};
 
 /// What is done to a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -411,7 +410,7 @@ fn sticky_auth(at: &mut ActionContext<'_>, program: &RuleProgram) -> ActionEffec
 fn apply_cookies(at: &mut ActionContext<'_>, host: &str, merge: bool, program: &RuleProgram) {
     let view = at.view(program);
     let Some(path) = view.request.map(|r| r.url.path_only().to_owned()) else { return };
-    let kept = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_flow::Scheme::Https);
+    let kept = program.runtime.sessions.cookies(host, &path, view.scheme() == interflow_types::Scheme::Https);
     drop(view);
     let Some(r) = at.request_mut() else { return };
     if !merge {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StageVerdict, StatusCode};
+use interflow_types::{Body, Error, ErrorKind, Method, Phase, Response, ResponseHead, StageVerdict, StatusCode};
 
 use super::{ActionContext, ActionEffect, PendingAction, action_failed, answers, invalid_value_error};
 use crate::body::edit::BodyChange;

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) use headers::disable_caching;
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     BoxFuture, Direction, Error, ErrorKind, Flow, Headers, Phase, RequestHead, ResponseHead, StageVerdict,
     StreamMessage, UpstreamOverrides,
 };

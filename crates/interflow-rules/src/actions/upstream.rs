@@ -1,6 +1,6 @@
 //! Actions on the way to the origin, and on what clients are shown of TLS.
 
-use interflow_flow::{Authority, ClientTlsOverride, HttpVersion};
+use interflow_types::{Authority, ClientTlsOverride, HttpVersion};
 
 use super::{ActionContext, ActionEffect, action_failed, invalid_value_error};
 use crate::action::Action;

@@ -4,8 +4,8 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
-use interflow_wire::content_coding::{self, ContentDecoder};
+use interflow_codec::content_coding::{self, ContentDecoder};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Headers, Result};
 
 /// The most that a body may grow to that is held.
 const MAX_DECODED_BODY: u64 = 64 << 20;

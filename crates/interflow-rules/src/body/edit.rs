@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
-use interflow_wire::sse::SseParser;
+use interflow_codec::sse::SseParser;
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, Result};
 use regex::bytes::Regex;
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Headers, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Headers, Result};
 
 use crate::fault_injection::{BodyFault, Throttle};
 use edit::BodyChange;

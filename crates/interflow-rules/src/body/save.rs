@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame};
+use interflow_types::{Body, BodyFrame};
 
 /// Chunks that may wait for the disk.
 const QUEUE_CHUNKS: usize = 256;

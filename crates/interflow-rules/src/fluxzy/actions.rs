@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::units::{ByteSize, HumanDuration};
-use interflow_flow::{Phase, StatusCode};
+use interflow_types::units::{ByteSize, HumanDuration};
+use interflow_types::{Phase, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::node::FluxzyNode;
@@ -171,7 +171,7 @@ fn proxy_login(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>, header: &str) 
 }
 
 fn tls_version(ledger: &mut ImportLog<'_>, node: &FluxzyNode<'_>) -> ConvertedActions {
-    use interflow_flow::TlsVersion::{Tls12, Tls13};
+    use interflow_types::TlsVersion::{Tls12, Tls13};
     let wanted = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
     let only = match wanted.as_str() {
         "tls12" => Tls12,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::Direction::{self, Request, Response};
 use interflow_query::{CompareOp, Expr, Flag, Key, NumberTest, Query, TermTest};
+use interflow_types::Direction::{self, Request, Response};
 
 use super::node::{FluxzyNode, template};
 use super::{ImportLog, comment_condition};

@@ -5,7 +5,7 @@ mod actions;
 mod filters;
 mod node;
 
-use interflow_flow::Phase;
+use interflow_types::Phase;
 use serde_json::Value;
 
 use crate::condition::ConditionExpr;

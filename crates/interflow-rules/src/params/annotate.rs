@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use interflow_flow::units::HumanDuration;
+use interflow_types::units::HumanDuration;
 use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -59,7 +59,7 @@ pub enum CaptureSource {
     /// A text.
     Text(TextTemplate),
     /// A JSONPath in the body of a side.
-    Json(interflow_flow::Direction, JsonPath),
+    Json(interflow_types::Direction, JsonPath),
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -85,7 +85,7 @@ impl TryFrom<CaptureMap> for CaptureParams {
     type Error = String;
 
     fn try_from(m: CaptureMap) -> Result<Self, String> {
-        use interflow_flow::Direction::{Request, Response};
+        use interflow_types::Direction::{Request, Response};
         let source = match (m.from, m.request_json, m.response_json) {
             (Some(from), None, None) => CaptureSource::Text(from),
             (None, Some(path), None) => CaptureSource::Json(Request, JsonPath::parse(&path)?),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use interflow_flow::units::ByteSize;
+use interflow_types::units::ByteSize;
 use regex::bytes::Regex;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};

@@ -231,7 +231,7 @@ impl JsonSchema for RegexParam {
 
 #[cfg(test)]
 mod tests {
-    use interflow_flow::units::{ByteSize, HumanDuration};
+    use interflow_types::units::{ByteSize, HumanDuration};
 
     use super::*;
 
@@ -255,28 +255,28 @@ mod tests {
     #[test]
     fn parameters_have_a_short_form() {
         assert_eq!(
-            interflow_wire::yaml::from_str::<DelayParams>("200ms").unwrap().time,
+            interflow_codec::yaml::from_str::<DelayParams>("200ms").unwrap().time,
             HumanDuration::from_millis(200)
         );
-        assert_eq!(interflow_wire::yaml::from_str::<BlockParams>("404").unwrap().status, 404);
-        assert_eq!(interflow_wire::yaml::from_str::<ByteOffsetParams>("1KiB").unwrap().after, ByteSize(1024));
-        assert!(matches!(interflow_wire::yaml::from_str::<EditParams>("hello").unwrap(), EditParams::Set(_)));
+        assert_eq!(interflow_codec::yaml::from_str::<BlockParams>("404").unwrap().status, 404);
+        assert_eq!(interflow_codec::yaml::from_str::<ByteOffsetParams>("1KiB").unwrap().after, ByteSize(1024));
+        assert!(matches!(interflow_codec::yaml::from_str::<EditParams>("hello").unwrap(), EditParams::Set(_)));
     }
 
     #[test]
     fn parameters_that_make_no_sense_are_refused() {
         for (wrong, part) in [
-            (interflow_wire::yaml::from_str::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
-            (interflow_wire::yaml::from_str::<AnswerParams>("{status: 100}").map(drop), "final status"),
-            (interflow_wire::yaml::from_str::<RedirectParams>("{to: /x, status: 200}").map(drop), "no redirect"),
-            (interflow_wire::yaml::from_str::<ThrottleParams>("{}").map(drop), "speed is needed"),
-            (interflow_wire::yaml::from_str::<ThrottleParams>("0").map(drop), "never end"),
-            (interflow_wire::yaml::from_str::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
-            (interflow_wire::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
-            (interflow_wire::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
-            (interflow_wire::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "no URL"),
-            (interflow_wire::yaml::from_str::<NoParams>("{a: 1}").map(drop), "no parameters"),
-            (interflow_wire::yaml::from_str::<DelayParams>("2h").map(drop), "longer than an hour"),
+            (interflow_codec::yaml::from_str::<AnswerParams>("{body: a, json: 1}").map(drop), "one of body"),
+            (interflow_codec::yaml::from_str::<AnswerParams>("{status: 100}").map(drop), "final status"),
+            (interflow_codec::yaml::from_str::<RedirectParams>("{to: /x, status: 200}").map(drop), "no redirect"),
+            (interflow_codec::yaml::from_str::<ThrottleParams>("{}").map(drop), "speed is needed"),
+            (interflow_codec::yaml::from_str::<ThrottleParams>("0").map(drop), "never end"),
+            (interflow_codec::yaml::from_str::<EditParams>("{find: a, set: b}").map(drop), "an edit has one"),
+            (interflow_codec::yaml::from_str::<EditParams>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
+            (interflow_codec::yaml::from_str::<EditParams>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
+            (interflow_codec::yaml::from_str::<MapRemoteParams>("nowhere").map(drop), "no URL"),
+            (interflow_codec::yaml::from_str::<NoParams>("{a: 1}").map(drop), "no parameters"),
+            (interflow_codec::yaml::from_str::<DelayParams>("2h").map(drop), "longer than an hour"),
         ] {
             let error = wrong.unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use interflow_flow::{CertificateFiles, TlsVersion};
-use interflow_wire::fingerprint::FingerprintTarget;
+use interflow_codec::fingerprint::FingerprintTarget;
+use interflow_types::{CertificateFiles, TlsVersion};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 

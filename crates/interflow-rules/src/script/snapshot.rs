@@ -1,7 +1,7 @@
 //! What a script is shown of a flow, taken out of it, so that the script can run elsewhere.
 
 use bytes::Bytes;
-use interflow_flow::{Direction, FlowId, Headers, Phase};
+use interflow_types::{Direction, FlowId, Headers, Phase};
 
 use crate::actions::ActionContext;
 use crate::program::RuleProgram;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::units::HumanDuration;
+use interflow_types::units::HumanDuration;
 use mlua::{Lua, MultiValue, StdLib, Value};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn compiled(code: &str) -> CompiledScript {
 
 fn snapshot() -> ScriptSnapshot {
     let mut sample = crate::FlowFixture::for_get("http://a.test/");
-    let at = ActionContext::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
+    let at = ActionContext::new(interflow_types::Phase::RequestHead, &mut sample.flow);
     let program = RuleProgram::from_sources(Vec::new(), &RulesConfig::default(), Arc::default()).unwrap();
     ScriptSnapshot::from_context(&at, &program)
 }
@@ -330,7 +330,7 @@ async fn a_run_that_nobody_waits_for_gives_its_turn_back() {
         let mut script: ScriptParams = serde_json::from_value(code.into()).unwrap();
         script.limit = Some(HumanDuration::from_secs(600));
         let mut sample = crate::FlowFixture::for_get("http://a.test/");
-        let at = ActionContext::new(interflow_flow::Phase::RequestHead, &mut sample.flow);
+        let at = ActionContext::new(interflow_types::Phase::RequestHead, &mut sample.flow);
         ScriptRun::new(script.compile(&config).unwrap(), &at, &program)
     };
     let endless = program.scripts.run(script("while true do end"));

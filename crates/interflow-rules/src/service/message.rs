@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Flow, Headers, RequestHead, ResponseHead, Scheme};
+use interflow_types::{Flow, Headers, RequestHead, ResponseHead, Scheme};
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 
@@ -282,7 +282,7 @@ fn settable_headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> 
 mod tests {
     use super::*;
     use crate::fixture::FlowFixture;
-    use interflow_flow::Phase;
+    use interflow_types::Phase;
 
     #[test]
     fn hooks_say_which_flows_are_wanted() {

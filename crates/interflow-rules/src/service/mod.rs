@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::units::HumanDuration;
-use interflow_flow::{BoxFuture, HttpClient};
+use interflow_types::units::HumanDuration;
+use interflow_types::{BoxFuture, HttpClient};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,7 +63,7 @@ enum ServiceKind {
     /// Over a link that is kept up.
     Link { queue: mpsc::Sender<QueuedMessage>, status: watch::Receiver<ServiceStatus> },
     /// By posts.
-    Post { url: interflow_flow::Url, egress: Option<Arc<dyn HttpClient>> },
+    Post { url: interflow_types::Url, egress: Option<Arc<dyn HttpClient>> },
 }
 
 /// A message on its way to the service, and where its answer goes.
@@ -186,26 +186,26 @@ impl ExternalService {
 
     async fn post(
         &self,
-        url: &interflow_flow::Url,
+        url: &interflow_types::Url,
         egress: Option<&Arc<dyn HttpClient>>,
         message: &Value,
     ) -> Result<Value, String> {
         let egress = egress.ok_or("there is no way out from here")?;
-        let mut headers = interflow_flow::Headers::new();
+        let mut headers = interflow_types::Headers::new();
         headers.append_unchecked(b"Host", url.authority.to_host_header(url.scheme).as_bytes());
         headers.append_unchecked(b"Content-Type", b"application/json");
         if let Some((name, value)) = self.def.auth_header.as_deref().and_then(|h| h.split_once(':')) {
             headers.append(name.trim(), value.trim()).map_err(|e| e.to_string())?;
         }
-        let head = interflow_flow::RequestHead {
-            method: interflow_flow::Method::POST,
+        let head = interflow_types::RequestHead {
+            method: interflow_types::Method::POST,
             url: url.clone(),
-            version: interflow_flow::HttpVersion::Http11,
+            version: interflow_types::HttpVersion::Http11,
             headers,
             protocol: None,
         };
-        let body = interflow_flow::Body::from(Bytes::from(message.to_string()));
-        let response = egress.send(interflow_flow::Request { head, body }).await.map_err(|e| e.to_string())?;
+        let body = interflow_types::Body::from(Bytes::from(message.to_string()));
+        let response = egress.send(interflow_types::Request { head, body }).await.map_err(|e| e.to_string())?;
         if !response.head.status.is_success() {
             return Err(format!("it answered {}", response.head.status));
         }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
+use interflow_types::{Body, BodyFrame, BodyStream, BoxFuture, Error, ErrorKind, Result};
 use serde_json::json;
 
 use super::{ExternalService, ServiceDecision, ServiceMessageKind};

@@ -6,7 +6,7 @@ use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use interflow_wire::yaml::{self, YamlDocument};
+use interflow_codec::yaml::{self, YamlDocument};
 use serde::Deserialize;
 
 use crate::error::{RuleLoadError, RuleProblem, with_suggestion};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use interflow_wire::yaml::YamlDocument;
+use interflow_codec::yaml::YamlDocument;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
 use super::RuleFileFormat;

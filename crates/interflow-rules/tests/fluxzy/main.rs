@@ -156,7 +156,7 @@ fn came_of(trial: &simulate::Simulation, outcome: &str) -> bool {
     let request = trial.request.as_ref();
     let response = trial.response.as_ref();
     // The last field of the name: what was there before may stand before it.
-    let field = |headers: &interflow_flow::Headers| {
+    let field = |headers: &interflow_types::Headers| {
         let (name, value) = rest.split_once(": ").unwrap();
         let is = headers.get_all(name).last().map(|v| String::from_utf8_lossy(v).into_owned());
         is.as_deref().unwrap_or("-") == value

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use interflow_engine::ProxyServer;
-use interflow_engine::approvals::{Approvals, ApprovalsStage, desktop_notifier};
+use interflow_approvals::approvals::{Approvals, ApprovalsStage, desktop_notifier};
+use interflow_proxy::ProxyServer;
 
 use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;

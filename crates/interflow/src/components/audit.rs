@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_engine::llm_telemetry::{LlmTelemetry, LlmTelemetryStage};
-use interflow_flow::HttpClient;
 use interflow_limits::UsageLimiter;
+use interflow_llm_gateway::llm_telemetry::{LlmTelemetry, LlmTelemetryStage};
+use interflow_types::HttpClient;
 
 use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use interflow_engine::conversations::CallPricing;
-use interflow_engine::conversations::indexer::IndexerHandle;
+use interflow_conversations::conversations::CallPricing;
+use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_limits::{PriceList, TokenCounts, UsageLimiter};
 use interflow_llm::CallUsage;
-use interflow_record::SqliteStore;
+use interflow_store::SqliteStore;
 
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;

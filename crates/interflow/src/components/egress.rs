@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use interflow_engine::ProxyServer;
-use interflow_flow::{Authority, BoxFuture, Error, ErrorKind, HttpClient, Request, ResponseFuture};
+use interflow_proxy::ProxyServer;
 use interflow_rules::{ServiceTransport, TlsConnector};
+use interflow_types::{Authority, BoxFuture, Error, ErrorKind, HttpClient, Request, ResponseFuture};
 
 /// Sends over the engine, once there is one. It does not keep the engine alive: the engine keeps the rooms.
 #[derive(Default)]

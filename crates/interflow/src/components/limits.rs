@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_engine::limits::{KeyRules, LimitStage, ProviderKeyCheck};
 use interflow_limits::{BudgetFile, KeyStore, UsageLimiter};
+use interflow_llm_gateway::limits::{KeyRules, LimitStage, ProviderKeyCheck};
 
 use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use interflow_flow::{GatewayMount, Stage};
 use interflow_llm::ProviderDetector;
 use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_types::{GatewayMount, Stage};
 
 use super::{ApplyFn, Component, DeferredClient};
 use crate::config::InterflowConfig;

@@ -15,14 +15,14 @@ mod rules;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_engine::ProxyServer;
-use interflow_engine::conversations::indexer::IndexerHandle;
-use interflow_engine::dns::{AddressNames, DnsNamesStage};
-use interflow_engine::redaction::{PhilterMount, RedactionService};
-use interflow_flow::{GatewayMount, Stage};
+use interflow_conversations::conversations::indexer::IndexerHandle;
 use interflow_llm::gateway::LlmGateway;
+use interflow_llm_gateway::redaction::{PhilterMount, RedactionService};
 use interflow_media::{MediaMount, MediaService};
-use interflow_record::SqliteStore;
+use interflow_proxy::ProxyServer;
+use interflow_proxy::dns::{AddressNames, DnsNamesStage};
+use interflow_store::SqliteStore;
+use interflow_types::{GatewayMount, Stage};
 
 use crate::CliError;
 use crate::config::InterflowConfig;

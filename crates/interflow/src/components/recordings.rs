@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Direction, Method, ResponseHead, StatusCode, Url};
+use interflow_archive::replay::unmasked;
+use interflow_archive::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
 use interflow_query::Query;
-use interflow_record::formats::replay::unmasked;
-use interflow_record::formats::{self, BodySource, FlowWithBodies, StoreBodySource, content_coding, fxzy};
-use interflow_record::{FlowRow, FlowStore, ListOptions, ListOrder, SqliteStore};
 use interflow_rules::{RecordedExchange, RecordingSource};
+use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder, SqliteStore};
+use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
 /// The most flows that one rule answers from.
 const MAX_FLOWS: usize = 100_000;
@@ -33,7 +33,7 @@ impl RecordingSource for RecordingArchives {
         let mut all = ExchangeCollector::default();
         let opened = if file.is_dir() { fxzy::pack_to_temp_file(file) } else { File::open(file) };
         let opened = opened.map_err(|e| format!("it cannot be read: {e}"))?;
-        let taken = formats::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
+        let taken = interflow_archive::import(None, opened, &mut |flow: FlowWithBodies| all.take(&flow.row, &flow));
         taken.map_err(|e| e.to_string())?;
         Ok(all.flows)
     }

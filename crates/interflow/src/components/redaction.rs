@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_engine::redaction::RedactionService;
 use interflow_limits::KeyStore;
+use interflow_llm_gateway::redaction::RedactionService;
 use sha2::{Digest, Sha256};
 
 use super::{ApplyFn, Component, DeferredClient};

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_flow::CertificateFiles;
-use interflow_record::SqliteStore;
 use interflow_rules::{ActiveRules, RuleRuntime, RulesConfig};
+use interflow_store::SqliteStore;
+use interflow_types::CertificateFiles;
 
 use super::{ApplyFn, Component, DeferredClient, RecordingArchives};
 use crate::config::InterflowConfig;
@@ -22,11 +22,11 @@ pub struct BuildCapabilities;
 
 impl interflow_rules::RuleCapabilities for BuildCapabilities {
     fn check_fingerprint(&self, like: &str) -> Result<(), String> {
-        interflow_engine::check_fingerprint(like)
+        interflow_proxy::check_fingerprint(like)
     }
 
     fn check_certificate(&self, files: &CertificateFiles) -> Result<(), String> {
-        interflow_engine::check_certificate(files)
+        interflow_proxy::check_certificate(files)
     }
 }
 

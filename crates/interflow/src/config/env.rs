@@ -131,7 +131,9 @@ mod tests {
     #[test]
     fn every_key_has_its_variable() {
         let keys = keys();
-        for name in ["INTERFLOW_PROXY_LISTEN", "INTERFLOW_TIMEOUTS_HEADER_TIMEOUT", "INTERFLOW_UPSTREAM_DANGER_INSECURE"] {
+        for name in
+            ["INTERFLOW_PROXY_LISTEN", "INTERFLOW_TIMEOUTS_HEADER_TIMEOUT", "INTERFLOW_UPSTREAM_DANGER_INSECURE"]
+        {
             assert!(keys.iter().any(|(k, _)| k == name), "{name}");
         }
         let mut names: Vec<_> = keys.iter().map(|(k, _)| k).collect();

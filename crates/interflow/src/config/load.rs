@@ -177,7 +177,10 @@ mod tests {
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
-            ("[timeouts]\nheader_timeout = \"soon\"", "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d"),
+            (
+                "[timeouts]\nheader_timeout = \"soon\"",
+                "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d",
+            ),
         ] {
             assert_eq!(fails(text), error);
         }
@@ -201,7 +204,7 @@ mod tests {
             ("OTHER", "1"),
         ]);
         let c = parse(text, "c.toml", &set).unwrap();
-        assert_eq!(c.intercept.mode, interflow_engine::config::InterceptMode::Listed);
+        assert_eq!(c.intercept.mode, interflow_proxy::config::InterceptMode::Listed);
         assert_eq!(c.intercept.exclude, ["a.test", "b.test"]);
         assert_eq!((c.limits.connections_per_client, c.timeouts.header_timeout.0.as_secs()), (9, 7));
         let pair = [("INTERFLOW_PROXY_TLS_CERTIFICATE", "c.pem"), ("INTERFLOW_PROXY_TLS_KEY", "k.pem")];

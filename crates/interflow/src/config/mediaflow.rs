@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-use interflow_engine::config::{TimeoutsConfig, UpstreamProxyRule};
-use interflow_flow::units::HumanDuration;
 use interflow_media::MediaConfig;
 use interflow_media::config::{MediaCompatConfig, SegmentRoute};
+use interflow_proxy::config::{TimeoutsConfig, UpstreamProxyRule};
+use interflow_types::units::HumanDuration;
 use ipnet::IpNet;
 use serde_json::Value as Json;
 use toml::{Table, Value};

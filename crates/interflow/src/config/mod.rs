@@ -10,21 +10,21 @@ use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
 use interflow_admin::greyproxy::GreyproxyCompatConfig;
-use interflow_engine::ProxyServerConfig;
-use interflow_engine::approvals::config::ApprovalsConfig;
-use interflow_engine::config::{
+use interflow_approvals::approvals::config::ApprovalsConfig;
+use interflow_limits::{KeysConfig, QuotaConfig};
+use interflow_llm::LlmConfig;
+use interflow_llm_gateway::llm_telemetry::{AuditConfig, TelemetryConfig};
+use interflow_media::MediaConfig;
+use interflow_proxy::ProxyServerConfig;
+use interflow_proxy::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
 };
-use interflow_engine::dns::config::DnsConfig;
-use interflow_engine::llm_telemetry::{AuditConfig, TelemetryConfig};
-use interflow_flow::units::ByteSize;
-use interflow_limits::{KeysConfig, QuotaConfig};
-use interflow_llm::LlmConfig;
-use interflow_media::MediaConfig;
-use interflow_record::RecordConfig;
+use interflow_proxy::dns::config::DnsConfig;
 use interflow_redact::RedactConfig;
 use interflow_rules::RulesConfig;
+use interflow_store::RecordConfig;
+use interflow_types::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

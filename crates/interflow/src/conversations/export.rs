@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use interflow_engine::conversations::export::{self, ExportFormat};
-use interflow_engine::conversations::load;
+use interflow_conversations::conversations::export::{self, ExportFormat};
+use interflow_conversations::conversations::load;
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, FlowStore};
+use interflow_store::{ConversationOptions, FlowStore};
 
 use super::{ConversationExportArgs, ignore_broken_pipe};
 use crate::CliError;

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use interflow_flow::Timestamp;
 use interflow_query::Query;
-use interflow_record::{ConversationOptions, ConversationSummary, FlowStore};
+use interflow_store::{ConversationOptions, ConversationSummary, FlowStore};
+use interflow_types::Timestamp;
 
 use super::{ConversationListArgs, ignore_broken_pipe};
 use crate::CliError;
@@ -78,7 +78,7 @@ pub fn count(n: u64) -> String {
 /// A text in one line without control characters, cut to so many characters.
 pub fn truncate(text: &str, most: usize) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    interflow_record::single_line(&plain, most).into_owned()
+    interflow_store::single_line(&plain, most).into_owned()
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use interflow_engine::conversations::indexer::ConversationIndexer;
-use interflow_engine::conversations::{export::ExportFormat, load};
-use interflow_record::{FlowStore, SqliteStore};
+use interflow_conversations::conversations::indexer::ConversationIndexer;
+use interflow_conversations::conversations::{export::ExportFormat, load};
+use interflow_store::{FlowStore, SqliteStore};
 
-use crate::CliError;
-use crate::components;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, ListFormat as ListForm, ProgressDisplay, open_for_reading};
+use crate::{CliError, components};
 
 /// What can be done with conversations.
 #[derive(Debug, Subcommand)]

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use interflow_engine::conversations::export::{self, ExportFormat, content_text, pluralize};
-use interflow_engine::conversations::load::{self, ConversationView};
+use interflow_conversations::conversations::export::{self, ExportFormat, content_text, pluralize};
+use interflow_conversations::conversations::load::{self, ConversationView};
 use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem};
 use interflow_llm::message::MessageRole;
-use interflow_record::FlowStore;
+use interflow_store::FlowStore;
 
 use super::list::{count, truncate};
 use super::{ConversationShowArgs, find, ignore_broken_pipe};

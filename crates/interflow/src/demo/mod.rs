@@ -14,16 +14,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use interflow_engine::approvals::config::{ApprovalMode, RuleSpec};
-use interflow_flow::units::HumanDuration;
+use interflow_approvals::approvals::config::{ApprovalMode, RuleSpec};
 use interflow_redact::RedactMode;
+use interflow_types::units::HumanDuration;
 use ipnet::IpNet;
 
-use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
-use crate::log;
-use crate::run;
+use crate::{CliError, log, run};
 
 /// Names that the demo's traffic goes to; all of them are this machine.
 const NAMES: [&str; 9] = [
@@ -191,7 +189,7 @@ struct DemoFolder {
 
 impl DemoFolder {
     fn temporary() -> Result<Self, CliError> {
-        let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_flow::Timestamp::now().micros());
+        let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_types::Timestamp::now().micros());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Self { folder, passing: true })

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::Host;
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, TlsProfile, TlsProfileOptions, accept_tls, connect_tls};
+use interflow_types::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

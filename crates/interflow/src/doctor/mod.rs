@@ -7,18 +7,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use interflow_flow::ClientProcess;
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::ingress::ProcessLookup;
+use interflow_types::ClientProcess;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
 
-use crate::CliError;
 use crate::cli::DoctorArgs;
 use crate::config::InterflowConfig;
 use crate::data_dir::{DataDir, connect_address};
-use crate::exposure;
 use crate::flows::InstanceApi;
+use crate::{CliError, exposure};
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]

@@ -6,10 +6,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::Host;
 use interflow_net::ca::CertificateAuthority;
 use interflow_net::io::IoStream;
 use interflow_net::tls::{Alpn, accept_tls};
+use interflow_types::Host;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::process::Command;

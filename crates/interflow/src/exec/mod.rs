@@ -7,17 +7,16 @@ mod trust;
 use std::path::Path;
 use std::process::Stdio;
 
-use interflow_flow::Timestamp;
-use interflow_record::{FlowStore as _, SqliteStore};
+use interflow_store::{FlowStore as _, SqliteStore};
+use interflow_types::Timestamp;
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use crate::CliError;
 use crate::cli::ExecArgs;
 use crate::config::{InterflowConfig, LoadedConfig};
 use crate::data_dir::{DataDir, InstanceInfo};
 use crate::flows::InstanceApi;
-use crate::{log, run};
+use crate::{CliError, log, run};
 
 pub use env::{EnvSetting, settings, trust_variables};
 pub use trust::{TrustFiles, pkcs12};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use interflow_flow::{ErrorKind, Passthrough, Timestamp};
 use interflow_query::Query;
-use interflow_record::{FlowStore as _, FlowSummary, ListOptions, ListOrder, SqliteStore};
+use interflow_store::{FlowStore as _, FlowSummary, ListOptions, ListOrder, SqliteStore};
+use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
 use crate::pluralize::pluralize;
 

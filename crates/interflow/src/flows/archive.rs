@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
-use interflow_flow::Direction;
-use interflow_record::formats::pcapng::{PacketSides, PcapngOptions};
-use interflow_record::formats::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
-use interflow_record::{FlowStore, ListOptions, ListOrder};
+use interflow_archive::pcapng::{PacketSides, PcapngOptions};
+use interflow_archive::{self, ArchiveFormat, ExportOptions, FlowExporter, ReadableBodySource, fxzy};
+use interflow_store::{FlowStore, ListOptions, ListOrder};
+use interflow_types::Direction;
 
 use super::compressed_output::CompressedOutput;
 use super::progress::ProgressDisplay;
@@ -125,7 +125,7 @@ fn begin<'w>(
         None => None,
     };
     let packets = PcapngOptions { leg: args.leg, keylog };
-    formats::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
+    interflow_archive::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
 }
 
 /// A file that only its owner reads: what it decrypts is what was recorded.

@@ -1,9 +1,9 @@
 //! `interflow flows diff`.
 
-use interflow_record::FlowStore;
-use interflow_record::formats::diff::FlowDiff;
-use interflow_record::formats::text::TextStyle;
-use interflow_record::formats::{FlowWithBodies, StoreBodySource};
+use interflow_archive::diff::FlowDiff;
+use interflow_archive::text::TextStyle;
+use interflow_archive::{FlowWithBodies, StoreBodySource};
+use interflow_store::FlowStore;
 
 use super::{ignore_broken_pipe, open, print_json};
 use crate::CliError;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use interflow_flow::{FlowId, Timestamp};
-use interflow_record::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder};
+use interflow_types::{FlowId, Timestamp};
 
 use super::table::FlowTable;
 use super::{FlowListArgs, ListFormat, ignore_broken_pipe, open};

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use interflow_flow::{Direction, Timestamp};
+use interflow_archive::text::size;
 use interflow_query::{CompareOp, Expr, Key, Query, TermTest, TimePoint, TimeTest};
-use interflow_record::formats::text::size;
-use interflow_record::{FlowAnnotation, FlowStore, StoreStats};
+use interflow_store::{FlowAnnotation, FlowStore, StoreStats};
+use interflow_types::{Direction, Timestamp};
 
 use super::api::InstanceApi;
 use super::progress::ProgressDisplay;

@@ -19,10 +19,10 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use interflow_flow::units::HumanDuration;
-use interflow_record::formats::ArchiveFormat;
-use interflow_record::formats::pcapng::PacketSides;
-use interflow_record::view::ProtoSchemas;
+use interflow_archive::ArchiveFormat;
+use interflow_archive::pcapng::PacketSides;
+use interflow_archive::view::ProtoSchemas;
+use interflow_types::units::HumanDuration;
 
 pub use api::InstanceApi;
 pub use negated_terms::normalize_negated_terms;
@@ -154,7 +154,7 @@ pub enum SideArg {
     Response,
 }
 
-impl From<SideArg> for interflow_flow::Direction {
+impl From<SideArg> for interflow_types::Direction {
     fn from(side: SideArg) -> Self {
         match side {
             SideArg::Request => Self::Request,
@@ -293,8 +293,8 @@ pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
 }
 
-impl From<interflow_record::StoreError> for CliError {
-    fn from(error: interflow_record::StoreError) -> Self {
+impl From<interflow_store::StoreError> for CliError {
+    fn from(error: interflow_store::StoreError) -> Self {
         Self::Failed(error.to_string())
     }
 }

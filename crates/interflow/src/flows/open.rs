@@ -1,8 +1,8 @@
 //! Opening the recording, and finding flows in it.
 
-use interflow_flow::FlowId;
 use interflow_query::Query;
-use interflow_record::{FlowRow, FlowStore, ListOptions, SqliteStore};
+use interflow_store::{FlowRow, FlowStore, ListOptions, SqliteStore};
+use interflow_types::FlowId;
 
 use crate::CliError;
 use crate::config::InterflowConfig;

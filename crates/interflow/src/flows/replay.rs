@@ -5,23 +5,22 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, Direction, Error, FlowId, Request};
-use interflow_record::formats::replay::{RequestEdits, masked_fields};
-use interflow_record::formats::text::size;
-use interflow_record::{FlowRow, FlowStore};
+use interflow_archive::replay::{RequestEdits, masked_fields};
+use interflow_archive::text::size;
+use interflow_store::{FlowRow, FlowStore};
+use interflow_types::{Body, BodyFrame, Direction, Error, FlowId, Request};
 use serde_json::{Value, json};
 
 use super::api::InstanceApi;
 use super::{ReplayArgs, ignore_broken_pipe, open, print_json};
-use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
-use crate::{log, run};
+use crate::{CliError, log, run};
 
 /// Sends the request again and says what came back.
 pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let body = args.body.as_deref().map(read_body_argument).transpose()?;
-    let usage = |e: interflow_record::formats::replay::ReplayError| CliError::Usage(e.to_string());
+    let usage = |e: interflow_archive::replay::ReplayError| CliError::Usage(e.to_string());
     let edits =
         RequestEdits::parse(args.method.as_deref(), args.url.as_deref(), &args.headers, body.clone()).map_err(usage)?;
     let store = open::open_for_reading(config, home)?;

@@ -2,11 +2,11 @@
 
 use std::io::{self, Write};
 
-use interflow_flow::{Direction, FlowTimings, Headers};
-use interflow_record::formats::text::{self, TextStyle, duration};
-use interflow_record::formats::{self, ArchiveFormat, BodySource, OriginalBodySource, StoreBodySource};
-use interflow_record::view::ProtoSchemas;
-use interflow_record::{FlowRow, FlowStore, decoded_body};
+use interflow_archive::text::{self, TextStyle, duration};
+use interflow_archive::view::ProtoSchemas;
+use interflow_archive::{self, ArchiveFormat, BodySource, OriginalBodySource, StoreBodySource};
+use interflow_store::{FlowRow, FlowStore, decoded_body};
+use interflow_types::{Direction, FlowTimings, Headers};
 
 use super::{FlowShowArgs, ignore_broken_pipe, open, print_json};
 use crate::CliError;
@@ -37,7 +37,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
         Some(format) => {
             let mut out = io::stdout().lock();
             let mut print = || {
-                let mut exporter = formats::exporter(format, &mut out)?;
+                let mut exporter = interflow_archive::exporter(format, &mut out)?;
                 exporter.flow(&flow, contents)?;
                 exporter.finish()
             };

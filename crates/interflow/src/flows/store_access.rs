@@ -2,10 +2,10 @@
 
 use std::io::{self, Read};
 
-use interflow_flow::FlowId;
+use interflow_archive::{self, ImportError};
 use interflow_query::Query;
-use interflow_record::formats::{self, ImportError};
-use interflow_record::{FlowAnnotation, FlowStore, SqliteStore, StoreError};
+use interflow_store::{FlowAnnotation, FlowStore, SqliteStore, StoreError};
+use interflow_types::FlowId;
 use serde_json::json;
 
 use super::api::InstanceApi;
@@ -94,7 +94,7 @@ impl StoreAccess {
 
 fn import_locally(store: &SqliteStore, file: impl Read) -> Result<ImportCounts, CliError> {
     let mut done = ImportCounts::default();
-    let report = formats::import(None, file, &mut |flow| {
+    let report = interflow_archive::import(None, file, &mut |flow| {
         let new = store.insert(flow.into()).map_err(io::Error::other)?;
         *(if new { &mut done.imported } else { &mut done.present }) += 1;
         Ok(())

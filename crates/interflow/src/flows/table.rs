@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal as _, Write};
 
 use anstyle::{AnsiColor, Style};
-use interflow_flow::{Passthrough, Timestamp};
-use interflow_record::formats::text::{duration, size};
-use interflow_record::{FlowKind, FlowState, FlowSummary};
+use interflow_archive::text::{duration, size};
+use interflow_store::{FlowKind, FlowState, FlowSummary};
+use interflow_types::{Passthrough, Timestamp};
 use jiff::tz::TimeZone;
 
 /// How much of an id's end is shown: enough to name a flow.
@@ -177,8 +177,8 @@ fn fit(text: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{EntryKind, FlowId, Scheme};
-    use interflow_record::{FlowRow, ResponseRow};
+    use interflow_store::{FlowRow, ResponseRow};
+    use interflow_types::{EntryKind, FlowId, Scheme};
 
     fn row(path: &str) -> FlowSummary {
         let at = Timestamp::from_micros(1_700_000_000_000_000);

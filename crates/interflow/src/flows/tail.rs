@@ -6,9 +6,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
-use interflow_record::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
+use interflow_store::{FlowState, FlowStore, ListOptions, ListOrder, SqliteStore, StoreError};
+use interflow_types::{FlowId, Timestamp};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -140,7 +140,7 @@ impl FlowFollower<'_> {
         Ok(())
     }
 
-    fn show(&mut self, row: interflow_record::FlowRow) -> Result<(), TailEnd> {
+    fn show(&mut self, row: interflow_store::FlowRow) -> Result<(), TailEnd> {
         if row.state == FlowState::Open || !self.seen.insert(row.id) {
             return Ok(());
         }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use clap::Args;
-use interflow_flow::units::HumanDuration;
-use interflow_flow::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 use interflow_media::endpoint::{LinkRequest, UnknownName};
 use interflow_media::{MediaService, MediaSetup};
+use interflow_types::units::HumanDuration;
+use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture};
 use serde_json::{Map, Value, json};
 
 use crate::CliError;

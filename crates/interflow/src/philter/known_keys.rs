@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_key_is_known_and_others_are_named() {
-        let root: Yaml = interflow_wire::yaml::from_str(
+        let root: Yaml = interflow_codec::yaml::from_str(
             r#"
 version: 1
 listen: { port: 8080, prot: 1, trustedProxies: ["10.0.0.0/8"] }

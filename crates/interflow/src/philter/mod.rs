@@ -22,7 +22,7 @@ pub struct PhilterImport {
 /// # Errors
 /// When it is no YAML, or of another version than 1.
 pub fn import(yaml: &str) -> Result<PhilterImport, String> {
-    let root: Yaml = interflow_wire::yaml::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
+    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only version 1 of its schema is known".into());
     }

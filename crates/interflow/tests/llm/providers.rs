@@ -4,8 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
+use interflow_codec::aws_event_stream::{self, HeaderValue};
 use interflow_testkit::{Answer, Origin, Reply, Request, Wire, client, client_trusting};
-use interflow_wire::aws_event_stream::{self, HeaderValue};
 use serde_json::Value;
 
 use crate::instance::{Home, Running};

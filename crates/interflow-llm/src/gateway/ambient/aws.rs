@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::{Host, Method};
+use interflow_types::{Host, Method};
 use serde_json::Value;
 
 use super::super::access_token::{self, AccessToken, parse_assumed_role, parse_profile};
@@ -140,7 +140,7 @@ async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Res
     };
     let mut call = Call::get(&url).map_err(|e| format!("AWS_CONTAINER_CREDENTIALS_FULL_URI: {e}"))?;
     let own = is_of_a_container(&call.head.url.authority.host);
-    if !own && call.head.url.scheme == interflow_flow::Scheme::Http {
+    if !own && call.head.url.scheme == interflow_types::Scheme::Http {
         return Err(
             "AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or at loopback or the address of ECS or EKS Pod Identity".into()
         );

@@ -1,7 +1,7 @@
 //! Google's Application Default Credentials: a file (a service account's key, a person's, or workload identity federation), or
 //! the metadata server of Compute Engine, GKE and Cloud Run.
 
-use interflow_flow::Method;
+use interflow_types::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use interflow_flow::{Response, ResponseFuture};
+use interflow_types::{Response, ResponseFuture};
 use serde_json::json;
 
 use super::super::aws_signature::AwsCredentials;

@@ -24,10 +24,10 @@ fn an_unknown_kid_is_named_before_any_media_comes_out() {
     assert_eq!(decrypter.push(Bytes::from_static(b"more"), &mut out), Err(e.clone()), "nothing after an error");
     assert_eq!(decrypter.finish(), Err(e.clone()));
     assert_eq!(InitSegment::parse(&init).unwrap().check_keys(&ring()), Err(e.clone()));
-    let error = interflow_flow::Error::from(e);
+    let error = interflow_types::Error::from(e);
     assert_eq!(
         (error.kind(), error.error_source()),
-        (interflow_flow::ErrorKind::Denied, interflow_flow::ErrorSource::Client)
+        (interflow_types::ErrorKind::Denied, interflow_types::ErrorSource::Client)
     );
 }
 

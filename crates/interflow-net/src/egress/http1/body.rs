@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind};
-use interflow_wire::h1::{BodyDecoder, BodyFraming, DecodeStep};
+use interflow_codec::h1::{BodyDecoder, BodyFraming, DecodeStep};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind};
 
 use super::ExchangeOptions;
 use super::request_writer::{Http1RequestWriter, UploadError};

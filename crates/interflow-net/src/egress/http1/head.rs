@@ -1,8 +1,8 @@
 //! What a request's head looks like on the wire of an HTTP/1 upstream, and what a response's head says of its
 //! connection.
 
-use interflow_flow::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
-use interflow_wire::h1;
+use interflow_codec::h1;
+use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
 use std::borrow::Cow;
 
 use super::conn::ProxyHop;
@@ -122,7 +122,7 @@ pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::BodyFraming) -> bool
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use interflow_flow::{Headers, Scheme, Url};
+    use interflow_types::{Headers, Scheme, Url};
 
     fn head(method: Method, fields: &[(&str, &str)]) -> RequestHead {
         RequestHead {
@@ -147,11 +147,11 @@ mod tests {
 
     struct Unknown;
 
-    impl interflow_flow::BodyStream for Unknown {
+    impl interflow_types::BodyStream for Unknown {
         fn poll_frame(
             &mut self,
             _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<Result<interflow_flow::BodyFrame, interflow_flow::Error>>> {
+        ) -> std::task::Poll<Option<Result<interflow_types::BodyFrame, interflow_types::Error>>> {
             std::task::Poll::Ready(None)
         }
     }

@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use interflow_flow::{Body, Error, ErrorKind, Method, RequestHead, ResponseHead, Retryable, StatusCode};
-use interflow_wire::h1::{self, HeadLimits};
+use interflow_codec::h1::{self, HeadLimits};
+use interflow_types::{Body, Error, ErrorKind, Method, RequestHead, ResponseHead, Retryable, StatusCode};
 use tokio::time::Sleep;
 
 pub(crate) use conn::{Http1Connection, LazyDeadlineTimer, ProxyHop};

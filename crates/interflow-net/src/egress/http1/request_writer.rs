@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Headers};
-use interflow_wire::h1;
+use interflow_codec::h1;
+use interflow_types::{Body, BodyFrame, Error, ErrorKind, Headers};
 use tokio::io::AsyncWrite;
 
 use crate::io::IoStream;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
-use interflow_flow::{BodyFrame, BodyStream, Error, ErrorKind};
+use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind};
 
 use super::conn::StreamPermit;
 use super::head;

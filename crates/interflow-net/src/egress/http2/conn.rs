@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
-use interflow_flow::{Error, ErrorKind, UpstreamInfo};
-use interflow_wire::fingerprint::Http2Fingerprint;
+use interflow_codec::fingerprint::Http2Fingerprint;
+use interflow_types::{Error, ErrorKind, UpstreamInfo};
 use tokio::sync::watch;
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
-use interflow_flow::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
+use interflow_types::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
 
 /// The request as the `h2` crate takes it.
 pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http::Request<()>, Error> {
@@ -117,7 +117,7 @@ pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interflow_flow::{Scheme, Url};
+    use interflow_types::{Scheme, Url};
 
     fn head(fields: &[(&str, &str)]) -> RequestHead {
         RequestHead {

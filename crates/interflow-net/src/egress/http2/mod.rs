@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
-use interflow_flow::{Body, Error, ErrorKind, RequestHead, ResponseHead, Retryable, UpstreamInfo};
+use interflow_types::{Body, Error, ErrorKind, RequestHead, ResponseHead, Retryable, UpstreamInfo};
 use tokio::time::{Instant, Sleep};
 
 use super::http1::{CONTINUE_WAIT, ExchangeOptions, FailedExchange, LazyDeadlineTimer};

@@ -1,13 +1,13 @@
 //! The opening of an HTTP/2 connection in the way of another client.
 
 use h2::client::Builder;
-use interflow_wire::fingerprint::Http2Fingerprint;
+use interflow_codec::fingerprint::Http2Fingerprint;
 
 /// Has the connection begin so.
 #[cfg(feature = "impersonate")]
 pub(super) fn apply_fingerprint(builder: &mut Builder, shape: &Http2Fingerprint) {
     use h2::frame::{PseudoId, PseudoOrder, SettingId, SettingsOrder};
-    use interflow_wire::fingerprint::PseudoHeader;
+    use interflow_codec::fingerprint::PseudoHeader;
 
     apply_settings(builder, shape);
     let order = shape.settings.iter().map(|&(id, _)| SettingId::from(id));

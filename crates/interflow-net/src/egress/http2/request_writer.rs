@@ -4,7 +4,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use h2::SendStream;
-use interflow_flow::{Body, BodyFrame, Error};
+use interflow_types::{Body, BodyFrame, Error};
 
 use super::head;
 

@@ -1,7 +1,7 @@
 //! Requests with bodies: framing, answers that come early, 100-continue, large bodies and slow readers.
 
 use super::*;
-use interflow_flow::ErrorKind;
+use interflow_types::ErrorKind;
 use std::sync::atomic::AtomicU64;
 
 /// Answers every request with the bytes of the request, once `end` has come.

@@ -1,7 +1,7 @@
 //! HTTP/1 on the wire: framing, lies, interim responses, upgrades, resets, timeouts.
 
 use super::*;
-use interflow_flow::ErrorKind;
+use interflow_types::ErrorKind;
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
@@ -127,7 +127,7 @@ async fn lies_and_broken_answers_are_told_as_errors() {
             let route = origin.route();
             let error = match soon(Leg::new().send(&egress(), &route, get(&route))).await {
                 Ok(answer) => match answer.body.collect(1000).await {
-                    Err(interflow_flow::CollectError::Broken(error)) => error,
+                    Err(interflow_types::CollectError::Broken(error)) => error,
                     other => panic!("{raw:?} gave {other:?}"),
                 },
                 Err(error) => error,
@@ -226,7 +226,7 @@ async fn resets_are_told_in_every_phase() {
         let error = match soon(Leg::new().send(&egress(), &route, get(&route))).await {
             Err(error) => error,
             Ok(answer) => match answer.body.collect(100).await {
-                Err(interflow_flow::CollectError::Broken(error)) => error,
+                Err(interflow_types::CollectError::Broken(error)) => error,
                 other => panic!("{phase}: {other:?}"),
             },
         };
@@ -246,7 +246,7 @@ async fn an_origin_that_says_nothing_more_is_timed_out() {
         let error = match soon(Leg::new().send(&egress, &route, get(&route))).await {
             Err(error) => error,
             Ok(answer) => match soon(answer.body.collect(100)).await {
-                Err(interflow_flow::CollectError::Broken(error)) => error,
+                Err(interflow_types::CollectError::Broken(error)) => error,
                 other => panic!("{said:?}: {other:?}"),
             },
         };

@@ -4,7 +4,7 @@ use super::*;
 use h2::Reason;
 use h2::server::{Connection, SendResponse};
 use http::{HeaderMap, Response, StatusCode};
-use interflow_flow::{ErrorKind, Retryable};
+use interflow_types::{ErrorKind, Retryable};
 
 type Stream = (http::Request<h2::RecvStream>, SendResponse<Bytes>);
 
@@ -192,7 +192,7 @@ async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
     let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
     assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
     let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
-    let Err(interflow_flow::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was whole") };
+    let Err(interflow_types::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was whole") };
     assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1));
 }
 
@@ -346,8 +346,8 @@ async fn frames_that_carry_no_answer_are_bounded() {
         let mut leg = Leg::new();
         let error = match soon(leg.send(&egress, &route, request(&route, Method::GET, "/", &[], Body::Empty))).await {
             Ok(answer) => match soon(answer.body.collect(100)).await.unwrap_err() {
-                interflow_flow::CollectError::Broken(e) => e,
-                interflow_flow::CollectError::TooLarge(_) => panic!("{what}: there was no body"),
+                interflow_types::CollectError::Broken(e) => e,
+                interflow_types::CollectError::TooLarge(_) => panic!("{what}: there was no body"),
             },
             Err(e) => e,
         };

@@ -1,9 +1,9 @@
 //! Requests under other clients' fingerprints: how HTTP/2 is opened, in which order fields stand, and that no two
 //! fingerprints ever share a connection.
 
-use interflow_flow::Host;
-use interflow_wire::fingerprint::{ConnectionFingerprint, Http2Fingerprint, PROFILES};
-use interflow_wire::http2_preface::{PrefaceReader, PrefaceState};
+use interflow_codec::fingerprint::{ConnectionFingerprint, Http2Fingerprint, PROFILES};
+use interflow_codec::http2_preface::{PrefaceReader, PrefaceState};
+use interflow_types::Host;
 use parking_lot::Mutex;
 
 use super::*;
@@ -166,7 +166,7 @@ async fn no_two_fingerprints_share_a_connection() {
     let egress = egress();
     let chrome = like(&route, "chrome");
     let mirror = |ja3: &str| {
-        let Ok(interflow_wire::fingerprint::FingerprintTarget::Ja3(tls, _)) = ja3.parse() else { panic!("{ja3}") };
+        let Ok(interflow_codec::fingerprint::FingerprintTarget::Ja3(tls, _)) = ja3.parse() else { panic!("{ja3}") };
         let fingerprint = ConnectionFingerprint { tls: *tls, ..ConnectionFingerprint::default() };
         UpstreamRoute { tls: route.tls.with_fingerprint("mirror", fingerprint, true).unwrap(), ..route.clone() }
     };

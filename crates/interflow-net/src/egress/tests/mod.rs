@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::{
+use interflow_types::{
     Body, BodyFrame, BodyStream, Error, FlowClock, FlowTimings, Headers, HttpVersion, Method, Request, RequestHead,
     ResponseHead, Scheme, UpstreamInfo, Url,
 };

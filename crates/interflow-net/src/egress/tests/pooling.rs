@@ -1,7 +1,7 @@
 //! Which connections are kept, for whom, and for how long.
 
 use super::*;
-use interflow_flow::ErrorKind;
+use interflow_types::ErrorKind;
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 

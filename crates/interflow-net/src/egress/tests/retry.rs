@@ -1,7 +1,7 @@
 //! Connections that died while they were idle, and what may be sent twice (RFC 9110 9.2.2).
 
 use super::*;
-use interflow_flow::{ErrorKind, Retryable};
+use interflow_types::{ErrorKind, Retryable};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 

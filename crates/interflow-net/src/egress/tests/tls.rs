@@ -3,7 +3,7 @@
 use super::*;
 use crate::ca::CertificateAuthority;
 use crate::tls::{Alpn, accept_tls};
-use interflow_flow::{ErrorKind, Host};
+use interflow_types::{ErrorKind, Host};
 
 /// An origin with a certificate for `localhost`, and a route to it that trusts the certificate.
 async fn origin(offered: Alpn) -> (Origin, UpstreamRoute) {

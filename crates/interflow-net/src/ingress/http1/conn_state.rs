@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{BodyFrame, BodyStream, Error, ErrorKind, ResponseHead};
-use interflow_wire::h1::{self, BodyDecoder, DecodeStep};
+use interflow_codec::h1::{self, BodyDecoder, DecodeStep};
+use interflow_types::{BodyFrame, BodyStream, Error, ErrorKind, ResponseHead};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::Instant;

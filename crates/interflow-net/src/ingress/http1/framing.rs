@@ -1,8 +1,8 @@
 //! How a response is framed towards an HTTP/1 client (RFC 9112 6), and whether the connection goes on behind it.
 
 use bytes::Bytes;
-use interflow_flow::{BodyFrame, Headers, HttpVersion, Method, ResponseHead, StatusCode, name};
-use interflow_wire::h1::{self, RequestLine};
+use interflow_codec::h1::{self, RequestLine};
+use interflow_types::{BodyFrame, Headers, HttpVersion, Method, ResponseHead, StatusCode, name};
 
 use super::write_buf::WriteBuf;
 

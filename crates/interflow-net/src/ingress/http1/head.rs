@@ -3,8 +3,8 @@
 use std::task::{Context, Poll};
 
 use bytes::Buf;
-use interflow_flow::{Error, ErrorKind, FlowClock};
-use interflow_wire::h1::{self, HeadLimits, RequestLine};
+use interflow_codec::h1::{self, HeadLimits, RequestLine};
+use interflow_types::{Error, ErrorKind, FlowClock};
 use tokio::time::Instant;
 
 use super::conn_state::ConnState;

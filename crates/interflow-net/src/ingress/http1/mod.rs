@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use interflow_flow::{
+use interflow_codec::h1::{self, BodyDecoder, BodyFraming, RequestLine};
+use interflow_types::{
     Body, BodyFrame, Error, ErrorKind, FlowClock, Headers, HttpVersion, Method, Response, ResponseHead, name,
 };
-use interflow_wire::h1::{self, BodyDecoder, BodyFraming, RequestLine};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind, ResponseHead, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};

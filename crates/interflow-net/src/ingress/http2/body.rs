@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2::RecvStream;
 use http::HeaderMap;
-use interflow_flow::{Body, BodyFrame, BodyStream, Error, ErrorKind};
+use interflow_types::{Body, BodyFrame, BodyStream, Error, ErrorKind};
 use tokio::time::Instant;
 
 use super::heads;

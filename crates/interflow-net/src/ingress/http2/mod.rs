@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use interflow_flow::{Body, Error, ErrorKind, ErrorSource, FlowClock, Method, ResponseHead};
+use interflow_types::{Body, Error, ErrorKind, ErrorSource, FlowClock, Method, ResponseHead};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -241,7 +241,7 @@ async fn serve_stream<S: HttpService>(
         Ok(head) => {
             let interim = InformationalSender::new(answering.clone(), 0);
             let heads::Http2RequestHead { method, target, headers, protocol } = head;
-            let version = interflow_flow::HttpVersion::H2;
+            let version = interflow_types::HttpVersion::H2;
             let opening = shared.opening.get().cloned();
             let incoming =
                 IncomingRequest { method, target, version, headers, protocol, body, interim, clock, opening };

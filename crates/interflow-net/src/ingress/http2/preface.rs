@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use interflow_flow::ByteStr;
-use interflow_wire::http2_preface::{PrefaceReader, PrefaceState};
+use interflow_codec::http2_preface::{PrefaceReader, PrefaceState};
+use interflow_types::ByteStr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::write_timeout::WriteTimeoutIo;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_LENGTH;
-use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Method, Response, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, Error, ErrorKind, Method, Response, ResponseHead, StatusCode};
 use tokio::time::Instant;
 
 use super::heads;

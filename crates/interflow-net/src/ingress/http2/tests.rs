@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
-use interflow_flow::{Body, BodyFrame, Error, ErrorKind, Headers, ResponseHead, StatusCode};
+use interflow_types::{Body, BodyFrame, Error, ErrorKind, Headers, ResponseHead, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -195,7 +195,7 @@ async fn heads_come_as_the_vocabulary_has_them() {
     let mut fields = Vec::new();
     got.headers.write_to(&mut fields);
     assert_eq!(String::from_utf8(fields).unwrap(), "Host: a.test\r\ncookie: a=1; b=2\r\n");
-    let interflow_flow::RequestTarget::Absolute(url) = got.target else { panic!("{:?}", got.target) };
+    let interflow_types::RequestTarget::Absolute(url) = got.target else { panic!("{:?}", got.target) };
     assert_eq!(url.to_string(), "https://a.test/x?y");
     assert!(got.body.is_empty());
 }
@@ -215,7 +215,7 @@ async fn fields_of_one_connection_do_not_reach_the_client() {
             .with_header("Connection", "x")
             .with_header("Keep-Alive", "1")
             .with_header("X-A", "b");
-        ServiceReply::Response(interflow_flow::Response { head, body: Body::Empty })
+        ServiceReply::Response(interflow_types::Response { head, body: Body::Empty })
     });
     let mut client = serve(service).await;
     let (response, _) = client.get("/").await;
@@ -315,7 +315,7 @@ async fn an_upload_that_nobody_reads_stops_at_the_window() {
 async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
     let taken = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
-    impl interflow_flow::BodyStream for Counted {
+    impl interflow_types::BodyStream for Counted {
         fn poll_frame(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<BodyFrame, Error>>> {
             self.0.fetch_add(8192, Ordering::SeqCst);
             std::task::Poll::Ready(Some(Ok(BodyFrame::Data(Bytes::from_static(&[0; 8192])))))

@@ -7,8 +7,8 @@ use btls::ssl::{
     SslSignatureAlgorithm, SslVersion,
 };
 use btls::x509::X509;
-use interflow_flow::TlsVersion;
-use interflow_wire::fingerprint::{GREASE, GROUPS, SCSV, TlsFingerprint, cipher_name, extension};
+use interflow_codec::fingerprint::{GREASE, GROUPS, SCSV, TlsFingerprint, cipher_name, extension};
+use interflow_types::TlsVersion;
 
 use super::super::{Alpn, TlsProfile, key_log};
 use super::{compression, trust_anchors};

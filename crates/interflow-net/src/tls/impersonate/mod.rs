@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use btls::ssl::{Ssl, SslAlert, SslContext, SslRef, SslVerifyError, SslVerifyMode, SslVersion};
-use interflow_flow::{ByteStr, Error, ErrorKind, Host, UpstreamTls};
-use interflow_wire::fingerprint::{ConnectionFingerprint, GREASE, extension};
+use interflow_codec::fingerprint::{ConnectionFingerprint, GREASE, extension};
+use interflow_types::{ByteStr, Error, ErrorKind, Host, UpstreamTls};
 use parking_lot::Mutex;
 use rustls::AlertDescription;
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};

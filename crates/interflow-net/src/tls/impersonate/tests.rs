@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use bytes::BytesMut;
-use interflow_wire::ClientHello;
-use interflow_wire::fingerprint::{CIPHERS, FingerprintTarget, PROFILES, TlsFingerprint};
+use interflow_codec::ClientHello;
+use interflow_codec::fingerprint::{CIPHERS, FingerprintTarget, PROFILES, TlsFingerprint};
 use rcgen::date_time_ymd;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{Error, Host, UpstreamTls};
-use interflow_wire::fingerprint::ConnectionFingerprint;
+use interflow_codec::fingerprint::ConnectionFingerprint;
+use interflow_types::{Error, Host, UpstreamTls};
 use rustls_pki_types::ServerName;
 
 use super::{Alpn, TlsProfile};

@@ -1,0 +1,197 @@
+//! Placeholders that become secrets on the last step of a request: in fields, Basic credentials, path, query and body.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use interflow_codec::content_coding as coding;
+use interflow_types::{Body, ByteStr, Flow, Headers, MessageKind, RequestHead, StageVerdict, StreamMessage};
+
+use super::mask_secrets;
+use super::replace::{Replacer, ReplacingBody, replace_in_headers};
+use super::secrets::StoredSecret;
+
+/// Bodies up to this size, in bytes, are read whole, so that their length can be told beforehand.
+const MAX_BUFFERED_BODY: usize = 1 << 20;
+/// The most bytes that a body's content coding may hide.
+const MAX_DECODED_BYTES: u64 = 16 << 20;
+
+/// Whether a message is one of a WebSocket that its ends wrote.
+pub(super) const fn is_data_message(message: &StreamMessage) -> bool {
+    matches!(message.kind, MessageKind::Text | MessageKind::Binary)
+}
+
+/// Puts the secrets into a message of a WebSocket.
+pub(super) fn inject_into_message(flow: &mut Flow, message: &mut StreamMessage, secrets: &[Arc<StoredSecret>]) {
+    let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
+    let written: fn(&str) -> Vec<u8> = if json { json_string } else { |v| v.as_bytes().to_vec() };
+    let swap = Replacer::new(replacement_pairs(secrets, written));
+    if let Some((payload, found)) = swap.and_then(|swap| swap.replace(&message.payload)) {
+        message.payload = payload.into();
+        record_used_secrets(flow, secrets, &found);
+    }
+}
+
+/// Placeholders, as they are and as they stand where they had to be percent-coded, and what is put in for them.
+fn replacement_pairs(secrets: &[Arc<StoredSecret>], with: fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let plain = secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value())));
+    let coded = secrets.iter().map(|s| (percent_encode_all(&s.placeholder), with(s.value())));
+    plain.chain(coded).collect()
+}
+
+/// Counts what was put in, and writes it down. `found` are indices into the pairs of these secrets.
+fn record_used_secrets(flow: &mut Flow, secrets: &[Arc<StoredSecret>], found: &[usize]) {
+    for secret in found.iter().filter_map(|i| secrets.get(i % secrets.len())) {
+        secret.used.fetch_add(1, Relaxed);
+        flow.tag(format!("secret:{}", secret.label));
+    }
+}
+
+/// As it stands between the quotes of a JSON string.
+pub(super) fn json_string(value: &str) -> Vec<u8> {
+    let quoted = serde_json::Value::from(value).to_string();
+    quoted.as_bytes()[1..quoted.len() - 1].to_vec()
+}
+
+/// The same as encoders write it that think of HTML: in JSON, with `&`, `<` and `>` as `\\u0026` and so on.
+pub(super) fn escape_json(value: &str) -> Vec<u8> {
+    let text = String::from_utf8_lossy(&json_string(value)).into_owned();
+    text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes()
+}
+
+/// Puts the secrets in: fields, Basic credentials, path and query, body.
+pub(super) async fn inject_secrets(
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    body: Body,
+    secrets: Vec<Arc<StoredSecret>>,
+) -> Result<Body, StageVerdict> {
+    let Some(swap) = Replacer::new(replacement_pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
+    let (headers, mut found) = replace_in_headers(&swap, &head.headers);
+    let packed = changed_basic_credentials(&head.headers, &headers);
+    head.headers = headers;
+    if let Some(swap) = Replacer::new(replacement_pairs(&secrets, percent_encode_all))
+        && let Some((path, more)) = swap.replace(head.url.path.as_bytes())
+        && let Ok(path) = String::from_utf8(path)
+    {
+        head.url.path = ByteStr::from(path);
+        found.extend(more);
+    }
+    record_used_secrets(flow, &secrets, &found);
+    if !packed.is_empty() {
+        mask_secrets::add_basic_credentials(flow, &packed);
+    }
+    let media = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+    // Messages of gRPC say their lengths, which would be wrong then.
+    if body.is_empty() || media.starts_with("application/grpc") {
+        return Ok(body);
+    }
+    let written: fn(&str) -> Vec<u8> = if media.contains("json") {
+        json_string
+    } else if media.starts_with("application/x-www-form-urlencoded") {
+        percent_encode_all
+    } else {
+        |v| v.as_bytes().to_vec()
+    };
+    let Some(swap) = Replacer::new(replacement_pairs(&secrets, written)) else { return Ok(body) };
+    if coding::has_content_coding(&head.headers) {
+        return inject_into_encoded_body(flow, head, body, &secrets, &swap).await;
+    }
+    if body.remaining().is_none_or(|n| n > MAX_BUFFERED_BODY as u64) {
+        let count = move |i: usize| {
+            if let Some(secret) = secrets.get(i % secrets.len()) {
+                secret.used.fetch_add(1, Relaxed);
+            }
+        };
+        return Ok(ReplacingBody::wrap(body, Arc::new(swap), count));
+    }
+    match body.collect(MAX_BUFFERED_BODY).await {
+        Ok((bytes, None)) => match swap.replace(&bytes) {
+            Some((bytes, found)) => {
+                record_used_secrets(flow, &secrets, &found);
+                Ok(Body::from(bytes::Bytes::from(bytes)))
+            }
+            None => Ok(Body::from(bytes)),
+        },
+        Ok((bytes, Some(trailers))) => {
+            let (bytes, found) = swap.replace(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
+            record_used_secrets(flow, &secrets, &found);
+            Ok(with_trailers(bytes, trailers))
+        }
+        // It promised to be shorter; whoever sends it is not to be trusted with more.
+        Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
+        Err(interflow_types::CollectError::Broken(e)) => Err(StageVerdict::Deny(e)),
+    }
+}
+
+/// Puts the secrets into a body with a content coding, which loses the coding then. One without placeholders, or whose coding
+/// cannot be undone, goes on as it came; so does a very long one.
+async fn inject_into_encoded_body(
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    body: Body,
+    secrets: &[Arc<StoredSecret>],
+    swap: &Replacer,
+) -> Result<Body, StageVerdict> {
+    let (bytes, trailers) = match body.collect(MAX_BUFFERED_BODY).await {
+        Ok(whole) => whole,
+        Err(interflow_types::CollectError::TooLarge(body)) => return Ok(body),
+        Err(interflow_types::CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+    };
+    let plain = match coding::decode_off_thread(&head.headers, &bytes, MAX_DECODED_BYTES).await {
+        Ok(plain) => plain,
+        Err(e) => match coding::budget_error(&e) {
+            Some(e) => return Err(StageVerdict::Deny(e)),
+            None => None,
+        },
+    };
+    let bytes = match plain.and_then(|plain| swap.replace(&plain)) {
+        None => bytes,
+        Some((plain, found)) => {
+            record_used_secrets(flow, secrets, &found);
+            head.headers.remove("content-encoding");
+            plain.into()
+        }
+    };
+    Ok(match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => with_trailers(bytes, trailers),
+    })
+}
+
+/// A body that ends with trailers.
+fn with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
+    struct TrailersBody(Option<bytes::Bytes>, Option<Headers>);
+    impl interflow_types::BodyStream for TrailersBody {
+        fn poll_frame(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<interflow_types::Result<interflow_types::BodyFrame>>> {
+            let data = self.0.take().filter(|b| !b.is_empty()).map(interflow_types::BodyFrame::Data);
+            std::task::Poll::Ready(data.or_else(|| self.1.take().map(interflow_types::BodyFrame::Trailers)).map(Ok))
+        }
+    }
+    Body::stream(TrailersBody(Some(bytes), Some(trailers)))
+}
+
+/// What may not stand in a path or query is percent-coded.
+fn percent_encode_all(value: &str) -> Vec<u8> {
+    percent_encode(value, "")
+}
+
+/// Percent-coded (RFC 3986 2.1), but for what is unreserved and what is kept.
+pub(super) fn percent_encode(value: &str, kept: &str) -> Vec<u8> {
+    let plain =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') || kept.as_bytes().contains(&b);
+    let coded = value.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") });
+    coded.collect::<String>().into_bytes()
+}
+
+/// The Basic credentials that are others now, and as they were before.
+fn changed_basic_credentials(before: &Headers, after: &Headers) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let packed = |value: &[u8]| {
+        let (_, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
+        Some(packed.trim_ascii().to_vec()).filter(|p| p.len() >= 8)
+    };
+    let pairs = before.into_iter().zip(after).filter(|((_, old), (_, new))| old != new);
+    pairs.filter_map(|((_, old), (_, new))| Some((packed(new)?, packed(old)?))).collect()
+}

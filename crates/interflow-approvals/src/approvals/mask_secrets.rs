@@ -1,0 +1,438 @@
+//! Secrets taken out of everything that the hosts answer which they are bound to, whoever asks and whatever was asked: one
+//! that was given to a host may come back with any later response. What cannot be looked through is refused.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use bytes::{Bytes, BytesMut};
+use interflow_codec::content_coding::{self as coding, ContentDecoder};
+use interflow_codec::grpc;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, Error, ErrorKind, Flow, Headers, MessageKind, MessagePolicy, RequestHead,
+    ResponseHead, ResponseHeadFilter, Result, StageVerdict, StatusCode, StreamMessage,
+};
+use parking_lot::Mutex;
+
+use super::inject_secrets::{escape_json, json_string, percent_encode};
+use super::replace::{Replacer, ReplacingBody, replace_in_headers};
+use super::secrets::StoredSecret;
+
+/// The shortest secret, in bytes, that is looked for in base64 and in hexadecimal digits: a shorter one would be found where
+/// it is not.
+const MIN_ENCODED_SECRET_LEN: usize = 8;
+/// The most bytes that come out of a response whose content coding is undone.
+const MAX_DECODED_BYTES: u64 = 256 << 20;
+/// Coded bytes that are undone at a time, so that what comes out at once is bounded.
+const DECODE_CHUNK: usize = 4096;
+/// The largest message of gRPC that is looked through.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Sets of hosts whose secrets are kept ready.
+const MAX_CACHED_MASKS: usize = 1024;
+
+/// What takes secrets out.
+pub(super) struct SecretMask {
+    /// In the place of each one, its placeholder.
+    swap: Replacer,
+    /// The same in as many bytes, where lengths are told elsewhere.
+    padded: Replacer,
+}
+
+impl SecretMask {
+    fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Arc<Self>> {
+        let padded = pairs.iter().map(|(form, with)| (form.clone(), pad_placeholder(with, form.len()))).collect();
+        Some(Arc::new(Self { swap: Replacer::new(pairs)?, padded: Replacer::new(padded)? }))
+    }
+
+    fn apply_to_head(&self, head: &mut ResponseHead) {
+        head.headers = replace_in_headers(&self.swap, &head.headers).0;
+        if let Some((reason, _)) = self.swap.replace(&head.reason) {
+            head.reason = reason.into();
+        }
+    }
+}
+
+fn pad_placeholder(placeholder: &[u8], length: usize) -> Vec<u8> {
+    placeholder.iter().copied().chain(std::iter::repeat(b'*')).take(length).collect()
+}
+
+/// What must be taken out of a flow's response: a note on it.
+#[derive(Default)]
+struct FlowSecretMask {
+    hiding: Option<Arc<SecretMask>>,
+    secrets: Vec<Arc<StoredSecret>>,
+}
+
+/// What hides the secrets of each set of hosts; nothing where there are none.
+type MasksByHosts = HashMap<String, Option<Arc<SecretMask>>>;
+
+/// What takes out the secrets of a set of hosts, kept ready as long as the secrets stay the same.
+#[derive(Default)]
+pub(super) struct SecretMaskCache(Mutex<(Arc<Vec<Arc<StoredSecret>>>, MasksByHosts)>);
+
+impl SecretMaskCache {
+    fn get_or_build(
+        &self,
+        all: &Arc<Vec<Arc<StoredSecret>>>,
+        hosts: String,
+        these: &[Arc<StoredSecret>],
+    ) -> Option<Arc<SecretMask>> {
+        let mut ready = self.0.lock();
+        if !Arc::ptr_eq(&ready.0, all) || ready.1.len() >= MAX_CACHED_MASKS {
+            *ready = (Arc::clone(all), HashMap::new());
+        }
+        ready.1.entry(hosts).or_insert_with(|| SecretMask::new(replacement_pairs(these, &[]))).clone()
+    }
+}
+
+/// Has the flow's response looked through for these secrets, and asks the origin for one that can be: whole, and without
+/// content coding.
+pub(super) fn start_masking(
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    ready: &SecretMaskCache,
+    all: &Arc<Vec<Arc<StoredSecret>>>,
+    these: Vec<Arc<StoredSecret>>,
+    hosts: String,
+) -> Result<(), StageVerdict> {
+    let websocket = head.protocol.as_deref() == Some("websocket");
+    if let Some(protocol) = head.protocol.as_deref().filter(|_| !websocket) {
+        let host = &head.url.authority.host;
+        let why =
+            format!("secrets are bound to {host}, and what goes over {protocol} cannot be looked through for them");
+        return Err(StageVerdict::Deny(Error::new(ErrorKind::Denied, why)));
+    }
+    for name in ["range", "if-range"] {
+        head.headers.remove(name);
+    }
+    let _ = head.headers.set("Accept-Encoding", "identity");
+    if head.headers.contains("grpc-accept-encoding") {
+        let _ = head.headers.set("grpc-accept-encoding", "identity,gzip,deflate");
+    }
+    if websocket {
+        flow.extension_mut::<MessagePolicy>().strict = true;
+    }
+    let hiding = ready.get_or_build(all, hosts, &these);
+    filter_heads(flow, hiding.as_ref());
+    *flow.extension_mut::<FlowSecretMask>() = FlowSecretMask { hiding, secrets: these };
+    Ok(())
+}
+
+/// Basic credentials that secrets were put into, and how those stood before, are taken out too.
+pub(super) fn add_basic_credentials(flow: &mut Flow, packed: &[(Vec<u8>, Vec<u8>)]) {
+    let hides = flow.extension_mut::<FlowSecretMask>();
+    hides.hiding = SecretMask::new(replacement_pairs(&hides.secrets, packed));
+    let hiding = hides.hiding.clone();
+    filter_heads(flow, hiding.as_ref());
+}
+
+fn secret_mask(flow: &Flow) -> Option<&Arc<SecretMask>> {
+    flow.extension::<FlowSecretMask>()?.hiding.as_ref()
+}
+
+/// Whether the messages of a WebSocket must be looked through.
+pub(super) fn wants_messages(flow: &Flow) -> bool {
+    secret_mask(flow).is_some()
+}
+
+/// Masks the secrets in response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
+fn filter_heads(flow: &mut Flow, hiding: Option<&Arc<SecretMask>>) {
+    let hiding = hiding.cloned();
+    flow.extension_mut::<ResponseHeadFilter>().0 =
+        hiding.map(|hiding| -> Arc<dyn Fn(&mut ResponseHead) + Send + Sync> {
+            Arc::new(move |head| hiding.apply_to_head(head))
+        });
+}
+
+/// Masks the secrets in a response's head.
+pub(super) fn mask_head(flow: &Flow, head: &mut ResponseHead) {
+    if let Some(hiding) = secret_mask(flow) {
+        hiding.apply_to_head(head);
+    }
+}
+
+/// Takes them out of a response's body as it passes; one that cannot be looked through is refused.
+pub(super) fn mask_body(
+    flow: &Flow,
+    request: &RequestHead,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, StageVerdict> {
+    let Some(hiding) = secret_mask(flow) else { return Ok(body) };
+    if body.is_empty() || request.method == interflow_types::Method::HEAD {
+        return Ok(body);
+    }
+    let host = flow.authority.host.clone();
+    let refused = |why: String| {
+        let text =
+            format!("the response is refused: {why}, so a secret that is bound to {host} could not be hidden in it");
+        Err(StageVerdict::Deny(Error::new(ErrorKind::BadResponse, text)))
+    };
+    let media = head.headers.get_str("content-type").unwrap_or_default().trim().to_ascii_lowercase();
+    if head.status == StatusCode::PARTIAL_CONTENT || media.starts_with("multipart/byteranges") {
+        return refused("it is a part of the whole, and a piece of a secret may stand at its edge".to_owned());
+    }
+    let mut body = body;
+    match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
+        Ok(None) => {}
+        Ok(Some(decoder)) => {
+            coding::strip_stale_headers(&mut head.headers);
+            body = Body::stream(DecompressingBody {
+                body,
+                decoder,
+                input: Bytes::new(),
+                last: None,
+                over: false,
+                host: host.to_string(),
+            });
+        }
+        Err(e) => return refused(format!("its content coding cannot be undone ({e})")),
+    }
+    head.headers.remove("content-length");
+    if media.starts_with("application/grpc-web-text") {
+        return refused("messages of gRPC-Web in base64 are not read".to_owned());
+    }
+    if media.starts_with("application/grpc") {
+        let encoding = head.headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
+        if !matches!(encoding.as_str(), "" | "identity" | "gzip" | "deflate") {
+            return refused(format!("its messages are compressed with {encoding}, which cannot be undone"));
+        }
+        let hiding = Arc::clone(hiding);
+        return Ok(Body::stream(GrpcMaskBody { body, hiding, encoding, buffer: BytesMut::new(), last: None }));
+    }
+    Ok(ReplacingBody::wrap(body, Arc::clone(hiding), |_| {}))
+}
+
+impl AsRef<Replacer> for SecretMask {
+    fn as_ref(&self) -> &Replacer {
+        &self.swap
+    }
+}
+
+/// Takes them out of a message of a WebSocket. Control frames hold no more bytes than they do.
+pub(super) fn mask_message(flow: &Flow, message: &mut StreamMessage) {
+    let Some(hiding) = secret_mask(flow) else { return };
+    let spoken = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+    let swap = if spoken { &hiding.swap } else { &hiding.padded };
+    if let Some((hidden, _)) = swap.replace(&message.payload) {
+        message.payload = hidden.into();
+    }
+}
+
+/// A body whose content coding is undone as it passes.
+struct DecompressingBody {
+    body: Body,
+    decoder: ContentDecoder,
+    input: Bytes,
+    last: Option<BodyFrame>,
+    over: bool,
+    host: String,
+}
+
+impl DecompressingBody {
+    fn decode_error(&mut self, e: std::io::Error) -> Error {
+        self.over = true;
+        self.input.clear();
+        let text = format!(
+            "the response's content coding cannot be undone, so no secret bound to {} can be hidden in it",
+            self.host
+        );
+        Error::new(ErrorKind::BadResponse, text).with_source(e)
+    }
+}
+
+impl BodyStream for DecompressingBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if !self.input.is_empty() {
+                let piece = self.input.split_to(self.input.len().min(DECODE_CHUNK));
+                match self.decoder.push(&piece) {
+                    Ok(out) if out.is_empty() => continue,
+                    Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
+                    Err(e) => return Poll::Ready(Some(Err(self.decode_error(e)))),
+                }
+            }
+            if self.over {
+                return Poll::Ready(self.last.take().map(Ok));
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => self.input = data,
+                Some(Err(e)) => {
+                    self.over = true;
+                    return Poll::Ready(Some(Err(e)));
+                }
+                end => {
+                    self.over = true;
+                    self.last = end.and_then(Result::ok);
+                    match self.decoder.finish() {
+                        Ok(out) if out.is_empty() => {}
+                        Ok(out) => return Poll::Ready(Some(Ok(BodyFrame::Data(out.into())))),
+                        Err(e) => {
+                            self.last = None;
+                            return Poll::Ready(Some(Err(self.decode_error(e))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A body of gRPC: each message is looked through by itself, and keeps its length, which the fields around tell too.
+struct GrpcMaskBody {
+    body: Body,
+    hiding: Arc<SecretMask>,
+    encoding: String,
+    buffer: BytesMut,
+    last: Option<Option<BodyFrame>>,
+}
+
+impl GrpcMaskBody {
+    /// The next whole message, with nothing to be hidden in it.
+    fn next_message(&mut self) -> Result<Option<Bytes>> {
+        let unread = |why: &str| {
+            Error::new(ErrorKind::BadResponse, format!("{why}, so no secret bound to this host can be hidden in it"))
+        };
+        let message = grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES).map_err(|e| unread(&e.to_string()))?;
+        let Some(message) = message else { return Ok(None) };
+        let clear = if message.compressed {
+            grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES)
+                .ok_or_else(|| unread("a message of gRPC cannot be decompressed"))?
+        } else {
+            message.data.clone()
+        };
+        let Some((hidden, _)) = self.hiding.padded.replace(&clear) else { return Ok(Some(message.raw)) };
+        let length = u32::try_from(hidden.len()).map_err(|_| unread("a message of gRPC is too large"))?;
+        let mut out = Vec::with_capacity(grpc::PREFIX_LEN + hidden.len());
+        grpc::write_prefix(&mut out, false, length);
+        if let Some(flags) = out.first_mut().filter(|_| message.trailers) {
+            *flags |= 0x80;
+        }
+        out.extend_from_slice(&hidden);
+        Ok(Some(out.into()))
+    }
+}
+
+impl BodyStream for GrpcMaskBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            match self.next_message() {
+                Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
+                Ok(None) => {}
+                Err(e) => {
+                    self.buffer.clear();
+                    self.last = Some(None);
+                    return Poll::Ready(Some(Err(e)));
+                }
+            }
+            if let Some(last) = self.last.take() {
+                self.last = Some(None);
+                if !self.buffer.is_empty() {
+                    self.buffer.clear();
+                    let text = "the response ends within a message of gRPC";
+                    return Poll::Ready(Some(Err(Error::new(ErrorKind::BadResponse, text))));
+                }
+                return Poll::Ready(last.map(Ok));
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => self.buffer.extend_from_slice(&data),
+                Some(Ok(BodyFrame::Trailers(trailers))) => {
+                    let trailers: Headers = replace_in_headers(&self.hiding.swap, &trailers).0;
+                    self.last = Some(Some(BodyFrame::Trailers(trailers)));
+                }
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                None => self.last = Some(None),
+            }
+        }
+    }
+}
+
+/// Secrets in every form in which an origin may repeat them, and the placeholders that stand for them.
+fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let of = |s: &Arc<StoredSecret>| {
+        let placeholder = s.placeholder.as_bytes().to_vec();
+        encoded_forms(s.value()).into_iter().map(move |form| (form, placeholder.clone())).collect::<Vec<_>>()
+    };
+    // Whole credentials first: of two texts of one length, the one named first is found.
+    packed.iter().cloned().chain(secrets.iter().flat_map(of)).collect()
+}
+
+/// A secret as origins repeat it: as it is, in JSON, HTML, base64 and hexadecimal digits, and percent-coded as paths, forms
+/// and scripts do it.
+fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
+    let text = |kept: &str| String::from_utf8_lossy(&percent_encode(value, kept)).into_owned();
+    let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let json = json_string(value);
+    let slashes = String::from_utf8_lossy(&json).replace('/', "\\/").into_bytes();
+    let mut all = BTreeSet::from([value.as_bytes().to_vec(), json, slashes, escape_json(value)]);
+    if value.len() >= MIN_ENCODED_SECRET_LEN {
+        all.extend(base64_and_hex_forms(value));
+        for hex in [|b: u8| format!("{b:02x}"), |b: u8| format!("{b:02X}")] {
+            all.insert(value.bytes().map(hex).collect::<String>().into_bytes());
+        }
+    }
+    for quote in ["&quot;", "&#34;"] {
+        all.insert(html.replace('"', quote).into_bytes());
+    }
+    for kept in ["", "/", "!*'()"] {
+        all.extend([percent_encode(value, kept), lower_hex(&text(kept)), text(kept).replace("%20", "+").into_bytes()]);
+    }
+    all.retain(|form| !form.is_empty());
+    all
+}
+
+/// In base64, wherever in a text it begins: the characters that hold bits of nothing else.
+fn base64_and_hex_forms(value: &str) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for before in 0..3_usize {
+        let text = [&[0; 2][..before.min(2)], value.as_bytes()].concat();
+        let whole = text.len() % 3 == 0;
+        for packed in [STANDARD_NO_PAD.encode(&text), URL_SAFE_NO_PAD.encode(&text)] {
+            let from = before + usize::from(before > 0);
+            let to = packed.len() - usize::from(!whole);
+            all.extend(packed.get(from..to).map(|p| p.as_bytes().to_vec()));
+            if before == 0 {
+                all.push(packed.into_bytes());
+            }
+        }
+    }
+    all
+}
+
+/// The digits of percent-codes in lower case.
+fn lower_hex(text: &str) -> Vec<u8> {
+    let mut parts = text.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        out.push_str(&format!("%{}{rest}", code.to_ascii_lowercase()));
+    }
+    out.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::engine::general_purpose::STANDARD;
+
+    #[test]
+    fn a_secret_is_found_in_base64_wherever_it_begins() {
+        for value in ["the-real-secret", "the-real-secre", "the-real-secr?>"] {
+            let swap = Replacer::new(encoded_forms(value).into_iter().map(|f| (f, b"X".to_vec())).collect()).unwrap();
+            for before in 0..7 {
+                for after in 0..4 {
+                    let text = format!("{}{value}{}", "a".repeat(before), "z".repeat(after));
+                    assert!(swap.replace(STANDARD.encode(&text).as_bytes()).is_some(), "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_padded_placeholder_has_the_secrets_length_and_nothing_of_it() {
+        assert_eq!(pad_placeholder(b"placeholder", 5), b"place");
+        assert_eq!(pad_placeholder(b"place", 8), b"place***");
+    }
+}

@@ -1,0 +1,701 @@
+//! Who may reach what, decided by rules, or by somebody who is asked while the flow waits; sessions of clients that bring
+//! their own rules; and secrets that are put in for placeholders on the last step to the hosts they are bound to.
+
+pub mod config;
+mod decision;
+pub mod default_hosts;
+pub mod desktop_notifier;
+mod host_pattern;
+mod inject_secrets;
+mod mask_secrets;
+mod pending;
+pub mod presets;
+mod replace;
+mod request_preview;
+mod rule_set;
+mod rules_file;
+mod secret_origin;
+mod secrets;
+mod sessions;
+mod stage;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use interflow_types::{ClientInfo, Host, Timestamp};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use config::{ApprovalAction, ApprovalMode, ApprovalsConfig, RuleSpec, SecretSpec, SessionSpec};
+pub use pending::{PendingQuestion, PendingRequest, ResolvedQuestion};
+pub use request_preview::RequestPreview;
+pub use rule_set::RuleSource;
+pub use secrets::{SecretView, decrypt_greyproxy};
+pub use sessions::SessionView;
+pub use stage::ApprovalsStage;
+
+use decision::rule_from_resolution;
+use pending::PendingRequests;
+use rule_set::{AccessQuestion, ApprovalRule, ApprovalRuleSet, RuleMatch};
+use rules_file::{StoredRule, StoredRules, read_rules};
+use secrets::{SecretVault, StoredSecret, write_private};
+use sessions::{ApprovalSession, now};
+
+/// The most rules that can be made while running.
+const MAX_DYNAMIC_RULES: usize = 10_000;
+/// The most secrets.
+const MAX_SECRETS: usize = 1000;
+
+/// Everything about approvals.
+pub struct Approvals {
+    settings: ArcSwap<ApprovalsConfig>,
+    /// Another mode for a while: until when by the steady clock, if not until the end of the process.
+    temporary_mode: ArcSwap<Option<(ApprovalMode, Option<Timestamp>)>>,
+    book: ArcSwap<ApprovalRuleSet>,
+    sessions: ArcSwap<Vec<ApprovalSession>>,
+    secrets: ArcSwap<Vec<Arc<StoredSecret>>>,
+    /// Those, and the ones that were taken back: what was sent may still come back.
+    hidden: ArcSwap<Vec<Arc<StoredSecret>>>,
+    waiting: PendingRequests,
+    state: Mutex<ApprovalState>,
+    home: PathBuf,
+    on_interest_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Others who tell people what is held, so that the desktop need not.
+    claims: AtomicUsize,
+}
+
+/// The stage's name.
+pub(crate) const STAGE: &str = "approvals";
+
+#[derive(Default)]
+struct ApprovalState {
+    configured: Vec<Arc<ApprovalRule>>,
+    made: Vec<Arc<ApprovalRule>>,
+    kept: Vec<Arc<StoredSecret>>,
+    /// Secrets that were there before, the latest last.
+    former: Vec<Arc<StoredSecret>>,
+    sessions: BTreeMap<Arc<str>, ApprovalSession>,
+    /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
+    shape: (bool, bool),
+}
+
+/// Somebody who tells people of what is held.
+pub struct NotifierGuard(Arc<Approvals>);
+
+impl Drop for NotifierGuard {
+    fn drop(&mut self) {
+        self.0.claims.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A rule as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleView {
+    /// Its id.
+    pub id: String,
+    /// Where it comes from.
+    pub layer: RuleSource,
+    /// Whether it can be taken back while running.
+    pub removable: bool,
+    /// How often it decided since the start.
+    pub used: u64,
+    /// When it was made; of one in the configuration, when that was read.
+    pub made: Timestamp,
+    /// When it decided last since the start.
+    pub last_used: Option<Timestamp>,
+    /// The rule.
+    #[serde(flatten)]
+    pub spec: RuleSpec,
+}
+
+/// How an open question is answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resolution {
+    /// What is said.
+    pub action: ApprovalAction,
+    /// For what it is said: only the flows that wait, or more.
+    #[serde(default)]
+    pub scope: ResolutionScope,
+    /// How long it holds; for ever when it is not given. Of no meaning for `once`.
+    #[serde(default, rename = "for")]
+    pub lasting: Option<interflow_types::units::HumanDuration>,
+    /// Whether it holds for every client, not only for the user, program or session that asked.
+    #[serde(default)]
+    pub everyone: bool,
+    /// What the rule is for.
+    #[serde(default)]
+    pub note: Option<String>,
+    /// The body to send in place of the request's, where that [was shown](RequestPreview::body).
+    #[serde(default)]
+    pub body: Option<String>,
+}
+
+/// For what an answer holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolutionScope {
+    /// For the flows that wait.
+    #[default]
+    Once,
+    /// For this method and path.
+    Path,
+    /// For this host and port.
+    Host,
+    /// For this host on any port.
+    AnyPort,
+    /// For everything below the host's domain, on any port.
+    Subdomains,
+}
+
+/// What an answer did.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResolutionResult {
+    /// Flows that went on, or were denied.
+    pub flows: usize,
+    /// The rule that was made.
+    pub rule: Option<RuleView>,
+}
+
+/// What the last word on a flow is.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    Allow,
+    /// With the reason.
+    Deny(String),
+    /// Nothing is denied, but this would be.
+    WouldDeny,
+    Ask,
+}
+
+/// What is wrong with what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalsError {
+    /// There is nothing of this name.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// It cannot be done as it was said.
+    #[error("{0}")]
+    Invalid(String),
+    /// The disk said no.
+    #[error("{0}")]
+    Io(String),
+}
+
+impl Approvals {
+    /// Builds it; files are looked for in `home`.
+    ///
+    /// # Errors
+    /// A rule, or a file, that is wrong.
+    pub fn new(config: &ApprovalsConfig, home: &Path) -> Result<Self, String> {
+        let made = read_rules(&home.join(&config.file))?;
+        let kept = SecretVault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
+        let state = ApprovalState { configured: compile(config)?, made, kept, ..ApprovalState::default() };
+        let this = Self {
+            settings: ArcSwap::from_pointee(config.clone()),
+            temporary_mode: ArcSwap::from_pointee(None),
+            book: ArcSwap::default(),
+            sessions: ArcSwap::default(),
+            secrets: ArcSwap::default(),
+            hidden: ArcSwap::default(),
+            waiting: PendingRequests::new(),
+            state: Mutex::new(state),
+            home: home.to_owned(),
+            on_interest_change: OnceLock::new(),
+            claims: AtomicUsize::new(0),
+        };
+        this.publish(&mut this.state.lock());
+        Ok(this)
+    }
+
+    /// Says whom to tell when the corridor must ask its stages anew what they want.
+    pub fn on_interest_change(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_interest_change.set(Box::new(tell));
+    }
+
+    /// Compiles another configuration; what comes back puts it in force.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
+        let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
+        Ok(move || {
+            this.settings.store(Arc::new(config));
+            let mut state = this.state.lock();
+            state.configured = rules;
+            this.publish(&mut state);
+            drop(state);
+            this.resolve_decided();
+        })
+    }
+
+    /// The mode in force.
+    pub fn mode(&self) -> ApprovalMode {
+        self.temporary_mode().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
+    }
+
+    /// The mode of a while, and until when it holds; none is until the end of the process.
+    pub fn temporary_mode(&self) -> Option<(ApprovalMode, Option<Timestamp>)> {
+        let meanwhile = (**self.temporary_mode.load())
+            .filter(|(_, until)| until.is_none_or(|until| until > Timestamp::monotonic()));
+        meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
+    }
+
+    /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
+    pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) {
+        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
+        self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
+        self.publish(&mut self.state.lock());
+        self.resolve_decided();
+        self.notify_interest_change();
+        self.waiting.notify_watchers();
+    }
+
+    /// Whether the desktop is to be told of what is held.
+    pub fn notifies(&self) -> bool {
+        self.settings.load().notify && self.notifier_count() == 0
+    }
+
+    /// Somebody else tells people of what is held, until what comes back is dropped.
+    pub fn register_notifier(self: &Arc<Self>) -> NotifierGuard {
+        self.claims.fetch_add(1, Relaxed);
+        NotifierGuard(Arc::clone(self))
+    }
+
+    /// How many do.
+    pub fn notifier_count(&self) -> usize {
+        self.claims.load(Relaxed)
+    }
+
+    /// How long a flow is held.
+    pub fn timeout(&self) -> Duration {
+        self.settings.load().timeout.0
+    }
+
+    /// The open questions.
+    pub fn pending_requests(&self) -> Vec<PendingRequest> {
+        self.waiting.list()
+    }
+
+    /// The answers given, the latest first.
+    pub fn history(&self) -> Vec<ResolvedQuestion> {
+        self.waiting.history()
+    }
+
+    /// Grows with every change of what is held or in force.
+    pub fn version(&self) -> u64 {
+        self.waiting.version()
+    }
+
+    /// Waits until the version is another than this. Cancel-safe.
+    pub async fn changed_since(&self, version: u64) {
+        self.waiting.changed_since(version).await;
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// There is none of this number, or the answer makes no rule.
+    pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
+        let nothing =
+            || ApprovalsError::NotFound(format!("open question {id}; it may have been answered or have timed out"));
+        if answer.scope == ResolutionScope::Once {
+            if answer.body.is_some() {
+                let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+                self::decision::check_edit(&held, answer).map_err(ApprovalsError::Invalid)?;
+            }
+            let body = answer.body.clone();
+            let (_, flows) = self.waiting.answer_with(id, answer.action, "once", body).ok_or_else(nothing)?;
+            return Ok(ResolutionResult { flows, rule: None });
+        }
+        if answer.body.is_some() {
+            return Err(ApprovalsError::Invalid("another body is for one request: leave `scope` out".to_owned()));
+        }
+        let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+        let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
+        // Everything else that the rule decides was answered with it; this one is, whatever goes before the rule.
+        let flows = self.waiting.resolve(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
+        Ok(ResolutionResult { flows, rule: Some(rule) })
+    }
+
+    /// Every rule in force, those of the config first.
+    pub fn rules(&self) -> Vec<RuleView> {
+        let now = now();
+        self.book.load().rules.iter().filter(|r| !r.is_expired(now)).map(|r| rule_view(r)).collect()
+    }
+
+    /// Makes a rule and keeps it.
+    ///
+    /// # Errors
+    /// It is wrong, there are too many, or the disk says no.
+    pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+        let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
+        let rule = Arc::new(rule);
+        let mut state = self.state.lock();
+        let now = now();
+        state.made.retain(|r| !r.is_expired(now));
+        if let Some(same) = state.made.iter().find(|r| r.spec == rule.spec) {
+            return Ok(rule_view(same));
+        }
+        if state.made.len() >= MAX_DYNAMIC_RULES {
+            return Err(ApprovalsError::Invalid(format!("there are {MAX_DYNAMIC_RULES} rules already")));
+        }
+        state.made.push(Arc::clone(&rule));
+        self.save_rules(&state)?;
+        self.publish_change(state);
+        Ok(rule_view(&rule))
+    }
+
+    /// Puts another rule in the place of one that was made while running: it keeps its id, and the time when it was made.
+    ///
+    /// # Errors
+    /// It is wrong, another one says the same, there is none of this id, or the disk says no.
+    pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+        let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
+        let mut state = self.state.lock();
+        if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
+            return Err(ApprovalsError::Invalid(format!("the rule {} says the same", same.id)));
+        }
+        let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+        };
+        rule.made = place.made;
+        let rule = Arc::new(rule);
+        *place = Arc::clone(&rule);
+        self.save_rules(&state)?;
+        self.publish_change(state);
+        Ok(rule_view(&rule))
+    }
+
+    /// Takes a rule back that was made while running.
+    ///
+    /// # Errors
+    /// There is none of this id, or the disk says no.
+    pub fn remove_rule(&self, id: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let before = state.made.len();
+        state.made.retain(|r| r.id != id);
+        if state.made.len() == before {
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+        }
+        self.save_rules(&state)?;
+        self.publish_change(state);
+        Ok(())
+    }
+
+    /// Announces a session, or takes the place of the one of the same id.
+    ///
+    /// # Errors
+    /// It is wrong, or there are too many.
+    pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
+        let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
+        let view = session.view();
+        let mut state = self.state.lock();
+        let all: Vec<_> = state.sessions.values().filter(|s| s.id != session.id).flat_map(|s| &s.secrets).collect();
+        check_unique_secrets(all.into_iter().chain(&state.kept).chain(&session.secrets))?;
+        sessions::insert_session(&mut state.sessions, session).map_err(ApprovalsError::Invalid)?;
+        self.publish_change(state);
+        Ok(view)
+    }
+
+    /// The sessions that live.
+    pub fn sessions(&self) -> Vec<SessionView> {
+        self.sessions.load().iter().filter(|s| s.is_active()).map(ApprovalSession::view).collect()
+    }
+
+    /// A session lives on.
+    ///
+    /// # Errors
+    /// It has ended, or never was.
+    pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
+        let sessions = self.sessions.load();
+        let session = sessions.iter().find(|s| &*s.id == id && s.is_active());
+        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; announce it again")))?;
+        session.renew();
+        Ok(session.view())
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// There is none of this id.
+    pub fn end_session(&self, id: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let Some(session) = state.sessions.remove(id) else {
+            return Err(ApprovalsError::NotFound(format!("session {id}")));
+        };
+        // Flows under way hold rules of it.
+        session.until.store(0, Relaxed);
+        self.publish_change(state);
+        Ok(())
+    }
+
+    /// The secrets, without their values.
+    pub fn secrets(&self) -> Vec<SecretView> {
+        self.secrets.load().iter().filter(|s| !s.is_expired()).map(|s| SecretView::from(&**s)).collect()
+    }
+
+    /// Keeps a secret, encrypted.
+    ///
+    /// # Errors
+    /// It is wrong, its label or placeholder is taken, or the disk says no.
+    pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
+        let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
+        let mut state = self.state.lock();
+        if state.kept.len() >= MAX_SECRETS {
+            return Err(ApprovalsError::Invalid(format!("there are {MAX_SECRETS} secrets already")));
+        }
+        let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
+        check_unique_secrets(state.kept.iter().chain(of_sessions).chain([&secret]))?;
+        state.kept.push(Arc::clone(&secret));
+        self.save_secrets(&state)?;
+        self.publish_change(state);
+        Ok(SecretView::from(&*secret))
+    }
+
+    /// Forgets a secret.
+    ///
+    /// # Errors
+    /// There is none of this label, or the disk says no.
+    pub fn remove_secret(&self, label: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let before = state.kept.len();
+        state.kept.retain(|s| s.label != label);
+        if state.kept.len() == before {
+            return Err(ApprovalsError::NotFound(format!("secret '{label}'")));
+        }
+        self.save_secrets(&state)?;
+        self.publish_change(state);
+        Ok(())
+    }
+
+    /// Whether requests are looked at, and whether secrets may be put in.
+    pub(crate) fn interest(&self) -> (bool, bool) {
+        self.state.lock().shape
+    }
+
+    /// The last word on a flow, as far as rules and mode have one. `inside`: requests of this tunnel will be asked about.
+    pub(crate) fn decide(&self, q: &AccessQuestion<'_>, inside: bool) -> Decision {
+        let book = self.book.load();
+        let mode = self.mode();
+        let denied =
+            |why: String| if mode == ApprovalMode::Observe { Decision::WouldDeny } else { Decision::Deny(why) };
+        match book.decide(q) {
+            Some(RuleMatch { action: ApprovalAction::Allow, .. }) => Decision::Allow,
+            Some(RuleMatch { action: ApprovalAction::Deny, .. }) if inside && book.may_allow_in_tunnel(q) => {
+                Decision::Allow
+            }
+            Some(RuleMatch { action: ApprovalAction::Deny, rule }) => {
+                let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
+                denied(format!("the approvals' rule {} denies it{note}", rule.id))
+            }
+            None if inside => Decision::Allow,
+            None => match mode {
+                ApprovalMode::Observe => Decision::Allow,
+                ApprovalMode::Enforce => denied("no rule of the approvals allows it".to_owned()),
+                ApprovalMode::Ask => Decision::Ask,
+            },
+        }
+    }
+
+    /// Ids and agents of the sessions that a flow belongs to.
+    pub(crate) fn sessions_of(&self, client: &ClientInfo, user: Option<&str>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let sessions = self.sessions.load();
+        if sessions.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let own = sessions.iter().filter(|s| s.owns(client, user));
+        own.map(|s| (Arc::clone(&s.id), s.agent.clone())).fold(
+            (Vec::new(), Vec::new()),
+            |(mut ids, mut agents), (id, agent)| {
+                ids.push(id);
+                agents.extend(agent);
+                (ids, agents)
+            },
+        )
+    }
+
+    /// Every secret that lives.
+    pub(crate) fn active_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
+        self.secrets.load_full()
+    }
+
+    /// Every secret that a response may hold.
+    pub(crate) fn masked_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
+        self.hidden.load_full()
+    }
+
+    pub(crate) fn waiting(&self) -> &PendingRequests {
+        &self.waiting
+    }
+
+    pub(crate) fn max_pending(&self) -> usize {
+        self.settings.load().max_held
+    }
+
+    /// Puts what stands in the state in force.
+    fn publish(&self, state: &mut ApprovalState) {
+        let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
+        let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin_rules());
+        let rules: Vec<_> = all.collect();
+        let own = rules.len() > builtin_rules().len();
+        self.book.store(Arc::new(ApprovalRuleSet::new(rules)));
+        self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
+        let secrets: Vec<_> =
+            state.kept.iter().cloned().chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned())).collect();
+        let before = self.secrets.load();
+        let gone = before.iter().filter(|s| !secrets.iter().any(|other| Arc::ptr_eq(s, other)));
+        state.former.extend(gone.cloned());
+        let over = state.former.len().saturating_sub(MAX_SECRETS);
+        state.former.drain(..over);
+        let hidden: Vec<_> = secrets.iter().chain(&state.former).cloned().collect();
+        state.shape = (own || self.mode() != ApprovalMode::Observe, !hidden.is_empty());
+        self.hidden.store(Arc::new(hidden));
+        self.secrets.store(Arc::new(secrets));
+    }
+
+    /// After a change: in force, told, and open questions that are decided now are answered.
+    fn publish_change(&self, mut state: parking_lot::MutexGuard<'_, ApprovalState>) {
+        let before = state.shape;
+        self.publish(&mut state);
+        let reshaped = state.shape != before;
+        drop(state);
+        self.resolve_decided();
+        if reshaped {
+            self.notify_interest_change();
+        }
+        self.waiting.notify_watchers();
+    }
+
+    fn notify_interest_change(&self) {
+        if let Some(tell) = self.on_interest_change.get() {
+            tell();
+        }
+    }
+
+    /// Answers the open questions that rules decide by now.
+    fn resolve_decided(&self) {
+        for held in self.waiting.list() {
+            let q = &held.question;
+            let Ok(host) = Host::parse(&bracket_ipv6(&q.host)) else { continue };
+            let ids: Vec<Arc<str>> = q.sessions.iter().map(|s| s.as_str().into()).collect();
+            let sessions = self.sessions.load();
+            let agents: Vec<Arc<str>> =
+                sessions.iter().filter(|s| ids.contains(&s.id)).filter_map(|s| s.agent.clone()).collect();
+            let question = AccessQuestion {
+                user: q.user.as_deref(),
+                process: q.process.as_deref(),
+                container: q.container.as_deref(),
+                sessions: &ids,
+                agents: &agents,
+                host: &host,
+                port: q.port,
+                request: q.method.as_deref().zip(q.path.as_deref()),
+                now: now(),
+            };
+            let by = self.book.load().decide(&question).map(|r| (r.action, r.rule.id.clone()));
+            let by = by.or_else(|| match self.mode() {
+                ApprovalMode::Observe => Some((ApprovalAction::Allow, "mode".to_owned())),
+                ApprovalMode::Enforce => Some((ApprovalAction::Deny, "mode".to_owned())),
+                ApprovalMode::Ask => None,
+            });
+            if let Some((action, by)) = by {
+                self.waiting.resolve(held.id, action, &by);
+            }
+        }
+    }
+
+    fn save_rules(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
+        let made: Vec<_> = state
+            .made
+            .iter()
+            .map(|r| StoredRule { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() })
+            .collect();
+        let text =
+            serde_json::to_vec_pretty(&StoredRules { rules: made }).map_err(|e| ApprovalsError::Io(e.to_string()))?;
+        let path = self.home.join(&self.settings.load().file);
+        write_private(&path, &text).map_err(|e| ApprovalsError::Io(format!("{}: {e}", path.display())))
+    }
+
+    fn save_secrets(&self, state: &ApprovalState) -> Result<(), ApprovalsError> {
+        SecretVault::new(self.home.join(&self.settings.load().secrets)).write(&state.kept).map_err(ApprovalsError::Io)
+    }
+}
+
+fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<ApprovalRule>>, String> {
+    let rule = |(i, spec): (usize, &RuleSpec)| {
+        let rule = ApprovalRule::new(format!("config-{i}"), RuleSource::Global, spec.clone());
+        rule.map(Arc::new).map_err(|e| format!("approvals.rule[{i}]: {e}"))
+    };
+    let mut rules: Vec<Arc<ApprovalRule>> = config.rule.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+    for name in &config.presets {
+        let preset = presets::find(name).map_err(|e| format!("approvals.presets: {e}"))?;
+        for (i, spec) in preset.rules.iter().enumerate() {
+            rules.push(Arc::new(ApprovalRule::new(format!("preset-{name}-{i}"), RuleSource::Global, spec.clone())?));
+        }
+    }
+    Ok(rules)
+}
+
+/// Whether a configuration can be put in force.
+///
+/// # Errors
+/// The rule that is wrong.
+pub fn check_config(config: &ApprovalsConfig) -> Result<(), String> {
+    compile(config).map(drop)
+}
+
+/// This machine itself needs nobody's leave.
+fn builtin_rules() -> Vec<Arc<ApprovalRule>> {
+    let hosts = ["localhost", "127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
+    let spec = RuleSpec { hosts, note: Some("this machine".to_owned()), ..RuleSpec::new(ApprovalAction::Allow) };
+    ApprovalRule::new("this-machine".to_owned(), RuleSource::Builtin, spec).map(Arc::new).into_iter().collect()
+}
+
+fn rule_view(rule: &ApprovalRule) -> RuleView {
+    RuleView {
+        id: rule.id.clone(),
+        layer: rule.layer,
+        removable: rule.layer == RuleSource::Global
+            && !rule.id.starts_with("config-")
+            && !rule.id.starts_with("preset-"),
+        used: rule.used.load(Relaxed),
+        made: Timestamp::from_secs(rule.made),
+        last_used: Some(rule.last.load(Relaxed)).filter(|at| *at != 0).map(Timestamp::from_secs),
+        spec: rule.spec.clone(),
+    }
+}
+
+/// Labels and placeholders name one secret each.
+fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>) -> Result<(), ApprovalsError> {
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
+    for secret in secrets {
+        // Sessions may each have a secret of the same label; a placeholder stands for one secret only.
+        let of = secret.session.as_ref().map_or("", |(id, _)| id);
+        for (place, name) in [(of, secret.label.as_str()), ("\n", &secret.placeholder)] {
+            if !seen.insert((place, name)) {
+                return Err(ApprovalsError::Invalid(format!("'{name}' is taken by another secret")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An IPv6 address in brackets, as an authority has it.
+fn bracket_ipv6(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// A short id that nobody has.
+fn random_id() -> String {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,411 @@
+//! Flows that wait for an answer. Flows that ask the same question wait together; one that goes away takes its question along
+//! when nobody else asks it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use interflow_types::{FlowId, Timestamp};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::config::ApprovalAction;
+use super::request_preview::RequestPreview;
+
+/// Answers that are remembered for people.
+const MAX_HISTORY: usize = 1000;
+/// Flows that may wait for one question.
+const MAX_WAITERS: usize = 10_000;
+/// Flows that are named with a question.
+const MAX_LISTED_FLOWS: usize = 20;
+
+/// What somebody has to decide.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct PendingQuestion {
+    /// The user of the proxy.
+    pub user: Option<String>,
+    /// The client's program.
+    pub process: Option<String>,
+    /// The client's container.
+    pub container: Option<String>,
+    /// The client's address.
+    pub client: String,
+    /// The sessions that it belongs to.
+    pub sessions: Vec<String>,
+    /// The origin's host.
+    pub host: String,
+    /// The origin's port.
+    pub port: u16,
+    /// The method; none for a tunnel.
+    pub method: Option<String>,
+    /// The path without its query; none for a tunnel.
+    pub path: Option<String>,
+    /// The query. A rule does not look at it, but whoever decides does, with its secrets masked.
+    #[serde(skip)]
+    pub query: Option<String>,
+    /// The flow, where its request has a body: nobody who sees one body answers for another.
+    #[serde(skip)]
+    pub alone: Option<FlowId>,
+}
+
+/// A question that is open.
+#[derive(Clone, Debug, Serialize)]
+pub struct PendingRequest {
+    /// Its number, to answer it by.
+    pub id: u64,
+    /// What is asked.
+    #[serde(flatten)]
+    pub question: PendingQuestion,
+    /// Flows that wait for it.
+    pub waiting: usize,
+    /// The first flows that asked it.
+    pub flows: Vec<String>,
+    /// When it was asked first.
+    pub since: Timestamp,
+    /// When the last of its flows gives up.
+    pub until: Timestamp,
+    /// The request that asked it first; none for a tunnel.
+    #[serde(skip)]
+    pub asked: Option<RequestPreview>,
+}
+
+/// How a question ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct ResolvedQuestion {
+    /// The question.
+    #[serde(flatten)]
+    pub held: PendingRequest,
+    /// The answer; none when nobody gave one.
+    pub action: Option<ApprovalAction>,
+    /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl super::Approvals {
+    /// Ends the wait of everything that is held, and asks nobody any more: Interflow stops.
+    pub fn close(&self) {
+        self.waiting().close();
+    }
+}
+
+struct PendingEntry {
+    held: PendingRequest,
+    answer: watch::Sender<Option<ApprovalAction>>,
+}
+
+#[derive(Default)]
+struct PendingState {
+    open: HashMap<u64, PendingEntry>,
+    by_question: HashMap<PendingQuestion, u64>,
+    history: VecDeque<ResolvedQuestion>,
+    /// Interflow stops: nobody is asked any more.
+    closed: bool,
+}
+
+/// Every open question.
+pub(crate) struct PendingRequests {
+    inner: Mutex<PendingState>,
+    next: AtomicU64,
+    /// Grows with each change, for whoever watches.
+    version: watch::Sender<u64>,
+}
+
+impl PendingRequests {
+    pub fn new() -> Self {
+        Self { inner: Mutex::default(), next: AtomicU64::new(1), version: watch::Sender::new(1) }
+    }
+
+    /// Asks and waits. `None`: nobody answered in time, or too much is asked already. Cancel-safe: dropping it takes the
+    /// flow out of the question.
+    pub async fn wait_for_decision(
+        &self,
+        question: PendingQuestion,
+        asker: impl Into<PendingRequester>,
+        patience: Duration,
+        most: usize,
+    ) -> Option<ApprovalAction> {
+        let mut ticket = self.register(question, asker.into(), patience, most)?;
+        let answered = tokio::time::timeout(patience, ticket.answer.wait_for(Option::is_some)).await;
+        let action = match &answered {
+            Ok(Ok(action)) => **action,
+            Ok(Err(_)) => None,
+            Err(_) => {
+                ticket.end = "timeout";
+                None
+            }
+        };
+        drop(answered);
+        action
+    }
+
+    fn register(
+        &self,
+        question: PendingQuestion,
+        asker: PendingRequester,
+        patience: Duration,
+        most: usize,
+    ) -> Option<PendingGuard<'_>> {
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return None;
+        }
+        let now = now();
+        let id = match inner.by_question.get(&question) {
+            Some(id) => *id,
+            None if inner.open.len() >= most => return None,
+            None => {
+                let id = self.next.fetch_add(1, Relaxed);
+                let (question_, asked) = (question.clone(), asker.asked);
+                let held = PendingRequest {
+                    id,
+                    question: question_,
+                    waiting: 0,
+                    flows: Vec::new(),
+                    since: now,
+                    until: now,
+                    asked,
+                };
+                inner.by_question.insert(question, id);
+                inner.open.insert(id, PendingEntry { held, answer: watch::Sender::new(None) });
+                id
+            }
+        };
+        let open = inner.open.get_mut(&id)?;
+        if open.held.waiting >= MAX_WAITERS {
+            return None;
+        }
+        open.held.waiting += 1;
+        open.held.until = now.after(patience);
+        if open.held.flows.len() < MAX_LISTED_FLOWS {
+            open.held.flows.push(asker.flow.to_string());
+        }
+        let answer = open.answer.subscribe();
+        drop(inner);
+        self.notify_watchers();
+        Some(PendingGuard { waiting: self, id, answer, end: "gone" })
+    }
+
+    /// Answers one question; how many flows waited for it, `None` when it is not open.
+    pub fn resolve(&self, id: u64, action: ApprovalAction, by: &str) -> Option<(PendingRequest, usize)> {
+        self.answer_with(id, action, by, None)
+    }
+
+    /// The same, with another body for the request.
+    pub fn answer_with(
+        &self,
+        id: u64,
+        action: ApprovalAction,
+        by: &str,
+        body: Option<String>,
+    ) -> Option<(PendingRequest, usize)> {
+        let mut inner = self.inner.lock();
+        let open = inner.open.remove(&id)?;
+        inner.by_question.remove(&open.held.question);
+        if let (Some(body), Some(asked)) = (body, &open.held.asked) {
+            asked.edit(body);
+        }
+        let held = open.held.clone();
+        inner.push_history(ResolvedQuestion { held: open.held, action: Some(action), by: by.to_owned(), at: now() });
+        drop(inner);
+        open.answer.send_replace(Some(action));
+        self.notify_watchers();
+        let waited = held.waiting;
+        Some((held, waited))
+    }
+
+    /// Nobody answers any more, since Interflow stops: whoever waits goes without an answer, and so does whoever comes later.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        inner.by_question.clear();
+        let open: Vec<PendingEntry> = inner.open.drain().map(|(_, open)| open).collect();
+        for PendingEntry { held, answer } in open {
+            inner.push_history(ResolvedQuestion { held, action: None, by: "stopped".to_owned(), at: now() });
+            drop(answer);
+        }
+        drop(inner);
+        self.notify_watchers();
+    }
+
+    /// Whether nobody answers any more.
+    pub fn is_closed(&self) -> bool {
+        self.inner.lock().closed
+    }
+
+    /// The open questions, the oldest first.
+    pub fn list(&self) -> Vec<PendingRequest> {
+        let mut list: Vec<PendingRequest> = self.inner.lock().open.values().map(|o| o.held.clone()).collect();
+        list.sort_by_key(|h| h.id);
+        list
+    }
+
+    /// Answers given, the latest first.
+    pub fn history(&self) -> Vec<ResolvedQuestion> {
+        self.inner.lock().history.iter().rev().cloned().collect()
+    }
+
+    /// The version of the list.
+    pub fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// Waits until the version is another than this. Cancel-safe.
+    pub async fn changed_since(&self, version: u64) {
+        let _ = self.version.subscribe().wait_for(|v| *v != version).await;
+    }
+
+    /// Something changed that watchers should see.
+    pub fn notify_watchers(&self) {
+        self.version.send_modify(|v| *v += 1);
+    }
+}
+
+impl PendingState {
+    fn push_history(&mut self, answered: ResolvedQuestion) {
+        if self.history.len() >= MAX_HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(answered);
+    }
+}
+
+/// One flow's place in a question.
+struct PendingGuard<'a> {
+    waiting: &'a PendingRequests,
+    id: u64,
+    answer: watch::Receiver<Option<ApprovalAction>>,
+    end: &'static str,
+}
+
+impl Drop for PendingGuard<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.waiting.inner.lock();
+        // Answered questions are closed already.
+        let Some(open) = inner.open.get_mut(&self.id) else { return };
+        open.held.waiting -= 1;
+        if open.held.waiting == 0
+            && let Some(open) = inner.open.remove(&self.id)
+        {
+            inner.by_question.remove(&open.held.question);
+            inner.push_history(ResolvedQuestion { held: open.held, action: None, by: self.end.to_owned(), at: now() });
+        }
+        drop(inner);
+        self.waiting.notify_watchers();
+    }
+}
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Who asks.
+pub(crate) struct PendingRequester {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its request.
+    pub asked: Option<RequestPreview>,
+}
+
+impl From<FlowId> for PendingRequester {
+    fn from(flow: FlowId) -> Self {
+        Self { flow, asked: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn question(host: &str) -> PendingQuestion {
+        PendingQuestion {
+            user: None,
+            process: None,
+            container: None,
+            client: "127.0.0.1".into(),
+            sessions: Vec::new(),
+            host: host.into(),
+            port: 443,
+            method: Some("GET".into()),
+            path: Some("/".into()),
+            ..PendingQuestion::default()
+        }
+    }
+
+    fn flow() -> FlowId {
+        FlowId::new(interflow_types::Timestamp::now())
+    }
+
+    #[tokio::test]
+    async fn flows_with_one_question_wait_together_and_get_one_answer() {
+        let waiting = Arc::new(PendingRequests::new());
+        let asks: Vec<_> = (0..3)
+            .map(|_| {
+                let waiting = Arc::clone(&waiting);
+                tokio::spawn(async move {
+                    waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10).await
+                })
+            })
+            .collect();
+        while waiting.list().first().is_none_or(|h| h.waiting < 3) {
+            tokio::task::yield_now().await;
+        }
+        let held = waiting.list();
+        assert_eq!((held.len(), held[0].flows.len()), (1, 3));
+        assert_eq!(waiting.resolve(held[0].id, ApprovalAction::Allow, "once").unwrap().1, 3);
+        for ask in asks {
+            assert_eq!(ask.await.unwrap(), Some(ApprovalAction::Allow));
+        }
+        assert!(waiting.list().is_empty() && waiting.resolve(held[0].id, ApprovalAction::Deny, "once").is_none());
+        assert_eq!(waiting.history()[0].action, Some(ApprovalAction::Allow));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_nobody_answers_times_out() {
+        let waiting = PendingRequests::new();
+        assert_eq!(waiting.wait_for_decision(question("a"), flow(), Duration::from_millis(20), 10).await, None);
+        assert!(waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "timeout");
+    }
+
+    #[tokio::test]
+    async fn when_interflow_stops_nobody_waits_and_nobody_is_asked_any_more() {
+        let waiting = PendingRequests::new();
+        let ask = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10);
+        tokio::pin!(ask);
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        waiting.close();
+        assert_eq!(ask.await, None);
+        assert_eq!(waiting.wait_for_decision(question("b"), flow(), Duration::from_secs(60), 10).await, None);
+        assert!(waiting.is_closed() && waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "stopped");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_takes_its_question_along() {
+        let waiting = PendingRequests::new();
+        let version = waiting.version();
+        {
+            let ask = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10);
+            tokio::pin!(ask);
+            assert!(futures_util::poll!(&mut ask).is_pending());
+            assert_eq!(waiting.list().len(), 1);
+        }
+        assert!(waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "gone");
+        waiting.changed_since(version).await;
+    }
+
+    #[tokio::test]
+    async fn questions_over_the_cap_are_refused_at_once() {
+        let waiting = PendingRequests::new();
+        let first = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 1);
+        tokio::pin!(first);
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(waiting.wait_for_decision(question("b"), flow(), Duration::from_secs(60), 1).await, None);
+    }
+}

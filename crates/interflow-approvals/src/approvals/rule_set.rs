@@ -1,0 +1,398 @@
+//! Rules, compiled and indexed: a decision looks at those only whose host may match, and takes no lock.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use globset::{GlobBuilder, GlobMatcher};
+use interflow_types::{Host, path, wildcard};
+
+use super::config::{ApprovalAction, RuleSpec};
+use super::host_pattern::{HostPattern, literal_chars, normalize_host};
+use super::sessions::{monotonic_secs, now};
+
+/// Where a rule comes from; what comes later here goes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuleSource {
+    /// What is allowed when nobody says anything: this machine itself.
+    Builtin,
+    /// A session's.
+    Session,
+    /// The owner's, from the config or made while running.
+    Global,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessQuestion<'a> {
+    pub user: Option<&'a str>,
+    pub process: Option<&'a str>,
+    pub container: Option<&'a str>,
+    /// The sessions that the flow belongs to, by index.
+    pub sessions: &'a [Arc<str>],
+    /// The names that these sessions give their agents.
+    pub agents: &'a [Arc<str>],
+    pub host: &'a Host,
+    pub port: u16,
+    /// Method and path without query, when a request is seen.
+    pub request: Option<(&'a str, &'a str)>,
+    /// Seconds since the Unix epoch.
+    pub now: u64,
+}
+
+/// A rule and what it decided.
+#[derive(Clone, Debug)]
+pub(crate) struct RuleMatch {
+    pub action: ApprovalAction,
+    pub rule: Arc<ApprovalRule>,
+}
+
+/// A compiled rule.
+#[derive(Debug)]
+pub(crate) struct ApprovalRule {
+    pub id: String,
+    pub layer: RuleSource,
+    pub spec: RuleSpec,
+    /// How often it decided.
+    pub used: AtomicU64,
+    /// When it decided last, in seconds since the Unix epoch; 0 when it did not.
+    pub last: AtomicU64,
+    /// When it was made, in seconds since the Unix epoch.
+    pub made: u64,
+    /// The session that it lives with, and until when that does.
+    pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
+    until: u64,
+    hosts: Vec<HostPattern>,
+    ports: Vec<RangeInclusive<u16>>,
+    paths: Vec<(GlobMatcher, u32)>,
+}
+
+/// How much a match says, the most telling first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RuleSpecificity {
+    layer: RuleSource,
+    host: u32,
+    path: u32,
+    port: bool,
+    method: bool,
+    who: u32,
+    denies: bool,
+}
+
+impl ApprovalRule {
+    /// Compiles a rule.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(id: String, layer: RuleSource, spec: RuleSpec) -> Result<Self, String> {
+        let path = |glob: &String| {
+            if !glob.starts_with(['/', '*']) {
+                return Err(format!("`{glob}` is no path: it begins with a slash"));
+            }
+            let built =
+                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is no path glob: {}", e.kind()))?;
+            Ok((built.compile_matcher(), 1 + literal_chars(glob) as u32))
+        };
+        let until = match &spec.until {
+            None => u64::MAX,
+            Some(text) => {
+                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is no time: {e}"))?;
+                u64::try_from(at.as_second()).unwrap_or(0)
+            }
+        };
+        Ok(Self {
+            id,
+            layer,
+            used: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            made: now(),
+            session: None,
+            until,
+            hosts: spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>()?,
+            ports: spec.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
+            paths: spec.paths.iter().map(path).collect::<Result<_, String>>()?,
+            spec,
+        })
+    }
+
+    /// Whether it looks at requests, and so cannot decide about a tunnel.
+    pub fn needs_request(&self) -> bool {
+        !self.spec.methods.is_empty() || !self.paths.is_empty()
+    }
+
+    /// Whether its time is over.
+    pub fn is_expired(&self, now: u64) -> bool {
+        self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
+    }
+
+    fn specificity(&self, q: &AccessQuestion<'_>, host: &str) -> Option<RuleSpecificity> {
+        if self.is_expired(q.now) || !self.matches_client(q) {
+            return None;
+        }
+        let mut said = if self.hosts.is_empty() { Some(0) } else { None };
+        for pattern in &self.hosts {
+            said = said.max(pattern.matches(host, q.host.ip().map(|ip| ip.to_canonical())));
+        }
+        let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
+        if !port {
+            return None;
+        }
+        let path = match q.request {
+            None => 0,
+            Some((method, path)) => {
+                if !self.spec.methods.is_empty() && !self.spec.methods.iter().any(|m| m.eq_ignore_ascii_case(method)) {
+                    return None;
+                }
+                self.path_specificity(path)?
+            }
+        };
+        let spec = &self.spec;
+        let lists = [&spec.users, &spec.agents, &spec.processes, &spec.containers, &spec.sessions];
+        Some(RuleSpecificity {
+            layer: self.layer,
+            host: said?,
+            path,
+            port: !self.ports.is_empty(),
+            method: !self.spec.methods.is_empty(),
+            who: lists.iter().filter(|l| !l.is_empty()).count() as u32 + u32::from(self.session.is_some()),
+            denies: self.spec.action == ApprovalAction::Deny,
+        })
+    }
+
+    fn matches_client(&self, q: &AccessQuestion<'_>) -> bool {
+        let named = |list: &[String], name: Option<&str>| {
+            list.is_empty() || name.is_some_and(|n| list.iter().any(|l| wildcard::matches(l, n)))
+        };
+        let member = |list: &[String], names: &[Arc<str>]| {
+            list.is_empty() || names.iter().any(|n| list.iter().any(|l| wildcard::matches(l, n)))
+        };
+        let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
+        let itself = [q.user, q.container, q.process].into_iter().flatten();
+        let itself = self.spec.agents.iter().any(|l| itself.clone().any(|n| wildcard::matches(l, n)));
+        let agent = if q.agents.is_empty() {
+            self.spec.agents.is_empty() || itself
+        } else {
+            member(&self.spec.agents, q.agents)
+        };
+        own && agent
+            && named(&self.spec.users, q.user)
+            && named(&self.spec.processes, q.process)
+            && named(&self.spec.containers, q.container)
+            && member(&self.spec.sessions, q.sessions)
+    }
+
+    /// How much its path says. One path may be written in many ways: a rule that allows must match each reading of the
+    /// path, a rule that denies one of them. A path whose readings cannot be told is allowed by no rule with a path.
+    fn path_specificity(&self, path: &str) -> Option<u32> {
+        if self.paths.is_empty() {
+            return Some(0);
+        }
+        let best = |text: &str| self.paths.iter().filter(|(g, _)| g.is_match(text)).map(|(_, n)| *n).max();
+        let readings = path::variants(path);
+        match self.spec.action {
+            ApprovalAction::Allow => readings?.iter().map(|r| best(r)).min().flatten(),
+            ApprovalAction::Deny => {
+                readings.unwrap_or_else(|| vec![path.to_owned()]).iter().filter_map(|r| best(r)).max()
+            }
+        }
+    }
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || format!("`{text}` is no port nor range of ports");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+    if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
+}
+
+/// Every rule in force.
+#[derive(Debug, Default)]
+pub(crate) struct ApprovalRuleSet {
+    pub rules: Vec<Arc<ApprovalRule>>,
+    exact: HashMap<String, Vec<usize>>,
+    below: HashMap<String, Vec<usize>>,
+    /// Rules whose hosts are found in no table.
+    other: Vec<usize>,
+}
+
+impl ApprovalRuleSet {
+    /// Indexes the rules.
+    pub fn new(rules: Vec<Arc<ApprovalRule>>) -> Self {
+        let mut book = Self { rules, ..Self::default() };
+        for (i, rule) in book.rules.iter().enumerate() {
+            if rule.hosts.is_empty() {
+                book.other.push(i);
+            }
+            for pattern in &rule.hosts {
+                let list = match pattern {
+                    HostPattern::Exact(name) => book.exact.entry(name.clone()).or_default(),
+                    HostPattern::Below(name) => book.below.entry(name.clone()).or_default(),
+                    HostPattern::Any | HostPattern::Net(_) | HostPattern::Glob(..) => &mut book.other,
+                };
+                if list.last() != Some(&i) {
+                    list.push(i);
+                }
+            }
+        }
+        book
+    }
+
+    /// The rules whose hosts may match.
+    fn candidates<'b>(&'b self, host: &'b str) -> impl Iterator<Item = &'b Arc<ApprovalRule>> {
+        let parents = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
+        let below = parents.filter_map(|parent| self.below.get(parent)).flatten();
+        self.exact.get(host).into_iter().flatten().chain(below).chain(&self.other).map(|i| &self.rules[*i])
+    }
+
+    /// The rule that decides: by layer, then by how much it says, then the one that denies.
+    pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<RuleMatch> {
+        let (host, _) = normalize_host(q.host);
+        let matching = self.candidates(&host).filter(|r| q.request.is_some() || !r.needs_request());
+        let best = matching.filter_map(|r| Some((r.specificity(q, &host)?, r))).max_by_key(|(weight, _)| *weight)?;
+        best.1.used.fetch_add(1, Relaxed);
+        best.1.last.store(q.now, Relaxed);
+        Some(RuleMatch { action: best.1.spec.action, rule: Arc::clone(best.1) })
+    }
+
+    /// Whether a rule for this host looks at methods or paths.
+    pub fn needs_requests(&self, host: &Host) -> bool {
+        let (host, _) = normalize_host(host);
+        self.candidates(&host).any(|r| r.needs_request())
+    }
+
+    /// Whether a request inside of this tunnel may be allowed by a rule that looks at requests.
+    pub fn may_allow_in_tunnel(&self, q: &AccessQuestion<'_>) -> bool {
+        let (host, _) = normalize_host(q.host);
+        let tunnel = AccessQuestion { request: None, ..q.clone() };
+        let mut inside = self.candidates(&host).filter(|r| r.needs_request() && r.spec.action == ApprovalAction::Allow);
+        inside.any(|r| r.specificity(&tunnel, &host).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(action: ApprovalAction, hosts: &[&str]) -> RuleSpec {
+        RuleSpec { hosts: hosts.iter().map(|h| (*h).to_owned()).collect(), ..RuleSpec::new(action) }
+    }
+
+    fn book(rules: Vec<(RuleSource, RuleSpec)>) -> ApprovalRuleSet {
+        let rules = rules.into_iter().enumerate();
+        ApprovalRuleSet::new(
+            rules.map(|(i, (layer, s))| Arc::new(ApprovalRule::new(i.to_string(), layer, s).unwrap())).collect(),
+        )
+    }
+
+    fn ask(book: &ApprovalRuleSet, host: &str, request: Option<(&str, &str)>) -> Option<(ApprovalAction, String)> {
+        let host = Host::parse(host).unwrap();
+        let q = AccessQuestion {
+            user: Some("ann"),
+            process: Some("curl"),
+            container: Some("agent-7"),
+            sessions: &[],
+            agents: &[],
+            host: &host,
+            port: 443,
+            request,
+            now: 1_000_000,
+        };
+        book.decide(&q).map(|r| (r.action, r.rule.id.clone()))
+    }
+
+    #[test]
+    fn the_most_specific_rule_decides_and_of_two_alike_the_one_that_denies() {
+        use ApprovalAction::{Allow, Deny};
+        let book = book(vec![
+            (RuleSource::Global, spec(Deny, &["*.example.com"])),
+            (RuleSource::Global, spec(Allow, &["api.example.com"])),
+            (RuleSource::Global, RuleSpec { methods: vec!["DELETE".into()], ..spec(Deny, &["api.example.com"]) }),
+            (RuleSource::Global, spec(Allow, &["twice.test"])),
+            (RuleSource::Global, spec(Deny, &["twice.test"])),
+            (RuleSource::Builtin, spec(Allow, &["*"])),
+            (RuleSource::Session, spec(Deny, &["a.test"])),
+        ]);
+        for (host, request, rule) in [
+            ("www.example.com", None, "0"),
+            ("api.example.com", None, "1"),
+            ("api.example.com", Some(("GET", "/")), "1"),
+            ("api.example.com", Some(("delete", "/")), "2"),
+            ("twice.test", None, "4"),
+            ("other.test", None, "5"),
+            ("a.test", None, "6"),
+            ("example.com", None, "5"),
+        ] {
+            assert_eq!(ask(&book, host, request).unwrap().1, rule, "{host} {request:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_matched_as_they_stand_and_as_they_may_be_read() {
+        use ApprovalAction::{Allow, Deny};
+        let rule = |action, path: &str| RuleSpec { paths: vec![path.to_owned()], ..spec(action, &["h.test"]) };
+        let allow = book(vec![(RuleSource::Global, rule(Allow, "/pub/*"))]);
+        let deny = book(vec![(RuleSource::Global, rule(Deny, "/admin*"))]);
+        for (path, allowed, denied) in [
+            ("/pub/a", true, false),
+            ("/pub/../admin", false, true),
+            ("/pub/%2e%2e/admin", false, true),
+            ("/%61dmin", false, true),
+            ("//admin", false, true),
+            ("/pub/./a", true, false),
+            ("/pub\\..\\admin", false, true),
+            ("/pub/..;/admin", false, true),
+            ("/pub/%5c..%5cadmin", false, true),
+            ("/pub/..%2fadmin", false, true),
+            ("/pub/%252e%252e/admin", false, true),
+            ("/pub/%c0%ae%c0%ae/admin", false, false),
+            ("/pub/a;v=1/b", true, false),
+            ("/x", false, false),
+        ] {
+            assert_eq!(ask(&allow, "h.test", Some(("GET", path))).is_some(), allowed, "allow {path}");
+            assert_eq!(ask(&deny, "h.test", Some(("GET", path))).is_some(), denied, "deny {path}");
+        }
+        assert_eq!(ask(&allow, "h.test", None), None, "a tunnel shows no path");
+    }
+
+    #[test]
+    fn who_asks_and_when_is_looked_at() {
+        use ApprovalAction::Allow;
+        let who = |edit: fn(&mut RuleSpec)| {
+            let mut s = spec(Allow, &[]);
+            edit(&mut s);
+            ask(&book(vec![(RuleSource::Global, s)]), "h.test", None).is_some()
+        };
+        assert!(who(|s| s.users = vec!["ANN".into()]) && !who(|s| s.users = vec!["bob".into()]));
+        assert!(who(|s| s.processes = vec!["curl".into()]) && !who(|s| s.processes = vec!["node".into()]));
+        assert!(who(|s| s.agents = vec!["curl".into()]), "without a session the program is the agent");
+        assert!(who(|s| s.containers = vec!["Agent-*".into()]) && !who(|s| s.containers = vec!["web".into()]));
+        assert!(!who(|s| s.sessions = vec!["s1".into()]));
+        assert!(who(|s| s.ports = vec!["400-500".into()]) && !who(|s| s.ports = vec!["80".into()]));
+        assert!(who(|s| s.until = Some("2100-01-01T00:00:00Z".into())));
+        assert!(!who(|s| s.until = Some("1970-01-02T00:00:00Z".into())));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let compiled = |edit: fn(&mut RuleSpec)| {
+            let mut s = RuleSpec::new(ApprovalAction::Allow);
+            edit(&mut s);
+            ApprovalRule::new("x".into(), RuleSource::Global, s).map(drop).unwrap_err()
+        };
+        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("no port"));
+        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("no path"));
+        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("no time"));
+        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("no host glob"));
+    }
+
+    #[test]
+    fn a_thousand_rules_cost_no_more_than_those_of_the_host() {
+        let rules = (0..1000).map(|i| (RuleSource::Global, spec(ApprovalAction::Deny, &[&format!("h{i}.test")])));
+        let book = book(rules.collect());
+        assert_eq!(book.candidates("h7.test").count(), 1);
+        assert_eq!(book.candidates("x.test").count(), 0);
+        assert_eq!(ask(&book, "h7.test", None).unwrap().1, "7");
+    }
+}

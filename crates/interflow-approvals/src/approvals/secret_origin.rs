@@ -1,0 +1,191 @@
+//! The origins that a secret is bound to: a scheme, a host or a pattern of hosts, and a port.
+
+use std::fmt;
+
+use interflow_types::{Authority, Host, Scheme};
+
+use super::host_pattern::{HostPattern, normalize_host};
+
+/// One binding of a secret.
+#[derive(Clone, Debug)]
+pub(super) struct SecretOrigin {
+    /// The only scheme; none where both are allowed.
+    scheme: Option<Scheme>,
+    host: HostPattern,
+    /// The host as it was written.
+    text: String,
+    port: u16,
+    /// The port was written, not implied.
+    names_port: bool,
+}
+
+impl SecretOrigin {
+    /// Reads one: `host`, `host:port`, `https://host`, `http://host:port`. Without a scheme it is HTTPS, and HTTP too where
+    /// `plain_http` says so, or where the host is this machine; without a port, the scheme's own.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str, plain_http: bool) -> Result<Vec<Self>, String> {
+        let wrong = |why: &str| format!("`{text}`: {why}");
+        let lower = text.trim().to_ascii_lowercase();
+        let (scheme, rest) = match lower.split_once("://") {
+            None => (None, lower.as_str()),
+            Some(("https" | "wss", rest)) => (Some(Scheme::Https), rest),
+            Some(("http" | "ws", rest)) => (Some(Scheme::Http), rest),
+            Some(_) => return Err(wrong("the scheme of an origin is https or http")),
+        };
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        let (name, port) = split_port(rest);
+        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is none"));
+        let port = port.map(number).transpose()?;
+        let host = HostPattern::parse(name).map_err(|e| wrong(&e))?;
+        if matches!(host, HostPattern::Any) {
+            return Err(wrong("`*` binds it to no host: name those that need it"));
+        }
+        if name.contains('/') && !matches!(host, HostPattern::Net(_)) {
+            return Err(wrong("an origin has no path"));
+        }
+        let both = plain_http || is_loopback_pattern(&host) && port.is_some();
+        let schemes = match (scheme, port) {
+            (Some(scheme), _) => vec![Some(scheme)],
+            (None, Some(_)) if both => vec![None],
+            (None, None) if both => vec![Some(Scheme::Https), Some(Scheme::Http)],
+            (None, _) => vec![Some(Scheme::Https)],
+        };
+        let of = |scheme: Option<Scheme>| Self {
+            scheme,
+            host: host.clone(),
+            text: name.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: port.or_else(|| scheme.map(Scheme::default_port)).unwrap_or_default(),
+            names_port: port.is_some(),
+        };
+        Ok(schemes.into_iter().map(of).collect())
+    }
+
+    /// Whether it is this machine, under no port.
+    pub fn lacks_port(&self) -> bool {
+        is_loopback_pattern(&self.host) && !self.names_port
+    }
+
+    /// Whether requests of this scheme to this authority are bound by it. This machine has many services: there, the port
+    /// must be written.
+    pub fn matches(&self, scheme: Scheme, authority: &Authority) -> bool {
+        self.scheme.is_none_or(|s| s == scheme)
+            && self.port == authority.port
+            && (self.names_port || !is_loopback_host(&authority.host))
+            && self.matches_host(&authority.host)
+    }
+
+    /// Whether it names the host, whatever scheme and port.
+    pub fn matches_host(&self, host: &Host) -> bool {
+        let (name, ip) = normalize_host(host);
+        self.host.matches(&name, ip).is_some()
+    }
+}
+
+impl fmt::Display for SecretOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(scheme) = self.scheme {
+            write!(f, "{}://", scheme.as_str())?;
+        }
+        if self.text.contains(':') {
+            write!(f, "[{}]:{}", self.text, self.port)
+        } else {
+            write!(f, "{}:{}", self.text, self.port)
+        }
+    }
+}
+
+/// A port at the end; an IPv6 address without brackets has none.
+fn split_port(text: &str) -> (&str, Option<&str>) {
+    if text.starts_with('[')
+        && let Some(end) = text.rfind(']')
+    {
+        let (host, rest) = text.split_at(end + 1);
+        return (host, rest.strip_prefix(':'));
+    }
+    match text.split_once(':') {
+        Some((host, port)) if !port.contains(':') => (host, Some(port)),
+        _ => (text, None),
+    }
+}
+
+fn is_loopback_host(host: &Host) -> bool {
+    match host {
+        Host::Ip(ip) => ip.to_canonical().is_loopback(),
+        Host::Name(name) => {
+            let name = name.trim_end_matches('.').to_ascii_lowercase();
+            name == "localhost" || name.ends_with(".localhost")
+        }
+    }
+}
+
+/// Whether a pattern is of this machine alone.
+fn is_loopback_pattern(pattern: &HostPattern) -> bool {
+    match pattern {
+        HostPattern::Exact(name) => Host::parse(&super::bracket_ipv6(name)).is_ok_and(|host| is_loopback_host(&host)),
+        HostPattern::Net(net) => net.network().to_canonical().is_loopback(),
+        HostPattern::Below(name) => name == "localhost",
+        HostPattern::Any | HostPattern::Glob(..) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_is_of_a_scheme_a_host_and_a_port() {
+        for (text, plain, scheme, authority, bound) in [
+            ("api.test", false, "https", "api.test:443", true),
+            ("api.test", false, "https", "api.test:8443", false),
+            ("api.test", false, "http", "api.test:80", false),
+            ("api.test", true, "http", "api.test:80", true),
+            ("api.test", true, "http", "api.test:8080", false),
+            ("api.test:8443", false, "https", "api.test:8443", true),
+            ("api.test:8443", false, "http", "api.test:8443", false),
+            ("api.test:8443", true, "http", "api.test:8443", true),
+            ("https://API.test/", false, "https", "api.test:443", true),
+            ("http://api.test:8080", false, "http", "api.test:8080", true),
+            ("http://api.test:8080", false, "https", "api.test:8080", false),
+            ("*.example.com:8443", false, "https", "a.example.com:8443", true),
+            ("10.0.0.0/8", false, "https", "10.1.2.3:443", true),
+            ("[2001:db8::1]:8443", false, "https", "[2001:db8::1]:8443", true),
+            ("2001:db8::1", false, "https", "[2001:db8::1]:443", true),
+            ("127.0.0.1:3000", false, "http", "127.0.0.1:3000", true),
+            ("127.0.0.1:3000", false, "https", "127.0.0.1:3000", true),
+            ("127.0.0.1:3000", false, "http", "127.0.0.1:3001", false),
+            ("localhost:3000", false, "http", "localhost:3000", true),
+            ("local*", false, "https", "localhost:443", false),
+        ] {
+            let origins = SecretOrigin::parse(text, plain).unwrap();
+            let scheme = if scheme == "https" { Scheme::Https } else { Scheme::Http };
+            let authority: Authority = authority.parse().unwrap();
+            let matches = origins.iter().any(|o| o.matches(scheme, &authority));
+            assert_eq!(matches, bound, "{text} {authority}");
+        }
+        for bad in ["", "*", "https://*", "ftp://a.test", "a.test:0", "a.test:x", "a.test/path"] {
+            assert!(SecretOrigin::parse(bad, false).is_err(), "{bad}");
+        }
+        assert!(SecretOrigin::parse("localhost", false).unwrap()[0].lacks_port());
+    }
+
+    #[test]
+    fn a_binding_is_shown_as_what_it_means_and_reads_back() {
+        for (text, plain, shown) in [
+            ("api.test", false, "https://api.test:443"),
+            ("api.test", true, "https://api.test:443 http://api.test:80"),
+            ("[::1]:3000", false, "[::1]:3000"),
+            ("*.a.test:8443", false, "https://*.a.test:8443"),
+            ("http://a.test:81", false, "http://a.test:81"),
+        ] {
+            let of = |text: &str| -> Vec<String> {
+                SecretOrigin::parse(text, plain).unwrap().iter().map(ToString::to_string).collect()
+            };
+            assert_eq!(of(text).join(" "), shown);
+            for one in of(text) {
+                assert_eq!(of(&one), std::slice::from_ref(&one));
+            }
+        }
+    }
+}

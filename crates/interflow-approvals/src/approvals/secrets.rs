@@ -1,0 +1,395 @@
+//! Secrets that placeholders stand for: kept encrypted (AES-256-GCM under a key of the installation), each bound to the hosts
+//! that it may be sent to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::{Aes256Gcm, Nonce};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_types::{Authority, Host, Scheme, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::config::SecretSpec;
+use super::secret_origin::SecretOrigin;
+use super::sessions::{monotonic_secs, now};
+
+/// What placeholders of ours begin with.
+const PLACEHOLDER_PREFIX: &str = "interflow-secret-";
+/// The longest secret, in bytes.
+const MAX_SECRET_BYTES: usize = 64 << 10;
+/// The shortest placeholder, in bytes: a shorter one would be found where nobody put it.
+const MIN_PLACEHOLDER_LEN: usize = 16;
+
+/// A secret in memory.
+pub(crate) struct StoredSecret {
+    pub label: String,
+    pub placeholder: String,
+    pub hosts: Vec<String>,
+    pub plain_http: bool,
+    /// How often it was put in.
+    pub used: AtomicU64,
+    /// When it was given, in seconds since the Unix epoch; 0 when a file of an earlier version does not say.
+    pub given: u64,
+    /// The session that it lives with, and until when that does, in seconds of a clock that never jumps.
+    pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
+    value: String,
+    origins: Vec<SecretOrigin>,
+}
+
+impl fmt::Debug for StoredSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("label", &self.label).field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+impl StoredSecret {
+    /// Takes a secret up.
+    ///
+    /// # Errors
+    /// What is wrong with it; never its value.
+    pub fn new(spec: SecretSpec) -> Result<Self, String> {
+        let mut secret = Self::from_stored_spec(spec)?;
+        if let Some(local) = secret.origins.iter().find(|o| o.lacks_port()) {
+            return Err(format!(
+                "the secret '{}': this machine has many services: name the one that it is for with its port, as in \
+                 127.0.0.1:8080, in place of {local}",
+                secret.label
+            ));
+        }
+        // What is kept says it all, so that nobody has to know what was implied when it was written.
+        secret.hosts = secret.origin_list();
+        Ok(secret)
+    }
+
+    /// The same, with hosts as they stand in the file.
+    fn from_stored_spec(spec: SecretSpec) -> Result<Self, String> {
+        let label = spec.label.trim().to_owned();
+        let wrong = |why: &str| format!("the secret '{label}': {why}");
+        if label.is_empty() || label.len() > 100 || label.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err("a secret needs a label of 1 to 100 characters without spaces".to_owned());
+        }
+        if spec.value.is_empty() || spec.value.len() > MAX_SECRET_BYTES || spec.value.contains(['\r', '\n', '\0']) {
+            return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
+        }
+        if spec.hosts.is_empty() {
+            return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
+        }
+        let origins = spec.hosts.iter().map(|h| SecretOrigin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
+        let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
+        let placeholder = spec.placeholder.unwrap_or_else(random_placeholder);
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~' | b':');
+        if placeholder.len() < MIN_PLACEHOLDER_LEN || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
+            return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~ :"));
+        }
+        if placeholder == spec.value {
+            return Err(wrong("it is its own placeholder"));
+        }
+        Ok(Self {
+            label,
+            placeholder,
+            hosts: spec.hosts,
+            plain_http: spec.plain_http,
+            used: AtomicU64::new(0),
+            given: now(),
+            session: None,
+            value: spec.value,
+            origins,
+        })
+    }
+
+    /// Whether it may be sent to this origin.
+    pub fn allows_origin(&self, scheme: Scheme, authority: &Authority) -> bool {
+        self.origins.iter().any(|o| o.matches(scheme, authority))
+    }
+
+    /// Whether it is bound to an origin at this host, whatever its scheme and port: what went there may come back from
+    /// another service of the same machine.
+    pub fn allows_host(&self, host: &Host) -> bool {
+        self.origins.iter().any(|o| o.matches_host(host))
+    }
+
+    /// Where it may go, nothing implied: `https://api.example.com:443`.
+    pub fn origin_list(&self) -> Vec<String> {
+        self.origins.iter().map(ToString::to_string).collect()
+    }
+
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether its session is over.
+    pub fn is_expired(&self) -> bool {
+        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
+    }
+
+    /// What stands beside the value and must not be changed without it.
+    fn associated_data(&self) -> Vec<u8> {
+        [self.label.as_str(), &self.placeholder, &self.hosts.join(" "), if self.plain_http { "plain" } else { "tls" }]
+            .join("\n")
+            .into_bytes()
+    }
+}
+
+fn random_placeholder() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let text: String = random::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
+    format!("{PLACEHOLDER_PREFIX}{text}")
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+    bytes
+}
+
+/// A secret as people may see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SecretView {
+    /// What it is called.
+    pub label: String,
+    /// What stands for it.
+    pub placeholder: String,
+    /// The origins where it may go, each with scheme and port.
+    pub hosts: Vec<String>,
+    /// Whether it may go out without TLS.
+    pub plain_http: bool,
+    /// How often it was put in since the start.
+    pub used: u64,
+    /// When it was given, as far as that is known.
+    pub given: Option<Timestamp>,
+    /// The session that it lives with.
+    pub session: Option<String>,
+}
+
+impl From<&StoredSecret> for SecretView {
+    fn from(secret: &StoredSecret) -> Self {
+        Self {
+            label: secret.label.clone(),
+            placeholder: secret.placeholder.clone(),
+            hosts: secret.origin_list(),
+            plain_http: secret.plain_http,
+            used: secret.used.load(Relaxed),
+            given: Some(secret.given).filter(|at| *at != 0).map(Timestamp::from_secs),
+            session: secret.session.as_ref().map(|(id, _)| id.to_string()),
+        }
+    }
+}
+
+/// A secret in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EncryptedSecret {
+    label: String,
+    placeholder: String,
+    hosts: Vec<String>,
+    #[serde(default)]
+    plain_http: bool,
+    #[serde(default)]
+    given: u64,
+    nonce: String,
+    sealed: String,
+}
+
+/// The file of secrets and the key beside it.
+pub(crate) struct SecretVault {
+    path: PathBuf,
+}
+
+impl SecretVault {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Reads every secret; there are none when there is no file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or does not fit the key.
+    pub fn read(&self) -> Result<Vec<StoredSecret>, String> {
+        let wrong = |why: String| format!("{}: {why}", self.path.display());
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        let file: BTreeMap<String, Vec<EncryptedSecret>> =
+            serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let cipher = self.cipher(false)?;
+        let sealed = file.into_iter().filter(|(name, _)| name == "secrets").flat_map(|(_, list)| list);
+        sealed.map(|s| decrypt_secret(&cipher, s).map_err(wrong)).collect()
+    }
+
+    /// Writes them all, under another name first.
+    ///
+    /// # Errors
+    /// The disk says no.
+    pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
+        let cipher = self.cipher(true)?;
+        let kept = secrets.iter().filter(|s| s.session.is_none());
+        let sealed = kept.map(|s| encrypt_secret(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
+        let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
+        write_private(&self.path, &text).map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+
+    fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
+        let path = self.path.with_extension("key");
+        let wrong = |why: String| format!("{}: {why}", path.display());
+        let key = match fs::read(&path) {
+            Ok(key) => key,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
+                let key = random::<32>();
+                write_private(&path, &key).map_err(|e| wrong(e.to_string()))?;
+                key.to_vec()
+            }
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        Aes256Gcm::new_from_slice(&key).map_err(|_| wrong("a key has 32 bytes".to_owned()))
+    }
+}
+
+fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<EncryptedSecret, String> {
+    let nonce = random::<12>();
+    let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.associated_data() };
+    let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+    Ok(EncryptedSecret {
+        label: secret.label.clone(),
+        placeholder: secret.placeholder.clone(),
+        hosts: secret.hosts.clone(),
+        plain_http: secret.plain_http,
+        given: secret.given,
+        nonce: STANDARD.encode(nonce),
+        sealed: STANDARD.encode(sealed),
+    })
+}
+
+fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredSecret, String> {
+    let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
+    let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
+    let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
+    let mut secret = StoredSecret::from_stored_spec(SecretSpec {
+        label: sealed.label,
+        value: "-".to_owned(),
+        hosts: sealed.hosts,
+        placeholder: Some(sealed.placeholder),
+        plain_http: sealed.plain_http,
+    })?;
+    if nonce.len() != 12 {
+        return Err(wrong);
+    }
+    let payload = Payload { msg: &packed, aad: &secret.associated_data() };
+    let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    if secret.hosts != secret.origin_list() {
+        tracing::info!(
+            "the secret '{}' was bound to {} without scheme or port: it goes to {}",
+            secret.label,
+            secret.hosts.join(", "),
+            secret.origin_list().join(", ")
+        );
+    }
+    secret.given = sealed.given;
+    secret.value = String::from_utf8(value).map_err(|_| wrong)?;
+    Ok(secret)
+}
+
+/// Opens what Greyproxy sealed with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
+pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
+    let cipher = Aes256Gcm::new_from_slice(key).ok()?;
+    let (nonce, sealed) = sealed.split_at_checked(12)?;
+    String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
+}
+
+/// Writes a file that its owner alone reads, under another name first.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(hosts: &[&str]) -> SecretSpec {
+        SecretSpec {
+            label: "api".into(),
+            value: "s3cret".into(),
+            hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+            ..SecretSpec::default()
+        }
+    }
+
+    #[test]
+    fn secrets_are_bound_to_hosts() {
+        let secret = StoredSecret::new(spec(&["*.example.com", "10.0.0.1"])).unwrap();
+        assert!(
+            secret.placeholder.starts_with(PLACEHOLDER_PREFIX)
+                && secret.placeholder.len() == PLACEHOLDER_PREFIX.len() + 26
+        );
+        for (origin, bound) in [
+            ("api.example.com:443", true),
+            ("api.example.com:8443", false),
+            ("example.com:443", false),
+            ("evil.test:443", false),
+            ("10.0.0.1:443", true),
+        ] {
+            assert_eq!(secret.allows_origin(Scheme::Https, &origin.parse().unwrap()), bound, "{origin}");
+            assert!(!secret.allows_origin(Scheme::Http, &origin.parse().unwrap()), "{origin}");
+        }
+        assert!(secret.allows_host(&Host::parse("api.example.com").unwrap()), "what comes back is hidden on any port");
+        assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
+        for (bad, why) in [
+            (spec(&[]), "bound to hosts"),
+            (spec(&["*"]), "no host"),
+            (spec(&["127.0.0.1"]), "its port"),
+            (spec(&["localhost", "a.test"]), "its port"),
+            (SecretSpec { label: String::new(), ..spec(&["a"]) }, "label"),
+            (SecretSpec { value: "a\nb".into(), ..spec(&["a"]) }, "one line"),
+            (SecretSpec { placeholder: Some("short".into()), ..spec(&["a"]) }, "16 to 256"),
+            (SecretSpec { placeholder: Some("with spaces in it all".into()), ..spec(&["a"]) }, "letters"),
+        ] {
+            let error = StoredSecret::new(bad).unwrap_err();
+            assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_binding_of_an_earlier_version_by_host_alone_means_https() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = SecretVault::new(dir.path().join("secrets.json"));
+        let earlier = |hosts: &[&str]| Arc::new(StoredSecret::from_stored_spec(spec(hosts)).unwrap());
+        vault.write(&[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
+        let read = vault.read().unwrap();
+        assert_eq!(SecretView::from(&read[0]).hosts, ["https://a.test:443"]);
+        assert!(read[0].allows_origin(Scheme::Https, &"a.test:443".parse().unwrap()));
+        assert!(!read[0].allows_origin(Scheme::Http, &"a.test:80".parse().unwrap()));
+        assert!(!read[1].allows_origin(Scheme::Http, &"127.0.0.1:3000".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_file_is_encrypted_and_knows_when_it_was_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.json");
+        let vault = SecretVault::new(path.clone());
+        assert!(vault.read().unwrap().is_empty());
+        vault.write(&[Arc::new(StoredSecret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("s3cret"));
+        assert_eq!(vault.read().unwrap()[0].value(), "s3cret");
+        fs::write(&path, text.replace("a.test", "b.test")).unwrap();
+        assert!(vault.read().unwrap_err().contains("was changed"), "another host is another secret");
+        fs::write(path.with_extension("key"), [0; 32]).unwrap();
+        assert!(vault.read().is_err());
+    }
+}

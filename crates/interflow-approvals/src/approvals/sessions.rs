@@ -1,0 +1,185 @@
+//! Sessions: clients that announce themselves, with rules and secrets that live as long as they do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use interflow_types::{ClientInfo, Timestamp};
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::config::SessionSpec;
+use super::rule_set::{ApprovalRule, RuleSource};
+use super::secrets::{SecretView, StoredSecret};
+
+/// The most sessions at a time.
+const MAX_SESSIONS: usize = 1000;
+/// The most rules of one session.
+const MAX_RULES: usize = 1000;
+/// How long a session lives without a heartbeat when it does not say, in seconds.
+const DEFAULT_TTL_SECS: u64 = 15 * 60;
+/// The longest that it may live, in seconds.
+const MAX_TTL_SECS: u64 = 24 * 3600;
+
+/// A session in force.
+#[derive(Clone)]
+pub(crate) struct ApprovalSession {
+    pub id: Arc<str>,
+    pub agent: Option<Arc<str>>,
+    pub rules: Vec<Arc<ApprovalRule>>,
+    pub secrets: Vec<Arc<StoredSecret>>,
+    user: Option<String>,
+    client: Option<IpNet>,
+    pid: Option<u32>,
+    process: Option<String>,
+    ttl: u64,
+    began: u64,
+    /// In seconds of [`steady`].
+    pub until: Arc<AtomicU64>,
+}
+
+/// A session as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionView {
+    /// Its id.
+    pub id: String,
+    /// Its agent's name.
+    pub agent: Option<String>,
+    /// By what its flows are known.
+    pub user: Option<String>,
+    /// By what its flows are known.
+    pub client: Option<String>,
+    /// By what its flows are known.
+    pub pid: Option<u32>,
+    /// By what its flows are known.
+    pub process: Option<String>,
+    /// When it was announced.
+    pub began: Timestamp,
+    /// When it ends without another heartbeat.
+    pub until: Timestamp,
+    /// How many rules it brought.
+    pub rules: usize,
+    /// Its secrets, without their values.
+    pub secrets: Vec<SecretView>,
+}
+
+impl ApprovalSession {
+    /// Takes one up.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(spec: SessionSpec) -> Result<Self, String> {
+        let id: Arc<str> = spec.id.unwrap_or_else(super::random_id).into();
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+        if id.is_empty() || id.len() > 100 || !id.chars().all(fine) {
+            return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
+        }
+        if spec.user.is_none() && spec.client.is_none() && spec.pid.is_none() && spec.process.is_none() {
+            return Err("a session must say which flows are its own: user, client, pid or process".to_owned());
+        }
+        if spec.rules.len() > MAX_RULES || spec.secrets.len() > MAX_RULES {
+            return Err(format!("a session has at most {MAX_RULES} rules and secrets"));
+        }
+        let client = spec.client.as_deref().map(network).transpose()?;
+        let ttl = spec.ttl.map_or(DEFAULT_TTL_SECS, |t| t.0.as_secs()).clamp(1, MAX_TTL_SECS);
+        let until = Arc::new(AtomicU64::new(monotonic_secs() + ttl));
+        let of = || Some((Arc::clone(&id), Arc::clone(&until)));
+        let rule = |(i, r)| {
+            let mut rule = ApprovalRule::new(format!("{id}/{i}"), RuleSource::Session, r)
+                .map_err(|e| format!("rules[{i}]: {e}"))?;
+            rule.session = of();
+            Ok(Arc::new(rule))
+        };
+        let rules = spec.rules.into_iter().enumerate().map(rule).collect::<Result<_, String>>()?;
+        let secret = |s| {
+            let mut secret = StoredSecret::new(s)?;
+            secret.session = of();
+            Ok(Arc::new(secret))
+        };
+        let secrets = spec.secrets.into_iter().map(secret).collect::<Result<_, String>>()?;
+        Ok(Self {
+            agent: spec.agent.map(Into::into),
+            rules,
+            secrets,
+            user: spec.user,
+            client,
+            pid: spec.pid,
+            process: spec.process,
+            ttl,
+            began: now(),
+            until,
+            id,
+        })
+    }
+
+    /// Whether a flow belongs to it: everything that it says must hold.
+    pub fn owns(&self, client: &ClientInfo, user: Option<&str>) -> bool {
+        let process = client.process.as_deref();
+        self.is_active()
+            && self.user.as_deref().is_none_or(|u| user == Some(u))
+            && self.client.is_none_or(|net| net.contains(&client.peer.ip().to_canonical()))
+            && self.pid.is_none_or(|pid| process.is_some_and(|p| p.pid == pid))
+            && self.process.as_deref().is_none_or(|n| process.is_some_and(|p| &*p.name == n))
+    }
+
+    /// Whether it has not ended.
+    pub fn is_active(&self) -> bool {
+        self.until.load(Relaxed) > monotonic_secs()
+    }
+
+    /// It lives on.
+    pub fn renew(&self) {
+        self.until.store(monotonic_secs() + self.ttl, Relaxed);
+    }
+
+    pub fn view(&self) -> SessionView {
+        SessionView {
+            id: self.id.to_string(),
+            agent: self.agent.as_ref().map(ToString::to_string),
+            user: self.user.clone(),
+            client: self.client.map(|c| c.to_string()),
+            pid: self.pid,
+            process: self.process.clone(),
+            began: Timestamp::from_secs(self.began),
+            until: Timestamp::from_secs(to_unix_secs(self.until.load(Relaxed))),
+            rules: self.rules.len(),
+            secrets: self.secrets.iter().map(|s| SecretView::from(&**s)).collect(),
+        }
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let ip = text.parse::<std::net::IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
+    ip.or_else(|_| text.parse()).map_err(|_| format!("client: `{text}` is neither an address nor a network"))
+}
+
+/// Seconds since the Unix epoch.
+pub(crate) fn now() -> u64 {
+    Timestamp::now().micros() / 1_000_000
+}
+
+/// Seconds by a clock that never jumps, for what lives in this process alone: a correction of the wall clock ends no session.
+pub(crate) fn monotonic_secs() -> u64 {
+    Timestamp::monotonic().micros() / 1_000_000
+}
+
+/// Seconds since the Unix epoch of a moment in seconds of [`steady`], for people.
+pub(crate) fn to_unix_secs(at: u64) -> u64 {
+    at.checked_mul(1_000_000).map_or(at, |micros| Timestamp::from_micros(micros).to_wall().micros() / 1_000_000)
+}
+
+/// Puts a session in; there is no more room for another one when too many live.
+///
+/// # Errors
+/// There are too many.
+pub(super) fn insert_session(
+    all: &mut BTreeMap<Arc<str>, ApprovalSession>,
+    session: ApprovalSession,
+) -> Result<(), String> {
+    all.retain(|_, s| s.is_active());
+    if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
+        return Err(format!("{MAX_SESSIONS} sessions live already"));
+    }
+    all.insert(Arc::clone(&session.id), session);
+    Ok(())
+}

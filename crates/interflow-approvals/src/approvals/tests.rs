@@ -1,0 +1,205 @@
+//! Answers, modes, sessions and files of approvals.
+
+use interflow_types::{FlowId, Timestamp};
+
+use super::*;
+
+fn approvals(mode: ApprovalMode) -> (tempfile::TempDir, Arc<Approvals>) {
+    let home = tempfile::tempdir().unwrap();
+    let config = ApprovalsConfig { mode, ..ApprovalsConfig::default() };
+    let approvals = Approvals::new(&config, home.path()).unwrap();
+    (home, Arc::new(approvals))
+}
+
+fn question(host: &str, path: &str) -> PendingQuestion {
+    PendingQuestion {
+        user: None,
+        process: Some("curl".into()),
+        container: None,
+        client: "192.0.2.1".into(),
+        sessions: Vec::new(),
+        host: host.into(),
+        port: 443,
+        method: Some("GET".into()),
+        path: Some(path.into()),
+        ..PendingQuestion::default()
+    }
+}
+
+fn judge(approvals: &Approvals, host: &str, request: Option<(&str, &str)>) -> String {
+    let host = Host::parse(host).unwrap();
+    let q = AccessQuestion {
+        user: None,
+        process: Some("curl"),
+        container: None,
+        sessions: &[],
+        agents: &[],
+        host: &host,
+        port: 443,
+        request,
+        now: now(),
+    };
+    let word = approvals.decide(&q, request.is_none());
+    format!("{word:?}").split('(').next().unwrap().to_owned()
+}
+
+fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
+    RuleSpec { hosts: vec![host.to_owned()], ..RuleSpec::new(action) }
+}
+
+#[test]
+fn the_mode_says_what_happens_to_what_no_rule_decides() {
+    for (mode, word, denied) in [
+        (ApprovalMode::Observe, "Allow", "WouldDeny"),
+        (ApprovalMode::Ask, "Ask", "Deny"),
+        (ApprovalMode::Enforce, "Deny", "Deny"),
+    ] {
+        let (_home, approvals) = approvals(mode);
+        approvals.add_rule(rule(ApprovalAction::Deny, "bad.test")).unwrap();
+        assert_eq!(judge(&approvals, "any.test", Some(("GET", "/"))), word, "{mode:?}");
+        assert_eq!(judge(&approvals, "any.test", None), "Allow", "{mode:?}: a tunnel is asked about by its requests");
+        assert_eq!(judge(&approvals, "bad.test", Some(("GET", "/"))), denied, "{mode:?}");
+        assert_eq!(judge(&approvals, "bad.test", None), denied, "{mode:?}");
+        assert_eq!(judge(&approvals, "localhost", Some(("GET", "/"))), "Allow", "{mode:?}");
+        assert_eq!(judge(&approvals, "[::1]", Some(("GET", "/"))), "Allow", "{mode:?}");
+    }
+}
+
+#[test]
+fn a_tunnel_to_a_host_that_is_denied_but_for_a_path_is_looked_into() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    approvals.add_rule(rule(ApprovalAction::Deny, "h.test")).unwrap();
+    approvals.add_rule(RuleSpec { paths: vec!["/ok*".into()], ..rule(ApprovalAction::Allow, "h.test") }).unwrap();
+    assert_eq!(judge(&approvals, "h.test", None), "Allow");
+    assert_eq!(judge(&approvals, "h.test", Some(("GET", "/ok"))), "Allow");
+    assert_eq!(judge(&approvals, "h.test", Some(("GET", "/no"))), "Deny");
+}
+
+#[tokio::test]
+async fn an_answer_makes_the_rule_that_it_says() {
+    for (scope, host, path, decides, not) in [
+        (ResolutionScope::Path, "a.b.test", "/x*y", ("a.b.test", "/x*y"), ("a.b.test", "/xzy")),
+        (ResolutionScope::Host, "a.b.test", "/x", ("a.b.test", "/other"), ("c.b.test", "/x")),
+        (ResolutionScope::Subdomains, "a.b.test", "/x", ("c.b.test", "/"), ("b.test", "/")),
+        (ResolutionScope::Subdomains, "b.test", "/x", ("b.test", "/"), ("a.test", "/")),
+    ] {
+        let (_home, approvals) = approvals(ApprovalMode::Ask);
+        let id = FlowId::new(Timestamp::now());
+        let ask = approvals.waiting.wait_for_decision(question(host, path), id, Duration::from_secs(60), 10);
+        tokio::pin!(ask);
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        let text = format!(r#"{{"action": "allow", "scope": "{}", "for": "1h"}}"#, scope_name(scope));
+        let answer: Resolution = serde_json::from_str(&text).unwrap();
+        let done = approvals.resolve(approvals.pending_requests()[0].id, &answer).unwrap();
+        assert_eq!(ask.await, Some(ApprovalAction::Allow), "{scope:?}");
+        assert_eq!(done.flows, 1);
+        let made = done.rule.unwrap();
+        assert_eq!((made.spec.processes.len(), made.spec.until.is_some()), (1, true));
+        assert_eq!(judge(&approvals, decides.0, Some(("GET", decides.1))), "Allow", "{scope:?}");
+        assert_eq!(judge(&approvals, not.0, Some(("GET", not.1))), "Ask", "{scope:?}");
+    }
+}
+
+fn scope_name(scope: ResolutionScope) -> &'static str {
+    match scope {
+        ResolutionScope::Once => "once",
+        ResolutionScope::Path => "path",
+        ResolutionScope::Host => "host",
+        ResolutionScope::AnyPort => "any_port",
+        ResolutionScope::Subdomains => "subdomains",
+    }
+}
+
+#[tokio::test]
+async fn a_new_rule_and_a_new_mode_answer_what_is_held() {
+    let (_home, approvals) = approvals(ApprovalMode::Ask);
+    let id = FlowId::new(Timestamp::now());
+    let first = approvals.waiting.wait_for_decision(question("a.test", "/"), id, Duration::from_secs(60), 10);
+    let second = approvals.waiting.wait_for_decision(question("b.test", "/"), id, Duration::from_secs(60), 10);
+    tokio::pin!(first, second);
+    assert!(futures_util::poll!(&mut first).is_pending() && futures_util::poll!(&mut second).is_pending());
+    approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
+    assert_eq!(first.await, Some(ApprovalAction::Deny));
+    approvals.set_mode(Some((ApprovalMode::Observe, Some(Duration::from_secs(60)))));
+    assert_eq!(second.await, Some(ApprovalAction::Allow));
+    assert_eq!(approvals.temporary_mode().unwrap().0, ApprovalMode::Observe);
+    approvals.set_mode(None);
+    assert_eq!(approvals.mode(), ApprovalMode::Ask);
+}
+
+#[test]
+fn rules_and_secrets_outlive_the_process() {
+    let (home, first) = approvals(ApprovalMode::Enforce);
+    let kept = first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap();
+    assert_eq!(first.add_rule(rule(ApprovalAction::Allow, "a.test")).unwrap().id, kept.id, "the same rule is one rule");
+    let secret =
+        SecretSpec { label: "key".into(), value: "v".into(), hosts: vec!["a.test".into()], ..SecretSpec::default() };
+    first.add_secret(secret.clone()).unwrap();
+    assert!(matches!(first.add_secret(secret), Err(ApprovalsError::Invalid(_))), "a label is taken once");
+    let again = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert!(again.rules().iter().any(|r| r.id == kept.id && r.removable));
+    assert_eq!(again.secrets()[0].label, "key");
+    again.remove_rule(&kept.id).unwrap();
+    again.remove_secret("key").unwrap();
+    assert!(again.remove_rule(&kept.id).is_err() && again.remove_secret("key").is_err());
+    let last = Approvals::new(&ApprovalsConfig::default(), home.path()).unwrap();
+    assert_eq!((last.rules().len(), last.secrets().len()), (1, 0), "only the built-in rule is left");
+}
+
+#[test]
+fn a_session_brings_rules_that_end_with_it() {
+    let (_home, approvals) = approvals(ApprovalMode::Enforce);
+    let spec: SessionSpec = serde_json::from_str(
+        r#"{"id": "s1", "agent": "coder", "process": "curl", "ttl": "1m", "rules": [{"action": "allow", "hosts": ["a.test"]}],
+            "secrets": [{"label": "k", "value": "v", "hosts": ["a.test"]}]}"#,
+    )
+    .unwrap();
+    let view = approvals.add_session(spec.clone()).unwrap();
+    assert_eq!((view.rules, view.secrets.len()), (1, 1));
+    let host = Host::parse("a.test").unwrap();
+    let ids: Vec<Arc<str>> = vec!["s1".into()];
+    let decide = |sessions: &[Arc<str>]| {
+        let q = AccessQuestion {
+            user: None,
+            process: Some("curl"),
+            container: None,
+            sessions,
+            agents: &[],
+            host: &host,
+            port: 443,
+            request: Some(("GET", "/")),
+            now: now(),
+        };
+        matches!(approvals.decide(&q, false), Decision::Allow)
+    };
+    assert!(decide(&ids) && !decide(&[]), "its rules are for its flows");
+    assert!(approvals.heartbeat("s1").unwrap().until >= view.until);
+    assert!(approvals.heartbeat("s2").is_err());
+    approvals.add_rule(rule(ApprovalAction::Deny, "*")).unwrap();
+    assert!(!decide(&ids), "what the owner says goes before");
+    approvals.end_session("s1").unwrap();
+    assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
+    for (bad, why) in [
+        (SessionSpec { process: None, ..spec.clone() }, "which flows"),
+        (SessionSpec { id: Some("a b".into()), ..spec.clone() }, "letters"),
+        (SessionSpec { client: Some("x".into()), ..spec }, "neither"),
+    ] {
+        assert!(approvals.add_session(bad).unwrap_err().to_string().contains(why));
+    }
+}
+
+#[test]
+fn stages_want_nothing_until_there_is_something_to_do() {
+    let (_home, approvals) = approvals(ApprovalMode::Observe);
+    let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&told);
+    approvals.on_interest_change(move || {
+        count.fetch_add(1, Relaxed);
+    });
+    assert_eq!(approvals.interest(), (false, false));
+    let made = approvals.add_rule(rule(ApprovalAction::Deny, "a.test")).unwrap();
+    approvals.add_rule(rule(ApprovalAction::Deny, "b.test")).unwrap();
+    assert_eq!((approvals.interest(), told.load(Relaxed)), ((true, false), 1));
+    approvals.remove_rule(&made.id).unwrap();
+    assert_eq!(approvals.interest(), (true, false));
+}

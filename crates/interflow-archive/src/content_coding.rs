@@ -1,0 +1,117 @@
+//! Content codings: undone for people and archives, done again for flows that an archive holds without them.
+
+use std::io::{self, Read, Write};
+
+use interflow_codec::content_coding::{ContentCoding, ContentDecoder, DecodeReader, parse_codings};
+use interflow_types::Headers;
+
+/// The most bytes that a body may grow to when its coding is undone.
+pub const MAX_DECODED: u64 = 1 << 30;
+
+fn encode_as(coding: ContentCoding, body: &[u8]) -> io::Result<Vec<u8>> {
+    match coding {
+        ContentCoding::Gzip => {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            out.write_all(body)?;
+            out.finish()
+        }
+        ContentCoding::Deflate => {
+            let mut out = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+            out.write_all(body)?;
+            out.finish()
+        }
+        ContentCoding::Brotli => {
+            let mut out = Vec::new();
+            let params = brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() };
+            brotli::BrotliCompress(&mut &*body, &mut out, &params)?;
+            Ok(out)
+        }
+        ContentCoding::Zstd => zstd::stream::encode_all(body, 3),
+    }
+}
+
+/// A body without its content coding. More than [`MAX_DECODED`] bytes are an error while reading.
+///
+/// # Errors
+/// A coding that is not known, or bytes that are not of it (the latter while reading).
+pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    Ok(match ContentDecoder::new(headers, MAX_DECODED)? {
+        Some(decoder) => Box::new(DecodeReader::new(body, decoder)),
+        None => body,
+    })
+}
+
+/// The whole body without its content coding; the body itself when that cannot be undone.
+pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    match decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain)) {
+        Ok(_) => plain,
+        Err(_) => body.to_vec(),
+    }
+}
+
+/// A plain body with the coding that its head names, so that head and body fit again. A coding that is not known
+/// leaves it plain; one that is there already is not done twice.
+pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
+    let codings = parse_codings(headers).unwrap_or_default();
+    if body.is_empty() || codings.is_empty() || is_coded(codings[codings.len() - 1], &body) {
+        return body;
+    }
+    let mut coded = body.clone();
+    for coding in codings {
+        match encode_as(coding, &coded) {
+            Ok(next) => coded = next,
+            Err(_) => return body,
+        }
+    }
+    coded
+}
+
+fn is_coded(coding: ContentCoding, body: &[u8]) -> bool {
+    match coding {
+        ContentCoding::Gzip => body.starts_with(b"\x1f\x8b\x08"),
+        ContentCoding::Zstd => body.starts_with(b"\x28\xb5\x2f\xfd"),
+        ContentCoding::Deflate | ContentCoding::Brotli => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(coding: &str) -> Headers {
+        [("Content-Encoding", coding)].into_iter().collect()
+    }
+
+    #[test]
+    fn every_coding_is_undone() {
+        let body = b"a body that repeats itself, a body that repeats itself".repeat(50);
+        for coding in ["gzip", "X-GZIP", "deflate", "br", "zstd", "gzip, br", "identity", ""] {
+            let coded = encode(&headers(coding), body.clone());
+            let plain = matches!(coding, "identity" | "");
+            assert_eq!(coded == body, plain, "{coding}");
+            assert_eq!(decode(&headers(coding), &coded), body, "{coding}");
+        }
+    }
+
+    #[test]
+    fn raw_deflate_is_understood_too() {
+        let mut out = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+        out.write_all(b"hello hello hello").unwrap();
+        assert_eq!(decode(&headers("deflate"), &out.finish().unwrap()), b"hello hello hello");
+    }
+
+    #[test]
+    fn what_cannot_be_undone_stays_as_it_is() {
+        for coding in ["gzip", "zstd", "br", "unknown", "gzip, aws-chunked"] {
+            assert_eq!(decode(&headers(coding), b"\xff plain"), b"\xff plain", "{coding}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_coded_already_is_not_coded_again() {
+        let once = encode(&headers("gzip"), b"x".to_vec());
+        assert_eq!(encode(&headers("gzip"), once.clone()), once);
+        assert_eq!(encode(&headers("br"), Vec::new()), b"");
+    }
+}

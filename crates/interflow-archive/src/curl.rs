@@ -1,0 +1,136 @@
+//! curl command lines that send a recorded request again.
+
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::BodySource;
+use super::request::{MAX_INLINE, ReplayableRequest};
+use interflow_store::FlowRow;
+
+/// Writes one command line; a comment for a tunnel.
+///
+/// # Errors
+/// When the body cannot be read, or the output not be written.
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    match ReplayableRequest::read(row, contents)? {
+        Some(request) => writeln!(out, "{}", command(&request)),
+        None => writeln!(out, "# {} {}: a tunnel has no request", row.id, row.authority),
+    }
+}
+
+fn command(request: &ReplayableRequest) -> String {
+    let mut words = vec!["curl".to_owned()];
+    method(request, &mut words);
+    if let Some(option) = version(request) {
+        words.push(option.to_owned());
+    }
+    if request.url.contains(['[', ']', '{', '}']) {
+        words.push("--globoff".to_owned());
+    }
+    if request.path.contains("/.") {
+        words.push("--path-as-is".to_owned());
+    }
+    if request.path == "*" {
+        words.extend(["--request-target".to_owned(), "'*'".to_owned()]);
+    }
+    words.push(quote(request.url.as_bytes()));
+    for (name, value) in &request.headers {
+        words.push("-H".to_owned());
+        words.push(quote(&header(name, value)));
+    }
+    for name in unwanted_defaults(request) {
+        words.push("-H".to_owned());
+        words.push(quote(format!("{name}:").as_bytes()));
+    }
+    if request.header("accept-encoding").is_some() {
+        words.push("--compressed".to_owned());
+    }
+    let before = body(request, &mut words);
+    let note = request.note.as_ref().map(|n| format!("# {n}\n")).unwrap_or_default();
+    format!("{note}{before}{}", words.join(" "))
+}
+
+fn method(request: &ReplayableRequest, words: &mut Vec<String>) {
+    match (request.method.as_str(), request.has_body()) {
+        ("GET", false) | ("POST", true) => {}
+        ("HEAD", false) => words.push("--head".to_owned()),
+        (other, _) => words.extend(["-X".to_owned(), quote(other.as_bytes())]),
+    }
+}
+
+fn version(request: &ReplayableRequest) -> Option<&'static str> {
+    match request.version.as_str() {
+        "HTTP/1.0" => Some("--http1.0"),
+        "HTTP/1.1" => Some("--http1.1"),
+        "HTTP/2" if request.url.starts_with("http:") => Some("--http2-prior-knowledge"),
+        "HTTP/2" => Some("--http2"),
+        "HTTP/3" => Some("--http3"),
+        _ => None,
+    }
+}
+
+/// curl drops a field whose value is empty, unless a semicolon stands for the colon.
+fn header(name: &[u8], value: &[u8]) -> Vec<u8> {
+    if value.is_empty() { [name, b";"].concat() } else { [name, b": ", value].concat() }
+}
+
+/// Fields that curl would add although they were not sent.
+fn unwanted_defaults(request: &ReplayableRequest) -> Vec<&'static str> {
+    let mut names = vec!["User-Agent", "Accept"];
+    if request.has_body() {
+        names.push("Content-Type");
+        names.push("Expect");
+    }
+    names.retain(|n| request.header(n).is_none());
+    if request.body.len() < 1 << 20 {
+        names.retain(|n| *n != "Expect");
+    }
+    names
+}
+
+/// Adds the body to the words; gives back what must stand before the command.
+fn body(request: &ReplayableRequest, words: &mut Vec<String>) -> String {
+    let body = &request.body;
+    if body.is_empty() {
+        return String::new();
+    }
+    if body.len() > MAX_INLINE || body.contains(&0) {
+        words.extend(["--data-binary".to_owned(), "@-".to_owned()]);
+        return format!("printf %s {} | base64 -d | ", STANDARD.encode(body));
+    }
+    words.extend(["--data-raw".to_owned(), quote(body)]);
+    String::new()
+}
+
+/// A word of a POSIX shell; in the `$'…'` form of bash, ksh, zsh and POSIX 2024 where it has bytes that need it.
+pub(super) fn quote(word: &[u8]) -> String {
+    if let Ok(text) = std::str::from_utf8(word)
+        && !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t')
+    {
+        let plain = |b: u8| {
+            b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b':' | b'@' | b'%' | b'+' | b',')
+        };
+        if !text.is_empty() && text.bytes().all(plain) {
+            return text.to_owned();
+        }
+        return format!("'{}'", text.replace('\'', "'\\''"));
+    }
+    let mut out = String::from("$'");
+    for chunk in word.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => out.extend(['\\', c]),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                c if c.is_control() => c.to_string().bytes().for_each(|b| out.push_str(&format!("\\{b:03o}"))),
+                c => out.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|b| out.push_str(&format!("\\{b:03o}")));
+    }
+    out.push('\'');
+    out
+}

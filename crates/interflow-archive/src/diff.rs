@@ -1,0 +1,368 @@
+//! What differs between two flows: their heads field by field, their bodies by JSON structure or by line.
+
+use std::io;
+
+use interflow_types::{Direction, Headers};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::text::{TextRole, TextStyle, clean};
+use super::{FlowWithBodies, content_coding};
+
+/// Bodies longer than this, in bytes, are compared as a whole.
+const MAX_BODY: usize = 8 << 20;
+
+/// Texts with more pairs of lines than this are not aligned line by line.
+const MAX_PAIRS: usize = 4 << 20;
+
+/// Something that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowChange {
+    /// What it is: a fact's or header's name, or the place in a JSON body (`messages[2].content`).
+    pub at: String,
+    /// In the first flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// In the second flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// What differs between two bodies, content coding undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum BodyDiff {
+    /// Nothing.
+    Same,
+    /// Both are JSON; these values differ.
+    Json {
+        /// In the order of the first body.
+        changes: Vec<FlowChange>,
+    },
+    /// Both are text: the lines that differ, and some around them.
+    Lines {
+        /// In order.
+        lines: Vec<DiffLine>,
+    },
+    /// At least one is no text, or too long.
+    Binary {
+        /// Bytes in the first flow.
+        before: u64,
+        /// Bytes in the second flow.
+        after: u64,
+    },
+}
+
+/// A line of a text that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DiffLine {
+    /// Where it stands.
+    pub side: DiffSide,
+    /// The line without its end.
+    pub text: String,
+}
+
+/// In which of two texts a line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DiffSide {
+    /// In both.
+    Both,
+    /// In the first only.
+    Before,
+    /// In the second only.
+    After,
+    /// Equal lines are left out here; the text says how many.
+    Gap,
+}
+
+/// What differs between two flows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowDiff {
+    /// Method, URL, versions, status, error.
+    pub head: Vec<FlowChange>,
+    /// The request's fields, by name.
+    pub request_headers: Vec<FlowChange>,
+    /// The request's body.
+    pub request_body: BodyDiff,
+    /// The response's fields, by name.
+    pub response_headers: Vec<FlowChange>,
+    /// The response's body.
+    pub response_body: BodyDiff,
+}
+
+impl FlowDiff {
+    /// Compares two flows.
+    pub fn new(before: &FlowWithBodies, after: &FlowWithBodies) -> Self {
+        let headers = |side| header_changes(before.row.headers(side), after.row.headers(side));
+        let body = |side| body_diff(&decoded_body(before, side), &decoded_body(after, side));
+        Self {
+            head: head_changes(before, after),
+            request_headers: headers(Direction::Request),
+            request_body: body(Direction::Request),
+            response_headers: headers(Direction::Response),
+            response_body: body(Direction::Response),
+        }
+    }
+
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        let bodies = [&self.request_body, &self.response_body];
+        self.head.is_empty()
+            && self.request_headers.is_empty()
+            && self.response_headers.is_empty()
+            && bodies.iter().all(|b| **b == BodyDiff::Same)
+    }
+
+    /// Writes it for people; nothing when nothing differs.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn write(&self, out: &mut dyn io::Write, style: TextStyle) -> io::Result<()> {
+        section(out, "head", &self.head, style)?;
+        section(out, "request headers", &self.request_headers, style)?;
+        self.request_body.write(out, "request body", style)?;
+        section(out, "response headers", &self.response_headers, style)?;
+        self.response_body.write(out, "response body", style)
+    }
+}
+
+impl BodyDiff {
+    fn write(&self, out: &mut dyn io::Write, name: &str, style: TextStyle) -> io::Result<()> {
+        match self {
+            Self::Same => Ok(()),
+            Self::Json { changes } => section(out, name, changes, style),
+            Self::Binary { before, after } => {
+                writeln!(out, "{}\n  differs: {before} bytes, then {after}", style.paint(TextRole::Bold, name))
+            }
+            Self::Lines { lines } => {
+                writeln!(out, "{}", style.paint(TextRole::Bold, name))?;
+                for line in lines {
+                    let text = clean(&line.text);
+                    match line.side {
+                        DiffSide::Both => writeln!(out, "    {text}")?,
+                        DiffSide::Gap => {
+                            writeln!(out, "{}", style.paint(TextRole::Dim, &format!("  … {text} equal lines")))?
+                        }
+                        DiffSide::Before => writeln!(out, "{}", style.paint(TextRole::Bad, &format!("  - {text}")))?,
+                        DiffSide::After => writeln!(out, "{}", style.paint(TextRole::Good, &format!("  + {text}")))?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn section(out: &mut dyn io::Write, name: &str, changes: &[FlowChange], style: TextStyle) -> io::Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{}", style.paint(TextRole::Bold, name))?;
+    for change in changes {
+        let at = clean(&change.at);
+        if let Some(before) = &change.before {
+            writeln!(out, "{}", style.paint(TextRole::Bad, &format!("  - {at}: {}", clean(before))))?;
+        }
+        if let Some(after) = &change.after {
+            writeln!(out, "{}", style.paint(TextRole::Good, &format!("  + {at}: {}", clean(after))))?;
+        }
+    }
+    Ok(())
+}
+
+fn decoded_body(flow: &FlowWithBodies, side: Direction) -> Vec<u8> {
+    let bytes = flow.bytes(side);
+    flow.row.headers(side).map_or_else(|| bytes.to_vec(), |h| content_coding::decode(h, bytes))
+}
+
+fn head_changes(before: &FlowWithBodies, after: &FlowWithBodies) -> Vec<FlowChange> {
+    let facts = |flow: &FlowWithBodies| {
+        let row = &flow.row;
+        let (request, response) = (row.request.as_ref(), row.response.as_ref());
+        [
+            ("method", request.map(|r| r.method.clone())),
+            ("url", Some(row.url())),
+            ("request version", request.map(|r| r.version.to_string())),
+            ("status", response.map(|r| r.status.to_string())),
+            ("reason", response.map(|r| String::from_utf8_lossy(&r.reason).into_owned())),
+            ("response version", response.map(|r| r.version.to_string())),
+            ("messages", (row.messages > 0).then(|| row.messages.to_string())),
+            ("error", row.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message))),
+        ]
+    };
+    let pairs = facts(before).into_iter().zip(facts(after));
+    pairs
+        .filter(|(a, b)| a.1 != b.1)
+        .map(|((at, a), (_, b))| FlowChange { at: at.to_owned(), before: a, after: b })
+        .collect()
+}
+
+/// Fields of one name are compared as a list; the order of different names means nothing (RFC 9110 5.3).
+fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<FlowChange> {
+    let empty = Headers::new();
+    let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in before.iter().chain(after.iter()) {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let values = |headers: &Headers, name: &str| -> Vec<String> {
+        headers.get_all(name).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+    };
+    let mut changes = Vec::new();
+    for name in names {
+        let (a, b) = (values(before, &name), values(after, &name));
+        for i in 0..a.len().max(b.len()) {
+            if a.get(i) != b.get(i) {
+                changes.push(FlowChange { at: name.clone(), before: a.get(i).cloned(), after: b.get(i).cloned() });
+            }
+        }
+    }
+    changes
+}
+
+fn body_diff(before: &[u8], after: &[u8]) -> BodyDiff {
+    if before == after {
+        return BodyDiff::Same;
+    }
+    let text = |bytes: &[u8]| if bytes.len() <= MAX_BODY { String::from_utf8(bytes.to_vec()).ok() } else { None };
+    let (Some(a), Some(b)) = (text(before), text(after)) else {
+        return BodyDiff::Binary { before: before.len() as u64, after: after.len() as u64 };
+    };
+    if let (Ok(a), Ok(b)) = (serde_json::from_str::<Value>(&a), serde_json::from_str::<Value>(&b))
+        && (a.is_object() || a.is_array())
+    {
+        let mut changes = Vec::new();
+        json_changes(String::new(), &a, &b, &mut changes);
+        // Two spellings of the same JSON still differ as texts.
+        if !changes.is_empty() {
+            return BodyDiff::Json { changes };
+        }
+    }
+    let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
+    BodyDiff::Lines { lines: line_diff(&a, &b) }
+}
+
+fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<FlowChange>) {
+    match (before, after) {
+        (a, b) if a == b => {}
+        (Value::Object(a), Value::Object(b)) => {
+            let inner = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+            for (name, value) in a {
+                match b.get(name) {
+                    Some(other) => json_changes(inner(name), value, other, changes),
+                    None => changes.push(change(inner(name), Some(value), None)),
+                }
+            }
+            for (name, value) in b.iter().filter(|(name, _)| !a.contains_key(*name)) {
+                changes.push(change(inner(name), None, Some(value)));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => array_changes(&at, a, b, changes),
+        (a, b) => changes.push(change(at, Some(a), Some(b))),
+    }
+}
+
+/// What is equal at both ends stays; what lies between is compared place by place, so that an insertion shows as one.
+fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<FlowChange>) {
+    let (start, end) = equal_ends(a, b);
+    let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
+    for i in 0..a.len().max(b.len()) {
+        let place = format!("{at}[{}]", start + i);
+        match (a.get(i), b.get(i)) {
+            (Some(x), Some(y)) => json_changes(place, x, y, changes),
+            (x, y) => changes.push(change(place, x, y)),
+        }
+    }
+}
+
+fn change(at: String, before: Option<&Value>, after: Option<&Value>) -> FlowChange {
+    FlowChange { at, before: before.map(Value::to_string), after: after.map(Value::to_string) }
+}
+
+/// How many items are equal at the start and, behind that, at the end.
+fn equal_ends<T: PartialEq>(a: &[T], b: &[T]) -> (usize, usize) {
+    let start = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let end = a[start..].iter().rev().zip(b[start..].iter().rev()).take_while(|(x, y)| x == y).count();
+    (start, end)
+}
+
+/// How many equal lines are shown around a difference.
+const CONTEXT_LINES: usize = 3;
+
+fn line_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
+    let (start, end) = equal_ends(a, b);
+    let mut lines: Vec<DiffLine> = a[..start].iter().map(|t| line(DiffSide::Both, t)).collect();
+    lines.extend(lcs_diff(&a[start..a.len() - end], &b[start..b.len() - end]));
+    lines.extend(a[a.len() - end..].iter().map(|t| line(DiffSide::Both, t)));
+    with_gaps(lines)
+}
+
+fn line(side: DiffSide, text: &str) -> DiffLine {
+    DiffLine { side, text: text.to_owned() }
+}
+
+/// The longest common subsequence, by the table of its lengths.
+fn lcs_diff(a: &[&str], b: &[&str]) -> Vec<DiffLine> {
+    let all = |side, lines: &[&str]| lines.iter().map(|t| line(side, t)).collect::<Vec<_>>();
+    if a.len().saturating_mul(b.len()) > MAX_PAIRS {
+        return [all(DiffSide::Before, a), all(DiffSide::After, b)].concat();
+    }
+    let width = b.len() + 1;
+    let mut common = vec![0u32; (a.len() + 1) * width];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            common[i * width + j] = if a[i] == b[j] {
+                common[(i + 1) * width + j + 1] + 1
+            } else {
+                common[(i + 1) * width + j].max(common[i * width + j + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut lines = Vec::new();
+    while i < a.len() && j < b.len() {
+        if a[i] == b[j] {
+            lines.push(line(DiffSide::Both, a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
+            lines.push(line(DiffSide::Before, a[i]));
+            i += 1;
+        } else {
+            lines.push(line(DiffSide::After, b[j]));
+            j += 1;
+        }
+    }
+    lines.extend(all(DiffSide::Before, &a[i..]));
+    lines.extend(all(DiffSide::After, &b[j..]));
+    lines
+}
+
+/// Long runs of equal lines become a gap that says how many they were.
+fn with_gaps(lines: Vec<DiffLine>) -> Vec<DiffLine> {
+    let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != DiffSide::Both).collect();
+    let near = |i: usize| {
+        let next = differs.partition_point(|&d| d < i);
+        let close = |d: Option<&usize>| d.is_some_and(|&d| d.abs_diff(i) <= CONTEXT_LINES);
+        close(differs.get(next)) || close(next.checked_sub(1).and_then(|p| differs.get(p)))
+    };
+    let mut shown = Vec::new();
+    let mut left_out = 0;
+    for (i, item) in lines.into_iter().enumerate() {
+        if near(i) {
+            if left_out > 0 {
+                shown.push(line(DiffSide::Gap, &std::mem::take(&mut left_out).to_string()));
+            }
+            shown.push(item);
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        shown.push(line(DiffSide::Gap, &left_out.to_string()));
+    }
+    shown
+}

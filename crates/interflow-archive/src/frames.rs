@@ -1,0 +1,95 @@
+//! WebSocket frames (RFC 6455 5.2) of recorded messages, for archives that hold them as they stood on the wire.
+
+use bytes::Bytes;
+use interflow_types::{Direction, MessageKind};
+
+use interflow_store::MessageRow;
+
+/// A message as one frame. What the client sent is masked with zeros, which changes no byte of it. `None` for events and gRPC.
+pub(super) fn encode(message: &MessageRow) -> Option<Vec<u8>> {
+    let opcode = match message.kind {
+        MessageKind::Text => 1,
+        MessageKind::Binary => 2,
+        MessageKind::Close => 8,
+        MessageKind::Ping => 9,
+        MessageKind::Pong => 10,
+        MessageKind::Event | MessageKind::Grpc => return None,
+    };
+    let masked = message.direction == Direction::Request;
+    let len = message.payload.len();
+    let mut frame = Vec::with_capacity(len + 14);
+    frame.push(0x80 | opcode);
+    let bit = if masked { 0x80 } else { 0 };
+    match (u8::try_from(len), u16::try_from(len)) {
+        (Ok(small @ ..126), _) => frame.push(bit | small),
+        (_, Ok(middle)) => {
+            frame.push(bit | 126);
+            frame.extend_from_slice(&middle.to_be_bytes());
+        }
+        _ => {
+            frame.push(bit | 127);
+            frame.extend_from_slice(&(len as u64).to_be_bytes());
+        }
+    }
+    if masked {
+        frame.extend_from_slice(&[0; 4]);
+    }
+    frame.extend_from_slice(&message.payload);
+    Some(frame)
+}
+
+/// One frame: whether it is the last of its message, its opcode, and its payload unmasked.
+pub(super) fn decode(frame: &[u8]) -> Option<(bool, u8, Bytes)> {
+    let (first, second) = (*frame.first()?, *frame.get(1)?);
+    let (len, at) = match second & 0x7f {
+        126 => (u64::from(u16::from_be_bytes(frame.get(2..4)?.try_into().ok()?)), 4),
+        127 => (u64::from_be_bytes(frame.get(2..10)?.try_into().ok()?), 10),
+        small => (u64::from(small), 2),
+    };
+    let mask: [u8; 4] = if second & 0x80 == 0 { [0; 4] } else { frame.get(at..at + 4)?.try_into().ok()? };
+    let at = if second & 0x80 == 0 { at } else { at + 4 };
+    let end = at.checked_add(usize::try_from(len).ok()?)?;
+    let payload = frame.get(at..end)?.iter().zip(mask.iter().cycle()).map(|(b, m)| b ^ m).collect();
+    Some((first & 0x80 != 0, first & 0x0f, payload))
+}
+
+/// The kind of a message that begins with this opcode.
+pub(super) fn kind(opcode: u8) -> Option<MessageKind> {
+    Some(match opcode {
+        1 => MessageKind::Text,
+        2 => MessageKind::Binary,
+        8 => MessageKind::Close,
+        9 => MessageKind::Ping,
+        10 => MessageKind::Pong,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_types::Timestamp;
+
+    #[test]
+    fn frames_of_every_length_round_trip() {
+        for len in [0, 1, 125, 126, 65_535, 65_536] {
+            for direction in [Direction::Request, Direction::Response] {
+                let payload = Bytes::from(vec![7; len]);
+                let message = MessageRow {
+                    index: 0,
+                    direction,
+                    kind: MessageKind::Binary,
+                    at: Timestamp::default(),
+                    size: len as u64,
+                    payload: payload.clone(),
+                };
+                let frame = encode(&message).unwrap();
+                assert_eq!(decode(&frame), Some((true, 2, payload)), "{len}");
+                assert!(decode(&frame[..frame.len() - 1]).is_none(), "{len}");
+            }
+        }
+        let masked = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        assert_eq!(decode(&masked), Some((true, 1, Bytes::from_static(b"Hello"))), "RFC 6455 5.7");
+        assert_eq!(decode(&[0x82, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! A folder of Fluxzy's as the `.fxzy` that it would be.
+
+use std::fs::{self, File};
+use std::io::{self, Seek, Write};
+use std::path::Path;
+
+use crate::zip::ZipWriter;
+
+/// How deep folders are looked into: `exchanges/0-100/ex-1.mpack`.
+const MAX_DEPTH: usize = 3;
+
+/// Writes the facts and contents that stand in a folder as one archive.
+///
+/// # Errors
+/// When it is no such folder, or something in it cannot be read.
+pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
+    if !folder.join("exchanges").is_dir() {
+        let why = "this folder is no recording of Fluxzy: it has no folder 'exchanges'";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let mut zip = ZipWriter::new(out);
+    for name in ["exchanges", "connections", "contents"] {
+        let inner = folder.join(name);
+        if inner.is_dir() {
+            add(&mut zip, &inner, name, MAX_DEPTH)?;
+        }
+    }
+    zip.finish()
+}
+
+/// The same, in a file without a name that is read from its beginning.
+///
+/// # Errors
+/// As [`pack`], and when there is no place for it.
+pub fn pack_to_temp_file(folder: &Path) -> io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    pack(folder, io::BufWriter::new(&mut file))?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn add<W: Write>(zip: &mut ZipWriter<W>, folder: &Path, name: &str, depth: usize) -> io::Result<()> {
+    let mut inside: Vec<_> = fs::read_dir(folder)?.collect::<io::Result<_>>()?;
+    inside.sort_by_key(fs::DirEntry::file_name);
+    for entry in inside {
+        let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        // Links are not followed: what they point to is not of this recording.
+        let kind = entry.file_type()?;
+        if kind.is_dir() && depth > 0 {
+            add(zip, &entry.path(), &name, depth - 1)?;
+        } else if kind.is_file() {
+            let mut file = File::open(entry.path())?;
+            zip.entry(&name, |out| io::copy(&mut file, out).map(drop))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::{EntryKind, FlowId, Scheme, Timestamp};
+
+    use super::*;
+    use crate::zip::ZipReader;
+    use crate::{ArchiveFormat, FlowWithBodies, exporter, import, import_support};
+    use interflow_store::FlowRow;
+
+    fn flow() -> FlowWithBodies {
+        let started = Timestamp::from_micros(1_795_168_800_123_456);
+        let authority = "a.example:443".parse().unwrap();
+        let row = FlowRow::new(FlowId::new(started), started, EntryKind::Connect, Scheme::Https, authority);
+        let mut flow = FlowWithBodies { request_body: (&b"body"[..]).into(), ..FlowWithBodies::new(row) };
+        flow.row.request =
+            Some(import_support::request("POST", "/x", "HTTP/2", interflow_types::Headers::new(), b"body"));
+        flow
+    }
+
+    #[test]
+    fn a_folder_is_the_archive_that_it_would_be() {
+        let mut archive = Vec::new();
+        let mut writer = exporter(ArchiveFormat::Fxzy, &mut archive).unwrap();
+        writer.flow(&flow().row, &flow()).unwrap();
+        writer.finish().unwrap();
+        drop(writer);
+        let mut zip = ZipReader::open(io::Cursor::new(archive)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        for entry in zip.entries.clone() {
+            let path = folder.path().join(&entry.name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, zip.read(&entry).unwrap()).unwrap();
+        }
+        let mut back = Vec::new();
+        let mut keep = |flow| {
+            back.push(flow);
+            Ok(())
+        };
+        import(None, pack_to_temp_file(folder.path()).unwrap(), &mut keep).unwrap();
+        assert_eq!((back.len(), back[0].row.url().as_str()), (1, "https://a.example/x"));
+        assert_eq!(&back[0].request_body[..], b"body");
+    }
+
+    #[test]
+    fn another_folder_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("no recording of Fluxzy"));
+    }
+}

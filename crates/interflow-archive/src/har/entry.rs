@@ -1,0 +1,477 @@
+//! Makes a flow of a HAR's entry. What browsers and proxies get wrong is forgiven; what is left out is noted.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD as ALPHABET;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use interflow_types::{Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, MessageKind, Scheme, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::body::charset;
+use super::parts::{HarTimings, from_iso};
+use crate::{FlowWithBodies, content_coding, import_support};
+use interflow_store::{
+    BodyRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, MissingReason, RequestRow, ResponseRow, TunnelRow,
+    UpstreamRow,
+};
+
+/// Base 64 with or without its padding.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &ALPHABET,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The most that is kept of fields without a place of their own, in bytes for each entry.
+const MAX_KEPT: usize = 256 * 1024;
+
+/// The pages of an archive by their ids.
+pub(super) type HarPages = HashMap<String, Value>;
+
+/// Where the page of an entry stands among what is kept of an archive.
+pub(super) const PAGE: &str = "_page";
+/// Where the negative status stands that tools write for a request that was blocked.
+pub(super) const NO_RESPONSE: &str = "_noResponse";
+
+/// What is wrong with a part of an entry, its path in front.
+pub(super) type EntryProblem = String;
+
+/// The flow of the entry of this number, and notes on what of it is left out. `pages` are those of the archive.
+///
+/// # Errors
+/// What makes the entry no flow.
+pub(super) fn flow(
+    number: u64,
+    entry: &Value,
+    pages: &HarPages,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<FlowWithBodies, EntryProblem> {
+    let request = entry.get("request").and_then(Value::as_object).ok_or("request: missing, or no object")?;
+    let url = request.get("url").and_then(Value::as_str).ok_or("request.url: missing, or no string")?;
+    let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
+    let started = match entry.get("startedDateTime").and_then(Value::as_str) {
+        Some(text) => {
+            from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is no ISO 8601 time", shorten(text)))?
+        }
+        None => Timestamp::now(),
+    };
+    let transport = transport(entry, scheme);
+    let mut row = FlowRow::new(id(number, entry, url, started), started, transport, scheme, authority);
+    row.imported = true;
+    row.comment = string(entry.get("comment")).filter(|c| !c.is_empty());
+    row.user = string(entry.get("_user")).map(Into::into);
+    row.tags =
+        entry.get("_tags").and_then(Value::as_array).into_iter().flatten().filter_map(|t| string(Some(t))).collect();
+    row.client.peer = string(entry.get("_clientAddress")).and_then(|a| a.parse().ok());
+    row.timings = timings(entry);
+    row.upstream = upstream(entry, &row);
+    let mut whole = FlowWithBodies::new(row);
+    if entry.get("_resourceType").and_then(Value::as_str) == Some("tunnel") {
+        whole.row.kind = FlowKind::Tunnel;
+        let count = |name| entry.get("_tunnel").and_then(|t| t.get(name)).and_then(Value::as_u64).unwrap_or(0);
+        whole.row.tunnel = Some(TunnelRow { sent: count("sent"), received: count("received") });
+    } else {
+        read_request(request, path, &mut whole, notes)?;
+    }
+    let response = entry.get("response").and_then(Value::as_object);
+    if let Some(response) = response {
+        read_response(response, &mut whole, notes)?;
+    }
+    read_messages(entry, &mut whole);
+    set_outcome(entry, response, &mut whole.row);
+    whole.row.archive = unmapped_members(entry, pages, notes);
+    Ok(whole)
+}
+
+/// The id that we gave it; else one that comes out the same when the file is imported again.
+fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
+    let ours = entry.get("_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let told = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
+    let (method, took) = (told(entry.pointer("/request/method")), told(entry.get("time")));
+    ours.unwrap_or_else(|| {
+        let number = number.to_le_bytes();
+        import_support::stable_id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
+    })
+}
+
+/// What browsers say of an entry that has no place in our rows, within a bound.
+fn unmapped_members(entry: &Value, pages: &HarPages, notes: &mut Vec<EntryProblem>) -> Option<Arc<Map<String, Value>>> {
+    let own = |name: &str| {
+        matches!(
+            name,
+            "_id"
+                | "_tags"
+                | "_transport"
+                | "_user"
+                | "_clientAddress"
+                | "_clientTls"
+                | "_error"
+                | "_tunnel"
+                | "_resourceType"
+                | "_webSocketMessages"
+                | NO_RESPONSE
+        )
+    };
+    let web = |value: &Value| matches!(value.as_str(), Some("websocket" | "tunnel"));
+    let mut kept = Map::new();
+    let mut size = 0;
+    for (name, value) in entry.as_object()?.iter().filter(|(n, _)| n.starts_with('_')) {
+        if own(name) && (name != "_resourceType" || web(value)) {
+            continue;
+        }
+        size += value.to_string().len();
+        if size > MAX_KEPT {
+            notes.push(format!("{name}: longer than {MAX_KEPT} bytes and left out"));
+            break;
+        }
+        kept.insert(name.clone(), value.clone());
+    }
+    if let Some(id) = string(entry.get("pageref")) {
+        let page = || pages.get(&id).cloned().unwrap_or_else(|| json!({"id": id}));
+        kept.entry(PAGE).or_insert_with(page);
+    }
+    if let Some(response) = entry.get("response")
+        && let Some(status) = status_of(response).filter(|s| *s < 0.0)
+    {
+        let text = string(response.get("statusText")).unwrap_or_default();
+        kept.insert(NO_RESPONSE.to_owned(), json!({"status": status as i64, "statusText": text}));
+    }
+    (!kept.is_empty()).then(|| Arc::new(kept))
+}
+
+/// Scheme, authority and path of a URL.
+pub(crate) fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'static str> {
+    let (scheme, rest) = url.split_once("://").ok_or("no http or https URL")?;
+    let scheme = Scheme::parse(scheme).ok_or("no http or https URL")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|_| "the host cannot be read")?;
+    let path = path.split_once('#').map_or(path, |(p, _)| p);
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Ok((scheme, authority, format!("{slash}{}", escape(path))))
+}
+
+/// What may not stand in a request's target is percent-coded.
+fn escape(path: &str) -> Cow<'_, str> {
+    let plain = |b: u8| (0x21..0x7f).contains(&b);
+    if path.bytes().all(plain) {
+        return Cow::Borrowed(path);
+    }
+    path.bytes()
+        .map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect::<String>()
+        .into()
+}
+
+fn transport(entry: &Value, scheme: Scheme) -> EntryKind {
+    use EntryKind::{Absolute, Connect, Gateway, Internal, Reverse, Socks5, Transparent};
+    let all = [Absolute, Connect, Socks5, Transparent, Reverse, Gateway, Internal];
+    let named = entry.get("_transport").and_then(Value::as_str);
+    let usual = if scheme == Scheme::Https { EntryKind::Connect } else { EntryKind::Absolute };
+    all.into_iter().find(|t| Some(t.as_str()) == named).unwrap_or(usual)
+}
+
+fn timings(entry: &Value) -> FlowTimings {
+    let of = |name: &str| entry.get("timings").and_then(|t| t.get(name)).and_then(Value::as_f64).unwrap_or(-1.0);
+    let timings = HarTimings {
+        blocked: of("blocked"),
+        dns: of("dns"),
+        connect: of("connect"),
+        send: of("send"),
+        wait: of("wait"),
+        receive: of("receive"),
+        ssl: of("ssl"),
+    };
+    timings.timings(entry.get("time").and_then(Value::as_f64).unwrap_or(-1.0))
+}
+
+fn upstream(entry: &Value, row: &FlowRow) -> Option<UpstreamRow> {
+    let address = string(entry.get("serverIPAddress"));
+    let ip: Option<IpAddr> = address.and_then(|a| a.trim_matches(['[', ']']).parse().ok());
+    let connection = entry.get("connection").and_then(|c| c.as_u64().or_else(|| c.as_str()?.parse().ok()));
+    if ip.is_none() && connection.is_none() {
+        return None;
+    }
+    Some(UpstreamRow {
+        peer: ip.map(|ip| SocketAddr::new(ip, row.authority.port)),
+        connection: connection.unwrap_or(0),
+        ..UpstreamRow::default()
+    })
+}
+
+fn read_request(
+    request: &Map<String, Value>,
+    path: String,
+    whole: &mut FlowWithBodies,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<(), EntryProblem> {
+    let method = string(request.get("method")).filter(|m| !m.is_empty()).unwrap_or_else(|| "GET".to_owned());
+    if interflow_types::Method::from_bytes(method.as_bytes()).is_err() {
+        return Err(format!("request.method: '{}' is no method", shorten(&method)));
+    }
+    let mut headers = headers(request.get("headers"), "request", notes);
+    if let Some(post) = request.get("postData") {
+        keep_content_type(&mut headers, post);
+    }
+    let protocol =
+        headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket")).map(str::to_ascii_lowercase);
+    let text = posted_body(request, &headers, notes);
+    let (body, bytes) = body(text, request.get("bodySize"), &headers);
+    whole.request_body = bytes;
+    whole.row.request = Some(RequestRow {
+        method,
+        path,
+        version: version(text_of(request.get("httpVersion"))),
+        protocol,
+        headers,
+        trailers: self::headers(request.get("_trailers"), "request", notes),
+        body,
+    });
+    Ok(())
+}
+
+/// What was posted: in `_content` when it was no text, in `text`, or as the fields of a form.
+fn posted_body(request: &Map<String, Value>, headers: &Headers, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
+    if let Some(content) = request.get("_content").filter(|c| c.get("text").is_some()) {
+        return content_bytes(content, headers, "request._content", notes);
+    }
+    let post = request.get("postData")?;
+    let text = post.get("text").and_then(Value::as_str).unwrap_or_default();
+    if !text.is_empty() {
+        return content_bytes(post, headers, "request.postData", notes);
+    }
+    let params = post.get("params").and_then(Value::as_array).filter(|p| !p.is_empty())?;
+    let mime = post.get("mimeType").and_then(Value::as_str).unwrap_or_default();
+    if !mime.starts_with("application/x-www-form-urlencoded") {
+        notes.push("request.postData.params: a form without its text is left out".to_owned());
+        return None;
+    }
+    let pairs = params.iter().map(|p| {
+        let of = |name| form_escape(p.get(name).and_then(Value::as_str).unwrap_or_default());
+        format!("{}={}", of("name"), of("value"))
+    });
+    Some(pairs.collect::<Vec<_>>().join("&").into_bytes())
+}
+
+fn form_escape(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'*');
+    text.bytes()
+        .map(|b| match b {
+            b' ' => "+".to_owned(),
+            b if plain(b) => char::from(b).to_string(),
+            b => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+fn read_response(
+    response: &Map<String, Value>,
+    whole: &mut FlowWithBodies,
+    notes: &mut Vec<EntryProblem>,
+) -> Result<(), EntryProblem> {
+    let status = response.get("status").and_then(number_of).unwrap_or(0.0);
+    // 0 and less say that there was none: the request failed or was blocked.
+    if status <= 0.0 || whole.row.kind == FlowKind::Tunnel {
+        return Ok(());
+    }
+    if !(100.0..1000.0).contains(&status) {
+        return Err(format!("response.status: {status} is no status code"));
+    }
+    let mut headers = headers(response.get("headers"), "response", notes);
+    let empty = Value::Null;
+    let content = response.get("content").unwrap_or(&empty);
+    keep_content_type(&mut headers, content);
+    let bytes = content_bytes(content, &headers, "response.content", notes);
+    let told = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
+    let (body, bytes) = body(bytes, told, &headers);
+    whole.response_body = bytes;
+    whole.row.response = Some(ResponseRow {
+        status: status as u16,
+        reason: string(response.get("statusText")).unwrap_or_default().replace(char::is_control, " ").into(),
+        version: version(text_of(response.get("httpVersion"))),
+        headers,
+        trailers: self::headers(response.get("_trailers"), "response", notes),
+        body,
+    });
+    Ok(())
+}
+
+/// Archives without header fields still name the type of a body: it becomes the field that says so.
+fn keep_content_type(headers: &mut Headers, content: &Value) {
+    let named = content.get("mimeType").and_then(Value::as_str).unwrap_or_default().trim();
+    let plain =
+        !named.is_empty() && named.len() < 1024 && !named.eq_ignore_ascii_case("x-unknown") && named.contains('/');
+    if plain && !headers.contains("content-type") {
+        let _ = headers.append("Content-Type", named);
+    }
+}
+
+fn status_of(response: &Value) -> Option<f64> {
+    response.get("status").and_then(number_of)
+}
+
+/// A number, or a text that is one.
+fn number_of(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
+}
+
+/// The bytes of `text`, decoded as `encoding` says, in the charset that the head names.
+fn content_bytes(content: &Value, headers: &Headers, path: &str, notes: &mut Vec<EntryProblem>) -> Option<Vec<u8>> {
+    let text = content.get("text").and_then(Value::as_str)?;
+    let encoding = content.get("encoding").or(content.get("_encoding")).and_then(Value::as_str).unwrap_or_default();
+    if !encoding.eq_ignore_ascii_case("base64") {
+        return Some(in_charset(text, headers));
+    }
+    let packed: String = text.split_ascii_whitespace().collect();
+    let decoded = BASE64.decode(packed);
+    if decoded.is_err() {
+        notes.push(format!("{path}.text: no base64; the body is left out"));
+    }
+    decoded.ok()
+}
+
+/// Readers turn Latin-1 into Unicode; a head that says Latin-1 wants it back.
+fn in_charset(text: &str, headers: &Headers) -> Vec<u8> {
+    let named = headers.get_str("content-type").and_then(charset);
+    let latin = named.is_some_and(|c| matches!(c.as_str(), "iso-8859-1" | "latin1" | "windows-1252" | "us-ascii"));
+    let single = |c: char| c.is_ascii() || ('\u{a0}'..='\u{ff}').contains(&c);
+    if latin && text.chars().all(single) {
+        return text.chars().map(|c| c as u8).collect();
+    }
+    text.as_bytes().to_vec()
+}
+
+/// A body with the content coding of its head done again, and what is to be said of it.
+fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (BodyRow, Bytes) {
+    let told = told.and_then(Value::as_f64).filter(|n| *n > 0.0).unwrap_or(0.0) as u64;
+    match plain {
+        Some(plain) => {
+            let bytes = Bytes::from(content_coding::encode(headers, plain));
+            let size = bytes.len() as u64;
+            (BodyRow::whole(size), bytes)
+        }
+        None => (BodyRow::partial(told, 0, (told > 0).then_some(MissingReason::Capped)), Bytes::new()),
+    }
+}
+
+/// Header fields. HTTP/2's pseudo-header fields, which Chromium writes down too, are not among them; a value of several
+/// lines stands for several fields.
+fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> Headers {
+    let mut headers = Headers::new();
+    for field in list.and_then(Value::as_array).into_iter().flatten() {
+        let name = field.get("name").and_then(Value::as_str).unwrap_or_default();
+        let value = string(field.get("value")).unwrap_or_default();
+        if name.starts_with(':') {
+            continue;
+        }
+        let mut lines = value.split('\n').map(|l| l.trim_matches(['\r', ' ', '\t']));
+        if lines.any(|line| headers.append(name, line).is_err()) {
+            notes.push(format!("{side}.headers: '{}' is no header field and is left out", shorten(name)));
+        }
+    }
+    headers
+}
+
+/// The name of a version that tools spell in many ways.
+pub(crate) fn version(text: &str) -> Cow<'static, str> {
+    match text.to_ascii_lowercase().as_str() {
+        "http/1.0" => "HTTP/1.0".into(),
+        "" | "unknown" | "http/1.1" | "http/1" => "HTTP/1.1".into(),
+        "http/2" | "http/2.0" | "h2" => "HTTP/2".into(),
+        "http/3" | "http/3.0" | "h3" => "HTTP/3".into(),
+        _ => Cow::Owned(text.chars().filter(|c| !c.is_control()).take(32).collect()),
+    }
+}
+
+fn read_messages(entry: &Value, whole: &mut FlowWithBodies) {
+    let list = entry.get("_webSocketMessages").and_then(Value::as_array);
+    let row = &mut whole.row;
+    let web_socket = list.is_some() || entry.get("_resourceType").and_then(Value::as_str) == Some("websocket");
+    if !web_socket || row.kind == FlowKind::Tunnel {
+        return;
+    }
+    row.kind = FlowKind::WebSocket;
+    let messages = list.into_iter().flatten().enumerate().filter_map(|(i, m)| message(i, m, row.started));
+    whole.messages = messages.collect();
+    row.messages = whole.messages.len() as u64;
+}
+
+fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageRow> {
+    let data = message.get("data")?.as_str()?;
+    let kind = match message.get("opcode").and_then(Value::as_u64).unwrap_or(1) {
+        1 => MessageKind::Text,
+        2 => MessageKind::Binary,
+        8 => MessageKind::Close,
+        9 => MessageKind::Ping,
+        10 => MessageKind::Pong,
+        _ => return None,
+    };
+    let payload = match kind {
+        MessageKind::Text => data.as_bytes().to_vec(),
+        _ => BASE64.decode(data).unwrap_or_else(|_| data.as_bytes().to_vec()),
+    };
+    let sent = message.get("type").and_then(Value::as_str) == Some("send");
+    let at = message.get("time").and_then(Value::as_f64).filter(|t| *t > 0.0);
+    Some(MessageRow {
+        index: index as u64,
+        direction: if sent { Direction::Request } else { Direction::Response },
+        kind,
+        at: at.map_or(started, |t| Timestamp::from_micros((t * 1e6).round() as u64)),
+        size: payload.len() as u64,
+        payload: payload.into(),
+    })
+}
+
+fn set_outcome(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
+    let told = entry.get("_error").or_else(|| response?.get("_error"));
+    let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
+    let cut = told.and_then(Value::as_str).is_some_and(unfinished);
+    row.error = if cut { None } else { told.and_then(error_row) };
+    row.state = match &row.error {
+        Some(_) => FlowState::Failed,
+        None if cut || (row.response.is_none() && row.kind != FlowKind::Tunnel) => FlowState::Cut,
+        None => FlowState::Complete,
+    };
+    if row.response.is_none() {
+        row.timings = FlowTimings { first_byte: None, last_byte: None, ..row.timings };
+    }
+}
+
+/// Ours is an object with the kind, Chromium's a text.
+fn error_row(told: &Value) -> Option<ErrorRow> {
+    if let Some(error) = told.as_object() {
+        let of = |name, usual: &str| string(error.get(name)).unwrap_or_else(|| usual.to_owned());
+        let (kind, blame) = (of("kind", "imported").into(), of("blame", "upstream").into());
+        return Some(ErrorRow { kind, blame, message: of("message", "") });
+    }
+    let text = told.as_str().filter(|t| !t.is_empty())?;
+    let named = text.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+    let (kind, message) = named.unwrap_or(("imported", text));
+    Some(ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() })
+}
+
+fn text_of(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A text, or a number as text; without NUL characters, which no store takes.
+fn string(value: Option<&Value>) -> Option<String> {
+    match value? {
+        Value::String(text) => Some(text.replace('\0', "\u{fffd}")),
+        Value::Number(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(80).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

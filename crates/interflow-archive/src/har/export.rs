@@ -1,0 +1,373 @@
+//! Writes HAR 1.2, entry by entry; bodies pass through in pieces.
+
+use std::io::{self, Write};
+
+use base64::engine::general_purpose::STANDARD;
+use interflow_types::{Direction, Headers, MessageKind};
+use serde_json::{Map, Value, json};
+
+use super::body::{HarBody, content_type};
+use super::entry::{NO_RESPONSE, PAGE};
+use super::parts::{self, HarTimings, fields};
+use crate::{BodySource, FlowExporter};
+use interflow_store::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
+
+/// Posted forms longer than this, in bytes, are not taken apart.
+const MAX_FORM: u64 = 1 << 20;
+
+/// Writes flows as the entries of one HAR.
+pub struct HarWriter<W: Write> {
+    out: W,
+    entries: u64,
+    ended: bool,
+    /// The pages of the entries so far, and the ids that they had.
+    pages: Vec<(Value, String)>,
+}
+
+impl<W: Write> HarWriter<W> {
+    /// Begins the archive.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        let creator = json!({"name": "Interflow", "version": env!("CARGO_PKG_VERSION")});
+        write!(out, "{{\"log\":{{\"version\":\"1.2\",\"creator\":{creator},\"entries\":[")?;
+        Ok(Self { out, entries: 0, ended: false, pages: Vec::new() })
+    }
+}
+
+impl<W: Write> HarWriter<W> {
+    /// The id of the page that an imported entry belongs to. Pages of several archives may have the same id: the later one
+    /// gets another.
+    fn page(&mut self, row: &FlowRow) -> Option<String> {
+        let mut page = row.archive.as_ref()?.get(PAGE)?.as_object()?.clone();
+        let id = page.get("id")?.as_str()?.to_owned();
+        // What the format asks for, where only the id is known.
+        let usual =
+            [("startedDateTime", parts::iso(row.started).into()), ("title", "".into()), ("pageTimings", json!({}))];
+        let complete = page.contains_key("startedDateTime");
+        for (name, value) in usual {
+            page.entry(name).or_insert(value);
+        }
+        let told = |page: &Map<String, Value>| ["startedDateTime", "title"].map(|name| page.get(name).cloned());
+        let same = |known: &Value| !complete || known.as_object().is_some_and(|known| told(known) == told(&page));
+        if let Some((known, _)) = self.pages.iter().find(|(known, had)| *had == id && same(known)) {
+            return known.get("id").and_then(Value::as_str).map(str::to_owned);
+        }
+        let taken = |id: &str| self.pages.iter().any(|(known, _)| known.get("id").and_then(Value::as_str) == Some(id));
+        let renamed = (2..).map(|n| format!("{id}-{n}"));
+        let written = std::iter::once(id.clone()).chain(renamed).find(|id| !taken(id))?;
+        page.insert("id".into(), written.clone().into());
+        self.pages.push((Value::Object(page), id));
+        Some(written)
+    }
+}
+
+impl<W: Write> FlowExporter for HarWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        self.out.write_all(if self.entries == 0 { b"\n" } else { b",\n" })?;
+        self.entries += 1;
+        let page = self.page(row);
+        entry(&mut self.out, row, page, contents)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if !self.ended {
+            self.ended = true;
+            self.out.write_all(b"\n]")?;
+            if !self.pages.is_empty() {
+                let pages: Vec<&Value> = self.pages.iter().map(|(page, _)| page).collect();
+                write!(self.out, ",\"pages\":{}", json!(pages))?;
+            }
+            self.out.write_all(b"}}\n")?;
+        }
+        self.out.flush()
+    }
+}
+
+fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dyn BodySource) -> io::Result<()> {
+    let timings = HarTimings::from_timings(&row.timings);
+    let mut entry = Map::new();
+    if let Some(page) = page {
+        entry.insert("pageref".into(), page.into());
+    }
+    entry.insert("startedDateTime".into(), parts::iso(row.started).into());
+    entry.insert("time".into(), timings.sum().into());
+    open(out, &entry)?;
+    out.write_all(b",\"request\":")?;
+    request(out, row, contents)?;
+    out.write_all(b",\"response\":")?;
+    response(out, row, contents)?;
+    let mut rest = Map::new();
+    rest.insert("cache".into(), json!({}));
+    rest.insert("timings".into(), json!(timings));
+    if let Some(upstream) = &row.upstream {
+        if let Some(peer) = upstream.peer {
+            rest.insert("serverIPAddress".into(), peer.ip().to_canonical().to_string().into());
+        }
+        rest.insert("connection".into(), upstream.connection.to_string().into());
+    }
+    if let Some(comment) = &row.comment {
+        rest.insert("comment".into(), comment.as_str().into());
+    }
+    extras(row, &mut rest);
+    out.write_all(b",")?;
+    members(out, &rest)?;
+    if row.kind == FlowKind::WebSocket {
+        out.write_all(b",\"_webSocketMessages\":")?;
+        messages(out, row, contents)?;
+    }
+    out.write_all(b"}")
+}
+
+/// What HAR has no place for.
+fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
+    for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
+        entry.insert(name.clone(), value.clone());
+    }
+    entry.insert("_id".into(), row.id.to_string().into());
+    let kind = match row.kind {
+        FlowKind::WebSocket => Some("websocket"),
+        FlowKind::Tunnel => Some("tunnel"),
+        FlowKind::Http => None,
+    };
+    if let Some(kind) = kind {
+        entry.insert("_resourceType".into(), kind.into());
+    }
+    if !row.tags.is_empty() {
+        entry.insert("_tags".into(), json!(row.tags));
+    }
+    entry.insert("_transport".into(), row.transport.as_str().into());
+    if let Some(user) = &row.user {
+        entry.insert("_user".into(), (**user).into());
+    }
+    if let Some(peer) = row.client.peer {
+        entry.insert("_clientAddress".into(), peer.to_string().into());
+    }
+    if let Some(error) = &row.error {
+        entry.insert("_error".into(), json!({"kind": error.kind, "blame": error.blame, "message": error.message}));
+    }
+    if let Some(tunnel) = row.tunnel {
+        entry.insert("_tunnel".into(), json!({"sent": tunnel.sent, "received": tunnel.received}));
+    }
+    if let Some(tls) = &row.client.tls {
+        entry.insert(
+            "_clientTls".into(),
+            json!({"version": tls.version, "ja3": tls.ja3, "ja4": tls.ja4, "sni": tls.sni}),
+        );
+    }
+}
+
+fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    let mut head = Map::new();
+    let Some(request) = &row.request else {
+        head.insert("method".into(), "CONNECT".into());
+        head.insert("url".into(), format!("https://{}", row.authority).into());
+        head.insert("httpVersion".into(), "HTTP/1.1".into());
+        for list in ["cookies", "headers", "queryString"] {
+            head.insert(list.into(), json!([]));
+        }
+        head.insert("headersSize".into(), (-1).into());
+        head.insert("bodySize".into(), (-1).into());
+        open(out, &head)?;
+        return out.write_all(b"}");
+    };
+    head.insert("method".into(), request.method.as_str().into());
+    head.insert("url".into(), row.url().into());
+    head.insert("httpVersion".into(), (*request.version).into());
+    head.insert("cookies".into(), json!(parts::request_cookies(&request.headers)));
+    head.insert("headers".into(), json!(fields(&request.headers)));
+    head.insert("queryString".into(), json!(parts::query(&request.path)));
+    head.insert("headersSize".into(), request_head_size(request).into());
+    head.insert("bodySize".into(), request.body.size.into());
+    trailers(&request.trailers, &mut head);
+    open(out, &head)?;
+    if request.body.size > 0 {
+        post_data(out, row, request, contents)?;
+    }
+    out.write_all(b"}")
+}
+
+fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn BodySource) -> io::Result<()> {
+    let mime = content_type(&request.headers);
+    let body = HarBody { row, contents, direction: Direction::Request, headers: &request.headers };
+    let found = body.probe()?;
+    let mut post = Map::new();
+    post.insert("mimeType".into(), mime.clone().into());
+    let form = found.plain_size <= MAX_FORM && mime.contains("form");
+    let params = if form { parts::params(&mime, &body.bytes(&found)?) } else { Vec::new() };
+    post.insert("params".into(), json!(params));
+    note_missing(&request.body, &mut post);
+    out.write_all(b",\"postData\":")?;
+    open(out, &post)?;
+    if found.is_text {
+        out.write_all(b",\"text\":")?;
+        body.write(out, &found)?;
+        return out.write_all(b"}");
+    }
+    // The format knows no encoding for what was posted; readers that go by it alone find an empty text.
+    write!(out, ",\"text\":\"\"}},\"_content\":{{\"size\":{},\"encoding\":\"base64\",\"text\":", found.plain_size)?;
+    body.write(out, &found)?;
+    out.write_all(b"}")
+}
+
+fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    let mut head = Map::new();
+    let Some(response) = &row.response else {
+        return no_response(out, row);
+    };
+    head.insert("status".into(), response.status.into());
+    head.insert("statusText".into(), parts::text(&response.reason).into());
+    head.insert("httpVersion".into(), (*response.version).into());
+    head.insert("cookies".into(), json!(parts::response_cookies(&response.headers)));
+    head.insert("headers".into(), json!(fields(&response.headers)));
+    let location = response.headers.get("location").map(parts::text).unwrap_or_default();
+    head.insert("redirectURL".into(), location.into());
+    head.insert("headersSize".into(), response_head_size(response).into());
+    head.insert("bodySize".into(), response.body.size.into());
+    trailers(&response.trailers, &mut head);
+    if let Some(error) = &row.error {
+        head.insert("_error".into(), format!("{}: {}", error.kind, error.message).into());
+    }
+    open(out, &head)?;
+    out.write_all(b",\"content\":")?;
+    content(out, row, response, contents)?;
+    out.write_all(b"}")
+}
+
+/// A flow that ended without a response has one with status 0, as browsers write it.
+fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+    let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
+    let mut head = Map::new();
+    let told = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
+    let status = told.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
+    let text = told.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
+    head.insert("status".into(), (if tunnelled { 200 } else { status }).into());
+    head.insert("statusText".into(), text.into());
+    head.insert("httpVersion".into(), (if tunnelled { "HTTP/1.1" } else { "" }).into());
+    for list in ["cookies", "headers"] {
+        head.insert(list.into(), json!([]));
+    }
+    head.insert("redirectURL".into(), "".into());
+    head.insert("headersSize".into(), (-1).into());
+    head.insert("bodySize".into(), (-1).into());
+    head.insert("content".into(), json!({"size": 0, "mimeType": "x-unknown"}));
+    let error = match (&row.error, row.state) {
+        (Some(error), _) => Some(format!("{}: {}", error.kind, error.message)),
+        (None, FlowState::Cut) => Some("cut: the recording ended before the flow did".to_owned()),
+        (None, FlowState::Open) => Some("open: the flow is still going on".to_owned()),
+        _ => None,
+    };
+    if let Some(error) = error {
+        head.insert("_error".into(), error.into());
+    }
+    open(out, &head)?;
+    out.write_all(b"}")
+}
+
+fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn BodySource) -> io::Result<()> {
+    let body = HarBody { row, contents, direction: Direction::Response, headers: &response.headers };
+    let found = body.probe()?;
+    let mut content = Map::new();
+    content.insert("size".into(), found.plain_size.into());
+    if found.decoded {
+        content.insert("compression".into(), (found.plain_size as i64 - response.body.size as i64).into());
+    }
+    let mime = content_type(&response.headers);
+    content.insert("mimeType".into(), (if mime.is_empty() { "x-unknown".to_owned() } else { mime }).into());
+    note_missing(&response.body, &mut content);
+    open(out, &content)?;
+    if found.plain_size > 0 {
+        if !found.is_text {
+            out.write_all(b",\"encoding\":\"base64\"")?;
+        }
+        out.write_all(b",\"text\":")?;
+        body.write(out, &found)?;
+    }
+    out.write_all(b"}")
+}
+
+fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    out.write_all(b"[")?;
+    let mut first = true;
+    for message in contents.messages(row)? {
+        let message = message?;
+        let Some(opcode) = opcode(message.kind) else { continue };
+        if !std::mem::take(&mut first) {
+            out.write_all(b",")?;
+        }
+        write!(out, "{}", web_socket_message(&message, opcode))?;
+    }
+    out.write_all(b"]")
+}
+
+fn web_socket_message(message: &MessageRow, opcode: u8) -> Value {
+    use base64::Engine as _;
+    let data = match std::str::from_utf8(&message.payload) {
+        Ok(text) if opcode == 1 => text.to_owned(),
+        _ => STANDARD.encode(&message.payload),
+    };
+    json!({
+        "type": if message.direction == Direction::Request { "send" } else { "receive" },
+        "time": message.at.micros() as f64 / 1e6,
+        "opcode": opcode,
+        "data": data,
+    })
+}
+
+/// RFC 6455 5.2.
+fn opcode(kind: MessageKind) -> Option<u8> {
+    Some(match kind {
+        MessageKind::Text => 1,
+        MessageKind::Binary => 2,
+        MessageKind::Close => 8,
+        MessageKind::Ping => 9,
+        MessageKind::Pong => 10,
+        MessageKind::Event | MessageKind::Grpc => return None,
+    })
+}
+
+/// Says in a comment why a body is not here whole.
+fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
+    if let Some(missing) = body.missing {
+        let why = missing.explanation();
+        object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
+        object.insert("_missing".into(), missing.as_str().into());
+    }
+    if let Some(digest) = body.head_sha256 {
+        object.insert("_headSha256".into(), digest.to_string().into());
+    }
+}
+
+fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
+    if !trailers.is_empty() {
+        head.insert("_trailers".into(), json!(fields(trailers)));
+    }
+}
+
+/// Bytes of the head with its empty line; -1 where HTTP/2 sent it packed.
+fn request_head_size(request: &RequestRow) -> i64 {
+    head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
+}
+
+fn response_head_size(response: &ResponseRow) -> i64 {
+    head_size(&response.version, response.version.len() + response.reason.len() + 7, &response.headers)
+}
+
+fn head_size(version: &str, line: usize, headers: &Headers) -> i64 {
+    if version.starts_with("HTTP/1.") { (line + headers.size() + headers.len() * 4 + 2) as i64 } else { -1 }
+}
+
+/// Writes an object without its closing brace.
+fn open(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+    out.write_all(b"{")?;
+    members(out, object)
+}
+
+fn members(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+    for (i, (name, value)) in object.iter().enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Reads HAR, entry by entry: a whole archive is never in memory.
+
+use std::fmt;
+use std::io::{self, BufRead};
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+use super::entry::{HarPages, flow};
+use crate::{FlowSink, ImportError, ImportReport};
+
+/// Hands out the flows of a HAR that is neither compressed nor begins with a byte order mark.
+///
+/// # Errors
+/// A text that is no HAR, with the place; what was handed out before it stays so.
+pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    let mut reader = HarReader {
+        sink,
+        report: ImportReport::default(),
+        failed: None,
+        index: None,
+        found: false,
+        pages: HarPages::new(),
+    };
+    let mut json = serde_json::Deserializer::from_reader(file);
+    let outcome = (&mut json).deserialize_any(HarRootSeed(&mut reader)).and_then(|()| json.end());
+    let HarReader { report, failed, index, found, .. } = reader;
+    if let Some(source) = failed {
+        return Err(ImportError::Io { source, report });
+    }
+    match outcome {
+        Ok(()) if found => Ok(report),
+        Ok(()) => Err(ImportError::Malformed {
+            place: "log.entries".to_owned(),
+            problem: "missing: a HAR is an object {\"log\": {\"entries\": […]}}".to_owned(),
+            report,
+        }),
+        Err(e) if e.is_io() => Err(ImportError::Io { source: e.into(), report }),
+        Err(e) => {
+            let path = index.map(|i| format!("log.entries[{i}], ")).unwrap_or_default();
+            let text = e.to_string();
+            let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
+            let place = format!("{path}line {} column {}", e.line(), e.column());
+            Err(ImportError::Malformed { place, problem: format!("{problem}; this is no whole HAR"), report })
+        }
+    }
+}
+
+struct HarReader<'s> {
+    sink: FlowSink<'s>,
+    report: ImportReport,
+    failed: Option<io::Error>,
+    /// The entry being read.
+    index: Option<u64>,
+    /// `log.entries` was met.
+    found: bool,
+    /// The pages met so far.
+    pages: HarPages,
+}
+
+/// The most pages that are remembered.
+const MAX_PAGES: usize = 10_000;
+
+/// The outermost object.
+struct HarRootSeed<'r, 's>(&'r mut HarReader<'s>);
+
+impl<'de> Visitor<'de> for HarRootSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with the member 'log'")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "log" {
+                map.next_value_seed(HarLogSeed(&mut *self.0))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct HarLogSeed<'r, 's>(&'r mut HarReader<'s>);
+
+impl<'de> DeserializeSeed<'de> for HarLogSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for HarLogSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("'log' to be an object with the member 'entries'")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "entries" {
+                map.next_value_seed(HarEntriesSeed(&mut *self.0))?;
+            } else if name == "pages" {
+                self.0.take_pages(&map.next_value::<Value>()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct HarEntriesSeed<'r, 's>(&'r mut HarReader<'s>);
+
+impl<'de> DeserializeSeed<'de> for HarEntriesSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for HarEntriesSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("'log.entries' to be an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let reader = self.0;
+        reader.found = true;
+        for index in 0.. {
+            reader.index = Some(index);
+            let Some(value) = seq.next_element::<Value>()? else { break };
+            reader.entry(index, &value).map_err(|e| {
+                reader.failed = Some(e);
+                A::Error::custom("stopped")
+            })?;
+        }
+        reader.index = None;
+        Ok(())
+    }
+}
+
+impl HarReader<'_> {
+    fn take_pages(&mut self, pages: &Value) {
+        for page in pages.as_array().into_iter().flatten().take(MAX_PAGES) {
+            if let Some(id) = page.get("id").and_then(Value::as_str) {
+                self.pages.insert(id.to_owned(), page.clone());
+            }
+        }
+    }
+
+    fn entry(&mut self, index: u64, value: &Value) -> io::Result<()> {
+        let mut notes = Vec::new();
+        match flow(index, value, &self.pages, &mut notes) {
+            Ok(flow) => {
+                (self.sink)(flow)?;
+                self.report.flows += 1;
+            }
+            Err(problem) => notes.push(problem),
+        }
+        for note in notes {
+            self.report.skip(format!("log.entries[{index}].{note}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,248 @@
+//! What the importers of other tools' archives share: rows made of parts, HTTP/1 messages kept as text, and ids that come
+//! out the same when the same file is imported again.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use interflow_types::{FlowId, Headers, Timestamp};
+
+use super::{FlowSink, FlowWithBodies, ImportError, ImportReport, jsonl};
+use interflow_store::{BodyRow, FlowKind, FlowState, RequestRow, ResponseRow, TunnelRow};
+
+/// An id for a flow that began at `started`; the same parts give the same id.
+pub(super) fn stable_id(started: Timestamp, parts: &[&[u8]]) -> FlowId {
+    let mut hash = blake3::Hasher::new();
+    for part in parts {
+        hash.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    let mut low = [0; 16];
+    low[6..].copy_from_slice(&hash.finalize().as_bytes()[..10]);
+    let millis = u128::from(started.micros() / 1000) & ((1 << 48) - 1);
+    FlowId::from_u128(millis << 80 | u128::from_be_bytes(low))
+}
+
+/// Takes a field up, or notes why not.
+pub(super) fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mut Vec<String>) {
+    let text = String::from_utf8_lossy(name);
+    if text.starts_with(':') {
+        return;
+    }
+    if headers.append(&text, value.trim_ascii()).is_err() {
+        notes.push(format!("'{}' is no header field and is left out", shorten(&text)));
+    }
+}
+
+/// A text without NUL characters, which no store takes.
+pub(super) fn clean_text(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// At most 80 characters.
+pub(super) fn shorten(text: &str) -> String {
+    let mut short: String = text.chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(80).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+/// A body that is here whole.
+pub(super) fn whole_body_row(body: &[u8]) -> BodyRow {
+    BodyRow::partial(body.len() as u64, body.len() as u64, None)
+}
+
+/// A request whose body is here whole.
+pub(super) fn request(method: &str, path: &str, version: &str, headers: Headers, body: &[u8]) -> RequestRow {
+    let protocol = headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket"));
+    RequestRow {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        version: super::har::version(version),
+        protocol: protocol.map(str::to_ascii_lowercase),
+        headers,
+        trailers: Headers::new(),
+        body: whole_body_row(body),
+    }
+}
+
+/// A response whose body is here whole.
+pub(super) fn response(status: u16, reason: &[u8], version: &str, headers: Headers, body: &[u8]) -> ResponseRow {
+    let reason: Vec<u8> = reason.iter().map(|b| if b.is_ascii_control() { b' ' } else { *b }).collect();
+    ResponseRow {
+        status,
+        reason: Bytes::from(reason),
+        version: super::har::version(version),
+        headers,
+        trailers: Headers::new(),
+        body: whole_body_row(body),
+    }
+}
+
+/// Says how a flow ended that has all its parts.
+pub(super) fn set_complete(flow: &mut FlowWithBodies) {
+    let row = &mut flow.row;
+    row.imported = true;
+    row.messages = flow.messages.len() as u64;
+    if row.kind == FlowKind::Tunnel && row.tunnel.is_none() {
+        row.tunnel = Some(TunnelRow::default());
+    }
+    row.state = match &row.error {
+        Some(_) => FlowState::Failed,
+        None if row.response.is_none() && row.kind != FlowKind::Tunnel => FlowState::Cut,
+        None => FlowState::Complete,
+    };
+}
+
+/// Hands flows out and keeps the report.
+pub(super) struct ImportSink<'s> {
+    sink: FlowSink<'s>,
+    pub report: ImportReport,
+}
+
+impl<'s> ImportSink<'s> {
+    pub fn new(sink: FlowSink<'s>) -> Self {
+        Self { sink, report: ImportReport::default() }
+    }
+
+    /// Takes one flow up, or notes at its place why it is none.
+    pub fn push(
+        &mut self,
+        place: &str,
+        flow: Result<FlowWithBodies, String>,
+        notes: Vec<String>,
+    ) -> Result<(), ImportError> {
+        match flow.and_then(|flow| jsonl::validate_row(&flow.row).map(|()| flow)) {
+            Ok(flow) => {
+                if let Err(source) = (self.sink)(flow) {
+                    return Err(ImportError::Io { source, report: std::mem::take(&mut self.report) });
+                }
+                self.report.flows += 1;
+            }
+            Err(problem) => self.report.skip(format!("{place}: {problem}")),
+        }
+        for note in notes {
+            self.report.skip(format!("{place}: {note}"));
+        }
+        Ok(())
+    }
+
+    /// The file is not what it should be.
+    pub fn malformed(self, place: impl Into<String>, problem: impl Into<String>) -> ImportError {
+        ImportError::Malformed { place: place.into(), problem: problem.into(), report: self.report }
+    }
+
+    /// The file could not be read.
+    pub fn failed(self, source: std::io::Error) -> ImportError {
+        ImportError::Io { source, report: self.report }
+    }
+}
+
+/// An HTTP/1 message as some archives keep it.
+pub(super) struct ArchivedMessage<'a> {
+    /// The three parts of its first line; the last one may be empty or hold spaces.
+    pub line: [&'a [u8]; 3],
+    pub headers: Headers,
+    pub trailers: Headers,
+    /// Transfer coding removed.
+    pub body: Cow<'a, [u8]>,
+}
+
+/// Reads a message; lines may end without CR, as hand-made files have them.
+pub(super) fn message<'a>(bytes: &'a [u8], notes: &mut Vec<String>) -> Result<ArchivedMessage<'a>, &'static str> {
+    let (line, mut rest) = split_line(bytes).ok_or("is empty")?;
+    let mut words = line.splitn(3, |b| *b == b' ');
+    let mut word = || words.next().unwrap_or_default().trim_ascii();
+    let line = [word(), word(), word()];
+    if line[1].is_empty() {
+        return Err("begins with no line of HTTP");
+    }
+    let mut headers = Headers::new();
+    fields(&mut rest, &mut headers, notes);
+    let mut trailers = Headers::new();
+    let body = if headers.has_token("transfer-encoding", "chunked") {
+        decode_chunked(rest, &mut trailers, notes).map_or(Cow::Borrowed(rest), Cow::Owned)
+    } else {
+        Cow::Borrowed(rest)
+    };
+    Ok(ArchivedMessage { line, headers, trailers, body })
+}
+
+/// Reads fields up to the empty line.
+fn fields(rest: &mut &[u8], headers: &mut Headers, notes: &mut Vec<String>) {
+    while let Some((line, behind)) = split_line(rest) {
+        *rest = behind;
+        if line.is_empty() {
+            return;
+        }
+        let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+        field(headers, &line[..colon], line.get(colon + 1..).unwrap_or_default(), notes);
+    }
+}
+
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let end = memchr::memchr(b'\n', bytes).unwrap_or(bytes.len());
+    let line = &bytes[..end];
+    Some((line.strip_suffix(b"\r").unwrap_or(line), bytes.get(end + 1..).unwrap_or_default()))
+}
+
+/// RFC 9112 7.1; `None` when these are no chunks to their end.
+fn decode_chunked(mut rest: &[u8], trailers: &mut Headers, notes: &mut Vec<String>) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let (line, behind) = split_line(rest)?;
+        let digits = line.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
+        let size = usize::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        rest = behind;
+        if size == 0 {
+            fields(&mut rest, trailers, notes);
+            return Some(body);
+        }
+        body.extend_from_slice(rest.get(..size)?);
+        rest = split_line(rest.get(size..)?)?.1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_apart() {
+        let mut notes = Vec::new();
+        let text = b"HTTP/1.1 200 All is well\r\nA: 1\nB:2\r\nno colon\r\n\r\nbody\r\n";
+        let m = message(text, &mut notes).unwrap();
+        assert_eq!(m.line, [&b"HTTP/1.1"[..], b"200", b"All is well"]);
+        assert_eq!(
+            (m.headers.get("a"), m.headers.get("b"), &*m.body),
+            (Some(&b"1"[..]), Some(&b"2"[..]), &b"body\r\n"[..])
+        );
+        assert_eq!(notes, ["'no colon' is no header field and is left out"]);
+        assert!(message(b"", &mut notes).is_err() && message(b"one\r\n\r\n", &mut notes).is_err());
+    }
+
+    #[test]
+    fn chunks_are_joined_where_they_are_whole() {
+        let mut notes = Vec::new();
+        let read = |body: &str| {
+            let text = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+            let m = message(text.as_bytes(), &mut notes).unwrap();
+            (String::from_utf8(m.body.to_vec()).unwrap(), m.trailers.len())
+        };
+        let mut read = read;
+        assert_eq!(read("3;x=1\r\nabc\r\n2\r\nde\r\n0\r\nT: 1\r\n\r\n"), ("abcde".to_owned(), 1));
+        for odd in ["plain", "3\r\nab", "ffffffffffffffff\r\nab", "3\r\nabc"] {
+            assert_eq!(read(odd), (odd.to_owned(), 0), "{odd}");
+        }
+    }
+
+    #[test]
+    fn ids_depend_on_their_parts_and_begin_with_the_time() {
+        let at = Timestamp::from_micros(1_795_168_800_123_456);
+        let a = stable_id(at, &[b"ab", b"c"]);
+        assert_eq!((a, a.unix_millis()), (stable_id(at, &[b"ab", b"c"]), 1_795_168_800_123));
+        assert_ne!(a, stable_id(at, &[b"a", b"bc"]));
+    }
+}

@@ -1,0 +1,182 @@
+//! One flow to a line, with everything that is known of it: what leaves this way comes back the same.
+
+use std::io::{self, BufRead, Read, Write};
+
+use bytes::Bytes;
+use interflow_types::{Direction, Headers, Method};
+use serde::{Deserialize, Serialize};
+
+use super::{BodySource, FlowExporter, FlowSink, FlowWithBodies, ImportError, ImportReport};
+use interflow_store::{FlowRow, MessageRow, RequestRow, ResponseRow, serde_repr};
+
+/// The version of the line's shape.
+const VERSION: u32 = 1;
+
+/// The longest line that is read, in bytes.
+const MAX_LINE: u64 = 4 << 30;
+
+/// A flow as it stands in a line.
+#[derive(Serialize, Deserialize)]
+struct JsonlRecord<R> {
+    /// The version; also what tells these lines from other JSON.
+    interflow: u32,
+    flow: R,
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    request_body: Bytes,
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    response_body: Bytes,
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    original_request_body: Bytes,
+    #[serde(default, with = "serde_repr::raw", skip_serializing_if = "Bytes::is_empty")]
+    original_response_body: Bytes,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<MessageRow>,
+}
+
+/// Writes flows as lines. One flow at a time is held in memory with its bodies.
+pub struct JsonlWriter<W: Write> {
+    out: W,
+    originals: bool,
+}
+
+impl<W: Write> JsonlWriter<W> {
+    /// Nothing is written yet. With `originals`, edited requests and responses are written as they came in too.
+    pub fn new(out: W, originals: bool) -> Self {
+        Self { out, originals }
+    }
+}
+
+impl<W: Write> FlowExporter for JsonlWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        // Unless it is asked for, what was not sent stays in the store.
+        let sent = (row.original.is_some() && !self.originals).then(|| FlowRow { original: None, ..row.clone() });
+        let row = sent.as_ref().unwrap_or(row);
+        let FlowWithBodies { request_body, response_body, original_bodies, messages, .. } =
+            FlowWithBodies::read(row, contents)?;
+        let [original_request_body, original_response_body] = original_bodies;
+        let line = JsonlRecord {
+            interflow: VERSION,
+            flow: row,
+            request_body,
+            response_body,
+            original_request_body,
+            original_response_body,
+            messages,
+        };
+        serde_json::to_writer(&mut self.out, &line)?;
+        self.out.write_all(b"\n")
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Hands out the flows of a file of lines.
+///
+/// # Errors
+/// The first line that is no flow of ours; the flows before it stay.
+pub fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    let mut report = ImportReport::default();
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        match file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) if line.trim_ascii().is_empty() => continue,
+            Ok(_) => {}
+            Err(source) => return Err(ImportError::Io { source, report }),
+        }
+        let flow = match parse(&line) {
+            Ok(flow) => flow,
+            Err((column, problem)) => {
+                return Err(ImportError::Malformed {
+                    place: format!("line {number} column {column}"),
+                    problem,
+                    report,
+                });
+            }
+        };
+        if let Err(source) = sink(flow) {
+            return Err(ImportError::Io { source, report });
+        }
+        report.flows += 1;
+    }
+    Ok(report)
+}
+
+fn parse(line: &[u8]) -> Result<FlowWithBodies, (usize, String)> {
+    let line: JsonlRecord<FlowRow> = serde_json::from_slice(line).map_err(|e| {
+        let text = e.to_string();
+        let problem = text.split(" at line ").next().unwrap_or(&text);
+        (e.column(), format!("no flow of Interflow: {problem}"))
+    })?;
+    if line.interflow != VERSION {
+        let problem =
+            format!("written by a newer Interflow (version {} of the format): update this one", line.interflow);
+        return Err((1, problem));
+    }
+    validate_row(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
+    // Where nothing was edited, the body that went on is the one that came.
+    let edited = |direction, body| {
+        let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
+        original.map_or_else(Bytes::new, |_| body)
+    };
+    let original_bodies = [
+        edited(Direction::Request, line.original_request_body),
+        edited(Direction::Response, line.original_response_body),
+    ];
+    Ok(FlowWithBodies {
+        row: line.flow,
+        request_body: line.request_body,
+        response_body: line.response_body,
+        original_bodies,
+        messages: line.messages,
+    })
+}
+
+/// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
+/// open; a file may have been written by anybody.
+pub(super) fn validate_row(row: &FlowRow) -> Result<(), String> {
+    heads("flow", row.request.as_ref(), row.response.as_ref())?;
+    if let Some(original) = &row.original {
+        let (request, response) = (original.request.as_ref(), original.response.as_ref());
+        if request.is_some_and(|r| r.url.bytes().any(|b| b <= b' ' || b == 0x7f)) {
+            return Err("flow.original.request.url has a space or control character".to_owned());
+        }
+        heads("flow.original", request.map(|r| &r.head), response.map(|r| &r.head))?;
+    }
+    row.interim.iter().try_for_each(|i| validate_headers("flow.interim", [&i.headers]))
+}
+
+fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>) -> Result<(), String> {
+    if let Some(request) = request {
+        if Method::from_bytes(request.method.as_bytes()).is_err() {
+            return Err(format!("{at}.request.method is no method"));
+        }
+        let path = request.path.as_bytes();
+        if (path.first() != Some(&b'/') && path != b"*") || path.iter().any(|b| *b <= b' ' || *b == 0x7f) {
+            return Err(format!("{at}.request.path begins with no slash, or has a space or control character"));
+        }
+        validate_headers(&format!("{at}.request"), [&request.headers, &request.trailers])?;
+    }
+    if let Some(response) = response {
+        if !(100..1000).contains(&response.status) {
+            return Err(format!("{at}.response.status: {} is no status code", response.status));
+        }
+        if response.reason.iter().any(u8::is_ascii_control) {
+            return Err(format!("{at}.response.reason has a control character"));
+        }
+        validate_headers(&format!("{at}.response"), [&response.headers, &response.trailers])?;
+    }
+    Ok(())
+}
+
+fn validate_headers<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {
+    let mut checked = Headers::new();
+    for (name, value) in lists.into_iter().flatten() {
+        let name = String::from_utf8_lossy(name);
+        checked.append(&name, value).map_err(|e| format!("{at}.headers: {:?}: {e}", name))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,528 @@
+//! Archive formats: recorded flows out to files that other tools read, and back in.
+//!
+//! Export and import go flow by flow, so that neither holds a whole archive in memory. Bytes of bodies come through
+//! [`BodySource`]; an import hands out one [`FlowWithBodies`] after another.
+
+pub mod content_coding;
+pub mod curl;
+pub mod diff;
+mod frames;
+pub mod fxzy;
+pub mod greyproxy;
+pub mod har;
+mod import_support;
+pub mod jsonl;
+mod mitm;
+pub mod pcapng;
+pub mod raw;
+mod readable_bodies;
+pub mod replay;
+mod request;
+pub mod saz;
+pub mod snippet;
+pub mod text;
+pub mod view;
+mod zip;
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::str::FromStr;
+
+use bytes::Bytes;
+use interflow_types::Direction;
+pub use readable_bodies::ReadableBodySource;
+
+use interflow_store::{FlowRow, FlowStore, MessageRow, NewFlow};
+
+/// The bytes that belong to recorded flows. A body may be read more than once.
+pub trait BodySource {
+    /// The body that went this way, transfer coding removed, content coding kept; nothing when nothing was kept.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read.
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+
+    /// The body as it came in, before it was edited here; nothing when it was not edited, or nothing was kept.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read.
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+
+    /// The messages in their order.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>>;
+}
+
+/// A flow with all its bytes in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowWithBodies {
+    /// What is known of it.
+    pub row: FlowRow,
+    /// The request's body, content coding kept.
+    pub request_body: Bytes,
+    /// The response's body, content coding kept.
+    pub response_body: Bytes,
+    /// The bodies of request and response as they came in, where they were edited.
+    pub original_bodies: [Bytes; 2],
+    /// The messages in their order.
+    pub messages: Vec<MessageRow>,
+}
+
+impl FlowWithBodies {
+    /// A flow without bodies or messages.
+    pub fn new(row: FlowRow) -> Self {
+        let (request_body, response_body) = Default::default();
+        Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
+    }
+
+    /// The body that went this way.
+    pub fn bytes(&self, direction: Direction) -> &Bytes {
+        match direction {
+            Direction::Request => &self.request_body,
+            Direction::Response => &self.response_body,
+        }
+    }
+
+    /// Reads the whole of a flow.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read.
+    pub fn read(row: &FlowRow, contents: &dyn BodySource) -> io::Result<Self> {
+        Ok(Self {
+            row: row.clone(),
+            request_body: all(contents.body(row, Direction::Request)?)?,
+            response_body: all(contents.body(row, Direction::Response)?)?,
+            original_bodies: [
+                all(contents.original_body(row, Direction::Request)?)?,
+                all(contents.original_body(row, Direction::Response)?)?,
+            ],
+            messages: contents.messages(row)?.collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+/// All of a body's bytes.
+fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
+impl BodySource for FlowWithBodies {
+    fn body<'a>(&'a self, _flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(self.bytes(direction).as_ref()))
+    }
+
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        let [request, response] = &self.original_bodies;
+        let bytes = if direction == Direction::Request { request } else { response };
+        let edited = flow.original.as_ref().and_then(|o| o.edited_body(direction)).is_some();
+        Ok(if edited { Box::new(bytes.as_ref()) } else { Box::new(io::empty()) })
+    }
+
+    fn messages<'a>(&'a self, _flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        Ok(Box::new(self.messages.iter().cloned().map(Ok)))
+    }
+}
+
+impl From<FlowWithBodies> for NewFlow {
+    fn from(flow: FlowWithBodies) -> Self {
+        let FlowWithBodies { row, request_body, response_body, original_bodies, messages } = flow;
+        Self { row, request_body, response_body, original_bodies, messages }
+    }
+}
+
+/// The contents of a store's flows.
+#[derive(Clone, Copy)]
+pub struct StoreBodySource<'s>(pub &'s dyn FlowStore);
+
+impl BodySource for StoreBodySource<'_> {
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        match flow.body(direction) {
+            Some(body) if body.kept > 0 => {
+                let reader = self.0.body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
+                Ok(Box::new(reader))
+            }
+            _ => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        original_of(self.0, flow, direction)
+    }
+
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        const PAGE: u64 = 256;
+        let pages = (0..flow.messages).step_by(PAGE as usize);
+        Ok(Box::new(pages.flat_map(move |from| match self.0.messages(flow.id, from..from + PAGE) {
+            Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
+            Err(e) => vec![Err(io::Error::other(e))],
+        })))
+    }
+}
+
+/// A body as it came in, where it was edited.
+fn original_of<'a>(store: &dyn FlowStore, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
+        Some(body) if body.kept > 0 => {
+            let reader = store.original_body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
+            Ok(Box::new(reader))
+        }
+        _ => Ok(Box::new(io::empty())),
+    }
+}
+
+/// The contents of a store's flows [as they came in](FlowRow::as_it_came).
+#[derive(Clone, Copy)]
+pub struct OriginalBodySource<'s>(pub &'s dyn FlowStore);
+
+impl BodySource for OriginalBodySource<'_> {
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        match flow.body(direction) {
+            Some(body) if body.kept > 0 => {
+                let reader = self.0.original_body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
+                Ok(Box::new(reader))
+            }
+            _ => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn original_body<'a>(&'a self, _: &'a FlowRow, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(io::empty()))
+    }
+
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        let all = StoreBodySource(self.0).messages(flow)?.collect::<Vec<_>>();
+        Ok(Box::new(all.into_iter()))
+    }
+}
+
+macro_rules! formats {
+    ($($format:ident $name:literal $extensions:tt $import:literal $doc:literal;)*) => {
+        /// A format of recorded flows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ArchiveFormat { $(#[doc = $doc] $format,)* }
+
+        impl ArchiveFormat {
+            /// Every format.
+            pub const ALL: &[Self] = &[$(Self::$format,)*];
+
+            /// Its name on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$format => $name,)* }
+            }
+
+            /// How files of it end, the usual one first.
+            pub const fn extensions(self) -> &'static [&'static str] {
+                match self { $(Self::$format => &$extensions,)* }
+            }
+
+            /// Whether it can be read back.
+            pub const fn imports(self) -> bool {
+                match self { $(Self::$format => $import,)* }
+            }
+
+            /// What it is, for the help.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$format => $doc,)* }
+            }
+        }
+    };
+}
+
+formats! {
+    Har "har" ["har", "har.gz", "zhar"] true "HAR 1.2, as browsers and proxies read it.";
+    Jsonl "jsonl" ["jsonl", "ndjson", "jsonl.gz"] true "One flow to a line, with everything that is known of it.";
+    Saz "saz" ["saz"] true "Fiddler's archive.";
+    Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
+    Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
+    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
+    Curl "curl" ["sh"] false "curl command lines.";
+    Httpie "httpie" ["sh"] false "HTTPie command lines.";
+    Fetch "fetch" ["js"] false "JavaScript with fetch.";
+    Python "python" ["py"] false "Python with requests.";
+    Raw "raw" ["http"] false "Requests and responses as bytes.";
+    RawRequest "raw-request" ["http"] false "Requests as bytes.";
+    RawResponse "raw-response" ["http"] false "Responses as bytes.";
+    Table "table" ["txt"] false "A line for each flow, for people.";
+}
+
+impl ArchiveFormat {
+    /// Whether a terminal is no place for it.
+    pub const fn is_binary(self) -> bool {
+        matches!(
+            self,
+            Self::Saz | Self::Fxzy | Self::Mitm | Self::Pcapng | Self::Raw | Self::RawRequest | Self::RawResponse
+        )
+    }
+
+    /// Its media type.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Har => "application/json",
+            Self::Jsonl => "application/x-ndjson",
+            Self::Saz | Self::Fxzy => "application/zip",
+            Self::Pcapng => "application/x-pcapng",
+            Self::Mitm | Self::Raw | Self::RawRequest | Self::RawResponse => "application/octet-stream",
+            Self::Curl | Self::Httpie | Self::Fetch | Self::Python | Self::Table => "text/plain; charset=utf-8",
+        }
+    }
+
+    /// By the end of a file's name.
+    pub fn from_file_name(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let ends = |e: &&&str| name.strip_suffix(**e).is_some_and(|rest| rest.ends_with('.'));
+        Self::ALL.iter().copied().find(|f| f.extensions().iter().any(|e| ends(&e)))
+    }
+}
+
+impl fmt::Display for ArchiveFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no format's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no format '{name}': choose one of {}", ArchiveFormat::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownFormat {
+    name: String,
+}
+
+impl FromStr for ArchiveFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| UnknownFormat { name: name.to_owned() })
+    }
+}
+
+/// Writes flows in one format.
+pub trait FlowExporter {
+    /// Writes one flow.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read, or the file cannot be written.
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()>;
+
+    /// Writes what closes the file, and flushes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Begins a file of this format. Call [`FlowExporter::finish`] at its end.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn exporter<'w>(format: ArchiveFormat, out: impl Write + 'w) -> io::Result<Box<dyn FlowExporter + 'w>> {
+    exporter_with(format, out, ExportOptions::default())
+}
+
+/// Choices of single formats, which others do not look at.
+#[derive(Default)]
+pub struct ExportOptions<'w> {
+    /// How packets are written.
+    pub packets: pcapng::PcapngOptions<'w>,
+    /// JSONL has edited requests and responses as they came in, too.
+    pub originals: bool,
+}
+
+/// The same with choices.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn exporter_with<'w>(
+    format: ArchiveFormat,
+    out: impl Write + 'w,
+    options: ExportOptions<'w>,
+) -> io::Result<Box<dyn FlowExporter + 'w>> {
+    Ok(match format {
+        ArchiveFormat::Har => Box::new(har::HarWriter::new(out)?),
+        ArchiveFormat::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
+        ArchiveFormat::Saz => Box::new(saz::SazWriter::new(out)?),
+        ArchiveFormat::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
+        ArchiveFormat::Mitm => per_flow_exporter(out, mitm::write),
+        ArchiveFormat::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
+        ArchiveFormat::Curl => per_flow_exporter(out, curl::write),
+        ArchiveFormat::Httpie => per_flow_exporter(out, snippet::httpie),
+        ArchiveFormat::Fetch => per_flow_exporter(out, snippet::fetch),
+        ArchiveFormat::Python => per_flow_exporter(out, snippet::python),
+        ArchiveFormat::Raw => per_flow_exporter(out, raw::write),
+        ArchiveFormat::RawRequest => {
+            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request))
+        }
+        ArchiveFormat::RawResponse => {
+            per_flow_exporter(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response))
+        }
+        ArchiveFormat::Table => per_flow_exporter(out, |out, row, _| text::line(out, row)),
+    })
+}
+
+/// A format in which flows simply follow one another.
+struct PerFlowExporter<W, F> {
+    out: W,
+    write: F,
+}
+
+fn per_flow_exporter<'w, W: Write + 'w>(
+    out: W,
+    write: impl Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()> + 'w,
+) -> Box<dyn FlowExporter + 'w> {
+    Box::new(PerFlowExporter { out, write })
+}
+
+impl<W, F> FlowExporter for PerFlowExporter<W, F>
+where
+    W: Write,
+    F: Fn(&mut dyn Write, &FlowRow, &dyn BodySource) -> io::Result<()>,
+{
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        (self.write)(&mut self.out, row, contents)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Flows handed out.
+    pub flows: u64,
+    /// Entries that are no flow, with the place and the reason; at most [`MAX_SKIPS`] of them are kept.
+    pub skipped: Vec<String>,
+    /// How many entries were left out in all.
+    pub skips: u64,
+}
+
+/// How many reasons for leaving out an entry a report keeps.
+pub const MAX_SKIPS: usize = 50;
+
+impl ImportReport {
+    pub(crate) fn skip(&mut self, reason: String) {
+        self.skips += 1;
+        if self.skipped.len() < MAX_SKIPS {
+            self.skipped.push(reason);
+        }
+    }
+}
+
+/// Why an import stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file is not of this format, or breaks off.
+    #[error("{place}: {problem}{}", progress_before_error(report))]
+    Malformed {
+        /// Line and column, and the path within the document where there is one.
+        place: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+        /// What had been read until then.
+        report: ImportReport,
+    },
+    /// The file could not be read, or a flow not be kept.
+    #[error("{source}{}", progress_before_error(report))]
+    Io {
+        /// What happened.
+        #[source]
+        source: io::Error,
+        /// What had been read until then.
+        report: ImportReport,
+    },
+}
+
+fn progress_before_error(report: &ImportReport) -> String {
+    match report.flows {
+        0 => String::new(),
+        1 => " (1 flow before it was imported)".to_owned(),
+        n => format!(" ({n} flows before it were imported)"),
+    }
+}
+
+/// Where an import puts its flows.
+pub type FlowSink<'s> = &'s mut dyn FnMut(FlowWithBodies) -> io::Result<()>;
+
+/// Reads an archive, compressed (gzip, zlib) or not, and hands out its flows. Without a format, the first bytes tell.
+///
+/// # Errors
+/// When the file is malformed or cannot be read, with what was imported before that.
+pub fn import(format: Option<ArchiveFormat>, file: impl Read, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    let failed = |source| ImportError::Io { source, report: ImportReport::default() };
+    let mut file = BufReader::with_capacity(64 * 1024, file);
+    let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
+        [0x1f, 0x8b, ..] => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(file))),
+        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Box::new(BufReader::new(flate2::bufread::ZlibDecoder::new(file))),
+        _ => Box::new(file),
+    };
+    let mut plain = plain;
+    if plain.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
+        plain.consume(3);
+    }
+    let head = plain.fill_buf().map_err(failed)?;
+    let format = match format {
+        Some(ArchiveFormat::Saz | ArchiveFormat::Fxzy) | None if head.starts_with(b"PK") => {
+            return import_zip(plain, format, sink);
+        }
+        Some(format) => format,
+        None => detect(head),
+    };
+    match format {
+        ArchiveFormat::Jsonl => jsonl::import(plain, sink),
+        ArchiveFormat::Har => har::import(plain, sink),
+        ArchiveFormat::Mitm => mitm::import(plain, sink),
+        ArchiveFormat::Saz | ArchiveFormat::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
+        other => Err(malformed(format!("'{other}' can be written but not read: import {}", importable_formats()))),
+    }
+}
+
+fn malformed(problem: String) -> ImportError {
+    ImportError::Malformed { place: "the file".to_owned(), problem, report: ImportReport::default() }
+}
+
+/// The names of the formats that can be read.
+fn importable_formats() -> String {
+    ArchiveFormat::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// A zip is read from its end, so it goes into a file without a name first.
+fn import_zip(
+    mut file: impl Read,
+    format: Option<ArchiveFormat>,
+    sink: FlowSink<'_>,
+) -> Result<ImportReport, ImportError> {
+    let failed = |source| ImportError::Io { source, report: ImportReport::default() };
+    let mut spool = tempfile::tempfile().map_err(failed)?;
+    io::copy(&mut file, &mut spool).map_err(failed)?;
+    spool.rewind().map_err(failed)?;
+    let zip = zip::ZipReader::open(spool).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidData => malformed(e.to_string()),
+        _ => failed(e),
+    })?;
+    let holds = |folder: &str| zip.entries.iter().any(|e| e.name.starts_with(folder));
+    match format {
+        Some(ArchiveFormat::Saz) => saz::import(zip, sink),
+        Some(_) => fxzy::import(zip, sink),
+        None if holds("raw/") => saz::import(zip, sink),
+        None if holds("exchanges/") => fxzy::import(zip, sink),
+        None => Err(malformed(
+            "this zip holds neither sessions of Fiddler (raw/) nor exchanges of Fluxzy (exchanges/)".to_owned(),
+        )),
+    }
+}
+
+/// A flow file begins with a length, JSONL with our own mark; all else is taken for HAR.
+fn detect(head: &[u8]) -> ArchiveFormat {
+    let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
+    if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {
+        return ArchiveFormat::Mitm;
+    }
+    let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
+    if head.starts_with(b"{\"interflow\"") { ArchiveFormat::Jsonl } else { ArchiveFormat::Har }
+}

@@ -1,0 +1,288 @@
+//! Writes flows in the newest version of the format. What it has no place for stands in `metadata`.
+
+use std::io::{self, Read, Write};
+
+use interflow_types::{Direction, EntryKind, FlowId, Headers, MessageKind, Scheme};
+
+use super::VERSION;
+use super::extra_fields::MitmExtras;
+use super::tnetstring::write::{bool, bytes, dict, int, list, null, seconds, text};
+use crate::BodySource;
+use interflow_store::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
+
+/// Writes one flow.
+///
+/// # Errors
+/// When its bytes cannot be read, or the file not be written.
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
+    let kept = MitmExtras::from_row(row);
+    let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
+    let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
+    let mut members = vec![
+        ("id", text(&uuid(row.id))),
+        ("client_conn", client(row)),
+        ("server_conn", server(row)),
+        ("error", error(row, &at)),
+        ("intercepted", bool(false)),
+        ("is_replay", text_or_null(replayed)),
+        ("marked", text(marked)),
+        ("metadata", metadata(row)),
+        ("comment", text(row.comment.as_deref().unwrap_or_default())),
+        ("timestamp_created", at(None)),
+        ("backup", null()),
+        ("version", int(VERSION)),
+    ];
+    match &row.request {
+        Some(request) => {
+            members.push(("type", text("http")));
+            members.push(("request", request_state(row, request, contents, &at)?));
+            let response = row.response.as_ref().map(|r| response_state(row, r, contents, &at)).transpose()?;
+            members.push(("response", response.unwrap_or_else(null)));
+            let web_socket = row.kind == FlowKind::WebSocket;
+            members.push(("websocket", if web_socket { messages(row, contents, &at)? } else { null() }));
+        }
+        None => {
+            members.push(("type", text("tcp")));
+            let messages = contents.messages(row)?.map(|m| {
+                let m = m?;
+                let sent = bool(m.direction == Direction::Request);
+                Ok(list([sent, bytes(&m.payload), seconds(m.at.micros())]))
+            });
+            members.push(("messages", list(messages.collect::<io::Result<Vec<_>>>()?)));
+        }
+    }
+    out.write_all(&dict(&members))
+}
+
+/// Our ids are 128 bits, as a UUID is.
+fn uuid(id: FlowId) -> String {
+    let hex = format!("{:032x}", id.to_u128());
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// Tags, and what was not kept of the bodies.
+fn metadata(row: &FlowRow) -> Vec<u8> {
+    let mut members = MitmExtras::from_row(row).metadata();
+    if !row.tags.is_empty() {
+        members.push(("tags", list(row.tags.iter().map(|t| text(t)))));
+    }
+    if let Some(user) = &row.user {
+        members.push(("user", text(user)));
+    }
+    for (name, side) in [("request_size", Direction::Request), ("response_size", Direction::Response)] {
+        if let Some(body) = row.body(side).filter(|b| b.missing.is_some()) {
+            members.push((name, int(body.size as i64)));
+        }
+    }
+    dict(&members)
+}
+
+fn error(row: &FlowRow, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> Vec<u8> {
+    let message = match (&row.error, row.state) {
+        (Some(error), _) => format!("{}: {}", error.kind, error.message),
+        (None, FlowState::Cut) => "cut: the recording ended before the flow did".to_owned(),
+        _ => return null(),
+    };
+    dict(&[("msg", text(&message)), ("timestamp", at(row.timings.done))])
+}
+
+fn address(socket: Option<std::net::SocketAddr>) -> Vec<u8> {
+    match socket {
+        Some(s) => list([text(&s.ip().to_canonical().to_string()), int(s.port().into())]),
+        None => null(),
+    }
+}
+
+fn text_or_null(value: Option<&str>) -> Vec<u8> {
+    value.map_or_else(null, text)
+}
+
+fn client(row: &FlowRow) -> Vec<u8> {
+    let (client, tls) = (&row.client, row.client.tls.as_ref());
+    let none = "127.0.0.1:0".parse().ok();
+    let begun = if client.accepted.micros() == 0 { row.started } else { client.accepted };
+    let offers = tls.into_iter().flat_map(|t| &t.alpn_offered).map(|a| bytes(a.as_bytes()));
+    dict(&[
+        (
+            "id",
+            text(&format!(
+                "{:08x}-0000-4000-8000-{:012x}",
+                row.id.unix_millis() as u32,
+                client.connection & 0xffff_ffff_ffff
+            )),
+        ),
+        ("peername", address(client.peer.or(none))),
+        ("sockname", address(client.local.or(none))),
+        ("transport_protocol", text(transport_protocol(tls.and_then(|t| t.version.as_deref())))),
+        ("error", null()),
+        ("tls", bool(tls.is_some())),
+        ("certificate_list", MitmExtras::from_row(row).certificates("client_certificates")),
+        ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
+        ("alpn_offers", list(offers)),
+        ("cipher", text_or_null(tls.and_then(|t| t.cipher.as_deref()))),
+        ("cipher_list", list([])),
+        ("tls_version", text_or_null(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
+        ("sni", text_or_null(tls.and_then(|t| t.sni.as_deref()))),
+        ("timestamp_start", seconds(begun.micros())),
+        ("timestamp_end", null()),
+        ("timestamp_tls_setup", if tls.is_some() { seconds(begun.micros()) } else { null() }),
+        ("mitmcert", MitmExtras::from_row(row).certificate("mitmcert")),
+        ("proxy_mode", text(if row.transport == EntryKind::Socks5 { "socks5" } else { "regular" })),
+    ])
+}
+
+fn server(row: &FlowRow) -> Vec<u8> {
+    let upstream = row.upstream.as_ref();
+    let tls = upstream.and_then(|u| u.tls.as_ref());
+    let at = |micros: u64| seconds(row.started.micros().saturating_add(micros));
+    let t = &row.timings;
+    // Durations follow one another once the request is there.
+    let begun = t.request_head.unwrap_or(0).saturating_add(t.blocked.unwrap_or(0)).saturating_add(t.dns.unwrap_or(0));
+    let tcp = t.connect.map(|c| begun.saturating_add(c));
+    let secured = t.tls.map(|s| tcp.unwrap_or(begun).saturating_add(s));
+    let when = |micros: Option<u64>| micros.map_or_else(null, at);
+    dict(&[
+        (
+            "id",
+            text(&format!(
+                "{:08x}-0000-4000-9000-{:012x}",
+                row.id.unix_millis() as u32,
+                upstream.map_or(0, |u| u.connection) & 0xffff_ffff_ffff
+            )),
+        ),
+        ("address", list([text(&row.host()), int(row.authority.port.into())])),
+        ("peername", address(upstream.and_then(|u| u.peer))),
+        ("sockname", address(upstream.and_then(|u| u.local))),
+        ("transport_protocol", text(transport_protocol(tls.and_then(|t| t.version.as_deref())))),
+        ("error", null()),
+        ("tls", bool(row.scheme == Scheme::Https)),
+        ("certificate_list", MitmExtras::from_row(row).certificates("server_certificates")),
+        ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
+        ("alpn_offers", list([])),
+        ("cipher", text_or_null(tls.and_then(|t| t.cipher.as_deref()))),
+        ("cipher_list", list([])),
+        ("tls_version", text_or_null(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
+        ("sni", text_or_null(tls.is_some().then(|| row.host()).as_deref())),
+        ("timestamp_start", if upstream.is_some() { at(begun) } else { null() }),
+        ("timestamp_end", null()),
+        ("timestamp_tcp_setup", when(tcp)),
+        ("timestamp_tls_setup", when(secured)),
+        ("via", null()),
+    ])
+}
+
+/// Whether a version of TLS is that of QUIC.
+fn is_quic(version: &str) -> bool {
+    version.get(..4).is_some_and(|v| v.eq_ignore_ascii_case("quic"))
+}
+
+/// What carries a connection with this version of TLS.
+fn transport_protocol(version: Option<&str>) -> &'static str {
+    let datagrams = |v: &str| is_quic(v) || v.starts_with("DTLS");
+    if version.is_some_and(datagrams) { "udp" } else { "tcp" }
+}
+
+/// The names that mitmproxy knows; it refuses a file with any other.
+fn tls_version(version: &str) -> Option<&'static str> {
+    const KNOWN: [&str; 8] = ["SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3", "DTLSv0.9", "DTLSv1", "DTLSv1.2"];
+    if is_quic(version) {
+        return Some("QUICv1");
+    }
+    let plain = |text: &str| text.to_ascii_lowercase().replace([' ', 'v'], "");
+    let (wanted, short) = (plain(version), plain(version.strip_suffix(".0").unwrap_or(version)));
+    KNOWN.into_iter().find(|k| plain(k) == wanted || plain(k) == short)
+}
+
+fn fields(headers: &Headers) -> Vec<u8> {
+    list(headers.iter().map(|(n, v)| list([bytes(n), bytes(v)])))
+}
+
+fn trailers(headers: &Headers) -> Vec<u8> {
+    if headers.is_empty() { null() } else { fields(headers) }
+}
+
+/// `HTTP/2` is `HTTP/2.0` there.
+fn version(version: &str) -> Vec<u8> {
+    bytes(match version {
+        "HTTP/2" => b"HTTP/2.0",
+        other => other.as_bytes(),
+    })
+}
+
+fn body(row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    contents.body(row, side)?.read_to_end(&mut body)?;
+    Ok(bytes(&body))
+}
+
+fn request_state(
+    row: &FlowRow,
+    request: &RequestRow,
+    contents: &dyn BodySource,
+    at: &dyn Fn(Option<u64>) -> Vec<u8>,
+) -> io::Result<Vec<u8>> {
+    let t = &row.timings;
+    Ok(dict(&[
+        ("host", text(&row.host())),
+        ("port", int(row.authority.port.into())),
+        ("method", bytes(request.method.as_bytes())),
+        ("scheme", bytes(row.scheme.as_str().as_bytes())),
+        ("authority", bytes(b"")),
+        ("path", bytes(request.path.as_bytes())),
+        ("http_version", version(&request.version)),
+        ("headers", fields(&request.headers)),
+        ("content", body(row, contents, Direction::Request)?),
+        ("trailers", trailers(&request.trailers)),
+        ("timestamp_start", at(None)),
+        ("timestamp_end", at(t.request_body.or(t.request_sent).or(t.request_head))),
+    ]))
+}
+
+fn response_state(
+    row: &FlowRow,
+    response: &ResponseRow,
+    contents: &dyn BodySource,
+    at: &dyn Fn(Option<u64>) -> Vec<u8>,
+) -> io::Result<Vec<u8>> {
+    let t = &row.timings;
+    Ok(dict(&[
+        ("http_version", version(&response.version)),
+        ("status_code", int(response.status.into())),
+        ("reason", bytes(&response.reason)),
+        ("headers", fields(&response.headers)),
+        ("content", body(row, contents, Direction::Response)?),
+        ("trailers", trailers(&response.trailers)),
+        ("timestamp_start", at(t.first_byte.or(t.done))),
+        ("timestamp_end", at(t.last_byte.or(t.done))),
+    ]))
+}
+
+/// Text and binary messages; how the WebSocket was closed stands beside them. Pings have no place there.
+fn messages(row: &FlowRow, contents: &dyn BodySource, at: &dyn Fn(Option<u64>) -> Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut all, mut close): (Vec<Vec<u8>>, Option<MessageRow>) = (Vec::new(), None);
+    for message in contents.messages(row)? {
+        let message = message?;
+        let opcode = match message.kind {
+            MessageKind::Text => 1,
+            MessageKind::Binary => 2,
+            MessageKind::Close => {
+                close.get_or_insert(message);
+                continue;
+            }
+            _ => continue,
+        };
+        let (sent, at) = (bool(message.direction == Direction::Request), seconds(message.at.micros()));
+        all.push(list([int(opcode), sent, bytes(&message.payload), at, bool(false), bool(false)]));
+    }
+    let payload = close.as_ref().map(|c| &c.payload[..]).unwrap_or_default();
+    let code = payload.first_chunk::<2>().map(|c| int(u16::from_be_bytes(*c).into()));
+    let reason = close.as_ref().map(|_| text(&String::from_utf8_lossy(payload.get(2..).unwrap_or_default())));
+    Ok(dict(&[
+        ("messages", list(all)),
+        ("closed_by_client", close.as_ref().map_or_else(null, |c| bool(c.direction == Direction::Request))),
+        ("close_code", code.unwrap_or_else(null)),
+        ("close_reason", reason.unwrap_or_else(null)),
+        ("timestamp_end", at(row.timings.done)),
+    ]))
+}

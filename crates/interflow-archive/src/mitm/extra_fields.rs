@@ -1,0 +1,154 @@
+//! What a flow of mitmproxy has that our rows have no place for: kept beside the row as it is, and written again.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value as Json, json};
+
+use super::tnetstring::TnetValue;
+use super::tnetstring::write::{bool, bytes, dict, float, int, list, null, text};
+use interflow_store::FlowRow;
+
+/// The member of what is kept of an archive.
+const MEMBER: &str = "_mitmproxy";
+/// The most that is kept of one flow, in bytes.
+const MAX_KEPT: usize = 256 * 1024;
+/// Members of `metadata` that our rows have a place for.
+const OWN_METADATA: [&str; 4] = ["tags", "user", "request_size", "response_size"];
+
+/// Keeps what has no other place.
+pub(super) fn save_extras(state: &TnetValue<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
+    let mut kept = Map::new();
+    if let Some(TnetValue::Dict(members)) = state.get("metadata") {
+        let own = |name: &[u8]| OWN_METADATA.iter().any(|o| o.as_bytes() == name);
+        let rest: Map<String, Json> = members
+            .iter()
+            .filter(|(name, _)| !own(name))
+            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), to_json(value)))
+            .collect();
+        if !rest.is_empty() {
+            kept.insert("metadata".into(), rest.into());
+        }
+    }
+    if let Some(mark) = state.get("marked").and_then(TnetValue::text).filter(|m| !m.is_empty()) {
+        kept.insert("marked".into(), mark.into());
+    }
+    if let Some(replay) =
+        state.get("is_replay").and_then(TnetValue::text).filter(|r| matches!(&**r, "request" | "response"))
+    {
+        kept.insert("is_replay".into(), replay.into());
+    } else if let Some(side) = ["request", "response"].into_iter().find(|s| replayed_before_version_8(state, s)) {
+        kept.insert("is_replay".into(), side.into());
+    }
+    for (name, conn) in [("client_certificates", "client_conn"), ("server_certificates", "server_conn")] {
+        let conn = state.get(conn);
+        let newer = conn.and_then(|c| c.get("certificate_list")).map(TnetValue::list).unwrap_or_default();
+        let older = conn.and_then(|c| c.any(&["cert", "clientcert"]));
+        let all: Vec<Json> = newer.iter().chain(older).filter_map(TnetValue::text).map(Json::from).collect();
+        if !all.is_empty() {
+            kept.insert(name.into(), all.into());
+        }
+    }
+    if let Some(cert) = state.get("client_conn").and_then(|c| c.get("mitmcert")).and_then(TnetValue::text) {
+        kept.insert("mitmcert".into(), cert.into());
+    }
+    if kept.is_empty() {
+        return;
+    }
+    let size = Json::Object(kept.clone()).to_string().len();
+    if size > MAX_KEPT {
+        notes.push(format!("metadata and certificates: longer than {MAX_KEPT} bytes and left out"));
+        return;
+    }
+    let mut archive = row.archive.as_deref().cloned().unwrap_or_default();
+    archive.insert(MEMBER.into(), kept.into());
+    row.archive = Some(Arc::new(archive));
+}
+
+fn replayed_before_version_8(state: &TnetValue<'_>, side: &str) -> bool {
+    state.get(side).and_then(|m| m.get("is_replay")).is_some_and(TnetValue::is_true)
+}
+
+/// What was kept, for writing it again.
+pub(super) struct MitmExtras<'a>(Option<&'a Map<String, Json>>);
+
+impl<'a> MitmExtras<'a> {
+    pub(super) fn from_row(row: &'a FlowRow) -> Self {
+        Self(row.archive.as_ref().and_then(|a| a.get(MEMBER)).and_then(Json::as_object))
+    }
+
+    fn member(&self, name: &str) -> Option<&'a Json> {
+        self.0?.get(name)
+    }
+
+    /// The text under this name.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.member(name)?.as_str()
+    }
+
+    /// Certificates under this name.
+    pub(super) fn certificates(&self, name: &str) -> Vec<u8> {
+        let all = self.member(name).and_then(Json::as_array).into_iter().flatten();
+        list(all.filter_map(Json::as_str).filter(|pem| is_certificate(pem)).map(|pem| bytes(pem.as_bytes())))
+    }
+
+    /// The certificate under this name.
+    pub(super) fn certificate(&self, name: &str) -> Vec<u8> {
+        self.text(name).filter(|pem| is_certificate(pem)).map_or_else(null, |pem| bytes(pem.as_bytes()))
+    }
+
+    /// Members of `metadata`, encoded.
+    pub(super) fn metadata(&self) -> Vec<(&'a str, Vec<u8>)> {
+        let all = self.member("metadata").and_then(Json::as_object).into_iter().flatten();
+        all.filter(|(name, _)| !OWN_METADATA.contains(&name.as_str()))
+            .map(|(name, value)| (name.as_str(), from_json(value)))
+            .collect()
+    }
+}
+
+/// Whether a text holds a whole certificate: mitmproxy refuses a file of flows for one that it cannot read.
+fn is_certificate(pem: &str) -> bool {
+    let inner = pem.trim().strip_prefix("-----BEGIN CERTIFICATE-----");
+    let Some(inner) = inner.and_then(|rest| rest.strip_suffix("-----END CERTIFICATE-----")) else { return false };
+    let digits: String = inner.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let Ok(der) = STANDARD.decode(digits) else { return false };
+    // A sequence that ends where its length says (X.690 8.1.3).
+    match der[..] {
+        [0x30, 0x82, high, low, ..] => usize::from(u16::from_be_bytes([high, low])) + 4 == der.len(),
+        [0x30, 0x81, length, ..] => usize::from(length) + 3 == der.len(),
+        [0x30, length, ..] if length < 0x80 => usize::from(length) + 2 == der.len(),
+        _ => false,
+    }
+}
+
+fn to_json(value: &TnetValue<'_>) -> Json {
+    match value {
+        TnetValue::Null => Json::Null,
+        TnetValue::Bool(b) => (*b).into(),
+        TnetValue::Int(n) => (*n).into(),
+        TnetValue::Float(f) => Number::from_f64(*f).map_or(Json::Null, Json::Number),
+        TnetValue::Bytes(b) => match std::str::from_utf8(b) {
+            Ok(text) => text.into(),
+            Err(_) => json!({"base64": STANDARD.encode(b)}),
+        },
+        TnetValue::List(all) => all.iter().map(to_json).collect(),
+        TnetValue::Dict(all) => {
+            all.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), to_json(v))).collect::<Map<_, _>>().into()
+        }
+    }
+}
+
+fn from_json(value: &Json) -> Vec<u8> {
+    match value {
+        Json::Null => null(),
+        Json::Bool(b) => bool(*b),
+        Json::Number(n) => n.as_i64().map_or_else(|| float(n.as_f64().unwrap_or_default()), int),
+        Json::String(s) => text(s),
+        Json::Array(all) => list(all.iter().map(from_json)),
+        Json::Object(all) => match all.get("base64").and_then(Json::as_str).map(|b| STANDARD.decode(b)) {
+            Some(Ok(raw)) if all.len() == 1 => bytes(&raw),
+            _ => dict(&all.iter().map(|(n, v)| (n.as_str(), from_json(v))).collect::<Vec<_>>()),
+        },
+    }
+}

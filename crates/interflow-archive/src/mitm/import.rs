@@ -1,0 +1,410 @@
+//! Reads flows of every version. Names changed over the years; each fact is looked for under all that it had.
+
+use std::io::{self, BufRead};
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use interflow_types::{
+    Authority, Direction, EntryKind, FlowId, FlowTimings, Headers, Host, MessageKind, Scheme, Timestamp,
+};
+
+use super::tnetstring::{self, TnetValue};
+use super::{VERSION, extra_fields};
+use crate::import_support::{self, ImportSink, clean_text, shorten};
+use crate::{FlowSink, FlowWithBodies, ImportError, ImportReport};
+use interflow_store::{
+    ClientTlsRow, ErrorRow, FlowKind, FlowRow, MessageRow, MissingReason, TunnelRow, UpstreamRow, UpstreamTlsRow,
+};
+
+/// Hands out the flows of a file.
+///
+/// # Errors
+/// A file that is cut off or none of this format, after what was whole in it.
+pub(crate) fn import(mut file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, ImportError> {
+    let mut intake = ImportSink::new(sink);
+    let mut handshakes = PendingHandshakes::default();
+    let mut at: u64 = 0;
+    for number in 1u64.. {
+        let place = format!("flow {number}");
+        let whole = match tnetstring::read_value(&mut file) {
+            Ok(Some(whole)) => whole,
+            Ok(None) => break,
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(intake.malformed(format!("{place}, byte {at}"), "the file breaks off inside of it"));
+            }
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                return Err(intake.malformed(format!("{place}, byte {at}"), format!("no flow of mitmproxy: {e}")));
+            }
+            Err(e) => return Err(intake.failed(e)),
+        };
+        let mut notes = Vec::new();
+        let flow = tnetstring::parse(&whole).and_then(|state| handshakes.join(&state, flow(&state, &mut notes)?));
+        match flow {
+            Ok(Some(flow)) => intake.push(&place, Ok(flow), notes)?,
+            Ok(None) => {}
+            Err(problem) => intake.push(&place, Err(problem), notes)?,
+        }
+        at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
+    }
+    for (place, flow) in handshakes.into_remaining() {
+        intake.push(&place, Ok(flow), Vec::new())?;
+    }
+    Ok(intake.report)
+}
+
+/// Requests for WebSockets whose messages stand in a flow of their own, as they did up to version 11 of the format.
+#[derive(Default)]
+struct PendingHandshakes {
+    waiting: Vec<(String, FlowWithBodies)>,
+}
+
+impl PendingHandshakes {
+    /// The most that wait for their messages.
+    const MAX_PENDING: usize = 1000;
+
+    /// Lets a flow by; one that only opens a WebSocket waits for its messages, and goes with them.
+    fn join(&mut self, state: &TnetValue<'_>, mut flow: FlowWithBodies) -> Result<Option<FlowWithBodies>, String> {
+        let metadata = |name: &str| state.get("metadata").and_then(|m| m.get(name));
+        if state.get("type").and_then(TnetValue::text).as_deref() == Some("websocket") {
+            let handshake = metadata("websocket_handshake").and_then(TnetValue::text).unwrap_or_default();
+            if let Some(at) = self.waiting.iter().position(|(id, _)| *id == handshake) {
+                let (_, mut whole) = self.waiting.remove(at);
+                whole.row.kind = FlowKind::WebSocket;
+                whole.row.messages = flow.messages.len() as u64;
+                whole.row.error = whole.row.error.or(flow.row.error);
+                whole.messages = std::mem::take(&mut flow.messages);
+                return Ok(Some(whole));
+            }
+            return Ok(Some(flow));
+        }
+        if metadata("websocket").is_some() && state.get("websocket").is_none() && self.waiting.len() < Self::MAX_PENDING
+        {
+            self.waiting.push((state.get("id").and_then(TnetValue::text).unwrap_or_default(), flow));
+            return Ok(None);
+        }
+        Ok(Some(flow))
+    }
+
+    /// Those whose messages never came.
+    fn into_remaining(self) -> impl Iterator<Item = (String, FlowWithBodies)> {
+        self.waiting.into_iter().map(|(id, flow)| (format!("flow {id}"), flow))
+    }
+}
+
+fn flow(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies, String> {
+    check_version(state.get("version"))?;
+    let kind = state.get("type").and_then(TnetValue::text).unwrap_or_else(|| "http".to_owned());
+    let mut flow = match kind.as_str() {
+        "http" => http(state, notes)?,
+        "tcp" => tcp(state)?,
+        "websocket" => old_web_socket(state)?,
+        other => return Err(format!("a flow of type '{}' has no place here", shorten(other))),
+    };
+    let row = &mut flow.row;
+    row.comment = state.get("comment").and_then(TnetValue::text).filter(|c| !c.is_empty());
+    row.tags = tags(state);
+    row.user = state.get("metadata").and_then(|m| m.get("user")).and_then(TnetValue::text).map(Into::into);
+    row.error = state
+        .get("error")
+        .and_then(|e| e.get("msg"))
+        .and_then(TnetValue::text)
+        .filter(|m| !m.starts_with("cut: "))
+        .map(|m| {
+            let named = m.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+            let (kind, message) = named.unwrap_or(("imported", &m));
+            ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() }
+        });
+    extra_fields::save_extras(state, row, notes);
+    import_support::set_complete(&mut flow);
+    Ok(flow)
+}
+
+/// Numbers since version 4; before that the release as a list.
+fn check_version(version: Option<&TnetValue<'_>>) -> Result<(), String> {
+    match version {
+        Some(TnetValue::Int(n)) if *n > VERSION => {
+            Err(format!("version {n} of the format is newer than {VERSION}, the last that is known: update Interflow"))
+        }
+        Some(TnetValue::Int(_) | TnetValue::List(_)) => Ok(()),
+        _ => Err("no flow of mitmproxy: the version is missing".to_owned()),
+    }
+}
+
+fn tags(state: &TnetValue<'_>) -> Vec<String> {
+    let ours = state.get("metadata").and_then(|m| m.get("tags")).map(TnetValue::list).unwrap_or_default();
+    let mut tags: Vec<String> = ours.iter().filter_map(TnetValue::text).collect();
+    match state.get("marked") {
+        Some(TnetValue::Bool(true)) => tags.push("marked".to_owned()),
+        Some(TnetValue::Bytes(mark)) if !mark.is_empty() && tags.is_empty() => {
+            let mark = clean_text(String::from_utf8_lossy(mark).trim_matches(':'));
+            tags.push(if mark == "default" { "marked".to_owned() } else { mark });
+        }
+        _ => {}
+    }
+    tags
+}
+
+/// A new row with what both kinds of flows have.
+fn row(state: &TnetValue<'_>, started: Timestamp, scheme: Scheme, authority: Authority) -> FlowRow {
+    let (client, server) = (state.get("client_conn"), state.get("server_conn"));
+    let mode = client.and_then(|c| c.get("proxy_mode")).and_then(TnetValue::text).unwrap_or_default();
+    let transport = match (mode.as_str(), scheme) {
+        ("socks5", _) => EntryKind::Socks5,
+        (m, _) if m.starts_with("reverse") => EntryKind::Gateway,
+        (_, Scheme::Https) => EntryKind::Connect,
+        (_, Scheme::Http) => EntryKind::Absolute,
+    };
+    let mut row = FlowRow::new(id(state, started), started, transport, scheme, authority);
+    row.client.peer = client.and_then(|c| c.any(&["peername", "address"])).and_then(socket);
+    row.client.local = client.and_then(|c| c.get("sockname")).and_then(socket);
+    let time =
+        |conn: Option<&TnetValue<'_>>, names: &[&str]| conn.and_then(|c| c.any(names)).and_then(TnetValue::micros);
+    row.client.accepted = Timestamp::from_micros(time(client, &["timestamp_start"]).unwrap_or(0));
+    row.client.tls = client
+        .filter(|c| c.any(&["tls", "tls_established", "ssl_established"]).is_some_and(TnetValue::is_true))
+        .map(client_tls);
+    let peer = server.and_then(|s| s.any(&["peername", "ip_address", "peer_address"])).and_then(socket);
+    row.upstream = server.filter(|_| peer.is_some()).map(|server| UpstreamRow {
+        peer,
+        local: server.any(&["sockname", "source_address"]).and_then(socket),
+        version: "HTTP/1.1".into(),
+        tls: server
+            .any(&["tls", "tls_established", "ssl_established"])
+            .filter(|t| t.is_true())
+            .map(|_| upstream_tls(server)),
+        ..UpstreamRow::default()
+    });
+    let begun = time(server, &["timestamp_start"]);
+    let tcp = time(server, &["timestamp_tcp_setup"]);
+    let secured = time(server, &["timestamp_tls_setup", "timestamp_ssl_setup"]);
+    // A connection that was there before the request had no part in it.
+    if begun.is_some_and(|b| b >= started.micros()) {
+        row.timings.connect = tcp.zip(begun).map(|(t, b)| t.saturating_sub(b));
+        row.timings.tls = secured.zip(tcp).map(|(s, t)| s.saturating_sub(t));
+    }
+    row
+}
+
+/// The id that we gave it, when the UUID is one of ours: its first part is the time of the flow.
+fn id(state: &TnetValue<'_>, started: Timestamp) -> FlowId {
+    let text = state.get("id").and_then(TnetValue::text).unwrap_or_default();
+    let ours = u128::from_str_radix(&text.replace('-', ""), 16).ok().map(FlowId::from_u128);
+    let ours = ours.filter(|id| id.unix_millis() == started.micros() / 1000);
+    ours.unwrap_or_else(|| import_support::stable_id(started, &[b"mitmproxy", text.as_bytes()]))
+}
+
+fn client_tls(conn: &TnetValue<'_>) -> ClientTlsRow {
+    let text = |names: &[&str]| conn.any(names).and_then(TnetValue::text);
+    ClientTlsRow {
+        sni: text(&["sni"]),
+        version: text(&["tls_version"]).map(Into::into),
+        cipher: text(&["cipher", "cipher_name"]),
+        alpn_offered: conn
+            .get("alpn_offers")
+            .map(TnetValue::list)
+            .unwrap_or_default()
+            .iter()
+            .filter_map(TnetValue::text)
+            .collect(),
+        alpn: text(&["alpn", "alpn_proto_negotiated"]),
+        ..ClientTlsRow::default()
+    }
+}
+
+fn upstream_tls(conn: &TnetValue<'_>) -> UpstreamTlsRow {
+    let text = |names: &[&str]| conn.any(names).and_then(TnetValue::text);
+    UpstreamTlsRow {
+        version: text(&["tls_version"]).map(Into::into),
+        cipher: text(&["cipher", "cipher_name"]),
+        alpn: text(&["alpn", "alpn_proto_negotiated"]),
+        ..UpstreamTlsRow::default()
+    }
+}
+
+/// `[host, port, …]`; until version 1 within a dictionary.
+fn socket(value: &TnetValue<'_>) -> Option<SocketAddr> {
+    let list = value.get("address").unwrap_or(value).list();
+    let ip: IpAddr = list.first()?.text()?.parse().ok()?;
+    Some(SocketAddr::new(ip.to_canonical(), u16::try_from(list.get(1)?.int()?).ok()?))
+}
+
+fn http(state: &TnetValue<'_>, notes: &mut Vec<String>) -> Result<FlowWithBodies, String> {
+    let request = state.get("request").ok_or("the request is missing")?;
+    let text = |name: &str| request.get(name).and_then(TnetValue::text).unwrap_or_default();
+    let (scheme, authority, path) = target(request, &text)?;
+    let time = |message: &TnetValue<'_>, name: &str| message.get(name).and_then(TnetValue::micros);
+    let started = time(request, "timestamp_start").or_else(|| state.get("timestamp_created")?.micros()).unwrap_or(0);
+    let mut flow = FlowWithBodies::new(row(state, Timestamp::from_micros(started), scheme, authority));
+    let since = |at: Option<u64>| at.map(|at| at.saturating_sub(started));
+    let headers = headers(request.get("headers"), notes);
+    let body = content(request);
+    let mut made = import_support::request(&text("method"), &path, &version(request), headers, body);
+    made.trailers = self::headers(request.get("trailers"), notes);
+    made.body = body_row(state, "request_size", body);
+    flow.row.request = Some(made);
+    flow.request_body = Bytes::copy_from_slice(body);
+    let sent = since(time(request, "timestamp_end"));
+    flow.row.timings =
+        FlowTimings { request_head: Some(0), request_body: sent, request_sent: sent, ..flow.row.timings };
+    let mut last = sent;
+    if let Some(response) = state.get("response") {
+        let status =
+            response.any(&["status_code", "code"]).and_then(TnetValue::int).and_then(|n| u16::try_from(n).ok());
+        let reason = response.any(&["reason", "msg"]).and_then(TnetValue::bytes).unwrap_or_default();
+        let (fields, body) = (self::headers(response.get("headers"), notes), content(response));
+        let status = status.ok_or("the response has no status")?;
+        let mut made = import_support::response(status, reason, &version(response), fields, body);
+        made.trailers = self::headers(response.get("trailers"), notes);
+        made.body = body_row(state, "response_size", body);
+        flow.row.response = Some(made);
+        flow.response_body = Bytes::copy_from_slice(body);
+        flow.row.timings.first_byte = since(time(response, "timestamp_start"));
+        last = since(time(response, "timestamp_end"));
+        flow.row.timings.last_byte = last;
+    }
+    flow.row.timings.done = since(state.get("error").and_then(|e| time(e, "timestamp"))).or(last);
+    if let Some(version) = flow.row.response.as_ref().map(|r| r.version.clone())
+        && let Some(upstream) = &mut flow.row.upstream
+    {
+        upstream.version = version;
+    }
+    web_socket(state, &mut flow);
+    Ok(flow)
+}
+
+/// Scheme, authority and path. A CONNECT that mitmproxy kept as a request is none of ours.
+fn target(request: &TnetValue<'_>, text: &dyn Fn(&str) -> String) -> Result<(Scheme, Authority, String), String> {
+    let host = text("host");
+    let port = request.get("port").and_then(TnetValue::int).and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
+    let scheme = Scheme::parse(&text("scheme")).unwrap_or(if port == Some(443) { Scheme::Https } else { Scheme::Http });
+    if text("method") == "CONNECT" {
+        return Err("a CONNECT request, which is kept with the flows inside of it, is left out".to_owned());
+    }
+    let plain = host.trim_matches(['[', ']']);
+    let parsed = plain.parse::<IpAddr>().map(Host::Ip).or_else(|_| Host::parse(plain));
+    let parsed = parsed.map_err(|e| format!("the host '{}': {e}", shorten(&host)))?;
+    Ok((scheme, Authority::new(parsed, port.unwrap_or(scheme.default_port())), text("path")))
+}
+
+/// `HTTP/1.1`; two numbers until release 0.13.
+fn version(message: &TnetValue<'_>) -> String {
+    if let Some(text) = message.get("http_version").and_then(TnetValue::text) {
+        return text;
+    }
+    let old = message.get("httpversion").map(TnetValue::list).unwrap_or_default();
+    let numbers: Vec<String> = old.iter().filter_map(TnetValue::int).map(|n| n.to_string()).collect();
+    format!("HTTP/{}", numbers.join("."))
+}
+
+fn content<'a>(message: &TnetValue<'a>) -> &'a [u8] {
+    message.any(&["content", "body"]).and_then(TnetValue::bytes).unwrap_or_default()
+}
+
+/// A body whose size we noted was not kept whole.
+fn body_row(state: &TnetValue<'_>, name: &str, body: &[u8]) -> interflow_store::BodyRow {
+    let told = state.get("metadata").and_then(|m| m.get(name)).and_then(TnetValue::int);
+    let mut row = import_support::whole_body_row(body);
+    if let Some(size) = told.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > row.kept) {
+        row.size = size;
+        row.missing = Some(MissingReason::Capped);
+    }
+    row
+}
+
+fn headers(list: Option<&TnetValue<'_>>, notes: &mut Vec<String>) -> Headers {
+    let mut headers = Headers::new();
+    for pair in list.map(TnetValue::list).unwrap_or_default() {
+        if let [name, value] = pair.list() {
+            import_support::field(
+                &mut headers,
+                name.bytes().unwrap_or_default(),
+                value.bytes().unwrap_or_default(),
+                notes,
+            );
+        }
+    }
+    headers
+}
+
+fn web_socket(state: &TnetValue<'_>, flow: &mut FlowWithBodies) {
+    let Some(socket) = state.get("websocket") else { return };
+    flow.row.kind = FlowKind::WebSocket;
+    messages_of(socket, flow);
+    if let Some(code) = socket.get("close_code").and_then(TnetValue::int).and_then(|c| u16::try_from(c).ok()) {
+        let reason = socket.get("close_reason").and_then(TnetValue::bytes).unwrap_or_default();
+        let payload = [&code.to_be_bytes()[..], reason].concat();
+        let by_client = socket.get("closed_by_client").is_some_and(TnetValue::is_true);
+        push(flow, by_client, MessageKind::Close, &payload, socket.get("timestamp_end").and_then(TnetValue::micros));
+    }
+}
+
+/// The messages of a WebSocket as a flow of their own, up to version 11. Its request is another flow; where that one is not
+/// in the file, only the server's address is known of it.
+fn old_web_socket(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
+    let mut flow = tcp(state)?;
+    let secured = state.get("server_conn").and_then(|s| s.any(&["tls", "tls_established", "ssl_established"]));
+    flow.row.kind = FlowKind::WebSocket;
+    flow.row.tunnel = None;
+    flow.row.scheme = if secured.is_some_and(TnetValue::is_true) { Scheme::Https } else { Scheme::Http };
+    flow.row.request = Some(import_support::request("GET", "/", "HTTP/1.1", Headers::new(), b""));
+    flow.messages.clear();
+    messages_of(state, &mut flow);
+    if let Some(code) = state.get("close_code").and_then(TnetValue::int).and_then(|c| u16::try_from(c).ok()) {
+        let reason = state.get("close_reason").and_then(TnetValue::bytes).unwrap_or_default();
+        let payload = [&code.to_be_bytes()[..], reason].concat();
+        let by_client = state.get("close_sender").and_then(TnetValue::text).as_deref() == Some("client");
+        let at = flow.messages.last().map(|m| m.at.micros());
+        push(&mut flow, by_client, MessageKind::Close, &payload, at);
+    }
+    Ok(flow)
+}
+
+fn messages_of(socket: &TnetValue<'_>, flow: &mut FlowWithBodies) {
+    for message in socket.get("messages").map(TnetValue::list).unwrap_or_default() {
+        let [opcode, sent, payload, at, ..] = message.list() else { continue };
+        let kind = match opcode.int() {
+            Some(1) => MessageKind::Text,
+            Some(9) => MessageKind::Ping,
+            Some(10) => MessageKind::Pong,
+            _ => MessageKind::Binary,
+        };
+        push(flow, sent.is_true(), kind, payload.bytes().unwrap_or_default(), at.micros());
+    }
+}
+
+fn push(flow: &mut FlowWithBodies, sent: bool, kind: MessageKind, payload: &[u8], at: Option<u64>) {
+    flow.messages.push(MessageRow {
+        index: flow.messages.len() as u64,
+        direction: if sent { Direction::Request } else { Direction::Response },
+        kind,
+        at: at.map_or(flow.row.started, Timestamp::from_micros),
+        size: payload.len() as u64,
+        payload: Bytes::copy_from_slice(payload),
+    });
+}
+
+/// Bytes that passed unseen, kept as messages.
+fn tcp(state: &TnetValue<'_>) -> Result<FlowWithBodies, String> {
+    let server = state.get("server_conn").ok_or("the server's connection is missing")?;
+    let address = server.any(&["address", "peername", "ip_address"]).ok_or("the server's address is missing")?;
+    let list = address.get("address").unwrap_or(address).list();
+    let host = list.first().and_then(TnetValue::text).unwrap_or_default();
+    let port = list.get(1).and_then(TnetValue::int).and_then(|p| u16::try_from(p).ok()).filter(|p| *p > 0);
+    let host = host.parse::<IpAddr>().map(Host::Ip).or_else(|_| Host::parse(&host));
+    let host = host.map_err(|e| format!("the server's address: {e}"))?;
+    let authority = Authority::new(host, port.ok_or("the server's port is missing")?);
+    let begun = |conn: &str| state.get(conn).and_then(|c| c.get("timestamp_start")).and_then(TnetValue::micros);
+    let created = state.get("timestamp_created").and_then(TnetValue::micros);
+    let started = Timestamp::from_micros(created.or_else(|| begun("client_conn")).unwrap_or(0));
+    let mut flow = FlowWithBodies::new(row(state, started, Scheme::Https, authority));
+    flow.row.kind = FlowKind::Tunnel;
+    let mut tunnel = TunnelRow::default();
+    for message in state.get("messages").map(TnetValue::list).unwrap_or_default() {
+        let [sent, payload, at, ..] = message.list() else { continue };
+        let payload = payload.bytes().unwrap_or_default();
+        *(if sent.is_true() { &mut tunnel.sent } else { &mut tunnel.received }) += payload.len() as u64;
+        push(&mut flow, sent.is_true(), MessageKind::Binary, payload, at.micros());
+    }
+    flow.row.tunnel = Some(tunnel);
+    Ok(flow)
+}

@@ -1,0 +1,141 @@
+//! HTTP/1 on a connection. What frames a message must hold in the file too: where the recorded head and body do not fit each
+//! other, the connection ends behind them.
+
+use std::io::{self, Write};
+
+use interflow_types::{Direction, Headers};
+
+use super::Interface;
+use super::connection::{MessageTiming, PacketConnection};
+use crate::{BodySource, frames, raw};
+use interflow_store::{FlowKind, FlowRow};
+
+/// A tunnel asked for and granted.
+pub(super) fn connect(connection: &mut PacketConnection, out: &mut dyn Write, authority: &str) -> io::Result<()> {
+    let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+    connection.tcp.send(out, Direction::Request, connection.at, request.as_bytes())?;
+    connection.tcp.send(out, Direction::Response, connection.at, b"HTTP/1.1 200 Connection established\r\n\r\n")
+}
+
+/// A request, its interim responses and its response, and the messages behind an upgrade.
+pub(super) fn exchange(
+    connection: &mut PacketConnection,
+    out: &mut dyn Write,
+    side: Interface,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+) -> io::Result<()> {
+    let mut row = row.clone();
+    reframe(&mut row, side, connection);
+    message(connection, out, &row, contents, Direction::Request)?;
+    for interim in &row.interim {
+        let mut head = format!("HTTP/1.1 {} \r\n", interim.status).into_bytes();
+        interim.headers.write_to(&mut head);
+        head.extend_from_slice(b"\r\n");
+        connection.send(out, Direction::Response, &head)?;
+    }
+    message(connection, out, &row, contents, Direction::Response)?;
+    if row.kind == FlowKind::WebSocket {
+        connection.over = true;
+        messages(connection, out, &row, contents)?;
+    }
+    Ok(())
+}
+
+fn message(
+    connection: &mut PacketConnection,
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+    direction: Direction,
+) -> io::Result<()> {
+    let mut pipe = connection.packet_sink(out, direction, MessageTiming::from_row(row, direction));
+    raw::write_side(&mut pipe, row, contents, direction)?;
+    pipe.flush()
+}
+
+/// WebSocket messages as frames; what an archive kept of a tunnel as bytes.
+pub(super) fn messages(
+    connection: &mut PacketConnection,
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+) -> io::Result<()> {
+    for message in contents.messages(row)? {
+        let message = message?;
+        connection.at = message.at.micros();
+        if row.kind == FlowKind::Tunnel {
+            connection.send(out, message.direction, &message.payload)?;
+        } else if let Some(frame) = frames::encode(&message) {
+            connection.send(out, message.direction, &frame)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the heads those of this leg, and notes whether another exchange can follow.
+fn reframe(row: &mut FlowRow, side: Interface, connection: &mut PacketConnection) {
+    let url = row.url();
+    let via = row.upstream.as_ref().is_some_and(|u| u.via.is_some());
+    let absolute = !connection.ends.tls
+        && match side {
+            Interface::Client => row.transport == interflow_types::EntryKind::Absolute && row.client.local.is_some(),
+            Interface::Upstream => via,
+        };
+    let mut no_body = false;
+    if let Some(request) = &mut row.request {
+        no_body = request.method == "HEAD";
+        request.version = http1_version(&request.version);
+        if absolute && request.path != "*" {
+            request.path = url;
+        }
+        if !request.headers.contains("host") {
+            let mut headers = Headers::new();
+            headers.append_unchecked(b"Host", row.authority.to_host_header(row.scheme).as_bytes());
+            request.headers.iter().for_each(|(n, v)| headers.append_unchecked(n, v));
+            request.headers = headers;
+        }
+        match framing(&request.headers, request.body.kept) {
+            RecordedFraming::Holds => {}
+            RecordedFraming::None if request.body.kept == 0 => {}
+            RecordedFraming::None => {
+                request.headers.append_unchecked(b"Content-Length", request.body.kept.to_string().as_bytes());
+            }
+            RecordedFraming::Broken => connection.over = true,
+        }
+    }
+    let Some(response) = &mut row.response else {
+        connection.over = true;
+        return;
+    };
+    response.version = http1_version(&response.version);
+    no_body |= matches!(response.status, 100..200 | 204 | 304);
+    let holds = framing(&response.headers, response.body.kept) == RecordedFraming::Holds;
+    connection.over |= !(no_body || holds) || response.headers.has_token("connection", "close");
+}
+
+fn http1_version(version: &interflow_store::StaticLabel) -> interflow_store::StaticLabel {
+    if version.starts_with("HTTP/1.") { version.clone() } else { "HTTP/1.1".into() }
+}
+
+/// How a head and the body that was kept go together.
+#[derive(Debug, PartialEq, Eq)]
+enum RecordedFraming {
+    /// The head says where the body ends, and there it ends.
+    Holds,
+    /// The head says nothing of a length.
+    None,
+    /// The head promises another length.
+    Broken,
+}
+
+fn framing(headers: &Headers, kept: u64) -> RecordedFraming {
+    if headers.has_token("transfer-encoding", "chunked") {
+        return RecordedFraming::Holds;
+    }
+    match headers.get_str("content-length").map(|l| l.trim().parse::<u64>()) {
+        None => RecordedFraming::None,
+        Some(Ok(told)) if told == kept => RecordedFraming::Holds,
+        Some(_) => RecordedFraming::Broken,
+    }
+}

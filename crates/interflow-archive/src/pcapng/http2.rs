@@ -1,0 +1,229 @@
+//! HTTP/2 on a connection (RFC 9113): one stream for each flow, heads as literals without an index (RFC 7541 6.2.2).
+
+use std::io::{self, Read, Write};
+
+use interflow_types::{Direction, Headers};
+
+use super::connection::{MessageTiming, PacketConnection};
+use crate::{BodySource, frames};
+use interflow_store::{FlowKind, FlowRow};
+
+/// Payload of one frame, in bytes (RFC 9113 4.2).
+const MAX_FRAME: usize = 16_384;
+
+mod kind {
+    pub const DATA: u8 = 0;
+    pub const HEADERS: u8 = 1;
+    pub const SETTINGS: u8 = 4;
+    pub const CONTINUATION: u8 = 9;
+}
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+
+/// The preface and the settings of both ends.
+pub(super) fn write_preface(connection: &mut PacketConnection, out: &mut dyn Write) -> io::Result<()> {
+    let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    frame(&mut preface, kind::SETTINGS, 0, 0, b"");
+    connection.send(out, Direction::Request, &preface)?;
+    let mut settings = Vec::new();
+    frame(&mut settings, kind::SETTINGS, 0, 0, b"");
+    frame(&mut settings, kind::SETTINGS, ACK, 0, b"");
+    connection.send(out, Direction::Response, &settings)?;
+    let mut ack = Vec::new();
+    frame(&mut ack, kind::SETTINGS, ACK, 0, b"");
+    connection.send(out, Direction::Request, &ack)
+}
+
+/// A request and what came back, on the next stream.
+pub(super) fn exchange(
+    connection: &mut PacketConnection,
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+) -> io::Result<()> {
+    let stream = connection.stream;
+    connection.stream += 2;
+    connection.over = connection.stream > 0x7fff_fff0;
+    let Some(request) = &row.request else { return Ok(()) };
+    let socket = row.kind == FlowKind::WebSocket;
+    let authority = row.authority.to_host_header(row.scheme);
+    let mut head = Vec::new();
+    literal(&mut head, b":method", if socket { b"CONNECT" } else { request.method.as_bytes() });
+    if socket {
+        literal(&mut head, b":protocol", b"websocket");
+    }
+    literal(&mut head, b":scheme", row.scheme.as_str().as_bytes());
+    literal(&mut head, b":authority", authority.as_bytes());
+    literal(&mut head, b":path", request.path.as_bytes());
+    fields(&mut head, &request.headers);
+    let side = StreamSide { stream, direction: Direction::Request, trailers: &request.trailers, open: socket };
+    side.write(connection, out, row, contents, &head)?;
+    for interim in &row.interim {
+        let mut head = Vec::new();
+        literal(&mut head, b":status", interim.status.to_string().as_bytes());
+        fields(&mut head, &interim.headers);
+        let mut bytes = Vec::new();
+        headers(&mut bytes, stream, &head, false);
+        connection.send(out, Direction::Response, &bytes)?;
+    }
+    let Some(response) = &row.response else { return Ok(()) };
+    let mut head = Vec::new();
+    let status = if socket && response.status == 101 { 200 } else { response.status };
+    literal(&mut head, b":status", status.to_string().as_bytes());
+    fields(&mut head, &response.headers);
+    let side = StreamSide { stream, direction: Direction::Response, trailers: &response.trailers, open: socket };
+    side.write(connection, out, row, contents, &head)?;
+    if socket { messages(connection, out, row, contents, stream) } else { Ok(()) }
+}
+
+/// One side of a stream.
+struct StreamSide<'a> {
+    stream: u32,
+    direction: Direction,
+    trailers: &'a Headers,
+    /// Messages follow.
+    open: bool,
+}
+
+impl StreamSide<'_> {
+    fn write(
+        &self,
+        connection: &mut PacketConnection,
+        out: &mut dyn Write,
+        row: &FlowRow,
+        contents: &dyn BodySource,
+        head: &[u8],
+    ) -> io::Result<()> {
+        let kept = row.body(self.direction).map_or(0, |b| b.kept);
+        let trailers = !self.trailers.is_empty();
+        let mut pipe = connection.packet_sink(out, self.direction, MessageTiming::from_row(row, self.direction));
+        let mut bytes = Vec::new();
+        headers(&mut bytes, self.stream, head, kept == 0 && !trailers && !self.open);
+        pipe.write_all(&bytes)?;
+        let mut body = contents.body(row, self.direction)?;
+        let mut left = kept;
+        while left > 0 {
+            bytes.clear();
+            let mut data = Vec::new();
+            let read = body.by_ref().take(left.min(MAX_FRAME as u64)).read_to_end(&mut data)? as u64;
+            // A body may be shorter than the row says when its bytes on disk are damaged.
+            left = if read == 0 { 0 } else { left - read };
+            let end = left == 0 && !trailers && !self.open;
+            frame(&mut bytes, kind::DATA, if end { END_STREAM } else { 0 }, self.stream, &data);
+            pipe.write_all(&bytes)?;
+        }
+        if trailers {
+            bytes.clear();
+            let mut block = Vec::new();
+            fields(&mut block, self.trailers);
+            headers(&mut bytes, self.stream, &block, true);
+            pipe.write_all(&bytes)?;
+        }
+        pipe.flush()
+    }
+}
+
+/// The frames of a WebSocket within a stream (RFC 8441).
+fn messages(
+    connection: &mut PacketConnection,
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+    stream: u32,
+) -> io::Result<()> {
+    for message in contents.messages(row)? {
+        let message = message?;
+        connection.at = message.at.micros();
+        let Some(payload) = frames::encode(&message) else { continue };
+        for piece in payload.chunks(MAX_FRAME) {
+            let mut bytes = Vec::new();
+            frame(&mut bytes, kind::DATA, 0, stream, piece);
+            connection.send(out, message.direction, &bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// A head, continued where it is long.
+fn headers(out: &mut Vec<u8>, stream: u32, block: &[u8], end_stream: bool) {
+    let mut pieces = block.chunks(MAX_FRAME).peekable();
+    let mut kind = kind::HEADERS;
+    let mut flags = if end_stream { END_STREAM } else { 0 };
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            flags |= END_HEADERS;
+        }
+        frame(out, kind, flags, stream, piece);
+        (kind, flags) = (kind::CONTINUATION, 0);
+    }
+}
+
+fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Fields that have no place in HTTP/2 are left out (RFC 9113 8.2.2); `Host` is in `:authority`.
+fn fields(out: &mut Vec<u8>, headers: &Headers) {
+    const CONNECTION_HEADERS: [&str; 7] =
+        ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "http2-settings"];
+    for (name, value) in headers {
+        let name = name.to_ascii_lowercase();
+        if !CONNECTION_HEADERS.iter().any(|n| n.as_bytes() == name) {
+            literal(out, &name, value);
+        }
+    }
+}
+
+fn literal(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    out.push(0);
+    string(out, name);
+    string(out, value);
+}
+
+/// A length in seven bits and more (RFC 7541 5.1), and the bytes as they are.
+fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+    let len = bytes.len();
+    if len < 127 {
+        out.push(len as u8);
+    } else {
+        out.push(127);
+        let mut rest = len - 127;
+        while rest >= 128 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_packed_as_rfc_7541_says() {
+        let packed = |len: usize| {
+            let mut out = Vec::new();
+            string(&mut out, &vec![b'x'; len]);
+            out.truncate(out.len() - len);
+            out
+        };
+        assert_eq!((packed(0), packed(126), packed(127)), (vec![0], vec![126], vec![127, 0]));
+        assert_eq!((packed(254), packed(255)), (vec![127, 127], vec![127, 0x80, 1]));
+    }
+
+    #[test]
+    fn a_long_head_is_continued() {
+        let mut out = Vec::new();
+        headers(&mut out, 1, &vec![0; MAX_FRAME + 1], true);
+        assert_eq!((out[3], out[4]), (kind::HEADERS, END_STREAM));
+        let second = 9 + MAX_FRAME;
+        assert_eq!((out[second + 3], out[second + 4]), (kind::CONTINUATION, END_HEADERS));
+    }
+}

@@ -1,0 +1,213 @@
+//! Packets made of recorded flows, for Wireshark and what else reads pcapng (draft-ietf-opsawg-pcapng).
+//!
+//! What passed was recorded above TCP and TLS, so both are made anew: Ethernet, IP and TCP with right numbers and checksums
+//! between the addresses that were recorded, and TLS 1.3 with keys of our own, which stand in Decryption Secrets Blocks (and
+//! in a key log, when one is asked for). HTTP/1 is written as it stood, HTTP/2 as frames whose heads are packed plainly.
+//! Sizes, order and times of single packets are not those that were on the wire; the file says so.
+
+mod block;
+mod connection;
+mod http1;
+mod http2;
+mod sides;
+mod tcp;
+mod tls;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use interflow_types::{EntryKind, Scheme};
+
+use self::connection::{ConnectionKey, PacketConnection};
+use self::sides::SideContents;
+use super::{BodySource, FlowExporter};
+use interflow_store::{FlowKind, FlowRow};
+
+/// Which side of the flows is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketSides {
+    /// Between the client and this proxy.
+    #[default]
+    Client,
+    /// Between this proxy and the origin, or an upstream proxy.
+    Upstream,
+    /// Both, each as an interface of its own.
+    Both,
+}
+
+impl PacketSides {
+    /// The names on the command line.
+    pub const NAMES: [&'static str; 3] = ["client", "upstream", "both"];
+
+    const fn interfaces(self) -> &'static [Interface] {
+        match self {
+            Self::Client => &[Interface::Client],
+            Self::Upstream => &[Interface::Upstream],
+            Self::Both => &[Interface::Client, Interface::Upstream],
+        }
+    }
+}
+
+impl std::str::FromStr for PacketSides {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "client" => Ok(Self::Client),
+            "upstream" => Ok(Self::Upstream),
+            "both" => Ok(Self::Both),
+            other => Err(format!("'{other}' is no leg: choose client, upstream or both")),
+        }
+    }
+}
+
+/// One leg; also the number of its interface in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Interface {
+    Client,
+    Upstream,
+}
+
+/// How packets are written.
+#[derive(Default)]
+pub struct PcapngOptions<'w> {
+    /// Which side of the flows.
+    pub leg: PacketSides,
+    /// Where the secrets are written too, in the form of `SSLKEYLOGFILE`.
+    pub keylog: Option<Box<dyn Write + 'w>>,
+}
+
+/// Connections that are open at the same time in a file; the one used longest ago is closed for a new one.
+const MAX_OPEN: usize = 4096;
+
+/// Writes flows as packets. Flows are written one after another, so packets of flows that ran at the same time do not stand
+/// in the order of their times.
+pub struct PcapngWriter<'w, W: Write> {
+    out: W,
+    options: PcapngOptions<'w>,
+    open: HashMap<(Interface, u64), PacketConnection>,
+    /// Flows so far, to tell connections that have no number apart and to know the oldest.
+    flows: u64,
+}
+
+impl<'w, W: Write> PcapngWriter<'w, W> {
+    /// Begins the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(mut out: W, options: PcapngOptions<'w>) -> io::Result<Self> {
+        block::section(&mut out)?;
+        block::interface(&mut out, "client", "between the client and Interflow")?;
+        block::interface(&mut out, "upstream", "between Interflow and the origin")?;
+        Ok(Self { out, options, open: HashMap::new(), flows: 0 })
+    }
+
+    fn write_side(&mut self, side: Interface, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        let Some(ends) = ConnectionKey::for_flow(side, row, self.flows) else { return Ok(()) };
+        let key = (side, ends.number);
+        let mut connection = match self.open.remove(&key) {
+            Some(connection) if connection.matches(&ends) => connection,
+            other => {
+                if let Some(mut other) = other {
+                    other.close(&mut self.out)?;
+                }
+                let connection = PacketConnection::new(side, ends, row.started.micros(), self.flows);
+                self.begin(connection, side, row)?
+            }
+        };
+        connection.used = self.flows;
+        self.exchange(&mut connection, side, row, contents)?;
+        if connection.over {
+            return connection.close(&mut self.out);
+        }
+        self.open.insert(key, connection);
+        self.close_oldest()
+    }
+
+    /// Opens the connection: TCP, the tunnel through a proxy, TLS, and what HTTP/2 begins with.
+    fn begin(
+        &mut self,
+        mut connection: PacketConnection,
+        side: Interface,
+        row: &FlowRow,
+    ) -> io::Result<PacketConnection> {
+        let out = &mut self.out;
+        connection.tcp.open(out)?;
+        let asked = match side {
+            Interface::Client => row.transport == EntryKind::Connect && row.client.local.is_some(),
+            Interface::Upstream => {
+                row.upstream.as_ref().is_some_and(|u| u.via.is_some()) && row.scheme == Scheme::Https
+            }
+        };
+        if asked {
+            http1::connect(&mut connection, out, &row.authority.to_string())?;
+        }
+        if connection.ends.tls {
+            let secrets = connection.secrets(&row.id.to_string());
+            block::secrets(out, &secrets)?;
+            if let Some(keylog) = &mut self.options.keylog {
+                keylog.write_all(secrets.as_bytes())?;
+            }
+            let name = row.client.tls.as_ref().and_then(|t| t.sni.clone());
+            connection.handshake(out, &name.unwrap_or_else(|| row.host().into_owned()))?;
+        }
+        if connection.ends.http2 {
+            http2::write_preface(&mut connection, out)?;
+        }
+        Ok(connection)
+    }
+
+    fn exchange(
+        &mut self,
+        connection: &mut PacketConnection,
+        side: Interface,
+        row: &FlowRow,
+        contents: &dyn BodySource,
+    ) -> io::Result<()> {
+        let out = &mut self.out;
+        if row.kind == FlowKind::Tunnel {
+            // What crossed it was not recorded, or came from an archive as messages.
+            connection.over = true;
+            return http1::messages(connection, out, row, contents);
+        }
+        if connection.ends.http2 {
+            http2::exchange(connection, out, row, contents)
+        } else {
+            http1::exchange(connection, out, side, row, contents)
+        }
+    }
+
+    fn close_oldest(&mut self) -> io::Result<()> {
+        if self.open.len() <= MAX_OPEN {
+            return Ok(());
+        }
+        let oldest = self.open.iter().min_by_key(|(_, c)| c.used).map(|(key, _)| *key);
+        match oldest.and_then(|key| self.open.remove(&key)) {
+            Some(mut connection) => connection.close(&mut self.out),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<W: Write> FlowExporter for PcapngWriter<'_, W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+        self.flows += 1;
+        for side in self.options.leg.interfaces().iter().copied() {
+            let contents = SideContents { side, whole: row, contents };
+            self.write_side(side, &side.view(row), &contents)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let mut open: Vec<PacketConnection> = std::mem::take(&mut self.open).into_values().collect();
+        open.sort_by_key(|c| (c.used, c.ends.number));
+        for mut connection in open {
+            connection.close(&mut self.out)?;
+        }
+        if let Some(keylog) = &mut self.options.keylog {
+            keylog.flush()?;
+        }
+        self.out.flush()
+    }
+}

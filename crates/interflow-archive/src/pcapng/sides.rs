@@ -1,0 +1,61 @@
+//! What each side saw of a flow that was edited here: the client sent the request as it came and got the response that went on,
+//! the origin got the request that went on and sent the response as it came.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use interflow_types::Direction;
+
+use super::Interface;
+use crate::BodySource;
+use interflow_store::{FlowRow, MessageRow};
+
+impl Interface {
+    /// The direction whose message this side exchanged before it was edited.
+    const fn unedited(self) -> Direction {
+        match self {
+            Self::Client => Direction::Request,
+            Self::Upstream => Direction::Response,
+        }
+    }
+
+    /// The flow as this side saw it.
+    pub(super) fn view(self, row: &FlowRow) -> Cow<'_, FlowRow> {
+        let direction = self.unedited();
+        let Some(original) = row.original.as_deref().filter(|_| row.is_edited(direction)) else {
+            return Cow::Borrowed(row);
+        };
+        let mut original = original.clone();
+        match direction {
+            Direction::Request => original.response = None,
+            Direction::Response => original.request = None,
+        }
+        Cow::Owned(FlowRow { original: Some(Box::new(original)), ..row.clone() }.original_view())
+    }
+}
+
+/// The bytes of a flow as one side saw them.
+pub(super) struct SideContents<'c> {
+    pub side: Interface,
+    /// The flow with everything that was recorded of it.
+    pub whole: &'c FlowRow,
+    pub contents: &'c dyn BodySource,
+}
+
+impl BodySource for SideContents<'_> {
+    fn body<'a>(&'a self, _: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        let edited = self.whole.original.as_deref().and_then(|o| o.edited_body(direction)).is_some();
+        match edited && direction == self.side.unedited() {
+            true => self.contents.original_body(self.whole, direction),
+            false => self.contents.body(self.whole, direction),
+        }
+    }
+
+    fn original_body<'a>(&'a self, _: &'a FlowRow, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(io::empty()))
+    }
+
+    fn messages<'a>(&'a self, _: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        self.contents.messages(self.whole)
+    }
+}

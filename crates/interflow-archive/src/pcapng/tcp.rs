@@ -1,0 +1,188 @@
+//! One TCP connection as packets: Ethernet, IPv4 or IPv6, TCP (RFC 791, 8200, 9293).
+
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+
+use interflow_types::Direction;
+
+use super::block;
+
+/// Payload of one segment, in bytes.
+const SEGMENT: usize = 1440;
+/// Segments between two acknowledgements.
+const ACK_EVERY: usize = 16;
+const WINDOW: u16 = 0xffff;
+
+/// Bits of a segment.
+mod bit {
+    pub const FIN: u8 = 1;
+    pub const SYN: u8 = 2;
+    pub const PSH: u8 = 8;
+    pub const ACK: u8 = 16;
+}
+
+/// A connection being written.
+pub(super) struct TcpWriter {
+    interface: u32,
+    /// The client's end and the server's.
+    ends: [SocketAddr; 2],
+    /// What each end sends next.
+    next: [u32; 2],
+    /// The IPv4 identification of each end's next packet.
+    ident: [u16; 2],
+    /// The time of the last packet: a connection's packets are in order.
+    at: u64,
+}
+
+const fn index(direction: Direction) -> usize {
+    match direction {
+        Direction::Request => 0,
+        Direction::Response => 1,
+    }
+}
+
+const fn other(direction: Direction) -> Direction {
+    match direction {
+        Direction::Request => Direction::Response,
+        Direction::Response => Direction::Request,
+    }
+}
+
+impl TcpWriter {
+    /// A connection that begins at `at`. Both ends have addresses of one family. The first numbers come from `seed`.
+    pub fn new(interface: u32, client: SocketAddr, server: SocketAddr, at: u64, seed: [u8; 8]) -> Self {
+        let [a, b, c, d, rest @ ..] = seed;
+        let next = [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes(rest)];
+        Self { interface, ends: [client, server], next, ident: [1, 1], at }
+    }
+
+    /// The three packets of the handshake.
+    pub fn open(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.packet(out, Direction::Request, bit::SYN, b"")?;
+        self.packet(out, Direction::Response, bit::SYN | bit::ACK, b"")?;
+        self.packet(out, Direction::Request, bit::ACK, b"")
+    }
+
+    /// Bytes in one direction, and the other end's acknowledgements.
+    pub fn send(&mut self, out: &mut dyn Write, direction: Direction, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.at = self.at.max(at);
+        let last = bytes.len().div_ceil(SEGMENT);
+        for (i, segment) in bytes.chunks(SEGMENT).enumerate() {
+            let end = i + 1 == last;
+            self.packet(out, direction, bit::ACK | if end { bit::PSH } else { 0 }, segment)?;
+            if end || (i + 1) % ACK_EVERY == 0 {
+                self.packet(out, other(direction), bit::ACK, b"")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Both ends say that they are done.
+    pub fn close(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        self.packet(out, Direction::Response, bit::FIN | bit::ACK, b"")?;
+        self.packet(out, Direction::Request, bit::FIN | bit::ACK, b"")?;
+        self.packet(out, Direction::Response, bit::ACK, b"")
+    }
+
+    fn packet(&mut self, out: &mut dyn Write, direction: Direction, bits: u8, payload: &[u8]) -> io::Result<()> {
+        let (from, to) = (index(direction), index(other(direction)));
+        let acknowledged = if bits & bit::ACK == 0 { 0 } else { self.next[to] };
+        let segment = segment(self.ends[from], self.ends[to], self.next[from], acknowledged, bits, payload);
+        let mut packet = Vec::with_capacity(segment.len() + 54);
+        // Addresses of our own making: the bit of local administration is set.
+        packet.extend_from_slice(&[2, 0, 0, 0, 0, to as u8 + 1, 2, 0, 0, 0, 0, from as u8 + 1]);
+        match (self.ends[from].ip(), self.ends[to].ip()) {
+            (IpAddr::V4(source), IpAddr::V4(target)) => {
+                packet.extend_from_slice(&[8, 0]);
+                ipv4(&mut packet, source.octets(), target.octets(), self.ident[from], segment.len());
+            }
+            (source, target) => {
+                packet.extend_from_slice(&[0x86, 0xdd]);
+                ipv6(&mut packet, octets(source), octets(target), segment.len());
+            }
+        }
+        packet.extend_from_slice(&segment);
+        let counted = payload.len() as u32 + u32::from(bits & (bit::SYN | bit::FIN) != 0);
+        self.next[from] = self.next[from].wrapping_add(counted);
+        self.ident[from] = self.ident[from].wrapping_add(1);
+        block::packet(out, self.interface, self.at, &packet)
+    }
+}
+
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn ipv4(out: &mut Vec<u8>, source: [u8; 4], target: [u8; 4], ident: u16, payload: usize) {
+    let mut head = vec![0x45, 0];
+    head.extend_from_slice(&(payload as u16 + 20).to_be_bytes());
+    head.extend_from_slice(&ident.to_be_bytes());
+    // Not to be fragmented, 64 hops, TCP, the checksum's place.
+    head.extend_from_slice(&[0x40, 0, 64, 6, 0, 0]);
+    head.extend_from_slice(&source);
+    head.extend_from_slice(&target);
+    let sum = checksum(&[&head]);
+    head[10..12].copy_from_slice(&sum.to_be_bytes());
+    out.extend_from_slice(&head);
+}
+
+fn ipv6(out: &mut Vec<u8>, source: [u8; 16], target: [u8; 16], payload: usize) {
+    out.extend_from_slice(&[0x60, 0, 0, 0]);
+    out.extend_from_slice(&(payload as u16).to_be_bytes());
+    out.extend_from_slice(&[6, 64]);
+    out.extend_from_slice(&source);
+    out.extend_from_slice(&target);
+}
+
+fn segment(from: SocketAddr, to: SocketAddr, number: u32, acknowledged: u32, bits: u8, payload: &[u8]) -> Vec<u8> {
+    // The largest segment is told in the handshake.
+    let options: &[u8] = if bits & bit::SYN == 0 { &[] } else { &[2, 4, (SEGMENT >> 8) as u8, SEGMENT as u8] };
+    let mut out = Vec::with_capacity(24 + payload.len());
+    out.extend_from_slice(&from.port().to_be_bytes());
+    out.extend_from_slice(&to.port().to_be_bytes());
+    out.extend_from_slice(&number.to_be_bytes());
+    out.extend_from_slice(&acknowledged.to_be_bytes());
+    out.extend_from_slice(&[(5 + options.len() as u8 / 4) << 4, bits]);
+    out.extend_from_slice(&WINDOW.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(options);
+    out.extend_from_slice(payload);
+    let length = (out.len() as u32).to_be_bytes();
+    let sum = match (from.ip(), to.ip()) {
+        (IpAddr::V4(f), IpAddr::V4(t)) => checksum(&[&f.octets(), &t.octets(), &[0, 6], &length[2..], &out]),
+        (f, t) => checksum(&[&octets(f), &octets(t), &length, &[0, 0, 0, 6], &out]),
+    };
+    out[16..18].copy_from_slice(&sum.to_be_bytes());
+    out
+}
+
+/// RFC 1071. Every part but the last has an even length.
+fn checksum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let mut sum: u64 = words.map(|w| u64::from(w[0]) << 8 | u64::from(w.get(1).copied().unwrap_or(0))).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_rfc_1071() {
+        assert_eq!(checksum(&[&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
+        assert_eq!(checksum(&[&[0x12]]), !0x1200);
+    }
+
+    #[test]
+    fn a_checksum_over_a_whole_header_is_zero() {
+        let mut head = Vec::new();
+        ipv4(&mut head, [127, 0, 0, 1], [10, 0, 0, 1], 7, 100);
+        assert_eq!(checksum(&[&head]), 0);
+    }
+}

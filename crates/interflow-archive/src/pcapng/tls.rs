@@ -1,0 +1,206 @@
+//! TLS 1.3 with secrets that are handed out (RFC 8446): enough of a handshake for a reader that has them, and protected
+//! records. Nobody is kept out by it; it exists so that readers find the layers that were there.
+
+use aes_gcm::aead::{AeadInPlace, KeyInit};
+use aes_gcm::{Aes128Gcm, Nonce};
+use hmac::{Hmac, Mac};
+use interflow_types::Direction;
+use sha2::Sha256;
+
+/// The most that one record holds, in bytes.
+pub(super) const MAX_RECORD: usize = 16_384;
+
+/// `TLS_AES_128_GCM_SHA256`.
+const SUITE: [u8; 2] = [0x13, 0x01];
+
+/// Content types of records.
+mod content {
+    pub const HANDSHAKE: u8 = 22;
+    pub const APPLICATION_DATA: u8 = 23;
+}
+
+/// A session: its secrets and where each direction's records have come to.
+pub(super) struct TlsWriter {
+    seed: [u8; 32],
+    /// Keys of the client's records and the server's, once the handshake is over.
+    keys: Option<[RecordKeys; 2]>,
+}
+
+impl TlsWriter {
+    /// Secrets are derived from the seed, so that the same flows give the same file.
+    pub fn new(seed: &[u8]) -> Self {
+        Self { seed: blake3::derive_key("Interflow pcapng TLS session", seed), keys: None }
+    }
+
+    fn secret(&self, purpose: &str) -> [u8; 32] {
+        *blake3::keyed_hash(&self.seed, purpose.as_bytes()).as_bytes()
+    }
+
+    /// The lines of a key log.
+    pub fn key_log(&self) -> String {
+        let random = hex(&self.secret("client random"));
+        let labels = [
+            "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+            "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+            "CLIENT_TRAFFIC_SECRET_0",
+            "SERVER_TRAFFIC_SECRET_0",
+        ];
+        labels.iter().map(|label| format!("{label} {random} {}\n", hex(&self.secret(label)))).collect()
+    }
+
+    /// The flights of the handshake in their order.
+    pub fn handshake(&mut self, server_name: &str, protocol: &str) -> [(Direction, Vec<u8>); 3] {
+        let keys = |label| RecordKeys::new(&self.secret(label));
+        let (mut client, mut server) =
+            (keys("CLIENT_HANDSHAKE_TRAFFIC_SECRET"), keys("SERVER_HANDSHAKE_TRAFFIC_SECRET"));
+        let hello = record(content::HANDSHAKE, [3, 1], &self.client_hello(server_name, protocol));
+        let mut answer = record(content::HANDSHAKE, [3, 3], &self.server_hello());
+        let alpn = extension(16, &vector16(&vector8(protocol.as_bytes())));
+        let flight = [message(8, &vector16(&alpn)), message(20, &self.secret("server finished"))].concat();
+        answer.extend(server.protect(content::HANDSHAKE, &flight));
+        let finished = client.protect(content::HANDSHAKE, &message(20, &self.secret("client finished")));
+        self.keys = Some([
+            RecordKeys::new(&self.secret("CLIENT_TRAFFIC_SECRET_0")),
+            RecordKeys::new(&self.secret("SERVER_TRAFFIC_SECRET_0")),
+        ]);
+        [(Direction::Request, hello), (Direction::Response, answer), (Direction::Request, finished)]
+    }
+
+    /// One record of application data, at most [`MAX_RECORD`] bytes of it.
+    pub fn protect(&mut self, direction: Direction, data: &[u8]) -> Vec<u8> {
+        let [client, server] = self.keys.as_mut().expect("data follows the handshake");
+        let keys = if direction == Direction::Request { client } else { server };
+        keys.protect(content::APPLICATION_DATA, data)
+    }
+
+    fn client_hello(&self, server_name: &str, protocol: &str) -> Vec<u8> {
+        let mut extensions = Vec::new();
+        // A literal address is not a server name (RFC 6066 3).
+        if server_name.parse::<std::net::IpAddr>().is_err() {
+            let name = [&[0][..], &vector16(server_name.as_bytes())].concat();
+            extensions.extend(extension(0, &vector16(&name)));
+        }
+        extensions.extend(extension(43, &vector8(&[3, 4])));
+        extensions.extend(extension(10, &vector16(&[0, 29])));
+        extensions.extend(extension(13, &vector16(&[4, 3, 8, 4])));
+        let share = [&[0, 29][..], &vector16(&self.secret("client share"))].concat();
+        extensions.extend(extension(51, &vector16(&share)));
+        extensions.extend(extension(16, &vector16(&vector8(protocol.as_bytes()))));
+        let mut body = vec![3, 3];
+        body.extend_from_slice(&self.secret("client random"));
+        body.extend(vector8(&self.secret("session")));
+        body.extend(vector16(&SUITE));
+        body.extend_from_slice(&[1, 0]);
+        body.extend(vector16(&extensions));
+        message(1, &body)
+    }
+
+    fn server_hello(&self) -> Vec<u8> {
+        let share = [&[0, 29][..], &vector16(&self.secret("server share"))].concat();
+        let extensions = [extension(43, &[3, 4]), extension(51, &share)].concat();
+        let mut body = vec![3, 3];
+        body.extend_from_slice(&self.secret("server random"));
+        body.extend(vector8(&self.secret("session")));
+        body.extend_from_slice(&SUITE);
+        body.push(0);
+        body.extend(vector16(&extensions));
+        message(2, &body)
+    }
+}
+
+/// What protects one direction's records.
+struct RecordKeys {
+    cipher: Aes128Gcm,
+    iv: [u8; 12],
+    number: u64,
+}
+
+impl RecordKeys {
+    fn new(secret: &[u8; 32]) -> Self {
+        let (mut key, mut iv) = ([0; 16], [0; 12]);
+        expand(secret, "key", &mut key);
+        expand(secret, "iv", &mut iv);
+        Self { cipher: Aes128Gcm::new(&key.into()), iv, number: 0 }
+    }
+
+    /// RFC 8446 5.2: the type follows the content, and both are protected.
+    fn protect(&mut self, kind: u8, plain: &[u8]) -> Vec<u8> {
+        let mut nonce = self.iv;
+        nonce[4..].iter_mut().zip(self.number.to_be_bytes()).for_each(|(n, b)| *n ^= b);
+        self.number += 1;
+        let mut body = Vec::with_capacity(plain.len() + 17);
+        body.extend_from_slice(plain);
+        body.push(kind);
+        let head = [&[content::APPLICATION_DATA, 3, 3][..], &(body.len() as u16 + 16).to_be_bytes()].concat();
+        self.cipher
+            .encrypt_in_place(Nonce::from_slice(&nonce), &head, &mut body)
+            .expect("a record is far shorter than what AES-GCM can protect");
+        [head, body].concat()
+    }
+}
+
+/// HKDF-Expand-Label with an empty context (RFC 8446 7.1), at most 32 bytes.
+fn expand(secret: &[u8; 32], label: &str, out: &mut [u8]) {
+    let label = format!("tls13 {label}");
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    mac.update(&(out.len() as u16).to_be_bytes());
+    mac.update(&vector8(label.as_bytes()));
+    mac.update(&[0, 1]);
+    let block = mac.finalize().into_bytes();
+    out.copy_from_slice(&block[..out.len()]);
+}
+
+fn record(kind: u8, version: [u8; 2], body: &[u8]) -> Vec<u8> {
+    [&[kind], &version[..], &vector16(body)].concat()
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32).to_be_bytes();
+    [&[kind], &length[1..], body].concat()
+}
+
+fn extension(kind: u16, body: &[u8]) -> Vec<u8> {
+    [&kind.to_be_bytes()[..], &vector16(body)].concat()
+}
+
+fn vector8(body: &[u8]) -> Vec<u8> {
+    [&[body.len() as u8], body].concat()
+}
+
+fn vector16(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u16).to_be_bytes()[..], body].concat()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server's handshake secret, key and iv of RFC 8448 3.
+    #[test]
+    fn keys_are_expanded_as_rfc_8448_shows() {
+        let secret = [
+            0xb6, 0x7b, 0x7d, 0x69, 0x0c, 0xc1, 0x6c, 0x4e, 0x75, 0xe5, 0x42, 0x13, 0xcb, 0x2d, 0x37, 0xb4, 0xe9, 0xc9,
+            0x12, 0xbc, 0xde, 0xd9, 0x10, 0x5d, 0x42, 0xbe, 0xfd, 0x59, 0xd3, 0x91, 0xad, 0x38,
+        ];
+        let (mut key, mut iv) = ([0; 16], [0; 12]);
+        expand(&secret, "key", &mut key);
+        expand(&secret, "iv", &mut iv);
+        assert_eq!(hex(&key), "3fce516009c21727d0f2e4e86ee403bc");
+        assert_eq!(hex(&iv), "5d313eb2671276ee13000b30");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_session_and_records_differ() {
+        let mut a = TlsWriter::new(b"x");
+        assert_eq!(a.key_log(), TlsWriter::new(b"x").key_log());
+        assert_ne!(a.key_log(), TlsWriter::new(b"y").key_log());
+        a.handshake("example.com", "h2");
+        let (one, two) = (a.protect(Direction::Request, b"data"), a.protect(Direction::Request, b"data"));
+        assert_eq!(one.len(), 5 + 4 + 1 + 16);
+        assert_ne!(one, two);
+    }
+}

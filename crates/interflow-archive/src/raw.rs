@@ -1,0 +1,75 @@
+//! Requests and responses as bytes, as they stood on the wire of HTTP/1. HTTP/2's heads are written in the same form.
+
+use std::io::{self, Read, Write};
+
+use interflow_types::{Direction, Headers};
+
+use super::BodySource;
+use interflow_store::FlowRow;
+
+/// Writes the request and the response, an empty line between them.
+///
+/// # Errors
+/// When a body cannot be read, or the output not be written.
+pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
+    write_side(out, row, contents, Direction::Request)?;
+    if row.request.is_some() && row.response.is_some() {
+        out.write_all(b"\r\n")?;
+    }
+    write_side(out, row, contents, Direction::Response)
+}
+
+/// Writes one side: its head, its body with the transfer coding that the head names, its trailers. A side that the flow
+/// does not have writes nothing.
+///
+/// # Errors
+/// When a body cannot be read, or the output not be written.
+pub fn write_side(out: &mut dyn Write, row: &FlowRow, contents: &dyn BodySource, side: Direction) -> io::Result<()> {
+    let (headers, trailers) = match side {
+        Direction::Request => {
+            let Some(request) = &row.request else { return Ok(()) };
+            write!(out, "{} {} {}\r\n", request.method, request.path, request.version)?;
+            (&request.headers, &request.trailers)
+        }
+        Direction::Response => {
+            let Some(response) = &row.response else { return Ok(()) };
+            write!(out, "{} {} ", response.version, response.status)?;
+            out.write_all(&response.reason)?;
+            out.write_all(b"\r\n")?;
+            (&response.headers, &response.trailers)
+        }
+    };
+    let mut head = Vec::new();
+    headers.write_to(&mut head);
+    head.extend_from_slice(b"\r\n");
+    out.write_all(&head)?;
+    let body = contents.body(row, side)?;
+    if headers.has_token("transfer-encoding", "chunked") {
+        write_chunked(out, body, trailers)
+    } else {
+        write_plain(out, body)
+    }
+}
+
+fn write_plain(out: &mut dyn Write, mut body: Box<dyn Read + '_>) -> io::Result<()> {
+    io::copy(&mut body, out).map(drop)
+}
+
+/// RFC 9112 7.1. Where one chunk ended and the next began is not recorded.
+fn write_chunked(out: &mut dyn Write, mut body: Box<dyn Read + '_>, trailers: &Headers) -> io::Result<()> {
+    let mut buf = Vec::with_capacity(64 * 1024);
+    loop {
+        buf.clear();
+        body.by_ref().take(64 * 1024).read_to_end(&mut buf)?;
+        if buf.is_empty() {
+            break;
+        }
+        write!(out, "{:x}\r\n", buf.len())?;
+        out.write_all(&buf)?;
+        out.write_all(b"\r\n")?;
+    }
+    let mut end = b"0\r\n".to_vec();
+    trailers.write_to(&mut end);
+    end.extend_from_slice(b"\r\n");
+    out.write_all(&end)
+}

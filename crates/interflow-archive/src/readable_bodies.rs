@@ -1,0 +1,129 @@
+//! The contents of a store's flows as far as they are sound: a damaged body ends where the damage begins, so that one of them
+//! does not end a whole export.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::io::{self, Read};
+
+use interflow_types::Direction;
+
+use super::{BodySource, original_of};
+use interflow_store::{BodyReader, BodyRow, FlowRow, FlowStore, MessageRow, MissingReason, Result, StoreError};
+
+/// Messages read at a time.
+const PAGE: u64 = 256;
+
+/// Reads what can be read, and counts the flows of which something could not.
+pub struct ReadableBodySource<'s> {
+    store: &'s dyn FlowStore,
+    cut: Cell<u64>,
+}
+
+impl<'s> ReadableBodySource<'s> {
+    /// Of this store.
+    pub const fn new(store: &'s dyn FlowStore) -> Self {
+        Self { store, cut: Cell::new(0) }
+    }
+
+    /// Flows of which something is damaged, so far.
+    pub const fn truncated_flows(&self) -> u64 {
+        self.cut.get()
+    }
+
+    /// The row with what can be read of its bodies: one that is damaged says so. Every byte is read for that.
+    ///
+    /// # Errors
+    /// The database or the disk refused; damage is no error.
+    pub fn row<'a>(&self, row: &'a FlowRow) -> Result<Cow<'a, FlowRow>> {
+        let mut sound = Cow::Borrowed(row);
+        for direction in [Direction::Request, Direction::Response] {
+            let Some(body) = row.body(direction).copied().filter(|b| b.kept > 0) else { continue };
+            let readable = readable_bytes(self.store.body(row.id, direction, 0..body.kept))?;
+            if readable < body.kept {
+                let changed = sound.to_mut();
+                let cut = BodyRow::partial(body.size, readable, Some(MissingReason::Lost));
+                match direction {
+                    Direction::Request => changed.request.iter_mut().for_each(|r| r.body = cut),
+                    Direction::Response => changed.response.iter_mut().for_each(|r| r.body = cut),
+                }
+            }
+        }
+        for direction in [Direction::Request, Direction::Response] {
+            let edited = row.original.as_ref().and_then(|o| o.edited_body(direction)).copied();
+            let Some(body) = edited.filter(|b| b.kept > 0) else { continue };
+            let readable = readable_bytes(self.store.original_body(row.id, direction, 0..body.kept))?;
+            if readable < body.kept {
+                let cut = sound.to_mut().original.as_mut().and_then(|o| o.edited_body_mut(direction));
+                cut.into_iter().for_each(|b| *b = BodyRow::partial(body.size, readable, Some(MissingReason::Lost)));
+            }
+        }
+        let messages = self.readable_messages(row)?;
+        if messages < row.messages {
+            sound.to_mut().messages = messages;
+        }
+        if matches!(sound, Cow::Owned(_)) {
+            self.cut.set(self.cut.get() + 1);
+        }
+        Ok(sound)
+    }
+
+    fn readable_messages(&self, row: &FlowRow) -> Result<u64> {
+        let mut first = 0;
+        while first < row.messages {
+            match self.store.messages(row.id, first..first + PAGE) {
+                Ok(_) => first += PAGE,
+                Err(e) if is_damage(&e) => return Ok(first),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(row.messages)
+    }
+}
+
+/// How many bytes of a body can be read.
+fn readable_bytes(opened: Result<BodyReader>) -> Result<u64> {
+    let mut reader = match opened {
+        Err(e) if is_damage(&e) => return Ok(0),
+        opened => opened?,
+    };
+    let mut readable = 0;
+    loop {
+        match reader.next_piece() {
+            Ok(Some(piece)) => readable += piece.len() as u64,
+            Ok(None) => return Ok(readable),
+            Err(e) if is_damage(&e) => return Ok(readable),
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Whether bytes are damaged, or gone since the row was read.
+const fn is_damage(error: &StoreError) -> bool {
+    matches!(error, StoreError::Damaged { .. } | StoreError::NotFound(_))
+}
+
+impl BodySource for ReadableBodySource<'_> {
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        match flow.body(direction) {
+            Some(body) if body.kept > 0 => {
+                let reader = self.store.body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
+                Ok(Box::new(reader))
+            }
+            _ => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        original_of(self.store, flow, direction)
+    }
+
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        let pages = (0..flow.messages).step_by(PAGE as usize);
+        Ok(Box::new(pages.flat_map(move |from| {
+            match self.store.messages(flow.id, from..(from + PAGE).min(flow.messages)) {
+                Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(e) => vec![Err(io::Error::other(e))],
+            }
+        })))
+    }
+}

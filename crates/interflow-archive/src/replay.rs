@@ -1,0 +1,215 @@
+//! A recorded request made ready to be sent again, with changes.
+
+use std::str::FromStr;
+
+use bytes::Bytes;
+use interflow_types::{Authority, Body, ByteStr, HttpVersion, Method, Request, RequestHead, Scheme, Url};
+
+use super::request::{is_masked, replay_headers};
+use interflow_store::{FlowKind, FlowRow, MissingReason};
+
+/// What is to be changed of a request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestEdits {
+    /// Another method.
+    pub method: Option<Method>,
+    /// Another URL, or another path and query at the same origin.
+    pub url: Option<UrlEdit>,
+    /// Changes of header fields, in their order.
+    pub headers: Vec<HeaderEdit>,
+    /// Another body; its content coding goes with the old one.
+    pub body: Option<Bytes>,
+}
+
+/// Another place to send a request to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UrlEdit {
+    /// A whole URL.
+    Whole(Url),
+    /// Path and query only, with the slash.
+    Path(String),
+}
+
+/// A change of a header field, written as for curl's `-H`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderEdit {
+    /// `Name: value`: this value instead of those that are there. `Name;` for an empty one.
+    Set(String, String),
+    /// `Name:`: without this field.
+    Remove(String),
+}
+
+/// Why a request cannot be sent again so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// The method is no token.
+    #[error("'{0}' is no method: write one word such as POST")]
+    Method(String),
+    /// The URL cannot be read.
+    #[error("'{0}' is no URL: write http://host/path, https://host/path, or /path for the same origin")]
+    Url(String),
+    /// The header cannot be read.
+    #[error("'{0}' is no header: write 'Name: value' to set it, 'Name:' to take it out, 'Name;' for an empty value")]
+    Header(String),
+    /// A tunnel has no request.
+    #[error("flow {0} is a tunnel: there is no request to send again")]
+    Tunnel(String),
+    /// A WebSocket is more than its request.
+    #[error("flow {0} is a WebSocket: its messages cannot be sent again")]
+    WebSocket(String),
+    /// The body was not recorded whole.
+    #[error("of flow {flow} only {kept} of {size} bytes of the request's body were kept: give another with --body")]
+    Body {
+        /// Which flow.
+        flow: String,
+        /// Bytes kept.
+        kept: u64,
+        /// Bytes sent.
+        size: u64,
+        /// Why.
+        missing: MissingReason,
+    },
+}
+
+impl FromStr for UrlEdit {
+    type Err = ReplayError;
+
+    fn from_str(text: &str) -> Result<Self, ReplayError> {
+        let wrong = || ReplayError::Url(text.to_owned());
+        if text.bytes().any(|b| b <= b' ' || b == 0x7f) {
+            return Err(wrong());
+        }
+        if text.starts_with('/') {
+            return Ok(Self::Path(text.to_owned()));
+        }
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let scheme = Scheme::parse(scheme).ok_or_else(wrong)?;
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let authority = Authority::parse(&rest[..end], Some(scheme.default_port())).map_err(|_| wrong())?;
+        let path = rest[end..].split('#').next().unwrap_or_default();
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(Self::Whole(Url { scheme, authority, path: format!("{slash}{path}").into() }))
+    }
+}
+
+impl FromStr for HeaderEdit {
+    type Err = ReplayError;
+
+    fn from_str(text: &str) -> Result<Self, ReplayError> {
+        let edit = match text.split_once(':') {
+            Some((name, value)) if value.trim().is_empty() => Self::Remove(name.trim().to_owned()),
+            Some((name, value)) => Self::Set(name.trim().to_owned(), value.trim().to_owned()),
+            None => match text.strip_suffix(';') {
+                Some(name) => Self::Set(name.trim().to_owned(), String::new()),
+                None => return Err(ReplayError::Header(text.to_owned())),
+            },
+        };
+        let fits = match &edit {
+            Self::Set(name, value) => is_field(name, value),
+            Self::Remove(name) => is_field(name, ""),
+        };
+        if fits { Ok(edit) } else { Err(ReplayError::Header(text.to_owned())) }
+    }
+}
+
+fn is_field(name: &str, value: &str) -> bool {
+    interflow_types::Headers::new().append(name, value).is_ok()
+}
+
+/// The fields without those whose values were masked when they were recorded.
+pub fn unmasked(headers: &interflow_types::Headers) -> interflow_types::Headers {
+    let mut headers = headers.clone();
+    headers.retain(|_, value| !is_masked(value));
+    headers
+}
+
+/// The fields of the recorded request whose values were masked: they are not sent again unless an edit sets them.
+pub fn masked_fields(row: &FlowRow) -> Vec<String> {
+    let headers = row.request.iter().flat_map(|r| r.headers.iter());
+    headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
+}
+
+impl RequestEdits {
+    /// From the texts of a command line.
+    ///
+    /// # Errors
+    /// A text that cannot be read, with what to write instead.
+    pub fn parse(
+        method: Option<&str>,
+        url: Option<&str>,
+        headers: &[String],
+        body: Option<Bytes>,
+    ) -> Result<Self, ReplayError> {
+        let method = method.map(|m| m.parse().map_err(|_| ReplayError::Method(m.to_owned()))).transpose()?;
+        let url = url.map(str::parse).transpose()?;
+        let headers = headers.iter().map(|h| h.parse()).collect::<Result<_, _>>()?;
+        Ok(Self { method, url, headers, body })
+    }
+
+    /// The request to send. Fields of the connection and the framing are left to whoever sends it.
+    ///
+    /// # Errors
+    /// A flow that is no HTTP exchange, or whose body was not kept whole and is not replaced.
+    pub fn apply(&self, row: &FlowRow, body: Bytes) -> Result<Request, ReplayError> {
+        let request = row.request.as_ref().ok_or_else(|| ReplayError::Tunnel(row.id.to_string()))?;
+        if row.kind == FlowKind::WebSocket {
+            return Err(ReplayError::WebSocket(row.id.to_string()));
+        }
+        if let (None, Some(missing)) = (&self.body, request.body.missing) {
+            let (kept, size) = (request.body.kept, request.body.size);
+            return Err(ReplayError::Body { flow: row.id.to_string(), kept, size, missing });
+        }
+        let method = match &self.method {
+            Some(method) => method.clone(),
+            None => request.method.parse().map_err(|_| ReplayError::Method(request.method.clone()))?,
+        };
+        let url = self.target(row, &request.path);
+        let mut headers = replay_headers(&request.headers, row);
+        headers.retain(|_, value| !is_masked(value));
+        let moved = url.authority != row.authority || url.scheme != row.scheme;
+        if moved || !headers.contains("host") {
+            let host = url.authority.to_host_header(url.scheme);
+            let mut with_host: interflow_types::Headers = [("Host", host)].into_iter().collect();
+            headers
+                .iter()
+                .filter(|(n, _)| !n.eq_ignore_ascii_case(b"host"))
+                .for_each(|(n, v)| with_host.append_unchecked(n, v));
+            headers = with_host;
+        }
+        if self.body.is_some() {
+            headers.remove("content-encoding");
+        }
+        for edit in &self.headers {
+            match edit {
+                HeaderEdit::Remove(name) => {
+                    headers.remove(name);
+                }
+                HeaderEdit::Set(name, value) => {
+                    headers.set(name, value).map_err(|_| ReplayError::Header(format!("{name}: {value}")))?;
+                }
+            }
+        }
+        let body = self.body.clone().unwrap_or(body);
+        let version = if request.version == "HTTP/1.0" {
+            HttpVersion::Http10
+        } else if request.version.starts_with("HTTP/1") {
+            HttpVersion::Http11
+        } else {
+            HttpVersion::H2
+        };
+        Ok(Request {
+            head: RequestHead { method, url, version, headers, protocol: None },
+            body: if body.is_empty() { Body::Empty } else { Body::from(body) },
+        })
+    }
+
+    fn target(&self, row: &FlowRow, path: &str) -> Url {
+        let at_origin =
+            |path: &str| Url { scheme: row.scheme, authority: row.authority.clone(), path: ByteStr::from(path) };
+        match &self.url {
+            Some(UrlEdit::Whole(url)) => url.clone(),
+            Some(UrlEdit::Path(path)) => at_origin(path),
+            None => at_origin(path),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The facts beside an exchange: `N_m.xml`.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use interflow_types::{Scheme, Timestamp};
+
+use super::flag;
+use crate::har::{from_iso, iso};
+use interflow_store::{FlowKind, FlowRow};
+
+/// What of it is understood.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SazSession {
+    pub flags: u32,
+    /// Moments by Fiddler's names.
+    pub times: HashMap<String, Timestamp>,
+    /// Durations in milliseconds by Fiddler's names.
+    pub durations: HashMap<String, u64>,
+    /// The named flags: addresses, comment.
+    pub named: HashMap<String, String>,
+}
+
+impl SazSession {
+    /// Reads what is there; damaged XML gives less.
+    pub fn parse(xml: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(xml);
+        let mut session = Self::default();
+        for (element, attributes) in elements(&text) {
+            match element {
+                "Session" => {
+                    session.flags = attributes.get("BitFlags").and_then(|f| number(f)).unwrap_or(0);
+                }
+                "SessionTimers" => {
+                    for (name, value) in attributes {
+                        match value.parse::<u64>() {
+                            Ok(millis) => drop(session.durations.insert(name, millis)),
+                            Err(_) => drop(parse_timestamp(&value).map(|at| session.times.insert(name, at))),
+                        }
+                    }
+                }
+                "SessionFlag" => {
+                    if let (Some(n), Some(v)) = (attributes.get("N"), attributes.get("V")) {
+                        session.named.insert(n.to_ascii_lowercase(), v.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        session
+    }
+}
+
+/// Decimal, or hexadecimal behind `0x`, as versions differ.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A time that is set: the year 1 stands for none.
+fn parse_timestamp(text: &str) -> Option<Timestamp> {
+    from_iso(text).filter(|at| at.micros() > 0)
+}
+
+/// The elements with their attributes in the order of the text. Fiddler writes no text between them.
+fn elements(xml: &str) -> impl Iterator<Item = (&str, HashMap<String, String>)> {
+    xml.split('<').skip(1).filter_map(|part| {
+        let end = part.find(|c: char| c.is_whitespace() || c == '>' || c == '/')?;
+        let (name, mut rest) = part.split_at(end);
+        let mut attributes = HashMap::new();
+        while let Some((key, behind)) = rest.split_once('=') {
+            let behind = behind.trim_start();
+            let Some(quote) = behind.chars().next().filter(|q| matches!(q, '"' | '\'')) else { break };
+            let Some((value, after)) = behind[1..].split_once(quote) else { break };
+            attributes.insert(key.trim().to_owned(), unescape(value));
+            rest = after;
+        }
+        Some((name, attributes))
+    })
+}
+
+fn unescape(text: &str) -> String {
+    let plain = [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&#xA;", "\n"), ("&#xD;", "\r")];
+    let text = plain.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+    text.replace("&amp;", "&")
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\n' => out.push_str("&#xA;"),
+            '\r' => out.push_str("&#xD;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Writes the facts of a flow.
+pub(super) fn write(out: &mut dyn Write, number: u64, row: &FlowRow) -> io::Result<()> {
+    let https = if row.scheme == Scheme::Https { flag::HTTPS } else { 0 };
+    let kind = match row.kind {
+        FlowKind::Http => 0,
+        FlowKind::WebSocket => flag::WEB_SOCKET,
+        FlowKind::Tunnel => flag::BLIND_TUNNEL,
+    };
+    let bits = https | kind | flag::IMPORTED;
+    write!(out, "<?xml version=\"1.0\" encoding=\"utf-8\"?>\r\n<Session SID=\"{number}\" BitFlags=\"{bits}\">\r\n")?;
+    timers(out, row)?;
+    out.write_all(b"  <PipeInfo />\r\n  <SessionFlags>\r\n")?;
+    let mut named = vec![("x-interflow-id", row.id.to_string())];
+    named.extend(
+        row.client
+            .peer
+            .iter()
+            .flat_map(|p| [("x-clientip", p.ip().to_canonical().to_string()), ("x-clientport", p.port().to_string())]),
+    );
+    let upstream = row.upstream.iter();
+    named.extend(upstream.clone().filter_map(|u| Some(("x-hostip", u.peer?.ip().to_canonical().to_string()))));
+    named.extend(upstream.filter_map(|u| Some(("x-egressport", u.local?.port().to_string()))));
+    named.extend(row.comment.iter().map(|c| ("ui-comments", c.clone())));
+    named.extend((!row.tags.is_empty()).then(|| ("x-interflow-tags", row.tags.join(" "))));
+    named.extend(row.error.iter().map(|e| ("x-interflow-error", format!("{}: {}", e.kind, e.message))));
+    for (name, value) in named {
+        write!(out, "    <SessionFlag N=\"{name}\" V=\"{}\" />\r\n", escape(&value))?;
+    }
+    out.write_all(b"  </SessionFlags>\r\n</Session>\r\n")
+}
+
+fn timers(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+    let t = &row.timings;
+    let at = |micros: Option<u64>| match micros {
+        Some(n) => iso(Timestamp::from_micros(row.started.micros().saturating_add(n))),
+        None => "0001-01-01T00:00:00".to_owned(),
+    };
+    let last = t.last_byte.or(t.done);
+    let moments = [
+        ("ClientConnected", Some(0)),
+        ("ClientBeginRequest", Some(0)),
+        ("GotRequestHeaders", t.request_head.or(Some(0))),
+        ("ClientDoneRequest", t.request_body.or(t.request_sent).or(t.request_head)),
+        ("ServerConnected", None),
+        ("FiddlerBeginRequest", t.request_head),
+        ("ServerGotRequest", t.request_sent),
+        ("ServerBeginResponse", t.first_byte),
+        ("GotResponseHeaders", t.first_byte),
+        ("ServerDoneResponse", last),
+        ("ClientBeginResponse", t.first_byte),
+        ("ClientDoneResponse", t.done.or(last)),
+    ];
+    let millis = |micros: Option<u64>| micros.unwrap_or(0) / 1000;
+    let lengths = [
+        ("GatewayTime", 0),
+        ("DNSTime", millis(t.dns)),
+        ("TCPConnectTime", millis(t.connect)),
+        ("HTTPSHandshakeTime", millis(t.tls)),
+    ];
+    out.write_all(b"  <SessionTimers")?;
+    moments.iter().try_for_each(|(name, micros)| write!(out, " {name}=\"{}\"", at(*micros)))?;
+    lengths.iter().try_for_each(|(name, n)| write!(out, " {name}=\"{n}\""))?;
+    out.write_all(b" />\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_read_as_fiddler_writes_them() {
+        let xml = br#"<?xml version="1.0" encoding="utf-8"?>
+            <Session SID="3" BitFlags="0x1f">
+              <SessionTimers ClientConnected="2014-03-05T12:03:00.2590000-06:00" ServerConnected="0001-01-01T00:00:00"
+                DNSTime="12" TCPConnectTime='7' />
+              <PipeInfo CltReuse="true" Reused="true" />
+              <SessionFlags><SessionFlag N="x-ClientIP" V="::ffff:127.0.0.1" />
+              <SessionFlag N="ui-comments" V="a &lt;b&gt; &amp;amp; &quot;c&quot;" /></SessionFlags></Session>"#;
+        let session = SazSession::parse(xml);
+        assert_eq!(session.flags, 0x1f);
+        assert_eq!(session.times.get("ClientConnected"), from_iso("2014-03-05T18:03:00.259Z").as_ref());
+        assert_eq!((session.durations["DNSTime"], session.durations["TCPConnectTime"]), (12, 7));
+        assert_eq!(session.named["ui-comments"], "a <b> &amp; \"c\"");
+        assert_eq!(session.named["x-clientip"], "::ffff:127.0.0.1");
+        for damaged in
+            [&b"<Session BitFlags="[..], b"<", b"", b"<SessionFlag N=x V=y>", b"<a b=\"c", b"\xff<\xff=\"\xff"]
+        {
+            assert_eq!(SazSession::parse(damaged), SazSession::default());
+        }
+    }
+
+    #[test]
+    fn text_survives_being_an_attribute() {
+        let odd = "a & b < c > d \" e ' f \n g";
+        assert_eq!(unescape(&escape(odd)), odd);
+    }
+}

@@ -1,0 +1,353 @@
+//! Flows as text for people: a line each, and one in full. Nothing that a peer sent reaches the terminal as a control
+//! character.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+
+use interflow_types::{Direction, Headers, Passthrough, Timestamp};
+
+use super::{BodySource, content_coding};
+use crate::view::{self, BinaryKind, BodyContext, ProtoSchemas};
+use interflow_store::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
+
+/// How text is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextStyle {
+    /// With colours, for a terminal.
+    pub colour: bool,
+}
+
+/// What a piece of text is, and so its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextRole {
+    Dim,
+    Bold,
+    Good,
+    Notice,
+    Bad,
+}
+
+impl TextStyle {
+    pub(super) fn paint(self, paint: TextRole, text: &str) -> String {
+        let code = match paint {
+            TextRole::Dim => "2",
+            TextRole::Bold => "1",
+            TextRole::Good => "32",
+            TextRole::Notice => "33",
+            TextRole::Bad => "31",
+        };
+        if self.colour && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// The widths of the columns before the URL, and of those behind it.
+const LEADING_WIDTH: usize = 26 + 1 + 12 + 1 + 7 + 1 + 5 + 1;
+const TRAILING_WIDTH: usize = 1 + 12 + 1 + 9 + 1 + 8;
+
+/// The line above a table of flows.
+pub fn heading(width: usize, style: TextStyle) -> String {
+    let url = url_width(width);
+    let line = format!(
+        "{:<26} {:<12} {:<7} {:<5} {:<url$} {:<12} {:>9} {:>8}",
+        "ID", "TIME", "METHOD", "STATE", "URL", "TYPE", "SIZE", "TIME"
+    );
+    style.paint(TextRole::Bold, &line)
+}
+
+/// A flow's line in a table of `width` columns, without the end of the line.
+pub fn summary(flow: &FlowSummary, width: usize, style: TextStyle) -> String {
+    let url = url_width(width);
+    let method = match flow.kind {
+        FlowKind::Tunnel => "TUNNEL",
+        FlowKind::WebSocket => "WS",
+        FlowKind::Http => flow.method.as_deref().unwrap_or("-"),
+    };
+    let (state, paint) = state(flow);
+    let address = format!(
+        "{}://{}{}",
+        flow.scheme,
+        flow.authority.to_host_header(flow.scheme),
+        flow.path.as_deref().unwrap_or("")
+    );
+    let address = if flow.kind == FlowKind::Tunnel { flow.authority.to_string() } else { address };
+    let media = flow.response_type.as_deref().unwrap_or("");
+    format!(
+        "{:<26} {} {:<7} {} {:<url$} {:<12} {:>9} {:>8}",
+        flow.id,
+        style.paint(TextRole::Dim, &clock(flow.started)),
+        fit_width(&clean(method), 7),
+        style.paint(paint, &format!("{state:<5}")),
+        fit_width(&clean(&address), url),
+        fit_width(&clean(short_type(media)), 12),
+        size(flow.response_size),
+        duration(flow.duration),
+    )
+}
+
+/// A flow's line without a table around it.
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn line(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+    writeln!(out, "{}", summary(&row.summary(row.started), 160, TextStyle::default()).trim_end())
+}
+
+fn url_width(width: usize) -> usize {
+    width.saturating_sub(LEADING_WIDTH + TRAILING_WIDTH).max(24)
+}
+
+fn state(flow: &FlowSummary) -> (String, TextRole) {
+    match (flow.state, flow.status) {
+        (FlowState::Failed, None) => ("error".to_owned(), TextRole::Bad),
+        (FlowState::Open, None) => ("…".to_owned(), TextRole::Dim),
+        (FlowState::Cut, None) => ("cut".to_owned(), TextRole::Bad),
+        (_, Some(status)) => {
+            let paint = match status {
+                _ if flow.state == FlowState::Failed => TextRole::Bad,
+                200..300 => TextRole::Good,
+                400..500 => TextRole::Notice,
+                500.. => TextRole::Bad,
+                _ => TextRole::Dim,
+            };
+            (status.to_string(), paint)
+        }
+        (FlowState::Complete, None) => ("done".to_owned(), TextRole::Dim),
+    }
+}
+
+/// `json` for `application/json`, `svg` for `image/svg+xml`.
+fn short_type(media: &str) -> &str {
+    let sub = media.rsplit('/').next().unwrap_or(media);
+    let sub = sub.split('+').next().unwrap_or(sub);
+    sub.strip_prefix("x-").or(sub.strip_prefix("vnd.")).unwrap_or(sub)
+}
+
+/// The time of day, UTC, with milliseconds.
+fn clock(at: Timestamp) -> String {
+    let ms = at.micros() / 1000;
+    format!("{:02}:{:02}:{:02}.{:03}", ms / 3_600_000 % 24, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000)
+}
+
+/// Bytes in three digits: `512 B`, `1.2 kB`, `34 MB`.
+pub fn size(bytes: u64) -> String {
+    if bytes < 1000 {
+        return format!("{bytes} B");
+    }
+    scaled(bytes as f64, &["kB", "MB", "GB", "TB", "PB", "EB"], 1000.0)
+}
+
+/// Microseconds in three digits: `850 us`, `12 ms`, `3.4 s`, `2.0 min`.
+pub fn duration(micros: u64) -> String {
+    match micros {
+        0..1000 => format!("{micros} us"),
+        1000..60_000_000 => scaled(micros as f64, &["ms", "s"], 1000.0),
+        60_000_000..3_600_000_000 => format!("{:.1} min", micros as f64 / 6e7),
+        _ => format!("{:.1} h", micros as f64 / 3.6e9),
+    }
+}
+
+fn scaled(mut value: f64, units: &[&str], step: f64) -> String {
+    let mut unit = "";
+    for next in units {
+        value /= step;
+        unit = next;
+        if value < step {
+            break;
+        }
+    }
+    if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
+/// Cut to `width` characters, an ellipsis at the end of what was cut.
+fn fit_width(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().count() <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    Cow::Owned(cut)
+}
+
+/// Without control characters, so that nothing a peer sent can steer the terminal.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    let odd = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.chars().any(odd) {
+        return Cow::Borrowed(text);
+    }
+    text.chars().map(|c| if odd(c) { c.escape_default().to_string() } else { c.to_string() }).collect::<String>().into()
+}
+
+/// The same for many lines: line ends and tabs stay.
+fn clean_lines(text: &str) -> String {
+    text.split('\n').map(|l| l.split('\t').map(clean).collect::<Vec<_>>().join("\t")).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes a flow in full: both heads, both bodies up to `max_body` bytes each, messages, timings, error.
+///
+/// # Errors
+/// When a body cannot be read, or the output not be written.
+pub fn detail(
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+    max_body: usize,
+    style: TextStyle,
+) -> io::Result<()> {
+    detail_with(out, row, contents, (max_body, &ProtoSchemas::default()), style)
+}
+
+/// The same; gRPC and Protocol Buffers are written out by these schemas.
+///
+/// # Errors
+/// When a body cannot be read, or the output not be written.
+pub fn detail_with(
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+    (max_body, schemas): (usize, &ProtoSchemas),
+    style: TextStyle,
+) -> io::Result<()> {
+    writeln!(out, "{}", style.paint(TextRole::Bold, &format!("{} {}", row.id, clean(&row.url()))))?;
+    writeln!(out, "{}", style.paint(TextRole::Dim, &format_facts(row)))?;
+    if let Some(request) = &row.request {
+        writeln!(out, "\n> {} {} {}", clean(&request.method), clean(&request.path), request.version)?;
+        fields(out, '>', &request.headers, style)?;
+        body(out, row, contents, Direction::Request, (max_body, schemas))?;
+        fields(out, '>', &request.trailers, style)?;
+    }
+    for interim in &row.interim {
+        writeln!(out, "\n< {}", interim.status)?;
+        fields(out, '<', &interim.headers, style)?;
+    }
+    if let Some(response) = &row.response {
+        let reason = String::from_utf8_lossy(&response.reason);
+        writeln!(out, "\n< {} {} {}", response.version, response.status, clean(&reason))?;
+        fields(out, '<', &response.headers, style)?;
+        body(out, row, contents, Direction::Response, (max_body, schemas))?;
+        fields(out, '<', &response.trailers, style)?;
+    }
+    if row.messages > 0 {
+        writeln!(out, "\n{} messages", row.messages)?;
+        for message in contents.messages(row)? {
+            writeln!(out, "{}", message_line(&message?, row.started))?;
+        }
+    }
+    if let Some(tunnel) = row.tunnel {
+        writeln!(out, "\n{} sent, {} received", size(tunnel.sent), size(tunnel.received))?;
+    }
+    if let Some(label) = row.passthrough.as_deref() {
+        let why = Passthrough::from_label(label).map_or(label, |why| why.explanation());
+        writeln!(out, "\n{}", style.paint(TextRole::Notice, &format!("passed through uninspected: {}", clean(why))))?;
+    }
+    if let Some(error) = &row.error {
+        writeln!(out, "\n{}", style.paint(TextRole::Bad, &format!("{}: {}", error.kind, clean(&error.message))))?;
+    }
+    Ok(())
+}
+
+fn format_facts(row: &FlowRow) -> String {
+    let mut facts = vec![super::har::iso(row.started), row.transport.as_str().to_owned()];
+    facts.extend(row.client.peer.map(|p| format!("from {p}")));
+    facts.extend(row.user.as_ref().map(|u| format!("user {}", clean(u))));
+    if let Some(upstream) = &row.upstream {
+        facts.extend(upstream.peer.map(|p| format!("to {p}{}", if upstream.reused { " (reused)" } else { "" })));
+        facts.extend(upstream.tls.as_ref().and_then(|t| t.version.as_deref()).map(str::to_owned));
+    }
+    let t = &row.timings;
+    let lengths =
+        [("dns", t.dns), ("connect", t.connect), ("tls", t.tls), ("first byte", t.first_byte), ("all", row.duration())];
+    facts.extend(lengths.into_iter().filter_map(|(name, micros)| Some(format!("{name} {}", duration(micros?)))));
+    if !row.tags.is_empty() {
+        facts.push(format!("tags {}", clean(&row.tags.join(" "))));
+    }
+    facts.extend(row.comment.as_ref().map(|c| format!("comment {}", clean(c))));
+    facts.join(", ")
+}
+
+fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: TextStyle) -> io::Result<()> {
+    for (name, value) in headers {
+        let name = style.paint(TextRole::Dim, &clean(&String::from_utf8_lossy(name)));
+        writeln!(out, "{sign} {name}: {}", clean(&String::from_utf8_lossy(value)))?;
+    }
+    Ok(())
+}
+
+fn body(
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn BodySource,
+    side: Direction,
+    (max, schemas): (usize, &ProtoSchemas),
+) -> io::Result<()> {
+    let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(()) };
+    let mut kept = Vec::new();
+    contents.body(row, side)?.take(known.kept).read_to_end(&mut kept)?;
+    let empty = Headers::new();
+    let headers = row.headers(side).unwrap_or(&empty);
+    let plain = content_coding::decode(headers, &kept);
+    writeln!(out)?;
+    match (structured_view(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
+        (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
+        (None, Ok(text)) => {
+            let text = pretty(text);
+            let cut = text.floor_char_boundary(max.min(text.len()));
+            writeln!(out, "{}", clean_lines(&text[..cut]))?;
+            if cut < text.len() {
+                writeln!(out, "… {} more", size((text.len() - cut) as u64))?;
+            }
+        }
+        (None, Err(_)) => {
+            write!(out, "{}", hex(&plain[..plain.len().min(256).min(max)]))?;
+            writeln!(out, "binary, {}", size(plain.len() as u64))?;
+        }
+    }
+    if let Some(why) = known.missing_explanation() {
+        writeln!(out, "({} of {} were kept: {why})", size(known.kept), size(known.size))?;
+    }
+    if let Some(digest) = known.head_sha256 {
+        writeln!(out, "(SHA-256 of these {}: {digest})", size(known.kept))?;
+    }
+    Ok(())
+}
+
+/// A body of a kind that is neither text nor bytes to a reader; `None` for other kinds, and for damage.
+fn structured_view(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &ProtoSchemas) -> Option<String> {
+    let headers = row.headers(side)?;
+    let path = row.request.as_ref().map_or("", |r| r.path.as_str());
+    let place = BodyContext { headers, path, direction: side, message: None };
+    let shown = &plain[..plain.len().min(view::MAX_BODY)];
+    view::pretty(BinaryKind::from_headers(headers)?, &place, shown, schemas, max).ok()
+}
+
+/// JSON with its structure shown; anything else as it is.
+fn pretty(text: &str) -> Cow<'_, str> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return Cow::Borrowed(text);
+    }
+    let value: Result<serde_json::Value, _> = serde_json::from_str(text);
+    value.and_then(|v| serde_json::to_string_pretty(&v)).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// Sixteen bytes to a line.
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (i, line) in bytes.chunks(16).enumerate() {
+        let digits: String = line.iter().map(|b| format!("{b:02x} ")).collect();
+        let shown: String = line.iter().map(|&b| if b.is_ascii_graphic() { char::from(b) } else { '.' }).collect();
+        writeln!(out, "{:08x}  {digits:<48} {shown}", i * 16).expect("a String takes all");
+    }
+    out
+}
+
+fn message_line(message: &MessageRow, started: Timestamp) -> String {
+    let sign = if message.direction == Direction::Request { '>' } else { '<' };
+    let after = duration(message.at.micros().saturating_sub(started.micros()));
+    let shown = match std::str::from_utf8(&message.payload) {
+        Ok(text) => fit_width(&clean(text), 200).into_owned(),
+        Err(_) => format!("binary, {}", size(message.size)),
+    };
+    format!("{sign} {after:>8} {:?} {shown}", message.kind)
+}

@@ -1,0 +1,156 @@
+//! Forms: names and values with their escapes undone, and the parts of a multipart body.
+
+use std::fmt::Write as _;
+
+use interflow_types::Headers;
+use memchr::memmem;
+
+use super::{TextKind, digits};
+
+/// The most of a part's text that is shown, in bytes.
+const MAX_PART: usize = 64 << 10;
+
+/// `name = value`, one to a line, as `application/x-www-form-urlencoded` means it (URL standard 5.1).
+pub(super) fn fields(text: &str, cap: usize) -> String {
+    let mut out = String::new();
+    for pair in text.trim_end().split('&').filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let _ = writeln!(out, "{} = {}", decode_component(name), decode_component(value));
+        if out.len() > cap {
+            break;
+        }
+    }
+    out
+}
+
+/// With `+` and `%XX` undone; line breaks and other controls stay visible.
+fn decode_component(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&b) = bytes.get(at) {
+        let digit = |i: usize| bytes.get(at + i).and_then(|c| char::from(*c).to_digit(16));
+        match (b, digit(1), digit(2)) {
+            (b'%', Some(high), Some(low)) => {
+                plain.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) => plain.push(b' '),
+            _ => plain.push(b),
+        }
+        at += 1;
+    }
+    let mut out = String::new();
+    for c in String::from_utf8_lossy(&plain).chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// Each part with its head; texts as they are, other bytes by their first digits and their length.
+pub(super) fn parts(headers: &Headers, body: &[u8], cap: usize) -> String {
+    let Some(boundary) = boundary(headers) else {
+        return "# the head names no boundary\n".to_owned() + &String::from_utf8_lossy(body);
+    };
+    let mark = [b"--", boundary.as_bytes()].concat();
+    let mut out = String::new();
+    let mut places =
+        memmem::find_iter(body, &mark).filter(|at| *at == 0 || body.get(at - 1) == Some(&b'\n')).peekable();
+    let mut number = 0;
+    while let Some(at) = places.next() {
+        let from = at + mark.len();
+        if body[from..].starts_with(b"--") || out.len() > cap {
+            break;
+        }
+        let end = places.peek().copied().unwrap_or(body.len());
+        let part = body.get(from..end).unwrap_or_default();
+        number += 1;
+        let _ = writeln!(out, "── part {number}");
+        write_part(&mut out, part, places.peek().is_none(), cap);
+    }
+    out
+}
+
+fn write_part(out: &mut String, part: &[u8], cut: bool, cap: usize) {
+    let part = part.strip_prefix(b"\r\n").or_else(|| part.strip_prefix(b"\n")).unwrap_or(part);
+    let (head, content) = match (memmem::find(part, b"\r\n\r\n"), memmem::find(part, b"\n\n")) {
+        _ if part.starts_with(b"\r\n") => (&part[..0], &part[2..]),
+        (Some(at), _) => (&part[..at], &part[at + 4..]),
+        (None, Some(at)) => (&part[..at], &part[at + 2..]),
+        (None, None) => (part, &part[part.len()..]),
+    };
+    let content = content.strip_suffix(b"\r\n").or_else(|| content.strip_suffix(b"\n")).unwrap_or(content);
+    let head = String::from_utf8_lossy(head);
+    let fields: Headers = head.lines().filter_map(|l| l.split_once(':')).map(|(n, v)| (n.trim(), v.trim())).collect();
+    for line in head.lines() {
+        let _ = writeln!(out, "{line}");
+    }
+    out.push('\n');
+    match std::str::from_utf8(content) {
+        Ok(text) if !text.contains('\0') => out.push_str(&format_part(&fields, text, cap)),
+        _ => {
+            let _ = write!(out, "{} bytes: ", content.len());
+            digits(out, content);
+        }
+    }
+    out.push_str(if cut { "\n… it ends here, before its boundary\n" } else { "\n\n" });
+}
+
+/// A part's text, itself written out where that helps; parts within parts are left as they are.
+fn format_part(fields: &Headers, text: &str, cap: usize) -> String {
+    let json = interflow_store::media_type(fields).is_some_and(|m| m.ends_with("json"));
+    if json && let Ok(value) = serde_json::from_str::<serde_json::Value>(text) {
+        return format!("{value:#}");
+    }
+    match TextKind::detect(fields, text.as_bytes()) {
+        Some(kind) if kind != TextKind::Multipart => {
+            super::format_text(kind, fields, text.as_bytes(), text, cap.min(MAX_PART))
+        }
+        _ => text[..text.floor_char_boundary(MAX_PART)].to_owned(),
+    }
+}
+
+/// The boundary that a head names (RFC 2046 5.1.1).
+fn boundary(headers: &Headers) -> Option<String> {
+    let value = headers.get_str("content-type")?;
+    let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
+    let (_, found) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
+    let found = found.trim().trim_matches('"');
+    (!found.is_empty() && found.len() <= 70).then(|| found.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_decoded_and_controls_stay_visible() {
+        let text = "name=Zo%C3%AB+K&empty=&flag&bad=%zz%4&line=a%0d%0ab&x=%e2%80%ae";
+        let shown = "name = Zoë K\nempty = \nflag = \nbad = %zz%4\nline = a\\r\\nb\nx = \u{202e}\n";
+        assert_eq!(fields(text, 1 << 20), shown);
+    }
+
+    #[test]
+    fn parts_are_shown_one_by_one_text_as_text_bytes_as_digits() {
+        let headers: Headers = [("Content-Type", "multipart/form-data; boundary=\"b 1\"")].into_iter().collect();
+        let body = b"preamble\r\n--b 1\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\none\r\n--b 1\r\nContent-Type: application/xml\r\n\r\n<x><y/></x>\r\n--b 1\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f.bin\"\r\n\r\n\xff\x00\x01\r\n--b 1--\r\nepilogue";
+        let shown = parts(&headers, body, 1 << 20);
+        for wanted in [
+            "── part 1\nContent-Disposition: form-data; name=\"a\"\n\none\n",
+            "<x>\n  <y/>\n</x>",
+            "filename=\"f.bin\"\n\n3 bytes: ff0001",
+        ] {
+            assert!(shown.contains(wanted), "{wanted}\n---\n{shown}");
+        }
+        assert!(!shown.contains("epilogue") && !shown.contains("before its boundary"), "{shown}");
+        let cut = parts(&headers, &body[..60], 1 << 20);
+        assert!(cut.contains("before its boundary"), "{cut}");
+    }
+
+    #[test]
+    fn a_head_without_a_boundary_leaves_the_text() {
+        let headers: Headers = [("Content-Type", "multipart/mixed")].into_iter().collect();
+        assert!(parts(&headers, b"abc", 100).ends_with("abc"));
+    }
+}

@@ -1,0 +1,190 @@
+//! Bodies written out for people: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with the schemas of the owner by their
+//! names, without them by what the bytes themselves say; and texts that read better when they are laid out anew.
+
+mod form;
+mod graphql;
+mod grpc;
+mod markup;
+mod msgpack;
+mod playlist;
+mod protobuf;
+mod schemas;
+mod text_views;
+
+use interflow_types::{Direction, Headers};
+
+pub use schemas::{ProtoSchemaError, ProtoSchemas};
+pub use text_views::{TextKind, format_text};
+
+/// A kind of body that is written out here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryKind {
+    /// Length-prefixed messages (gRPC over HTTP/2), Protocol Buffers within.
+    Grpc,
+    /// The same in base 64 (gRPC-Web).
+    GrpcWebText,
+    /// One message.
+    Protobuf,
+    /// Values one after another.
+    MessagePack,
+}
+
+impl BinaryKind {
+    /// By the media type of a head.
+    pub fn from_headers(headers: &Headers) -> Option<Self> {
+        let media = interflow_store::media_type(headers)?;
+        let sub = media.strip_prefix("application/")?;
+        Some(match sub {
+            _ if sub.starts_with("grpc-web-text") => Self::GrpcWebText,
+            "grpc" | "grpc-web" | "grpc+proto" | "grpc-web+proto" => Self::Grpc,
+            "protobuf" | "x-protobuf" | "vnd.google.protobuf" | "x-google-protobuf" => Self::Protobuf,
+            "msgpack" | "x-msgpack" | "vnd.msgpack" => Self::MessagePack,
+            _ if sub.ends_with("+proto") || sub.ends_with("+protobuf") => Self::Protobuf,
+            _ if sub.ends_with("+msgpack") => Self::MessagePack,
+            _ => return None,
+        })
+    }
+}
+
+/// What is known of a body beside its bytes.
+#[derive(Clone, Copy)]
+pub struct BodyContext<'a> {
+    /// The head that it belongs to.
+    pub headers: &'a Headers,
+    /// The path of the request: for gRPC it names the method.
+    pub path: &'a str,
+    /// Which way it went.
+    pub direction: Direction,
+    /// The full name of its message, when somebody says it.
+    pub message: Option<&'a str>,
+}
+
+impl BodyContext<'_> {
+    /// The full name of the message: as said, by the head (`application/x-protobuf; messageType="a.B"`), or by the method.
+    fn message_name(&self, schemas: &ProtoSchemas) -> Option<String> {
+        let said = self.message.map(str::to_owned).or_else(|| {
+            let value = self.headers.get_str("content-type")?;
+            let mut parameters = value.split(';').skip(1).filter_map(|p| p.trim().split_once('='));
+            let named = parameters.find(|(n, _)| ["messagetype", "proto"].contains(&n.to_ascii_lowercase().as_str()));
+            named.map(|(_, v)| v.trim_matches('"').to_owned())
+        });
+        said.or_else(|| schemas.message_of_method(self.path, self.direction))
+    }
+}
+
+/// Writes a body out, content coding removed beforehand, at most about `cap` bytes of text.
+///
+/// # Errors
+/// What is wrong with the body, with the place in it.
+pub fn pretty(
+    kind: BinaryKind,
+    place: &BodyContext<'_>,
+    body: &[u8],
+    schemas: &ProtoSchemas,
+    cap: usize,
+) -> Result<String, String> {
+    match kind {
+        BinaryKind::Protobuf => {
+            let mut out = String::new();
+            message(&mut out, body, place, schemas, cap)?;
+            Ok(out)
+        }
+        BinaryKind::Grpc => grpc::pretty(place, body, schemas, cap),
+        BinaryKind::GrpcWebText => grpc::pretty(place, &grpc::from_text(body)?, schemas, cap),
+        BinaryKind::MessagePack => msgpack::pretty(body, cap),
+    }
+}
+
+/// One message of Protocol Buffers: by its schema when that is known and fits, else by the wire alone.
+fn message(
+    out: &mut String,
+    bytes: &[u8],
+    place: &BodyContext<'_>,
+    schemas: &ProtoSchemas,
+    cap: usize,
+) -> Result<(), String> {
+    if let Some(name) = place.message_name(schemas) {
+        match schemas.text(&name, bytes) {
+            Some(Ok(text)) => {
+                out.push_str(&format!("# {name}\n"));
+                push_bounded(out, &text, cap);
+                return Ok(());
+            }
+            Some(Err(why)) => out.push_str(&format!("# these bytes are no {name}: {why}\n")),
+            None if place.message.is_some() => return Err(format!("no schema names a message '{name}'")),
+            None => {}
+        }
+    }
+    protobuf::write(out, bytes, cap)
+}
+
+/// The most of a body that is taken apart, in bytes.
+pub const MAX_BODY: usize = 64 << 20;
+
+/// Adds text up to the cap, and says when there was more.
+fn push_bounded(out: &mut String, text: &str, cap: usize) {
+    let left = cap.saturating_sub(out.len());
+    if text.len() <= left {
+        out.push_str(text);
+        if !out.ends_with('\n') {
+            out.push('\n');
+        }
+        return;
+    }
+    out.push_str(&text[..text.floor_char_boundary(left)]);
+    out.push_str("\n…\n");
+}
+
+/// A text in quotes, with what a terminal or a reader could stumble over escaped.
+fn quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c.is_control() => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Bytes in hexadecimal digits, the first of them when there are many.
+fn digits(out: &mut String, bytes: &[u8]) {
+    use std::fmt::Write as _;
+    const MAX_SHOWN_BYTES: usize = 64;
+    for b in &bytes[..bytes.len().min(MAX_SHOWN_BYTES)] {
+        let _ = write!(out, "{b:02x}");
+    }
+    if bytes.len() > MAX_SHOWN_BYTES {
+        let _ = write!(out, "… ({} bytes)", bytes.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_media_type() {
+        for (value, kind) in [
+            ("application/grpc", Some(BinaryKind::Grpc)),
+            ("application/grpc+proto", Some(BinaryKind::Grpc)),
+            ("application/grpc-web+proto", Some(BinaryKind::Grpc)),
+            ("application/grpc-web-text+proto", Some(BinaryKind::GrpcWebText)),
+            ("application/grpc+json", None),
+            ("Application/X-Protobuf; charset=x", Some(BinaryKind::Protobuf)),
+            ("application/vnd.acme+proto", Some(BinaryKind::Protobuf)),
+            ("application/msgpack", Some(BinaryKind::MessagePack)),
+            ("application/vnd.acme+msgpack", Some(BinaryKind::MessagePack)),
+            ("application/json", None),
+            ("text/plain", None),
+        ] {
+            let headers: Headers = [("Content-Type", value)].into_iter().collect();
+            assert_eq!(BinaryKind::from_headers(&headers), kind, "{value}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The owner's `.proto` files and descriptor sets.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use interflow_types::Direction;
+use prost_reflect::text_format::FormatOptions;
+use prost_reflect::{DescriptorPool, DynamicMessage};
+
+/// Folders of schemas are looked into this deep.
+const MAX_DEPTH: usize = 16;
+/// The most schemas that are read of one folder.
+const MAX_FILES: usize = 10_000;
+
+/// A schema that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the schema {}: {problem}", path.display())]
+pub struct ProtoSchemaError {
+    path: PathBuf,
+    problem: String,
+}
+
+/// The messages and methods that are known by name.
+#[derive(Clone, Default)]
+pub struct ProtoSchemas {
+    pools: Vec<DescriptorPool>,
+}
+
+impl fmt::Debug for ProtoSchemas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: usize = self.pools.iter().map(|p| p.all_messages().count()).sum();
+        write!(f, "Schemas({messages} messages)")
+    }
+}
+
+impl ProtoSchemas {
+    /// Reads `.proto` files, folders of them (imports are looked for from the folder on), and compiled descriptor sets
+    /// (any other file, as `protoc --descriptor_set_out --include_imports` writes it).
+    ///
+    /// # Errors
+    /// A file that cannot be read or compiled, with line and column where there are such.
+    pub fn load<P: AsRef<Path>>(paths: &[P]) -> Result<Self, ProtoSchemaError> {
+        let mut schemas = Self::default();
+        for path in paths {
+            let path = path.as_ref();
+            let failed = |problem: String| ProtoSchemaError { path: path.to_owned(), problem };
+            let pool = if path.is_dir() {
+                let mut files = Vec::new();
+                find(path, MAX_DEPTH, &mut files).map_err(|e| failed(e.to_string()))?;
+                compile(path, &files)
+            } else if path.extension().is_some_and(|e| e == "proto") {
+                compile(path.parent().unwrap_or(Path::new(".")), &[path.to_owned()])
+            } else {
+                let bytes = fs::read(path).map_err(|e| failed(e.to_string()))?;
+                DescriptorPool::decode(&bytes[..]).map_err(|e| format!("it is no descriptor set: {e}"))
+            };
+            schemas.pools.push(pool.map_err(failed)?);
+        }
+        Ok(schemas)
+    }
+
+    /// The full name of what a gRPC method takes or gives: `/package.Service/Method`.
+    pub(super) fn message_of_method(&self, path: &str, direction: Direction) -> Option<String> {
+        let (service, method) = path.split('?').next()?.trim_start_matches('/').rsplit_once('/')?;
+        // A prefix may stand before the service where several share a host.
+        let service = service.rsplit('/').next()?;
+        let service = self.pools.iter().find_map(|p| p.get_service_by_name(service))?;
+        let method = service.methods().find(|m| m.name() == method)?;
+        let message = match direction {
+            Direction::Request => method.input(),
+            Direction::Response => method.output(),
+        };
+        Some(message.full_name().to_owned())
+    }
+
+    /// A message in the text format; `None` when no schema names it.
+    pub(super) fn text(&self, name: &str, bytes: &[u8]) -> Option<Result<String, String>> {
+        let descriptor = self.pools.iter().find_map(|p| p.get_message_by_name(name))?;
+        let options = FormatOptions::new().pretty(true).skip_unknown_fields(false);
+        let decoded = DynamicMessage::decode(descriptor, bytes).map_err(|e| e.to_string());
+        Some(decoded.map(|m| m.to_text_format_with_options(&options)))
+    }
+}
+
+fn compile(root: &Path, files: &[PathBuf]) -> Result<DescriptorPool, String> {
+    let mut compiler = protox::Compiler::new([root]).map_err(|e| e.to_string())?;
+    compiler.open_files(files).map_err(|e| format!("{e:?}"))?;
+    Ok(compiler.descriptor_pool())
+}
+
+fn find(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let mut inside: Vec<_> = fs::read_dir(folder)?.collect::<std::io::Result<_>>()?;
+    inside.sort_by_key(fs::DirEntry::file_name);
+    for entry in inside {
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() && depth > 0 {
+            find(&path, depth - 1, files)?;
+        } else if path.extension().is_some_and(|e| e == "proto") && files.len() < MAX_FILES {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_types::Headers;
+
+    use super::*;
+    use crate::view::{BinaryKind, BodyContext, pretty};
+
+    const PROTO: &str = r#"
+        syntax = "proto3";
+        package shop.v1;
+        import "google/protobuf/timestamp.proto";
+        import "shop/item.proto";
+        message Order { string id = 1; repeated Item items = 2; State state = 3; google.protobuf.Timestamp at = 4; }
+        enum State { UNKNOWN = 0; PAID = 1; }
+        message Receipt { int64 total = 1; }
+        service Shop { rpc Buy(Order) returns (Receipt); }
+    "#;
+    const ITEM: &str = "syntax = \"proto3\"; package shop.v1; message Item { string name = 1; sint32 count = 2; }";
+
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("shop")).unwrap();
+        fs::write(folder.path().join("shop/order.proto"), PROTO).unwrap();
+        fs::write(folder.path().join("shop/item.proto"), ITEM).unwrap();
+        folder
+    }
+
+    /// id "o1", items { name "nut", count -3 }, state PAID, and a field 9 that the schema does not know.
+    const ORDER: &[u8] = b"\x0a\x02o1\x12\x07\x0a\x03nut\x10\x05\x18\x01\x48\x07";
+
+    #[test]
+    fn a_method_names_its_messages() {
+        let folder = folder();
+        let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
+        let headers: Headers = [("content-type", "application/grpc")].into_iter().collect();
+        let body = [&[0, 0, 0, 0, ORDER.len() as u8], ORDER].concat();
+        let place = |direction| BodyContext { headers: &headers, path: "/shop.v1.Shop/Buy", direction, message: None };
+        let shown = pretty(BinaryKind::Grpc, &place(Direction::Request), &body, &schemas, 9999).unwrap();
+        for line in ["# shop.v1.Order", "id: \"o1\"", "name: \"nut\"", "count: -3", "state: PAID", "9: 7"] {
+            assert!(shown.contains(line), "{line} in {shown}");
+        }
+        let receipt =
+            pretty(BinaryKind::Grpc, &place(Direction::Response), &[0, 0, 0, 0, 2, 8, 42], &schemas, 9999).unwrap();
+        assert!(receipt.contains("# shop.v1.Receipt") && receipt.contains("total: 42"), "{receipt}");
+    }
+
+    #[test]
+    fn a_message_is_named_by_its_head_or_by_who_asks() {
+        let folder = folder();
+        let schemas = ProtoSchemas::load(&[folder.path()]).unwrap();
+        let shown = |content_type: &str, message| {
+            let headers: Headers = [("content-type", content_type)].into_iter().collect();
+            let place = BodyContext { headers: &headers, path: "/x", direction: Direction::Request, message };
+            pretty(BinaryKind::Protobuf, &place, ORDER, &schemas, 9999)
+        };
+        assert!(shown("application/x-protobuf; messageType=\"shop.v1.Order\"", None).unwrap().contains("id: \"o1\""));
+        assert!(shown("application/x-protobuf", Some("shop.v1.Order")).unwrap().contains("id: \"o1\""));
+        assert!(shown("application/x-protobuf", None).unwrap().contains("1: \"o1\"\n2 {\n"));
+        assert!(shown("application/x-protobuf", Some("shop.v1.Nothing")).unwrap_err().contains("no schema"));
+        let other = shown("application/x-protobuf; messageType=shop.v1.Item", None).unwrap();
+        assert!(other.contains("these bytes are no shop.v1.Item") && other.contains("1: \"o1\""), "{other}");
+    }
+
+    #[test]
+    fn a_schema_with_a_mistake_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bad.proto");
+        fs::write(&path, "syntax = \"proto3\";\nmessage A { strng b = 1; }\n").unwrap();
+        let error = ProtoSchemas::load(&[&path]).unwrap_err().to_string();
+        assert!(error.contains("bad.proto") && error.contains("strng"), "{error}");
+        fs::write(folder.path().join("set.bin"), b"\xff").unwrap();
+        assert!(
+            ProtoSchemas::load(&[folder.path().join("set.bin")]).unwrap_err().to_string().contains("no descriptor set")
+        );
+    }
+}

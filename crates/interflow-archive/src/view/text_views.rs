@@ -1,0 +1,121 @@
+//! Bodies of text that read better when they are written anew: markup, forms, parts, GraphQL, playlists.
+//!
+//! All of them take a body that was cut off: what is there is shown.
+
+use interflow_types::Headers;
+
+use super::{form, graphql, markup, playlist};
+
+/// A kind of text that is written out here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextKind {
+    /// `application/x-www-form-urlencoded`.
+    Form,
+    /// `multipart/*` (RFC 2046 5.1).
+    Multipart,
+    /// XML, and what is made of it: SVG, Atom, SOAP, MPD.
+    Xml,
+    /// HTML.
+    Html,
+    /// A query of GraphQL, alone or in JSON.
+    GraphQl,
+    /// An HLS playlist (RFC 8216).
+    Playlist,
+}
+
+impl TextKind {
+    /// By the media type, and where that says too little by the first bytes.
+    pub fn detect(headers: &Headers, body: &[u8]) -> Option<Self> {
+        let media = interflow_store::media_type(headers).unwrap_or_default();
+        Some(match media.as_str() {
+            "application/x-www-form-urlencoded" => Self::Form,
+            "text/html" | "application/xhtml+xml" => Self::Html,
+            "text/xml" | "application/xml" | "application/dash+xml" => Self::Xml,
+            "application/graphql" => Self::GraphQl,
+            "application/vnd.apple.mpegurl" | "application/x-mpegurl" | "audio/mpegurl" | "audio/x-mpegurl" => {
+                Self::Playlist
+            }
+            m if m.starts_with("multipart/") => Self::Multipart,
+            m if m.ends_with("+xml") => Self::Xml,
+            m if m.ends_with("json") && graphql::is_request(body) => Self::GraphQl,
+            "" | "text/plain" | "application/octet-stream" if body.starts_with(b"#EXTM3U") => Self::Playlist,
+            _ => return None,
+        })
+    }
+
+    /// The name by which it is told to clients.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Form => "form",
+            Self::Multipart => "multipart",
+            Self::Xml => "xml",
+            Self::Html => "html",
+            Self::GraphQl => "graphql",
+            Self::Playlist => "playlist",
+        }
+    }
+}
+
+/// Writes a body out: `text` is the body in its charset, `body` its bytes; at most about `cap` bytes come out.
+pub fn format_text(kind: TextKind, headers: &Headers, body: &[u8], text: &str, cap: usize) -> String {
+    let mut out = match kind {
+        TextKind::Form => form::fields(text, cap),
+        TextKind::Multipart => form::parts(headers, body, cap),
+        TextKind::Xml => markup::format_markup(text, false, cap),
+        TextKind::Html => markup::format_markup(text, true, cap),
+        TextKind::GraphQl => graphql::format_request(text),
+        TextKind::Playlist => playlist::format_playlist(text, cap),
+    };
+    if out.len() > cap {
+        out.truncate(out.floor_char_boundary(cap));
+        out.push_str("\n…\n");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_media_type_and_first_bytes() {
+        for (media, body, kind) in [
+            ("application/x-www-form-urlencoded; charset=utf-8", "a=1", Some(TextKind::Form)),
+            ("multipart/form-data; boundary=x", "", Some(TextKind::Multipart)),
+            ("image/svg+xml", "<svg/>", Some(TextKind::Xml)),
+            ("application/dash+xml", "<MPD/>", Some(TextKind::Xml)),
+            ("Text/HTML", "<p>", Some(TextKind::Html)),
+            ("application/json", r#"{"query":"{ me { id } }"}"#, Some(TextKind::GraphQl)),
+            ("application/json", r#"{"query":"shoes"}"#, None),
+            ("application/x-mpegURL", "", Some(TextKind::Playlist)),
+            ("text/plain", "#EXTM3U\n", Some(TextKind::Playlist)),
+            ("text/plain", "hello", None),
+        ] {
+            let headers: Headers = [("Content-Type", media)].into_iter().collect();
+            assert_eq!(TextKind::detect(&headers, body.as_bytes()), kind, "{media} {body}");
+        }
+    }
+
+    #[test]
+    fn whatever_comes_in_a_bounded_text_comes_out() {
+        let kinds =
+            [TextKind::Form, TextKind::Multipart, TextKind::Xml, TextKind::Html, TextKind::GraphQl, TextKind::Playlist];
+        let hostile = [
+            "<a".repeat(50_000),
+            "<a>".repeat(50_000),
+            "</a>".repeat(50_000),
+            "{".repeat(50_000),
+            "--x\r\n".repeat(20_000),
+            "&=%".repeat(50_000),
+            "#EXT-X-STREAM-INF:".repeat(5_000),
+            "\u{202e}\u{1b}[31m\0<!--<![CDATA[".repeat(3_000),
+        ];
+        let headers: Headers = [("Content-Type", "multipart/mixed; boundary=x")].into_iter().collect();
+        for kind in kinds {
+            for text in &hostile {
+                let out = format_text(kind, &headers, text.as_bytes(), text, 10_000);
+                assert!(out.len() <= 10_010, "{kind:?}: {}", out.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Flows as text for people.
+
+use interflow_archive::text::{TextStyle, detail, duration, heading, size, summary};
+use interflow_archive::{ArchiveFormat, FlowWithBodies};
+use interflow_types::Timestamp;
+
+use super::{exchange, exported, samples, web_socket};
+
+fn shown(flow: &FlowWithBodies, max_body: usize) -> String {
+    let mut out = Vec::new();
+    detail(&mut out, &flow.row, flow, max_body, TextStyle::default()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn figures_have_three_digits() {
+    for (bytes, text) in
+        [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (34_567, "35 kB"), (9_960_000, "10 MB"), (u64::MAX, "18 EB")]
+    {
+        assert_eq!(size(bytes), text);
+    }
+    for (micros, text) in [
+        (0, "0 us"),
+        (999, "999 us"),
+        (1200, "1.2 ms"),
+        (59_400_000, "59 s"),
+        (90_000_000, "1.5 min"),
+        (7_200_000_000, "2.0 h"),
+    ] {
+        assert_eq!(duration(micros), text);
+    }
+}
+
+#[test]
+fn a_flow_is_a_line_in_a_table() {
+    let flow = exchange("POST", "/v1/messages?beta=true", &[], b"", &[b' '; 1234]);
+    let summary_of =
+        |f: &FlowWithBodies, width, colour| summary(&f.row.summary(Timestamp::now()), width, TextStyle { colour });
+    let line = summary_of(&flow, 140, false);
+    let id = flow.row.id.to_string();
+    assert!(
+        line.starts_with(&format!("{id} 10:00:00.123 POST    200   https://api.example.com/v1/messages?beta=true ")),
+        "{line}"
+    );
+    assert!(line.ends_with(" json            1.2 kB    12 ms"), "{line}");
+    for (width, cut) in [(140, false), (110, true), (0, true)] {
+        assert_eq!(summary_of(&flow, width, false).contains('…'), cut, "{width}");
+        assert_eq!(
+            summary_of(&flow, width, false).chars().count(),
+            heading(width, TextStyle::default()).chars().count(),
+            "{width}"
+        );
+    }
+    assert!(summary_of(&flow, 140, true).contains("\x1b[32m200"));
+    for (path, state) in [("/gone", "error"), ("192.0.2.7:22", "done")] {
+        let flow = samples().into_iter().find(|f| f.row.url().ends_with(path)).unwrap();
+        assert!(summary_of(&flow, 140, false).contains(state), "{path}");
+    }
+    assert_eq!(exported(ArchiveFormat::Table, &flow).lines().count(), 1);
+}
+
+#[test]
+fn nothing_a_peer_sent_steers_the_terminal() {
+    let evil = "/\x1b[2J\r\u{202e}x";
+    let mut flow = exchange("GET", evil, &[("X", "\x1b]0;title\x07")], b"", b"\x1b[31m body\r\n");
+    flow.row.comment = Some("\x1b[5m".into());
+    let line = summary(&flow.row.summary(Timestamp::now()), 200, TextStyle::default());
+    for text in [line, shown(&flow, 1000)] {
+        assert!(!text.contains(['\x1b', '\r', '\x07', '\u{202e}']), "{text:?}");
+    }
+}
+
+#[test]
+fn a_flow_is_shown_in_full() {
+    let coded = samples().into_iter().find(|f| f.row.url().ends_with("/coded")).unwrap();
+    let text = shown(&coded, 1000);
+    for part in [
+        "https://api.example.com/coded\n",
+        "2026-11-20T10:00:00.123456Z, connect, to [2001:db8::7]:443, dns 1.0 ms, connect 2.0 ms, tls 3.0 ms",
+        "\n> GET /coded HTTP/1.1\n> Host: api.example.com\n",
+        "\n< HTTP/1.1 200 Fine\n",
+        "\n{\n  \"a\": [\n    1,\n",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(shown(&coded, 5).contains("\n{\n  \"\n… "), "{}", shown(&coded, 5));
+    let binary = exchange("GET", "/", &[], b"", b"\x89PNG\x00\xff");
+    assert!(
+        shown(&binary, 100)
+            .contains("00000000  89 50 4e 47 00 ff                                .PNG..\nbinary, 6 B\n")
+    );
+    let socket = shown(&web_socket(), 100);
+    assert!(socket.contains("4 messages\n>     0 us Text héllo\n<   1.0 ms Binary binary, 2 B\n"), "{socket}");
+    let failed = samples().into_iter().find(|f| f.row.error.is_some()).unwrap();
+    assert!(shown(&failed, 100).ends_with("\ndns: no address for the name\n"));
+    let capped = samples().into_iter().find(|f| f.row.url().ends_with("/big")).unwrap();
+    assert!(shown(&capped, 100).ends_with("start\n(5 B of 9.0 kB were kept: capped by the configuration)\n"));
+}

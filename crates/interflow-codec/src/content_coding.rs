@@ -1,0 +1,465 @@
+//! Content codings undone (RFC 9110 8.4): gzip, deflate, br, zstd, one on top of another if need be. The one decoder of
+//! the house, with one set of bounds, as a stream, for whole bodies, and as a reader.
+
+use std::io::{self, Read, Write};
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use flate2::{Decompress, FlushDecompress, Status};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Error, Headers};
+use tokio::sync::Semaphore;
+use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
+
+/// The most codings on one body; more is an attack, not a message.
+pub const MAX_CODINGS: usize = 4;
+
+/// The largest window that a zstd body may ask for, as a power of two: 8 MiB (RFC 9659 2.1).
+const MAX_ZSTD_WINDOW: u32 = 23;
+
+/// A body may grow to this many times its size, beside [`FREE_GROWTH`]. Texts grow 3- to 20-fold, logs and tables up to
+/// a hundredfold; gzip alone can do a thousand, and brotli and zstd have hardly any limit.
+const MAX_RATIO: u64 = 200;
+
+/// What a body may grow to whatever its size: 4 MiB.
+const FREE_GROWTH: u64 = 4 << 20;
+
+/// How much is decoded at once: bounds what a layer gives before it is looked at how much that is.
+const DECODE_STEP: usize = 16 << 10;
+
+/// A held body up to this size is decoded on the thread that asks; a larger one off the workers.
+const MAX_INLINE_SIZE: usize = 4 << 10;
+
+/// A content coding that we know (RFC 9110 8.4.1, RFC 7932, RFC 8878).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentCoding {
+    /// `gzip`.
+    Gzip,
+    /// `deflate`: zlib by the standard, raw deflate by many senders.
+    Deflate,
+    /// `br`.
+    Brotli,
+    /// `zstd`.
+    Zstd,
+}
+
+impl ContentCoding {
+    fn parse(token: &[u8]) -> Option<Self> {
+        Some(match token.to_ascii_lowercase().as_slice() {
+            b"gzip" | b"x-gzip" => Self::Gzip,
+            b"deflate" => Self::Deflate,
+            b"br" => Self::Brotli,
+            b"zstd" => Self::Zstd,
+            _ => return None,
+        })
+    }
+}
+
+/// Whether the head names a content coding, known or not.
+pub fn has_content_coding(headers: &Headers) -> bool {
+    headers.list_items("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"))
+}
+
+/// The codings of a head in the order in which they were applied.
+///
+/// # Errors
+/// A coding that is not known, or more than [`MAX_CODINGS`].
+pub fn parse_codings(headers: &Headers) -> io::Result<Vec<ContentCoding>> {
+    let mut codings = Vec::new();
+    for token in headers.list_items("content-encoding").filter(|t| !t.eq_ignore_ascii_case(b"identity")) {
+        if codings.len() == MAX_CODINGS {
+            return Err(invalid_data("the body has more than four content codings"));
+        }
+        codings.push(ContentCoding::parse(token).ok_or_else(|| {
+            let name = String::from_utf8_lossy(token).to_ascii_lowercase();
+            io::Error::new(io::ErrorKind::Unsupported, format!("unknown content coding {name}"))
+        })?);
+    }
+    Ok(codings)
+}
+
+/// Takes the codings of one body off, as it comes.
+pub struct ContentDecoder {
+    /// The coding that was applied last is undone first.
+    layers: Vec<DecodeLayer>,
+    max: u64,
+    taken: u64,
+}
+
+impl ContentDecoder {
+    /// A decoder for the body behind this head that gives at most `max` bytes; `None` when there is nothing to undo.
+    ///
+    /// # Errors
+    /// A coding that is not known, or more than [`MAX_CODINGS`].
+    pub fn new(headers: &Headers, max: u64) -> io::Result<Option<Self>> {
+        if !has_content_coding(headers) {
+            return Ok(None);
+        }
+        let layers: io::Result<Vec<_>> = parse_codings(headers)?.into_iter().rev().map(DecodeLayer::new).collect();
+        Ok(Some(Self { layers: layers?, max, taken: 0 }))
+    }
+
+    /// Takes the body's next bytes, and gives what comes out of them.
+    ///
+    /// # Errors
+    /// As [`push_into`](Self::push_into).
+    pub fn push(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.push_into(bytes, &mut out).map(|()| out)
+    }
+
+    /// Takes the body's next bytes, and adds what comes out of them, up to where it failed.
+    ///
+    /// # Errors
+    /// Bytes that are none of the coding, bytes behind its end, or more than may come out.
+    pub fn push_into(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        bytes.chunks(DECODE_STEP).try_for_each(|step| {
+            self.taken += step.len() as u64;
+            let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
+            run_layers(&mut self.layers, step, most, out)
+        })
+    }
+
+    /// The end of the body: what is still to come out.
+    ///
+    /// # Errors
+    /// As [`finish_into`](Self::finish_into).
+    pub fn finish(&mut self) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        self.finish_into(&mut out).map(|()| out)
+    }
+
+    /// The end of the body: adds what is still to come out. A body of no bytes at all is empty.
+    ///
+    /// # Errors
+    /// A body that is cut short.
+    pub fn finish_into(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.taken == 0 {
+            return Ok(());
+        }
+        let most = self.max.min(self.taken.saturating_mul(MAX_RATIO).saturating_add(FREE_GROWTH));
+        for i in 0..self.layers.len() {
+            let rest = self.layers[i].finish(most)?;
+            match self.layers.get_mut(i + 1..) {
+                Some([]) | None => out.extend(rest),
+                Some(above) => run_layers(above, &rest, most, out)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Passes bytes through the layers. What the last one gave before it failed counts.
+fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io::Result<()> {
+    let Some((layer, above)) = layers.split_first_mut() else {
+        out.extend_from_slice(bytes);
+        return Ok(());
+    };
+    let done = layer.push(bytes, most);
+    let given = layer.take();
+    // In steps too: what one layer gives may be large already.
+    given.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
+    done
+}
+
+/// Where a decoder puts its bytes, as far as it may.
+#[derive(Default)]
+struct BoundedSink {
+    bytes: Vec<u8>,
+    given: u64,
+    most: u64,
+}
+
+impl BoundedSink {
+    fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let given = self.given + bytes.len() as u64;
+        if given > self.most {
+            let room = usize::try_from(self.most.saturating_sub(self.given)).unwrap_or(usize::MAX);
+            self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            self.given = self.most;
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "the body grows beyond its bound when its content coding is undone",
+            ));
+        }
+        self.given = given;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Write for BoundedSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.add(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One coding.
+enum DecodeLayer {
+    Gzip(Box<flate2::write::MultiGzDecoder<BoundedSink>>),
+    /// The first two bytes tell whether it is zlib or raw deflate.
+    Deflate(BoundedSink, Vec<u8>),
+    Inflate(Box<InflateLayer>),
+    Brotli(Box<brotli::DecompressorWriter<BoundedSink>>),
+    Zstd(Box<ZstdLayer>),
+}
+
+impl DecodeLayer {
+    fn new(coding: ContentCoding) -> io::Result<Self> {
+        let sink = BoundedSink::default();
+        Ok(match coding {
+            ContentCoding::Gzip => Self::Gzip(Box::new(flate2::write::MultiGzDecoder::new(sink))),
+            ContentCoding::Deflate => Self::Deflate(sink, Vec::new()),
+            ContentCoding::Brotli => Self::Brotli(Box::new(brotli::DecompressorWriter::new(sink, 4096))),
+            ContentCoding::Zstd => Self::Zstd(Box::new(ZstdLayer::new(sink)?)),
+        })
+    }
+
+    fn sink(&mut self) -> &mut BoundedSink {
+        match self {
+            Self::Gzip(w) => w.get_mut(),
+            Self::Deflate(sink, _) => sink,
+            Self::Inflate(i) => &mut i.sink,
+            Self::Brotli(w) => w.get_mut(),
+            Self::Zstd(z) => &mut z.sink,
+        }
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.sink().bytes)
+    }
+
+    fn push(&mut self, bytes: &[u8], most: u64) -> io::Result<()> {
+        if let Self::Deflate(sink, first) = self {
+            first.extend_from_slice(bytes);
+            let [method, check, ..] = first.as_slice() else { return Ok(()) };
+            // RFC 1950 2.2: the method, and a check over both bytes.
+            let zlib = method & 15 == 8 && (u16::from(*method) << 8 | u16::from(*check)) % 31 == 0;
+            let (sink, first) = (std::mem::take(sink), std::mem::take(first));
+            *self = Self::Inflate(Box::new(InflateLayer { sink, inner: Decompress::new(zlib), ended: false }));
+            return self.push(&first, most);
+        }
+        self.sink().most = most;
+        match self {
+            Self::Gzip(w) => {
+                w.write_all(bytes)?;
+                w.flush()
+            }
+            Self::Brotli(w) => {
+                w.write_all(bytes)?;
+                w.flush()
+            }
+            Self::Inflate(i) => i.push(bytes),
+            Self::Zstd(z) => z.push(bytes),
+            Self::Deflate(..) => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, most: u64) -> io::Result<Vec<u8>> {
+        self.sink().most = most;
+        match self {
+            Self::Gzip(w) => w.try_finish()?,
+            Self::Brotli(w) => w.close()?,
+            Self::Inflate(i) if i.ended => {}
+            Self::Zstd(z) if z.complete => {}
+            Self::Deflate(..) | Self::Inflate(_) | Self::Zstd(_) => {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is cut short"));
+            }
+        }
+        Ok(self.take())
+    }
+}
+
+/// zlib or raw deflate.
+struct InflateLayer {
+    sink: BoundedSink,
+    inner: Decompress,
+    ended: bool,
+}
+
+impl InflateLayer {
+    fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let mut out = [0; 8 << 10];
+        loop {
+            if self.ended {
+                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body goes on behind its end")) };
+            }
+            let (read, written) = (self.inner.total_in(), self.inner.total_out());
+            let status = self.inner.decompress(bytes, &mut out, FlushDecompress::None).map_err(io::Error::from)?;
+            let read = (self.inner.total_in() - read) as usize;
+            let written = (self.inner.total_out() - written) as usize;
+            bytes = bytes.get(read..).unwrap_or_default();
+            self.sink.add(out.get(..written).unwrap_or_default())?;
+            self.ended = status == Status::StreamEnd;
+            // Output may be left over while there is no input left.
+            if !self.ended && read == 0 && written == 0 {
+                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body is not deflate")) };
+            }
+        }
+    }
+}
+
+/// zstd, within the bound on its window.
+struct ZstdLayer {
+    sink: BoundedSink,
+    inner: zstd::stream::raw::Decoder<'static>,
+    /// What came until now ends with a frame's end.
+    complete: bool,
+}
+
+impl ZstdLayer {
+    fn new(sink: BoundedSink) -> io::Result<Self> {
+        let mut inner = zstd::stream::raw::Decoder::new()?;
+        inner.set_parameter(DParameter::WindowLogMax(MAX_ZSTD_WINDOW))?;
+        Ok(Self { sink, inner, complete: false })
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut input = InBuffer::around(bytes);
+        let mut buffer = [0; 8 << 10];
+        loop {
+            let left = input.pos() < bytes.len();
+            let mut out = OutBuffer::around(&mut buffer[..]);
+            let hint = self.inner.run(&mut input, &mut out)?;
+            let written = out.pos();
+            if left || written > 0 {
+                self.complete = hint == 0;
+            }
+            self.sink.add(buffer.get(..written).unwrap_or_default())?;
+            if input.pos() == bytes.len() && written < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn invalid_data(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// A whole body without its codings, of at most `max` bytes; `None` when it has none. What comes out counts towards the
+/// process's [budget](interflow_types::budget) of held bytes as long as it is there.
+///
+/// # Errors
+/// As [`ContentDecoder`]; a budget that is spent has an [`Error`] inside.
+pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Bytes>> {
+    let Some(mut decoder) = ContentDecoder::new(headers, max)? else { return Ok(None) };
+    let mut held = PROCESS_BUDGET.reserve(0).map_err(io::Error::other)?;
+    let mut out = Vec::new();
+    for step in body.chunks(DECODE_STEP) {
+        decoder.push_into(step, &mut out)?;
+        held.grow_to(out.capacity() as u64).map_err(io::Error::other)?;
+    }
+    decoder.finish_into(&mut out)?;
+    out.shrink_to_fit();
+    held.resize(out.len()).map_err(io::Error::other)?;
+    Ok(Some(held.attach_to(out)))
+}
+
+/// How many bodies are decoded off the workers at once; others wait.
+static DECODE_SLOTS: LazyLock<Semaphore> =
+    LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from).max(2)));
+
+/// As [`decode`], off the worker when the body is not a small one.
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io::Result<Option<Bytes>> {
+    if body.len() <= MAX_INLINE_SIZE || !has_content_coding(headers) {
+        return decode(headers, body, max);
+    }
+    parse_codings(headers)?;
+    let _place = DECODE_SLOTS.acquire().await.map_err(io::Error::other)?;
+    let named = coding_headers(headers);
+    let body = body.clone();
+    let decoded = tokio::task::spawn_blocking(move || decode(&named, &body, max)).await;
+    decoded.map_err(io::Error::other)?
+}
+
+/// The fields that decoding needs.
+fn coding_headers(headers: &Headers) -> Headers {
+    let mut fields = Headers::new();
+    for value in headers.get_all("content-encoding") {
+        fields.append_unchecked(b"Content-Encoding", value);
+    }
+    fields
+}
+
+/// The error of the process inside an error of decoding: a budget that is spent.
+pub fn budget_error(error: &io::Error) -> Option<Error> {
+    let inner = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(Error::new(inner.kind(), inner.message()))
+}
+
+/// Takes out of a head what no longer holds once its body was decoded and edited.
+pub fn strip_stale_headers(headers: &mut Headers) {
+    for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest", "repr-digest"]
+    {
+        headers.remove(name);
+    }
+}
+
+/// A body without its codings, decoded as it is read.
+pub struct DecodeReader<R> {
+    inner: R,
+    decoder: ContentDecoder,
+    buffer: Vec<u8>,
+    at: usize,
+    ended: bool,
+    failed: Option<io::Error>,
+}
+
+impl<R: Read> DecodeReader<R> {
+    /// Reads from `inner`.
+    pub fn new(inner: R, decoder: ContentDecoder) -> Self {
+        Self { inner, decoder, buffer: Vec::new(), at: 0, ended: false, failed: None }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let mut input = [0; 8 << 10];
+        self.buffer.clear();
+        self.at = 0;
+        let n = self.inner.read(&mut input)?;
+        let done = match input.get(..n) {
+            Some(bytes @ [_, ..]) => self.decoder.push_into(bytes, &mut self.buffer),
+            _ => {
+                self.ended = true;
+                self.decoder.finish_into(&mut self.buffer)
+            }
+        };
+        if let Err(e) = done {
+            self.ended = true;
+            self.failed = Some(e);
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for DecodeReader<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let ready = self.buffer.get(self.at..).unwrap_or_default();
+            let n = ready.len().min(into.len());
+            if n > 0 {
+                into[..n].copy_from_slice(&ready[..n]);
+                self.at += n;
+                return Ok(n);
+            }
+            if into.is_empty() {
+                return Ok(0);
+            }
+            // What came before the failure was given first.
+            if let Some(e) = self.failed.take() {
+                return Err(e);
+            }
+            if self.ended {
+                return Ok(0);
+            }
+            self.fill()?;
+        }
+    }
+}

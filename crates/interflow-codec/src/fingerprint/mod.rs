@@ -1,0 +1,192 @@
+//! How a client greets: the shape of its ClientHello and of the opening of its HTTP/2 connection, as something that can
+//! be written down, read from JA3 or Akamai text, taken from a client, and sent.
+
+mod capabilities;
+mod http2;
+mod ja3;
+mod profiles;
+mod target;
+
+use bytes::Bytes;
+use interflow_types::{ByteStr, Headers};
+
+pub use capabilities::{CIPHERS, EXTENSIONS, GROUPS, cipher_name};
+pub use http2::{Http2Fingerprint, PseudoHeader, StreamPriority};
+pub use profiles::{FingerprintProfile, PROFILES};
+pub use target::FingerprintTarget;
+
+use crate::ClientHello;
+use crate::client_hello::is_grease;
+
+/// Stands for a GREASE value (RFC 8701) that is drawn anew for each connection.
+pub const GREASE: u16 = 0x0a0a;
+
+/// A whole fingerprint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ConnectionFingerprint {
+    /// The ClientHello.
+    pub tls: TlsFingerprint,
+    /// The opening of an HTTP/2 connection; `None`: as this proxy opens its own.
+    pub http2: Option<Http2Fingerprint>,
+    /// Names of request fields in the order in which they stand, in lower case; others keep their places.
+    pub fields: Vec<ByteStr>,
+}
+
+/// A ClientHello (RFC 8446 4.1.2) without what is drawn anew for each connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TlsFingerprint {
+    /// Cipher suites in their order, without GREASE.
+    pub ciphers: Vec<u16>,
+    /// Extensions in their order, without GREASE. Padding (21) is sent as long as the hello needs it.
+    pub extensions: Vec<u16>,
+    /// The extensions stand in another order in each connection.
+    pub permuted: bool,
+    /// GREASE values stand among ciphers, extensions, groups, key shares and versions, as Chromium puts them there.
+    pub grease: bool,
+    /// `supported_groups` in their order, without GREASE.
+    pub groups: Vec<u16>,
+    /// Groups that a key share is sent for: some of `groups` in the same order.
+    pub key_shares: Vec<u16>,
+    /// `ec_point_formats`.
+    pub point_formats: Vec<u8>,
+    /// `signature_algorithms`; [`GREASE`] stands for a value that changes.
+    pub signature_algorithms: Vec<u16>,
+    /// The lowest version offered.
+    pub lowest_version: u16,
+    /// The highest version offered.
+    pub highest_version: u16,
+    /// Protocols of ALPN; empty when the extension is not sent.
+    pub alpn: Vec<Bytes>,
+    /// `compress_certificate`.
+    pub certificate_compression: Vec<u16>,
+    /// `delegated_credential`.
+    pub delegated_credentials: Vec<u16>,
+    /// `record_size_limit`; 0 when it is not sent.
+    pub record_size_limit: u16,
+    /// The list in `trust_anchors`.
+    pub trust_anchors: Bytes,
+}
+
+/// Extensions that say what a fingerprint has to know.
+pub mod extension {
+    /// `server_name`.
+    pub const SERVER_NAME: u16 = 0;
+    /// `status_request`.
+    pub const STATUS_REQUEST: u16 = 5;
+    /// `application_layer_protocol_negotiation`.
+    pub const ALPN: u16 = 16;
+    /// `signed_certificate_timestamp`.
+    pub const SCT: u16 = 18;
+    /// `padding`.
+    pub const PADDING: u16 = 21;
+    /// `encrypt_then_mac`.
+    pub const ENCRYPT_THEN_MAC: u16 = 22;
+    /// `extended_master_secret`.
+    pub const EXTENDED_MASTER_SECRET: u16 = 23;
+    /// `compress_certificate`.
+    pub const COMPRESS_CERTIFICATE: u16 = 27;
+    /// `record_size_limit`.
+    pub const RECORD_SIZE_LIMIT: u16 = 28;
+    /// `delegated_credential`.
+    pub const DELEGATED_CREDENTIAL: u16 = 34;
+    /// `session_ticket`.
+    pub const SESSION_TICKET: u16 = 35;
+    /// `pre_shared_key`.
+    pub const PRE_SHARED_KEY: u16 = 41;
+    /// `early_data`.
+    pub const EARLY_DATA: u16 = 42;
+    /// `supported_versions`.
+    pub const SUPPORTED_VERSIONS: u16 = 43;
+    /// `psk_key_exchange_modes`.
+    pub const PSK_MODES: u16 = 45;
+    /// `post_handshake_auth`.
+    pub const POST_HANDSHAKE_AUTH: u16 = 49;
+    /// `key_share`.
+    pub const KEY_SHARE: u16 = 51;
+    /// `application_settings` under its first number.
+    pub const ALPS_OLD: u16 = 17513;
+    /// `application_settings`.
+    pub const ALPS: u16 = 17613;
+    /// `trust_anchors`.
+    pub const TRUST_ANCHORS: u16 = 0xca34;
+    /// `encrypted_client_hello`.
+    pub const ECH: u16 = 0xfe0d;
+    /// `renegotiation_info`.
+    pub const RENEGOTIATION: u16 = 0xff01;
+}
+
+/// The cipher that stands for an empty `renegotiation_info` (RFC 5746 3.3).
+pub const SCSV: u16 = 0x00ff;
+
+impl TlsFingerprint {
+    /// The shape of this client's hello, extensions in the very order it sent them.
+    pub fn from_client_hello(hello: &ClientHello) -> Self {
+        let plain = |list: &[u16]| list.iter().copied().filter(|&n| !is_grease(n)).collect::<Vec<_>>();
+        let versions = plain(&hello.versions);
+        Self {
+            ciphers: plain(&hello.ciphers),
+            extensions: plain(&hello.extensions),
+            permuted: false,
+            grease: hello.extensions.iter().any(|&e| is_grease(e)),
+            groups: plain(&hello.groups),
+            key_shares: plain(&hello.key_shares),
+            point_formats: hello.point_formats.clone(),
+            signature_algorithms: hello
+                .signature_algorithms
+                .iter()
+                .map(|&s| if is_grease(s) { GREASE } else { s })
+                .collect(),
+            lowest_version: versions.iter().copied().min().unwrap_or(0x0303),
+            highest_version: versions.iter().copied().max().unwrap_or(hello.legacy_version),
+            alpn: hello.alpn.clone(),
+            certificate_compression: hello.certificate_compression.clone(),
+            delegated_credentials: hello.delegated_credentials.clone(),
+            record_size_limit: hello.record_size_limit,
+            trust_anchors: hello.trust_anchors.clone(),
+        }
+    }
+
+    /// Whether this extension is sent.
+    pub fn has_extension(&self, extension: u16) -> bool {
+        self.extensions.contains(&extension)
+    }
+}
+
+impl ConnectionFingerprint {
+    /// What a client showed of itself: its hello, and the Akamai text of its HTTP/2 opening.
+    pub fn from_client(hello: &ClientHello, opening: Option<&str>) -> Self {
+        Self {
+            tls: TlsFingerprint::from_client_hello(hello),
+            http2: opening.and_then(|text| text.parse().ok()),
+            fields: Vec::new(),
+        }
+    }
+
+    /// Puts the fields that this fingerprint has an order for into that order. Each stands where one of them stood
+    /// before; all others keep their places.
+    pub fn reorder_fields(&self, headers: &mut Headers) {
+        let rank = |name: &[u8]| self.fields.iter().position(|f| f.as_bytes().eq_ignore_ascii_case(name));
+        let mut ranked: Vec<(usize, usize)> =
+            headers.iter().enumerate().filter_map(|(i, (name, _))| Some((rank(name)?, i))).collect();
+        if ranked.is_sorted() {
+            return;
+        }
+        let places: Vec<usize> = ranked.iter().map(|&(_, i)| i).collect();
+        ranked.sort_unstable();
+        let mut taken: Vec<usize> = (0..headers.len()).collect();
+        for (&place, &(_, from)) in places.iter().zip(&ranked) {
+            if let Some(slot) = taken.get_mut(place) {
+                *slot = from;
+            }
+        }
+        let all: Vec<(&[u8], &[u8])> = headers.iter().collect();
+        let mut ordered = Headers::with_capacity(headers.len(), headers.size());
+        for (name, value) in taken.iter().filter_map(|&i| all.get(i)) {
+            ordered.append_unchecked(name, value);
+        }
+        *headers = ordered;
+    }
+}
+
+#[cfg(test)]
+mod tests;

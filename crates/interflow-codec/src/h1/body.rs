@@ -1,0 +1,238 @@
+//! Takes a body out of the bytes behind its head (RFC 9112 6 and 7).
+
+use bytes::{Buf, Bytes, BytesMut};
+use interflow_types::Headers;
+
+use super::{BodyFraming, H1Error, HeadLimits, Violation, head};
+
+/// One step through a body.
+#[derive(Debug)]
+pub enum DecodeStep {
+    /// More bytes are needed.
+    NeedMore,
+    /// Content, never empty: a part of the buffer, not a copy.
+    Data(Bytes),
+    /// The trailer section; `Done` comes next.
+    Trailers(Headers),
+    /// The body has ended; what is left in the buffer is not its own.
+    Done,
+}
+
+/// A body on its way through the buffer.
+#[derive(Clone, Debug)]
+pub struct BodyDecoder {
+    state: BodyDecodeState,
+    limits: HeadLimits,
+    response: bool,
+    /// Bytes of chunk size lines beyond what the chunks' own sizes excuse.
+    overhead: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyDecodeState {
+    Length(u64),
+    UntilClose,
+    ChunkSize,
+    ChunkData(u64),
+    ChunkEnd,
+    Trailers,
+    Done,
+}
+
+impl BodyDecoder {
+    /// For the body of a request.
+    pub fn new(framing: BodyFraming, limits: &HeadLimits) -> Self {
+        let state = match framing {
+            BodyFraming::None | BodyFraming::Length(0) => BodyDecodeState::Done,
+            BodyFraming::Length(n) => BodyDecodeState::Length(n),
+            BodyFraming::Chunked => BodyDecodeState::ChunkSize,
+            BodyFraming::UntilClose => BodyDecodeState::UntilClose,
+        };
+        Self { state, limits: *limits, response: false, overhead: 0 }
+    }
+
+    /// For the body of a response: the same, but its errors blame the upstream.
+    pub fn for_response(framing: BodyFraming, limits: &HeadLimits) -> Self {
+        Self { response: true, ..Self::new(framing, limits) }
+    }
+
+    /// Takes the next piece from the front of `buf`. Call it until it says `NeedMore` or `Done`.
+    ///
+    /// # Errors
+    /// Chunks or trailers that break RFC 9112 7.1. The connection cannot be used any further then.
+    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<DecodeStep, H1Error> {
+        self.step(buf).map_err(|rule| self.error(rule))
+    }
+
+    /// How many bytes of content are still to come, when a Content-Length tells.
+    pub const fn remaining(&self) -> Option<u64> {
+        match self.state {
+            BodyDecodeState::Length(n) => Some(n),
+            BodyDecodeState::Done => Some(0),
+            _ => None,
+        }
+    }
+
+    /// The peer has closed. After `Ok` the body is done.
+    ///
+    /// # Errors
+    /// [`Violation::Incomplete`] unless the body had ended or ends by the close.
+    pub fn eof(&mut self) -> Result<(), H1Error> {
+        match self.state {
+            BodyDecodeState::Done | BodyDecodeState::UntilClose => {
+                self.state = BodyDecodeState::Done;
+                Ok(())
+            }
+            _ => Err(self.error(Violation::Incomplete)),
+        }
+    }
+
+    /// Whether the rest of the body stands in these bytes, with nothing behind it or something; `None` when it does not.
+    pub fn complete_len(&self, bytes: &[u8]) -> Option<usize> {
+        if let BodyDecodeState::Length(left) = self.state {
+            return bytes.len().checked_sub(usize::try_from(left).ok()?);
+        }
+        let (mut decoder, mut rest) = (self.clone(), BytesMut::from(bytes));
+        loop {
+            match decoder.decode(&mut rest).ok()? {
+                DecodeStep::Done => return Some(rest.len()),
+                DecodeStep::NeedMore => return None,
+                DecodeStep::Data(_) | DecodeStep::Trailers(_) => {}
+            }
+        }
+    }
+
+    /// Whether the body has ended.
+    pub const fn is_done(&self) -> bool {
+        matches!(self.state, BodyDecodeState::Done)
+    }
+
+    const fn error(&self, rule: Violation) -> H1Error {
+        if self.response { H1Error::response(rule) } else { H1Error::request(rule) }
+    }
+
+    fn step(&mut self, buf: &mut BytesMut) -> Result<DecodeStep, Violation> {
+        loop {
+            match self.state {
+                BodyDecodeState::Done => return Ok(DecodeStep::Done),
+                _ if buf.is_empty() => return Ok(DecodeStep::NeedMore),
+                BodyDecodeState::UntilClose => return Ok(DecodeStep::Data(buf.split().freeze())),
+                BodyDecodeState::Length(left) => {
+                    let (data, left) = take(buf, left);
+                    self.state = if left == 0 { BodyDecodeState::Done } else { BodyDecodeState::Length(left) };
+                    return Ok(DecodeStep::Data(data));
+                }
+                BodyDecodeState::ChunkData(left) => {
+                    let (data, left) = take(buf, left);
+                    self.state = if left == 0 { BodyDecodeState::ChunkEnd } else { BodyDecodeState::ChunkData(left) };
+                    return Ok(DecodeStep::Data(data));
+                }
+                BodyDecodeState::ChunkEnd => match buf.as_ref() {
+                    [b'\r', b'\n', ..] => {
+                        buf.advance(2);
+                        self.state = BodyDecodeState::ChunkSize;
+                    }
+                    [b'\r'] => return Ok(DecodeStep::NeedMore),
+                    _ => return Err(Violation::ChunkEnd),
+                },
+                BodyDecodeState::ChunkSize => {
+                    let Some((size, line)) = chunk_size(buf, self.limits.max_line)? else {
+                        return Ok(DecodeStep::NeedMore);
+                    };
+                    buf.advance(line);
+                    self.count_overhead(size, line)?;
+                    self.state = if size == 0 { BodyDecodeState::Trailers } else { BodyDecodeState::ChunkData(size) };
+                }
+                BodyDecodeState::Trailers => return self.trailers(buf),
+            }
+        }
+    }
+
+    /// Long extensions on tiny chunks make a peer pay far more than it is told; a signature per large chunk is fine.
+    fn count_overhead(&mut self, size: u64, line: usize) -> Result<(), Violation> {
+        const FREE: u64 = 16;
+        let excused = size.saturating_mul(2).saturating_add(FREE);
+        self.overhead = (self.overhead + line as u64).saturating_sub(excused);
+        if self.overhead > self.limits.max_bytes as u64 { Err(Violation::ChunkOverhead) } else { Ok(()) }
+    }
+
+    fn trailers(&mut self, buf: &mut BytesMut) -> Result<DecodeStep, Violation> {
+        let Some(extent) = head::find_section_end(buf, &self.limits)? else { return Ok(DecodeStep::NeedMore) };
+        let section = buf.split_to(extent.len);
+        self.state = BodyDecodeState::Done;
+        if extent.lines == 1 {
+            return Ok(DecodeStep::Done);
+        }
+        let mut trailers = head::parse_section(&section, &extent, &self.limits)?;
+        if trailers.iter().any(|(name, _)| is_one_of(name, &FRAMING_FIELDS)) {
+            return Err(Violation::Trailer);
+        }
+        trailers.retain(|name, _| !is_one_of(name, &FORBIDDEN_TRAILERS));
+        Ok(if trailers.is_empty() { DecodeStep::Done } else { DecodeStep::Trailers(trailers) })
+    }
+}
+
+/// Fields that frame or route a message: nobody sends them as trailers in good faith.
+const FRAMING_FIELDS: [&str; 3] = ["content-length", "transfer-encoding", "host"];
+
+/// Further fields that RFC 9110 6.5.1 keeps out of trailers; they are dropped.
+const FORBIDDEN_TRAILERS: [&str; 20] = [
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-range",
+    "content-type",
+    "cookie",
+    "expect",
+    "keep-alive",
+    "location",
+    "max-forwards",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "set-cookie",
+    "te",
+    "trailer",
+    "upgrade",
+    "www-authenticate",
+];
+
+fn is_one_of(name: &[u8], any_of: &[&str]) -> bool {
+    any_of.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+}
+
+/// Splits off at most `left` bytes; also says how many are left then.
+fn take(buf: &mut BytesMut, left: u64) -> (Bytes, u64) {
+    let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+    (buf.split_to(n).freeze(), left - n as u64)
+}
+
+/// The size in a chunk's first line, and the length of that line; `None` when it is not all there.
+///
+/// Sixteen digits hold every size; more of them, even zeros, are refused, as is every byte that is not a digit, an
+/// extension, or the white space that some origins pad with.
+fn chunk_size(buf: &[u8], max_line: usize) -> Result<Option<(u64, usize)>, Violation> {
+    let within = buf.get(..max_line).unwrap_or(buf);
+    let digits = within.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    if digits > 16 || (digits == 0 && !within.is_empty()) {
+        return Err(Violation::ChunkSize);
+    }
+    let Some(lf) = memchr::memchr(b'\n', within) else {
+        return if buf.len() >= max_line { Err(Violation::ChunkOverhead) } else { Ok(None) };
+    };
+    let line = within.get(..lf).and_then(|l| l.strip_suffix(b"\r")).ok_or(Violation::ChunkSize)?;
+    let (hex, rest) = line.split_at_checked(digits).ok_or(Violation::ChunkSize)?;
+    let padding = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    if !is_extension(rest.get(padding..).unwrap_or_default()) {
+        return Err(Violation::ChunkSize);
+    }
+    let size = hex.iter().fold(0u64, |n, &d| (n << 4) | u64::from((d as char).to_digit(16).unwrap_or(0)));
+    if size > i64::MAX as u64 { Err(Violation::ChunkSize) } else { Ok(Some((size, lf + 1))) }
+}
+
+/// Nothing, or `;` and text without control bytes (RFC 9112 7.1.1). Extensions are not handed on.
+fn is_extension(rest: &[u8]) -> bool {
+    rest.is_empty() || (rest.starts_with(b";") && rest.iter().all(|&b| b == b'\t' || (b >= b' ' && b != 0x7f)))
+}

@@ -1,0 +1,110 @@
+//! Where a message's body ends (RFC 9112 6.3), decided so that no other parser can decide otherwise.
+
+use interflow_types::{HeaderNameMask, Headers, HttpVersion, Method, ResponseHead, name};
+
+use super::{H1Error, Violation};
+
+/// How a body is delimited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// There is no body.
+    None,
+    /// This many bytes follow.
+    Length(u64),
+    /// Chunks follow (RFC 9112 7.1).
+    Chunked,
+    /// Everything until the connection closes; responses only.
+    UntilClose,
+}
+
+/// The framing of a request's body.
+///
+/// # Errors
+/// Any shape that a second parser could read otherwise: Transfer-Encoding that is not `chunked` alone or stands in
+/// HTTP/1.0 or beside a Content-Length, more than one Content-Length, one that is no plain number or has leading
+/// zeros, a CONNECT with content.
+pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers) -> Result<BodyFraming, H1Error> {
+    let framing = declared_framing(version, headers, false).map_err(H1Error::request)?;
+    match framing {
+        Some(BodyFraming::Length(0)) | None => Ok(BodyFraming::None),
+        Some(_) if method == Method::CONNECT => Err(H1Error::request(Violation::ConnectBody)),
+        Some(framing) => Ok(framing),
+    }
+}
+
+/// The framing of the body of a response to a request with this method. After `None` for a 2xx to CONNECT or a 101
+/// the connection is a tunnel.
+///
+/// # Errors
+/// As for requests; leading zeros are let pass, since there are origins that pad.
+pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<BodyFraming, H1Error> {
+    let status = head.status;
+    if status.is_informational() || status.as_u16() == 204 || (request_method == Method::CONNECT && status.is_success())
+    {
+        return Ok(BodyFraming::None);
+    }
+    let framing = declared_framing(head.version, &head.headers, true).map_err(H1Error::response)?;
+    if request_method == Method::HEAD || status.as_u16() == 304 {
+        return Ok(BodyFraming::None);
+    }
+    Ok(match framing {
+        Some(BodyFraming::Length(0)) => BodyFraming::None,
+        Some(framing) => framing,
+        None => BodyFraming::UntilClose,
+    })
+}
+
+/// Whether the connection may serve another exchange as far as this message says (RFC 9112 9.3).
+pub fn keeps_alive(version: HttpVersion, headers: &Headers) -> bool {
+    match version {
+        HttpVersion::Http10 => {
+            headers.has_token(name::CONNECTION, "keep-alive") && !headers.has_token(name::CONNECTION, "close")
+        }
+        HttpVersion::Http11 | HttpVersion::H2 => !headers.has_token(name::CONNECTION, "close"),
+    }
+}
+
+/// What the fields say, when they say anything.
+fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Result<Option<BodyFraming>, Violation> {
+    const SAYING: HeaderNameMask = HeaderNameMask::from_names(&[name::CONTENT_LENGTH, name::TRANSFER_ENCODING]);
+    if !headers.may_contain(SAYING) {
+        return Ok(None);
+    }
+    let mut length = None;
+    let mut chunked = false;
+    for (field, value) in headers {
+        if field.eq_ignore_ascii_case(name::CONTENT_LENGTH.as_bytes()) {
+            let new = content_length(value, zeros)?;
+            if length.replace(new).is_some() {
+                return Err(Violation::ManyContentLengths);
+            }
+        } else if field.eq_ignore_ascii_case(name::TRANSFER_ENCODING.as_bytes()) {
+            // Other codings than `chunked` would be lost on the next hop, since the field is hop-by-hop.
+            if chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Violation::TransferEncoding);
+            }
+            chunked = true;
+        }
+    }
+    match (chunked, length) {
+        (true, Some(_)) => Err(Violation::BothFramings),
+        (true, None) if version == HttpVersion::Http10 => Err(Violation::TransferEncodingIn10),
+        (true, None) => Ok(Some(BodyFraming::Chunked)),
+        (false, length) => Ok(length.map(BodyFraming::Length)),
+    }
+}
+
+/// `1*DIGIT` that fits 64 bits. A list of equal numbers, which RFC 9110 8.6 lets a recipient refuse, is refused.
+fn content_length(value: &[u8], zeros: bool) -> Result<u64, Violation> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(if value.contains(&b',') { Violation::ManyContentLengths } else { Violation::ContentLength });
+    }
+    if !zeros && value.len() > 1 && value.starts_with(b"0") {
+        return Err(Violation::ContentLength);
+    }
+    value
+        .iter()
+        .try_fold(0u64, |n, d| n.checked_mul(10)?.checked_add(u64::from(d - b'0')))
+        .filter(|&n| n <= i64::MAX as u64)
+        .ok_or(Violation::ContentLength)
+}

@@ -1,0 +1,61 @@
+//! The four forms of a request target (RFC 9112 3.2).
+
+use std::fmt::Write as _;
+
+use interflow_types::{Authority, ByteStr, Method, RequestTarget, Scheme, Url};
+
+use super::Violation;
+
+/// Reads the target of a request line. `raw` holds no space and no control byte.
+pub(super) fn parse(method: &Method, raw: &str) -> Result<RequestTarget, Violation> {
+    if raw.as_bytes().contains(&b'#') {
+        return Err(Violation::Fragment);
+    }
+    if method == Method::CONNECT {
+        return Authority::parse(raw, None).map(RequestTarget::Authority).map_err(Violation::Authority);
+    }
+    match raw {
+        "*" if method == Method::OPTIONS => Ok(RequestTarget::Asterisk),
+        _ if raw.starts_with('/') => Ok(RequestTarget::Origin(path(raw))),
+        _ => absolute(method, raw).map(RequestTarget::Absolute),
+    }
+}
+
+fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
+    let colon = raw.bytes().position(|b| b == b':').ok_or(Violation::Target)?;
+    let (scheme, rest) = raw.split_at(colon);
+    let rest = rest.strip_prefix("://").ok_or(Violation::Target)?;
+    let scheme = Scheme::parse(scheme).ok_or(Violation::Scheme)?;
+    let (authority, rest) = rest.split_at(rest.bytes().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len()));
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Violation::Authority)?;
+    let path = match rest {
+        // RFC 9112 3.2.4: a server-wide OPTIONS by way of a proxy has an empty path and no query.
+        "" if method == Method::OPTIONS => ByteStr::from_static("*"),
+        "" => path("/"),
+        _ if rest.starts_with('?') => path(&format!("/{rest}")),
+        _ => path(rest),
+    };
+    Ok(Url { scheme, authority, path })
+}
+
+/// The path as written. Bytes beyond ASCII have no place in a URI (RFC 3986 2.1) and get their percent-encoding, the
+/// only form on which the next parser cannot disagree.
+fn path(raw: &str) -> ByteStr {
+    if raw == "/" {
+        return ByteStr::from_static("/");
+    }
+    if raw.is_ascii() {
+        return ByteStr::from(raw);
+    }
+    let mut out = String::with_capacity(raw.len() + 32);
+    for c in raw.chars() {
+        if c.is_ascii() {
+            out.push(c);
+            continue;
+        }
+        for b in c.encode_utf8(&mut [0; 4]).bytes() {
+            write!(out, "%{b:02X}").expect("a String takes everything");
+        }
+    }
+    ByteStr::from(out)
+}

@@ -1,0 +1,259 @@
+//! Joins the frames of one direction into messages.
+
+use bytes::{Bytes, BytesMut};
+use interflow_types::budget::MemoryReservation;
+
+use super::deflate::MessageInflater;
+use super::{FrameHeader, FrameSender, Opcode, PermessageDeflate, WebSocketError, apply_mask, parse_frame_header};
+
+/// How to read one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct WsDecoderOptions {
+    /// Whose frames come.
+    pub sender: FrameSender,
+    /// The compression that was agreed on.
+    pub deflate: Option<PermessageDeflate>,
+    /// How many bytes of a message are held: of its content, and of its frames.
+    pub max_message: usize,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// Text; not checked to be UTF-8.
+    Text,
+    /// Bytes.
+    Binary,
+    /// The end; a status code in two bytes and a reason, or nothing.
+    Close,
+    /// A ping.
+    Ping,
+    /// A pong.
+    Pong,
+}
+
+impl MessageType {
+    /// The opcode of its first frame.
+    pub const fn opcode(self) -> Opcode {
+        match self {
+            Self::Text => Opcode::Text,
+            Self::Binary => Opcode::Binary,
+            Self::Close => Opcode::Close,
+            Self::Ping => Opcode::Ping,
+            Self::Pong => Opcode::Pong,
+        }
+    }
+}
+
+/// A message: a control frame, or all fragments of a text or of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketMessage {
+    /// What it is.
+    pub kind: MessageType,
+    /// The content, unmasked and decompressed; only its beginning when `size` is more.
+    pub data: Bytes,
+    /// The length of the whole content in bytes.
+    pub size: u64,
+    /// Whether it was compressed on the wire.
+    pub compressed: bool,
+    /// Its frames as they came, less what was given as [`WebSocketItem::Part`] before.
+    pub raw: Bytes,
+    /// Whether parts were given: then it is too late to change or drop it.
+    pub passed: bool,
+}
+
+/// What comes out of a decoder. Whoever forwards every `raw` and every part in order forwards what came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebSocketItem {
+    /// A message has ended.
+    Message(WebSocketMessage),
+    /// Bytes of a message too large to hold; its `WebSocketMessage` follows.
+    Part {
+        /// The bytes as they came.
+        raw: Bytes,
+        /// Whether the message is compressed.
+        compressed: bool,
+    },
+}
+
+/// Reads one direction of a WebSocket.
+pub struct WebSocketDecoder {
+    options: WsDecoderOptions,
+    inflater: Option<MessageInflater>,
+    frame: Option<IncomingFrame>,
+    /// The data message whose fragments are coming.
+    message: Option<MessageAssembly>,
+    control: MessageAssembly,
+}
+
+/// The frame whose payload is coming.
+struct IncomingFrame {
+    header: FrameHeader,
+    read: u64,
+}
+
+/// A message on its way.
+#[derive(Default)]
+struct MessageAssembly {
+    text: bool,
+    compressed: bool,
+    passed: bool,
+    size: u64,
+    data: BytesMut,
+    raw: BytesMut,
+    /// Counts them towards the process's budget, from the first fragment until the message is dropped.
+    held: [MemoryReservation; 2],
+}
+
+impl WebSocketDecoder {
+    /// For one direction of a connection whose handshake is done.
+    pub fn new(options: WsDecoderOptions) -> Self {
+        let inflater = options.deflate.map(|deflate| MessageInflater::new(deflate, options.sender));
+        Self { options, inflater, frame: None, message: None, control: MessageAssembly::default() }
+    }
+
+    /// Takes the next item from the front of `buf`; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// Frames that break RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To go on as a tunnel, forward [`take_held`](Self::take_held),
+    /// then `buf`, and do not come back.
+    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<WebSocketItem>, WebSocketError> {
+        loop {
+            if self.frame.is_none() && !self.start_frame(buf)? {
+                return Ok(None);
+            }
+            let ended = self.take_payload(buf)?;
+            if ended && let Some(message) = self.end_frame()? {
+                return Ok(Some(WebSocketItem::Message(message)));
+            }
+            if let Some(part) = self.take_overflow() {
+                return Ok(Some(part));
+            }
+            if !ended {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The bytes that have been taken from the buffer and not been given out, in order as far as a control frame
+    /// between fragments permits.
+    pub fn take_held(&mut self) -> Bytes {
+        let mut held = self.message.take().map_or_else(BytesMut::new, |m| m.raw);
+        held.extend_from_slice(&std::mem::take(&mut self.control).raw);
+        self.frame = None;
+        held.freeze()
+    }
+
+    fn start_frame(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
+        let Some((header, len)) = parse_frame_header(buf, self.options.sender)? else { return Ok(false) };
+        if header.compressed && self.inflater.is_none() {
+            return Err(WebSocketError::ReservedBits);
+        }
+        let assembly = match header.opcode {
+            Opcode::Close | Opcode::Ping | Opcode::Pong => &mut self.control,
+            Opcode::Continuation => self.message.as_mut().ok_or(WebSocketError::Fragments)?,
+            Opcode::Text | Opcode::Binary if self.message.is_some() => return Err(WebSocketError::Fragments),
+            Opcode::Text | Opcode::Binary => self.message.insert(MessageAssembly {
+                text: header.opcode == Opcode::Text,
+                compressed: header.compressed,
+                ..MessageAssembly::default()
+            }),
+        };
+        assembly.raw.extend_from_slice(&buf.split_to(len));
+        self.frame = Some(IncomingFrame { header, read: 0 });
+        Ok(true)
+    }
+
+    /// Takes what there is of the frame's payload; says whether that was all.
+    fn take_payload(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
+        let Some(IncomingFrame { header, read }) = &mut self.frame else { return Ok(false) };
+        let left = header.len - *read;
+        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let assembly = if header.opcode.is_control() { Some(&mut self.control) } else { self.message.as_mut() };
+        let assembly = assembly.ok_or(WebSocketError::Fragments)?;
+        let mut payload = buf.split_to(n);
+        assembly.raw.extend_from_slice(&payload);
+        if let Some(key) = header.mask {
+            apply_mask(&mut payload, key, *read);
+        }
+        *read += n as u64;
+        let ended = *read == header.len;
+        let max = self.options.max_message;
+        match &mut self.inflater {
+            Some(inflater) if assembly.compressed => {
+                inflater.push(&payload, &mut |plain| assembly.add(plain, max))?;
+            }
+            _ => assembly.add(&payload, max),
+        }
+        assembly.reserve_budget()?;
+        Ok(ended)
+    }
+
+    /// The message that ends with this frame, if one does.
+    fn end_frame(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
+        let Some(IncomingFrame { header, .. }) = self.frame.take() else { return Ok(None) };
+        if !header.fin {
+            return Ok(None);
+        }
+        let kind = match header.opcode {
+            Opcode::Close => MessageType::Close,
+            Opcode::Ping => MessageType::Ping,
+            Opcode::Pong => MessageType::Pong,
+            Opcode::Continuation | Opcode::Text | Opcode::Binary => return self.end_message(),
+        };
+        Ok(Some(std::mem::take(&mut self.control).into_message(kind)))
+    }
+
+    fn end_message(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
+        let message = self.message.as_mut().ok_or(WebSocketError::Fragments)?;
+        if let Some(inflater) = &mut self.inflater
+            && message.compressed
+        {
+            inflater.finish(&mut |plain| message.add(plain, self.options.max_message))?;
+            message.reserve_budget()?;
+        }
+        Ok(self.message.take().map(|message| {
+            let kind = if message.text { MessageType::Text } else { MessageType::Binary };
+            message.into_message(kind)
+        }))
+    }
+
+    /// What must be passed on because its message is over the limit.
+    fn take_overflow(&mut self) -> Option<WebSocketItem> {
+        let message = self.message.as_mut()?;
+        let over = message.passed || message.raw.len() > self.options.max_message;
+        if !over || message.raw.is_empty() {
+            return None;
+        }
+        message.passed = true;
+        let [_, held] = &mut message.held;
+        let raw = std::mem::take(held).attach_to(message.raw.split());
+        Some(WebSocketItem::Part { raw, compressed: message.compressed })
+    }
+}
+
+impl MessageAssembly {
+    fn into_message(self, kind: MessageType) -> WebSocketMessage {
+        let [data, raw] = self.held;
+        WebSocketMessage {
+            kind,
+            data: data.attach_to(self.data),
+            size: self.size,
+            compressed: self.compressed,
+            raw: raw.attach_to(self.raw),
+            passed: self.passed,
+        }
+    }
+
+    fn reserve_budget(&mut self) -> Result<(), WebSocketError> {
+        let [data, raw] = &mut self.held;
+        let counted = data.resize(self.data.len()).and_then(|()| raw.resize(self.raw.len()));
+        counted.map_err(|_| WebSocketError::Overloaded)
+    }
+
+    fn add(&mut self, plain: &[u8], max: usize) {
+        self.size += plain.len() as u64;
+        let room = max.saturating_sub(self.data.len()).min(plain.len());
+        self.data.extend_from_slice(plain.get(..room).unwrap_or_default());
+    }
+}

@@ -1,0 +1,136 @@
+//! permessage-deflate (RFC 7692): what was agreed on, and decompression with the window kept from message to message.
+
+use flate2::{Decompress, FlushDecompress, Status};
+use interflow_types::Headers;
+
+use super::{FrameSender, WebSocketError};
+
+/// The compression that both sides agreed on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PermessageDeflate {
+    /// The client starts each message with an empty window.
+    pub client_no_context_takeover: bool,
+    /// The server does.
+    pub server_no_context_takeover: bool,
+}
+
+impl PermessageDeflate {
+    /// Reads `Sec-WebSocket-Extensions` of the 101 response; `None` when no extension was agreed on.
+    ///
+    /// # Errors
+    /// [`WebSocketError::Extension`] for any other extension: its frames cannot be understood.
+    pub fn from_response(response: &Headers) -> Result<Option<Self>, WebSocketError> {
+        let mut agreed = None;
+        for extension in response.list_items("Sec-WebSocket-Extensions") {
+            let mut parts = extension.split(|&b| b == b';').map(<[u8]>::trim_ascii);
+            let known = parts.next().is_some_and(|name| name.eq_ignore_ascii_case(b"permessage-deflate"));
+            if !known || agreed.is_some() {
+                return Err(WebSocketError::Extension);
+            }
+            let mut deflate = Self::default();
+            for parameter in parts {
+                deflate.take(parameter)?;
+            }
+            agreed = Some(deflate);
+        }
+        Ok(agreed)
+    }
+
+    /// Whether messages of this side build on the ones before.
+    pub const fn keeps_context(&self, sender: FrameSender) -> bool {
+        match sender {
+            FrameSender::Client => !self.client_no_context_takeover,
+            FrameSender::Server => !self.server_no_context_takeover,
+        }
+    }
+
+    /// A window smaller than 32 KiB needs no care: the larger one holds it.
+    fn take(&mut self, parameter: &[u8]) -> Result<(), WebSocketError> {
+        let name = parameter.split(|&b| b == b'=').next().unwrap_or_default().trim_ascii();
+        match name.to_ascii_lowercase().as_slice() {
+            b"client_no_context_takeover" => self.client_no_context_takeover = true,
+            b"server_no_context_takeover" => self.server_no_context_takeover = true,
+            b"client_max_window_bits" | b"server_max_window_bits" => {}
+            _ => return Err(WebSocketError::Extension),
+        }
+        Ok(())
+    }
+}
+
+/// Decompresses the messages of one side.
+pub(super) struct MessageInflater {
+    inflate: Decompress,
+    keeps_context: bool,
+}
+
+impl MessageInflater {
+    pub(super) fn new(deflate: PermessageDeflate, sender: FrameSender) -> Self {
+        Self { inflate: Decompress::new(false), keeps_context: deflate.keeps_context(sender) }
+    }
+
+    /// Decompresses more of a message; hands what comes out to `sink`.
+    pub(super) fn push(&mut self, mut input: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
+        let mut room = [0; 8192];
+        loop {
+            let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
+            let status = self
+                .inflate
+                .decompress(input, &mut room, FlushDecompress::None)
+                .map_err(|_| WebSocketError::Deflate)?;
+            let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(usize::MAX);
+            let written = usize::try_from(self.inflate.total_out() - written).unwrap_or(usize::MAX);
+            input = input.get(read..).unwrap_or_default();
+            sink(room.get(..written).unwrap_or_default());
+            if status == Status::StreamEnd {
+                // A final block (RFC 7692 7.2.3.4); what follows starts with an empty window.
+                self.inflate.reset(false);
+            }
+            if input.is_empty() && written < room.len() {
+                return Ok(());
+            }
+            if read == 0 && written == 0 {
+                return Err(WebSocketError::Deflate);
+            }
+        }
+    }
+
+    /// The end of a message (RFC 7692 7.2.2).
+    pub(super) fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
+        self.push(&[0, 0, 0xff, 0xff], sink)?;
+        if !self.keeps_context {
+            self.inflate.reset(false);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agreed(value: &str) -> Result<Option<PermessageDeflate>, WebSocketError> {
+        PermessageDeflate::from_response(&[("sec-websocket-extensions", value)].into_iter().collect())
+    }
+
+    #[test]
+    fn the_agreed_extension_is_read() {
+        let both = PermessageDeflate { client_no_context_takeover: true, server_no_context_takeover: true };
+        for (value, expected) in [
+            ("", Ok(None)),
+            ("permessage-deflate", Ok(Some(PermessageDeflate::default()))),
+            (
+                "Permessage-Deflate; client_max_window_bits=15;server_max_window_bits=\"8\"",
+                Ok(Some(PermessageDeflate::default())),
+            ),
+            ("permessage-deflate; server_no_context_takeover ; client_no_context_takeover", Ok(Some(both))),
+            ("x-webkit-deflate-frame", Err(WebSocketError::Extension)),
+            ("permessage-deflate, permessage-deflate", Err(WebSocketError::Extension)),
+            ("permessage-deflate; level=9", Err(WebSocketError::Extension)),
+        ] {
+            assert_eq!(agreed(value), expected, "{value}");
+        }
+        assert!(
+            !both.keeps_context(FrameSender::Client) && PermessageDeflate::default().keeps_context(FrameSender::Server)
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! Content codings are undone within bounds, the same ones for everybody.
+
+use std::io::{Read, Write};
+
+use bytes::Bytes;
+use interflow_codec::content_coding::{ContentDecoder, DecodeReader, decode, decode_off_thread, has_content_coding};
+use interflow_types::Headers;
+
+const ALL: [(&str, &str); 6] =
+    [("gzip", "gzip"), ("x-gzip", "gzip"), ("deflate", "zlib"), ("deflate", "raw"), ("br", "br"), ("ZSTD", "zstd")];
+
+fn headers(codings: &str) -> Headers {
+    [("Content-Encoding", codings)].into_iter().collect()
+}
+
+fn encode(coding: &str, body: &[u8]) -> Vec<u8> {
+    let level = flate2::Compression::default();
+    match coding {
+        "gzip" => {
+            let mut w = flate2::write::GzEncoder::new(Vec::new(), level);
+            w.write_all(body).unwrap();
+            w.finish().unwrap()
+        }
+        "zlib" => {
+            let mut w = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            w.write_all(body).unwrap();
+            w.finish().unwrap()
+        }
+        "raw" => {
+            let mut w = flate2::write::DeflateEncoder::new(Vec::new(), level);
+            w.write_all(body).unwrap();
+            w.finish().unwrap()
+        }
+        "br" => {
+            let mut out = Vec::new();
+            let params = brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() };
+            brotli::BrotliCompress(&mut &*body, &mut out, &params).unwrap();
+            out
+        }
+        _ => zstd::stream::encode_all(body, 3).unwrap(),
+    }
+}
+
+fn text() -> Vec<u8> {
+    (0..3000).flat_map(|i| format!("line {i} of a body that repeats itself, more or less\n").into_bytes()).collect()
+}
+
+#[test]
+fn every_coding_is_undone_however_it_comes() {
+    let body = text();
+    for (coding, by) in ALL {
+        let wire = encode(by, &body);
+        for step in [1, 7, wire.len()] {
+            let mut decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+            let mut out = Vec::new();
+            wire.chunks(step).for_each(|piece| out.extend(decoder.push(piece).unwrap()));
+            out.extend(decoder.finish().unwrap());
+            assert!(out == body, "{by} by {step}");
+        }
+        let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+        let mut out = Vec::new();
+        DecodeReader::new(&*wire, decoder).read_to_end(&mut out).unwrap();
+        assert!(out == body, "{by} read");
+        let nothing = encode(by, b"");
+        assert_eq!(decode(&headers(coding), &nothing, 0).unwrap().unwrap(), &b""[..], "{by}");
+    }
+    assert_eq!(decode(&headers("gzip"), b"", 9).unwrap().unwrap(), &b""[..], "no bytes at all");
+    assert!(decode(&headers("identity"), b"x", 9).unwrap().is_none());
+    assert!(has_content_coding(&headers("identity, aes128gcm")) && !has_content_coding(&headers("Identity")));
+}
+
+#[test]
+fn up_to_four_codings_come_off_from_the_last_to_the_first() {
+    let body = text();
+    let wire = encode("gzip", &encode("zstd", &encode("br", &encode("zlib", &body))));
+    assert_eq!(decode(&headers("deflate, br, identity, zstd, gzip"), &wire, 1 << 20).unwrap().unwrap(), body);
+    for codings in [["gzip"; 5].join(", "), vec!["br"; 20_000].join(",")] {
+        let error = decode(&headers(&codings), &wire, 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("more than four"), "{error}");
+    }
+    let error = decode(&headers("aws-chunked"), &wire, 1 << 20).unwrap_err();
+    assert_eq!(error.to_string(), "unknown content coding aws-chunked");
+}
+
+#[test]
+fn a_body_that_is_cut_short_or_no_body_of_its_coding_is_an_error() {
+    for (coding, by) in ALL {
+        let wire = encode(by, &text());
+        for cut in [1, 2, wire.len() / 2, wire.len() - 1] {
+            assert!(decode(&headers(coding), &wire[..cut], 1 << 20).is_err(), "{by} up to {cut}");
+        }
+        assert!(decode(&headers(coding), b"{\"plain\": \"json, which is nothing else\"}", 1 << 20).is_err(), "{by}");
+        let behind = [&wire[..], b"hidden behind the end"].concat();
+        assert!(decode(&headers(coding), &behind, 1 << 20).is_err(), "{by} with more behind it");
+    }
+}
+
+#[test]
+fn what_was_decoded_before_a_fault_is_read_before_the_fault() {
+    // More than one block of zstd's.
+    let body: Vec<u8> = (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
+    for (coding, by) in ALL {
+        let wire = encode(by, &body);
+        let decoder = ContentDecoder::new(&headers(coding), 1 << 20).unwrap().unwrap();
+        let mut out = Vec::new();
+        let error = DecodeReader::new(&wire[..wire.len() * 2 / 3], decoder).read_to_end(&mut out);
+        assert!(error.is_err() && !out.is_empty() && body.starts_with(&out), "{by}: {}", out.len());
+    }
+}
+
+#[test]
+fn a_body_does_not_grow_beyond_its_bound_nor_beyond_its_size_times_a_factor() {
+    let zeros = vec![0; 32 << 20];
+    for (coding, by) in ALL {
+        let bomb = encode(by, &zeros);
+        for max in [1 << 20, u64::MAX] {
+            let mut decoder = ContentDecoder::new(&headers(coding), max).unwrap().unwrap();
+            let mut out = Vec::new();
+            assert!(decoder.push_into(&bomb, &mut out).is_err(), "{by} of {} bytes", bomb.len());
+            let most = max.min((4 << 20) + 200 * bomb.len() as u64);
+            assert!(out.len() as u64 <= most, "{by}: {}", out.len());
+        }
+    }
+    let twice = encode("gzip", &encode("gzip", &zeros));
+    assert!(decode(&headers("gzip, gzip"), &twice, u64::MAX).is_err(), "the factor is over all codings");
+}
+
+#[test]
+fn a_zstd_window_beyond_8_mib_is_refused() {
+    let mut w = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    w.window_log(24).unwrap();
+    w.include_contentsize(false).unwrap();
+    w.write_all(&text()).unwrap();
+    let wire = w.finish().unwrap();
+    assert!(decode(&headers("zstd"), &wire, 1 << 20).is_err());
+}
+
+#[tokio::test]
+async fn a_held_body_is_decoded_off_the_worker() {
+    let body: Vec<u8> = (0..200_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let wire = Bytes::from(encode("gzip", &body));
+    assert_eq!(decode_off_thread(&headers("gzip"), &wire, 1 << 20).await.unwrap().unwrap(), body);
+    assert!(decode_off_thread(&headers("gzip"), &wire.slice(..wire.len() - 9), 1 << 20).await.is_err());
+    assert!(decode_off_thread(&headers("identity"), &wire, 1 << 20).await.unwrap().is_none());
+}

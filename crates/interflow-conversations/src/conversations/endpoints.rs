@@ -1,0 +1,191 @@
+//! What the owner says of endpoints: which wire shape is spoken there, where bodies and paths do not say enough.
+
+use interflow_llm::message::ApiFormat;
+use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
+use interflow_types::wildcard;
+use serde::{Deserialize, Serialize};
+
+/// The most endpoints.
+const MAX_ENDPOINTS: usize = 1000;
+/// The longest pattern, in bytes.
+const MAX_PATTERN_LEN: usize = 1000;
+
+/// What decoders are called in Greyproxy's API and database; of several names of one shape the first is told.
+pub const DECODERS: [(&str, ApiFormat); 8] = [
+    ("anthropic", ApiFormat::Anthropic),
+    ("openai", ApiFormat::Responses),
+    ("openai-ws", ApiFormat::Responses),
+    ("openai-ws-event", ApiFormat::Responses),
+    ("openai-chat", ApiFormat::Chat),
+    ("google-ai", ApiFormat::Gemini),
+    ("bedrock", ApiFormat::Converse),
+    ("ollama", ApiFormat::Ollama),
+];
+
+/// The decoder of a shape.
+pub fn decoder_name(shape: ApiFormat) -> &'static str {
+    DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
+}
+
+/// The shape that a decoder of this name reads.
+pub fn format_by_name(name: &str) -> Option<ApiFormat> {
+    DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape)
+}
+
+/// The owner's word on an endpoint. In patterns, `*` stands for any characters; upper and lower case are one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EndpointOverride {
+    /// Its number, from [`FIRST`](Self::FIRST) on.
+    pub id: u64,
+    /// The origin's host, without the port.
+    pub host: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The method, or `*`.
+    pub method: String,
+    /// What is spoken there.
+    pub shape: ApiFormat,
+    /// Of several that match, the one of the highest priority counts, and of two alike the one with the lower number.
+    pub priority: i64,
+    /// Whether it counts.
+    pub enabled: bool,
+}
+
+impl EndpointOverride {
+    /// The first number that is given out; those below are for what is known without being told.
+    pub const FIRST_CUSTOM_ID: u64 = 1001;
+
+    /// The number of the next one beside these.
+    pub fn next_id(list: &[Self]) -> u64 {
+        list.iter().map(|e| e.id.saturating_add(1)).max().unwrap_or_default().max(Self::FIRST_CUSTOM_ID)
+    }
+
+    fn matches(&self, host: &str, path: &str, method: &str) -> bool {
+        self.enabled
+            && wildcard::matches(&self.method, method)
+            && wildcard::matches(&self.host, host)
+            && wildcard::matches(&self.path, path)
+    }
+}
+
+/// All that the owner says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointOverrides(Vec<EndpointOverride>);
+
+impl EndpointOverrides {
+    /// Puts them in order.
+    ///
+    /// # Errors
+    /// What is wrong with them: a pattern that is empty or too long, two of one number, too many.
+    pub fn new(mut list: Vec<EndpointOverride>) -> Result<Self, String> {
+        if list.len() > MAX_ENDPOINTS {
+            return Err(format!("there can be {MAX_ENDPOINTS} endpoints at most"));
+        }
+        for e in &list {
+            for (name, pattern) in [("host", &e.host), ("path", &e.path), ("method", &e.method)] {
+                if pattern.is_empty() || pattern.len() > MAX_PATTERN_LEN {
+                    return Err(format!("the pattern of the {name} must have 1 to {MAX_PATTERN_LEN} bytes"));
+                }
+            }
+        }
+        list.sort_by_key(|e| e.id);
+        if list.windows(2).any(|pair| pair[0].id == pair[1].id) {
+            return Err("two endpoints have the same number".to_owned());
+        }
+        list.sort_by_key(|e| std::cmp::Reverse(e.priority));
+        Ok(Self(list))
+    }
+
+    /// Reads what a store keeps of them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or makes no sense.
+    pub fn load(store: &dyn FlowStore) -> Result<Self, StoreError> {
+        let text = store.endpoints()?;
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let list = serde_json::from_str(&text).map_err(|e| e.to_string()).and_then(Self::new);
+        list.map_err(|what| StoreError::Damaged { place: "endpoints.json".into(), what })
+    }
+
+    /// Has a store keep them.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn save(&self, store: &dyn FlowStore) -> Result<(), StoreError> {
+        store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
+    }
+
+    /// In the order in which they count.
+    pub fn list(&self) -> &[EndpointOverride] {
+        &self.0
+    }
+
+    /// What a request speaks that is under way, by the operator's word; `websocket` says that it asks for one.
+    pub fn shape_at(&self, host: &str, path: &str, method: &str, websocket: bool) -> Option<ApiFormat> {
+        self.find(host, path, if websocket { FlowKind::WebSocket } else { FlowKind::Http }, method)
+    }
+
+    /// What a flow speaks by the owner's word, by what is known without its bodies.
+    pub(super) fn format_for(&self, flow: &FlowSummary) -> Option<ApiFormat> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let host = flow.authority.host.to_string();
+        self.find(&host, flow.path.as_deref()?, flow.kind, flow.method.as_deref().unwrap_or_default())
+    }
+
+    /// As [`shape`](Self::shape), of a whole row.
+    pub(super) fn format_for_row(&self, row: &FlowRow) -> Option<ApiFormat> {
+        let request = row.request.as_ref().filter(|_| !self.0.is_empty())?;
+        self.find(&row.host(), &request.path, row.kind, &request.method)
+    }
+
+    fn find(&self, host: &str, path: &str, kind: FlowKind, method: &str) -> Option<ApiFormat> {
+        let path = path.split('?').next().unwrap_or_default();
+        // The messages of a WebSocket have a method of their own in Greyproxy's rules.
+        let method = if kind == FlowKind::WebSocket { "WS_REQ" } else { method };
+        self.0.iter().find(|e| e.matches(host, path, method)).map(|e| e.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(id: u64, host: &str, path: &str, priority: i64, shape: ApiFormat) -> EndpointOverride {
+        let (host, path) = (host.to_owned(), path.to_owned());
+        EndpointOverride { id, host, path, method: "POST".into(), shape, priority, enabled: true }
+    }
+
+    #[test]
+    fn the_one_of_the_highest_priority_that_matches_and_is_enabled_counts() {
+        let off = EndpointOverride { enabled: false, ..endpoint(4, "*", "*", 99, ApiFormat::Ollama) };
+        let list = vec![
+            endpoint(1, "*.corp.test", "/*", 0, ApiFormat::Chat),
+            endpoint(2, "llm.corp.test", "/v1/*", 5, ApiFormat::Anthropic),
+            endpoint(3, "llm.corp.test", "/v1/*", 5, ApiFormat::Gemini),
+            off,
+        ];
+        let all = EndpointOverrides::new(list).unwrap();
+        let find = |host, path, method| all.find(host, path, FlowKind::Http, method);
+        assert_eq!(find("LLM.corp.test", "/v1/x?y=/v2", "post"), Some(ApiFormat::Anthropic));
+        assert_eq!(find("llm.corp.test", "/v2/x", "POST"), Some(ApiFormat::Chat));
+        assert_eq!(find("llm.corp.test", "/v1/x", "GET"), None);
+        assert_eq!(find("corp.test", "/v1/x", "POST"), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let one = |host: &str| endpoint(1, host, "/", 0, ApiFormat::Chat);
+        assert!(EndpointOverrides::new(vec![one("")]).unwrap_err().contains("host"));
+        assert!(EndpointOverrides::new(vec![one(&"a".repeat(MAX_PATTERN_LEN + 1))]).is_err());
+        assert!(EndpointOverrides::new(vec![one("a"), one("b")]).unwrap_err().contains("same number"));
+        assert!(
+            EndpointOverrides::new((0..=MAX_ENDPOINTS as u64).map(|id| EndpointOverride { id, ..one("a") }).collect())
+                .is_err()
+        );
+    }
+}

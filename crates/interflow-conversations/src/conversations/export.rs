@@ -1,0 +1,347 @@
+//! Conversations as documents: Markdown, lines of JSON, and one HTML file that needs nothing else.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+
+use interflow_llm::conversation::view::{ItemKind, ThreadItem, ThreadTurn};
+use interflow_llm::conversation::{BranchReason, CallFacts};
+use interflow_llm::message::{Attachment, ContentBlock, MessageRole};
+use interflow_store::{FlowStore, StoreError};
+use interflow_types::Timestamp;
+use serde_json::json;
+
+use super::load::{ConversationView, load_conversation};
+use interflow_codec::html::escape;
+
+/// Sub-agents within sub-agents that are written.
+const MAX_DEPTH: usize = 8;
+
+/// The form of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// Markdown.
+    Markdown,
+    /// One JSON object per line.
+    Jsonl,
+    /// One HTML file.
+    Html,
+    /// Spans of OpenTelemetry's GenAI conventions, as a request to a collector in OTLP's JSON, in one line.
+    Otel,
+}
+
+impl ExportFormat {
+    /// The ending of a file's name, and the media type.
+    pub const fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Markdown => ("md", "text/markdown; charset=utf-8"),
+            Self::Jsonl => ("jsonl", "application/x-ndjson"),
+            Self::Html => ("html", "text/html; charset=utf-8"),
+            Self::Otel => ("otlp.json", "application/json"),
+        }
+    }
+}
+
+impl FromStr for ExportFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "markdown" | "md" => Self::Markdown,
+            "jsonl" => Self::Jsonl,
+            "html" => Self::Html,
+            "otel" | "otlp" => Self::Otel,
+            other => return Err(format!("`{other}` is no form of a conversation: markdown, jsonl, html or otel")),
+        })
+    }
+}
+
+/// A conversation with its sub-agents.
+pub struct ConversationTree {
+    /// It.
+    pub opened: ConversationView,
+    /// The sub-agents that tool calls began, by id.
+    pub children: HashMap<String, ConversationTree>,
+}
+
+/// Opens a conversation with its sub-agents; `None` when there is none of this id.
+///
+/// # Errors
+/// The store refused.
+pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>, StoreError> {
+    load_subtree(store, id, 0)
+}
+
+fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<ConversationTree>, StoreError> {
+    let Some(opened) = load_conversation(store, id, None)? else { return Ok(None) };
+    let mut children = HashMap::new();
+    for child in opened.children.iter().filter(|_| depth < MAX_DEPTH) {
+        let id = &child.listed.row.id;
+        children.extend(load_subtree(store, id, depth + 1)?.map(|tree| (id.clone(), tree)));
+    }
+    Ok(Some(ConversationTree { opened, children }))
+}
+
+/// Writes a conversation down.
+pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
+    let mut out = String::new();
+    // A string takes everything.
+    let _ = match form {
+        ExportFormat::Markdown => markdown(&mut out, tree, 1),
+        ExportFormat::Jsonl => jsonl(&mut out, tree),
+        ExportFormat::Html => html(&mut out, tree),
+        ExportFormat::Otel => writeln!(out, "{}", super::otel::otlp(std::slice::from_ref(tree))),
+    };
+    out
+}
+
+/// The facts of a conversation in a line.
+fn summary_line(opened: &ConversationView) -> String {
+    let (row, used) = (&opened.listed.row, &opened.listed.used);
+    let mut words = vec![];
+    let agent = format!("{} {}", row.agent, opened.version);
+    words.extend([agent.trim(), &row.model].into_iter().filter(|w| !w.is_empty()).map(str::to_owned));
+    words.push(format_timestamp(row.started));
+    words.push(format!("{}, {}", pluralize(row.turns, "turn"), pluralize(used.exchanges, "exchange")));
+    words.push(format!("{} tokens in ({} cached), {} out", used.input, used.cache_read, used.output));
+    if used.unpriced < used.exchanges {
+        words.push(format!("${:.4}", used.cost));
+    }
+    words.join(" · ")
+}
+
+/// A count with its word, in the plural where it is one.
+pub fn pluralize(n: u64, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+}
+
+fn format_timestamp(at: Timestamp) -> String {
+    let seconds = i64::try_from(at.micros() / 1_000_000).unwrap_or(i64::MAX);
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days to a date: Howard Hinnant's civil_from_days.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let doe = z.rem_euclid(146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
+}
+
+const fn branch_label(begins: BranchReason) -> &'static str {
+    match begins {
+        BranchReason::Edited => "the history was edited here",
+        BranchReason::Retried => "asked again",
+        BranchReason::Compacted => "the history was made shorter here",
+        BranchReason::Cleared => "the history was cleared here",
+    }
+}
+
+fn problems<'a>(opened: &'a ConversationView, turn: &'a ThreadTurn) -> impl Iterator<Item = &'a str> {
+    let facts = turn.exchanges.iter().filter_map(|i| opened.thread.exchanges.get(*i)).map(|e| &e.facts);
+    facts.filter_map(|f: &CallFacts| f.error.as_deref())
+}
+
+fn role_label(role: MessageRole) -> &'static str {
+    if role == MessageRole::User { "User" } else { "Assistant" }
+}
+
+fn attachment_label(what: &str, r: &Attachment) -> String {
+    let words = [&r.title, &r.media_type, &r.url].into_iter().filter(|w| !w.is_empty()).cloned();
+    let size = (r.size > 0).then(|| format!("{} characters", r.size));
+    format!("[{what}: {}]", words.chain(size).collect::<Vec<_>>().join(", "))
+}
+
+/// The content of a tool's result as text.
+pub fn content_text(blocks: &[ContentBlock]) -> String {
+    let text = |b: &ContentBlock| match b {
+        ContentBlock::Text { text } | ContentBlock::Thinking { text } => text.clone(),
+        ContentBlock::Image(r) => attachment_label("image", r),
+        ContentBlock::Document(r) => attachment_label("document", r),
+        ContentBlock::Other { value, .. } => serde_json::to_string_pretty(value).unwrap_or_default(),
+        other => serde_json::to_string(other).unwrap_or_default(),
+    };
+    blocks.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+fn markdown(out: &mut String, tree: &ConversationTree, level: usize) -> fmt::Result {
+    let opened = &tree.opened;
+    let marks = "#".repeat(level.min(5));
+    writeln!(out, "{marks} {}\n\n{}\n", opened.listed.row.title, summary_line(opened))?;
+    for turn in &opened.thread.turns {
+        writeln!(out, "{marks}# Turn {}\n", turn.number)?;
+        let mut speaker = None;
+        for item in &turn.items {
+            if let Some(begins) = item.begins {
+                writeln!(out, "*— {} —*\n", branch_label(begins))?;
+            }
+            if speaker != Some(item.role) {
+                writeln!(out, "**{}**\n", role_label(item.role))?;
+                speaker = Some(item.role);
+            }
+            markdown_item(out, tree, item, level)?;
+        }
+        for problem in problems(opened, turn) {
+            writeln!(out, "> **Error:** {}\n", problem.replace('\n', "\n> "))?;
+        }
+    }
+    Ok(())
+}
+
+fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, level: usize) -> fmt::Result {
+    match &item.what {
+        ItemKind::Text { text } => writeln!(out, "{text}\n"),
+        ItemKind::Thinking { text } if text.is_empty() => Ok(()),
+        ItemKind::Thinking { text } => {
+            writeln!(out, "<details><summary>Thinking</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
+        }
+        ItemKind::Context { text } => {
+            writeln!(out, "<details><summary>Context</summary>\n\n{}\n\n</details>\n", fenced(text, ""))
+        }
+        ItemKind::Tool { name, summary, input, result, child, .. } => {
+            writeln!(out, "**Tool `{name}`** {summary}\n")?;
+            if !input.is_null() {
+                writeln!(out, "{}\n", fenced(&serde_json::to_string_pretty(input).unwrap_or_default(), "json"))?;
+            }
+            if let Some(child) = child.as_ref().and_then(|c| tree.children.get(c)) {
+                markdown(out, child, level + 2)?;
+            }
+            match result {
+                Some(r) => {
+                    let failed = if r.is_error { " (failed)" } else { "" };
+                    writeln!(out, "Result{failed}:\n\n{}\n", fenced(&content_text(&r.content), ""))
+                }
+                None => writeln!(out, "*No result was seen.*\n"),
+            }
+        }
+        ItemKind::Image(r) => writeln!(out, "{}\n", attachment_label("image", r)),
+        ItemKind::Document(r) => writeln!(out, "{}\n", attachment_label("document", r)),
+        ItemKind::Error { name, message } => writeln!(out, "> **Error {name}:** {}\n", message.replace('\n', "\n> ")),
+        ItemKind::Other { name, value } => {
+            writeln!(out, "{name}:\n\n{}\n", fenced(&serde_json::to_string_pretty(value).unwrap_or_default(), "json"))
+        }
+    }
+}
+
+/// A block of code whose fence is longer than any run of backticks in it.
+fn fenced(text: &str, language: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}")
+}
+
+fn jsonl(out: &mut String, tree: &ConversationTree) -> fmt::Result {
+    let opened = &tree.opened;
+    let row = &opened.listed.row;
+    let head = json!({"conversation": opened.listed, "version": opened.version, "link": opened.link});
+    writeln!(out, "{head}")?;
+    for turn in &opened.thread.turns {
+        for item in &turn.items {
+            writeln!(out, "{}", json!({"conversation_id": row.id, "turn": turn.number, "item": item}))?;
+        }
+    }
+    for exchange in &opened.thread.exchanges {
+        writeln!(out, "{}", json!({"conversation_id": row.id, "exchange": exchange}))?;
+    }
+    let mut children: Vec<_> = tree.children.values().collect();
+    children.sort_by_key(|t| (t.opened.listed.row.started, t.opened.listed.row.id.clone()));
+    children.into_iter().try_for_each(|child| jsonl(out, child))
+}
+
+const STYLE: &str = "
+:root{color-scheme:light dark;--line:#8884;--soft:#8881}
+body{font:15px/1.55 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem;overflow-wrap:anywhere}
+h1{font-size:1.4rem}h2{font-size:1rem;margin-top:2rem;border-top:1px solid var(--line);padding-top:.8rem;opacity:.7}
+.facts{opacity:.7}.user{border-left:3px solid #3b82f6;padding-left:.8rem;margin:.8rem 0}
+.text{white-space:pre-wrap}.error{border-left:3px solid #dc2626;padding-left:.8rem;white-space:pre-wrap}
+.mark{opacity:.6;font-style:italic;text-align:center}
+details{border:1px solid var(--line);border-radius:6px;margin:.5rem 0;padding:.3rem .7rem}
+summary{cursor:pointer}summary b{font-family:ui-monospace,monospace}
+pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;border-radius:6px;font:12.5px/1.45 ui-monospace,monospace}
+section section{border-left:2px solid var(--line);padding-left:1rem;margin-left:.3rem}";
+
+fn html(out: &mut String, tree: &ConversationTree) -> fmt::Result {
+    let title = escape(&tree.opened.listed.row.title);
+    // Nothing in the file is ever run or fetched, whatever a conversation holds.
+    writeln!(
+        out,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \
+         content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<meta name=\"viewport\" \
+         content=\"width=device-width\">\n<title>{title}</title><style>{STYLE}</style></head><body>"
+    )?;
+    html_section(out, tree)?;
+    writeln!(out, "</body></html>")
+}
+
+fn html_section(out: &mut String, tree: &ConversationTree) -> fmt::Result {
+    let opened = &tree.opened;
+    let (title, facts) = (escape(&opened.listed.row.title), escape(&summary_line(opened)));
+    writeln!(out, "<section><h1>{title}</h1><p class=\"facts\">{facts}</p>")?;
+    for turn in &opened.thread.turns {
+        writeln!(out, "<h2>Turn {}</h2>", turn.number)?;
+        for item in &turn.items {
+            if let Some(begins) = item.begins {
+                writeln!(out, "<p class=\"mark\">{}</p>", branch_label(begins))?;
+            }
+            html_item(out, tree, item)?;
+        }
+        for problem in problems(opened, turn) {
+            writeln!(out, "<p class=\"error\">{}</p>", escape(problem))?;
+        }
+    }
+    writeln!(out, "</section>")
+}
+
+fn html_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem) -> fmt::Result {
+    let folded = |out: &mut String, name: &str, text: &str| {
+        writeln!(out, "<details><summary>{name}</summary><pre>{}</pre></details>", escape(text))
+    };
+    match &item.what {
+        ItemKind::Text { text } => {
+            let class = if item.role == MessageRole::User { "user text" } else { "text" };
+            writeln!(out, "<p class=\"{class}\">{}</p>", escape(text.trim()))
+        }
+        ItemKind::Thinking { text } if text.is_empty() => Ok(()),
+        ItemKind::Thinking { text } => folded(out, "Thinking", text),
+        ItemKind::Context { text } => folded(out, "Context", text),
+        ItemKind::Tool { name, summary, input, result, child, .. } => {
+            let failed = if result.as_ref().is_some_and(|r| r.is_error) { " ✗" } else { "" };
+            writeln!(out, "<details><summary><b>{}</b> {}{failed}</summary>", escape(name), escape(summary))?;
+            writeln!(out, "<pre>{}</pre>", escape(&serde_json::to_string_pretty(input).unwrap_or_default()))?;
+            if let Some(child) = child.as_ref().and_then(|c| tree.children.get(c)) {
+                html_section(out, child)?;
+            }
+            if let Some(result) = result {
+                writeln!(out, "<pre>{}</pre>", escape(&content_text(&result.content)))?;
+            }
+            writeln!(out, "</details>")
+        }
+        ItemKind::Image(r) => writeln!(out, "<p>{}</p>", escape(&attachment_label("image", r))),
+        ItemKind::Document(r) => writeln!(out, "<p>{}</p>", escape(&attachment_label("document", r))),
+        ItemKind::Error { name, message } => {
+            writeln!(out, "<p class=\"error\">{}: {}</p>", escape(name), escape(message))
+        }
+        ItemKind::Other { name, value } => {
+            folded(out, &escape(name), &serde_json::to_string_pretty(value).unwrap_or_default())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fences_are_longer_than_what_they_hold() {
+        assert!(fenced("a ```` b", "").starts_with("`````\n"));
+        assert!(fenced("a", "json").starts_with("```json\n"));
+    }
+
+    #[test]
+    fn moments_are_dates() {
+        assert_eq!(format_timestamp(Timestamp::from_micros(1_700_000_000_000_000)), "2023-11-14 22:13 UTC");
+        assert_eq!(format_timestamp(Timestamp::from_micros(951_782_400_000_000)), "2000-02-29 00:00 UTC");
+    }
+}

@@ -1,0 +1,270 @@
+//! Exchanges with language models, read from recorded flows.
+
+use bytes::Bytes;
+use interflow_llm::conversation::{ParsedCall, RawCall};
+use interflow_llm::detect_call;
+use interflow_llm::message::parse::ReplyAssembly;
+use interflow_llm::message::{ApiFormat, ModelRequest, Outline, ReplyEvent, parse};
+use interflow_store::{
+    FlowKind, FlowRow, FlowState, FlowStore, FlowSummary, MessageRow, StoreError, decoded_body, media_type,
+};
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
+use interflow_types::{Direction, Headers, Timestamp};
+use serde_json::Value;
+
+use super::endpoints::EndpointOverrides;
+use super::weight;
+
+/// The longest body that is read, in bytes, where the budget of held bytes allows as much: an exchange of more is left alone.
+const MAX_BODY_BYTES: u64 = 256 << 20;
+/// The shortest JSON that may be a question to a model.
+const MIN_REQUEST_BYTES: u64 = 24;
+/// The longest body on a path that says nothing which is looked into.
+const MAX_UNKNOWN_BODY_BYTES: u64 = 16 << 20;
+/// Messages read at a time.
+const MESSAGES_PER_READ: u64 = 256;
+
+/// Whether a flow may hold an exchange with a language model, by what is known without its body.
+pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
+    let Some(path) = flow.path.as_deref() else { return false };
+    let told = endpoints.format_for(flow);
+    if told.is_some() && flow.kind == FlowKind::Http {
+        return flow.request_size >= MIN_REQUEST_BYTES;
+    }
+    let by_path = told.or_else(|| ApiFormat::from_path(path));
+    match flow.kind {
+        FlowKind::WebSocket => by_path == Some(ApiFormat::Responses),
+        FlowKind::Tunnel => false,
+        FlowKind::Http if flow.method.as_deref() != Some("POST") || flow.request_size < MIN_REQUEST_BYTES => false,
+        FlowKind::Http if by_path.is_some() => true,
+        FlowKind::Http => {
+            let json = |t: &Option<String>| t.as_deref().is_some_and(|t| t.contains("json"));
+            let stream = flow.response_type.as_deref().is_some_and(|t| t.ends_with("stream"));
+            json(&flow.request_type)
+                && (json(&flow.response_type) || stream)
+                && flow.request_size <= MAX_UNKNOWN_BODY_BYTES
+        }
+    }
+}
+
+/// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole. What it takes counts
+/// towards the process's budget as long as the reservation beside it is there.
+///
+/// # Errors
+/// The store refused, or the budget is spent for now.
+pub fn read_call(
+    store: &dyn FlowStore,
+    row: &FlowRow,
+    endpoints: &EndpointOverrides,
+) -> Result<Option<(ParsedCall, MemoryReservation)>, StoreError> {
+    let mut held = MemoryReservation::default();
+    let Some((shape, body)) = request_json(store, row, endpoints.format_for_row(row), &mut held)? else {
+        return Ok(None);
+    };
+    let answer = decoded_body(store, row, Direction::Response, &mut held)?.bytes;
+    let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
+    let recorded = with_raw_call(row, |seen| ParsedCall::parse_as(shape, seen, body, &media, &answer));
+    Ok(Some((recorded, held)))
+}
+
+/// The request of an HTTP flow as it was understood.
+pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<ModelRequest>, StoreError> {
+    let mut held = MemoryReservation::default();
+    let told = EndpointOverrides::load(store)?.format_for_row(row);
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    Ok(request_json(store, row, told, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
+}
+
+/// A question to a language model, and its shape. One that takes more than half of the budget would leave too little to
+/// the traffic: it is left alone.
+fn request_json(
+    store: &dyn FlowStore,
+    row: &FlowRow,
+    told: Option<ApiFormat>,
+    held: &mut MemoryReservation,
+) -> Result<Option<(ApiFormat, Value)>, StoreError> {
+    let body = decoded_body(store, row, Direction::Request, held)?;
+    if body.truncated {
+        left_out(row);
+        return Ok(None);
+    }
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let outline = Outline::read(&body.bytes);
+    let Some(shape) = outline.and_then(|outline| ApiFormat::detect_with_override(told, path, &outline)) else {
+        return Ok(None);
+    };
+    let takes = weight::of_tree(&body.bytes);
+    if takes > share(2) {
+        left_out(row);
+        return Ok(None);
+    }
+    held.grow_to(held.bytes() + takes).map_err(StoreError::Overloaded)?;
+    Ok(serde_json::from_slice(&body.bytes).ok().map(|value| (shape, value)))
+}
+
+fn left_out(row: &FlowRow) {
+    tracing::warn!(
+        flow = %row.id,
+        "a question to a model takes too much memory to be read into a conversation (limits.held_bytes); its flow is recorded"
+    );
+}
+
+/// One part of so many of the budget.
+fn share(parts: u64) -> u64 {
+    match PROCESS_BUDGET.limit() {
+        0 => u64::MAX,
+        limit => limit / parts,
+    }
+}
+
+/// A body without its content coding, as far as it was kept.
+fn decoded_body(
+    store: &dyn FlowStore,
+    row: &FlowRow,
+    side: Direction,
+    held: &mut MemoryReservation,
+) -> Result<decoded_body::DecodedBody, StoreError> {
+    let most = MAX_BODY_BYTES.min(share(8));
+    let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else {
+        return Ok(decoded_body::DecodedBody { bytes: Bytes::new(), truncated: false, error: None });
+    };
+    if kept > most {
+        return Ok(decoded_body::DecodedBody { bytes: Bytes::new(), truncated: true, error: None });
+    }
+    held.grow_to(held.bytes() + kept).map_err(StoreError::Overloaded)?;
+    let bytes = store.body(row.id, side, 0..kept)?.read_all(most as usize)?;
+    let empty = Headers::new();
+    let headers = row.headers(side).unwrap_or(&empty);
+    decoded_body::decoded_held(headers, bytes, most as usize, held).map_err(StoreError::Overloaded)
+}
+
+/// Hands on what is known of a flow beside its bodies.
+fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
+    let empty = Headers::new();
+    let headers = row.request.as_ref().map_or(&empty, |r| &r.headers);
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let host = row.host();
+    let method = row.request.as_ref().and_then(|r| interflow_types::Method::from_bytes(r.method.as_bytes()).ok());
+    let call = method.and_then(|m| detect_call(&row.authority.host, row.authority.port, &m, path, headers));
+    let provider = call.map_or("", |c| c.provider.as_str());
+    let cut = (row.state == FlowState::Cut).then_some("the recording was cut off");
+    let fault = row.error.as_ref().map(|e| e.message.as_str()).or(cut);
+    f(&RawCall {
+        flow: row.id,
+        part: 0,
+        started: row.started,
+        first_byte: row.timings.first_byte,
+        duration: row.duration().unwrap_or_default(),
+        host: &host,
+        path,
+        provider,
+        user: row.user.as_deref().unwrap_or_default(),
+        peer: &row.client.peer.map(|p| p.ip().to_string()).unwrap_or_default(),
+        headers,
+        status: row.response.as_ref().map_or(0, |r| r.status),
+        fault,
+    })
+}
+
+/// The exchanges of a WebSocket, read as its messages come.
+pub struct WebSocketCallReader {
+    next: u64,
+    under_way: Option<OpenWebSocketCall>,
+}
+
+struct OpenWebSocketCall {
+    part: u64,
+    began: Timestamp,
+    first: Option<Timestamp>,
+    request: ModelRequest,
+    answer: ReplyAssembly,
+}
+
+impl Default for WebSocketCallReader {
+    fn default() -> Self {
+        Self::starting_at(0)
+    }
+}
+
+impl WebSocketCallReader {
+    /// One whose messages before this number have been read.
+    pub const fn starting_at(next: u64) -> Self {
+        Self { next, under_way: None }
+    }
+
+    /// Reads on; `over` says that no more messages will come.
+    pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRow, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
+        let mut found = Vec::new();
+        while self.next < row.messages {
+            let messages = store.messages(row.id, self.next..(self.next + MESSAGES_PER_READ).min(row.messages))?;
+            let Some(last) = messages.last() else { break };
+            self.next = last.index + 1;
+            for message in &messages {
+                self.on_message(row, message, &mut found);
+            }
+        }
+        if over {
+            let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
+            found.extend(self.finish_call(row, end));
+        }
+        Ok(found)
+    }
+
+    fn on_message(&mut self, row: &FlowRow, message: &MessageRow, found: &mut Vec<ParsedCall>) {
+        let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        match message.direction {
+            Direction::Request if value["type"] == "response.create" => {
+                found.extend(self.finish_call(row, message.at));
+                if value["response"].is_object() {
+                    value = value["response"].take();
+                }
+                let path = row.request.as_ref().map_or("", |r| &r.path);
+                self.under_way = Some(OpenWebSocketCall {
+                    part: message.index + 1,
+                    began: message.at,
+                    first: None,
+                    request: parse::request(ApiFormat::Responses, path, value),
+                    answer: ReplyAssembly::new(ApiFormat::Responses),
+                });
+            }
+            Direction::Request => {}
+            Direction::Response => {
+                let Some(under_way) = &mut self.under_way else { return };
+                under_way.first.get_or_insert(message.at);
+                let event = ReplyEvent { name: String::new(), data: value, done: false };
+                if under_way.answer.event(event) {
+                    found.extend(self.finish_call(row, message.at));
+                }
+            }
+        }
+    }
+
+    /// Ends the exchange under way.
+    fn finish_call(&mut self, row: &FlowRow, at: Timestamp) -> Option<ParsedCall> {
+        let u = self.under_way.take()?;
+        let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
+        Some(with_raw_call(row, |seen| {
+            let seen = RawCall {
+                part: u.part,
+                started: u.began,
+                first_byte: u.first.map(after),
+                duration: after(at),
+                status: 200,
+                ..seen.clone()
+            };
+            ParsedCall::from_parts(&seen, u.request, u.answer.end(), ApiFormat::Responses)
+        }))
+    }
+
+    /// The request that a message of a WebSocket began, by the exchange's number.
+    pub fn read_request(store: &dyn FlowStore, row: &FlowRow, part: u64) -> Result<Option<ModelRequest>, StoreError> {
+        let index = part.saturating_sub(1);
+        let message = store.messages(row.id, index..index + 1)?.into_iter().next();
+        let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
+        let path = row.request.as_ref().map_or("", |r| &r.path);
+        Ok(value.map(|mut value| {
+            let inner = if value["response"].is_object() { value["response"].take() } else { value };
+            parse::request(ApiFormat::Responses, path, inner)
+        }))
+    }
+}

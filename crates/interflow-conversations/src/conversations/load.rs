@@ -1,0 +1,134 @@
+//! A kept conversation, laid out for reading.
+
+use interflow_llm::conversation::diff::{DiffContext, RequestDiff, diff_requests};
+use interflow_llm::conversation::view::{ChildThread, ThreadView, build_thread};
+use interflow_llm::conversation::{CallRecord, ConversationFacts, MessageHash, SubagentLink};
+use interflow_llm::message::ModelRequest;
+use interflow_query::Query;
+use interflow_store::{ConversationOptions, ConversationSummary, FlowKind, FlowStore, StoreError};
+use interflow_types::FlowId;
+use serde::Serialize;
+
+use super::from_recording::{self, WebSocketCallReader};
+use super::mapping;
+
+/// Sub-agents of one conversation that are shown.
+const MAX_CHILDREN: usize = 1000;
+
+/// A conversation, laid out.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConversationView {
+    /// What a list says of it.
+    #[serde(flatten)]
+    pub listed: ConversationSummary,
+    /// The agent's version.
+    pub version: String,
+    /// The parent's call that began it.
+    pub link: Option<SubagentLink>,
+    /// Its sub-agents.
+    pub children: Vec<ChildConversation>,
+    /// Turns, exchanges, branches.
+    pub thread: ThreadView,
+}
+
+/// A sub-agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChildConversation {
+    /// What a list says of it.
+    #[serde(flatten)]
+    pub listed: ConversationSummary,
+    /// The call that began it.
+    pub link: Option<SubagentLink>,
+}
+
+/// Opens a conversation along the way to a message, the current one when none is given; `None` when there is no such
+/// conversation.
+///
+/// # Errors
+/// The store refused.
+pub fn load_conversation(
+    store: &dyn FlowStore,
+    id: &str,
+    leaf: Option<MessageHash>,
+) -> Result<Option<ConversationView>, StoreError> {
+    let Some(listed) = store.conversation(id)? else { return Ok(None) };
+    let conversation = mapping::conversation(listed.row.clone());
+    let nodes = store.nodes(id, true)?.into_iter().filter_map(mapping::node).collect();
+    let exchanges: Vec<CallRecord> = store.exchanges(id)?.into_iter().map(mapping::call_record).collect();
+    let options =
+        ConversationOptions { parent: Some(id.to_owned()), limit: MAX_CHILDREN, ..ConversationOptions::default() };
+    let children: Vec<ChildConversation> = store
+        .conversations(&options)?
+        .into_iter()
+        .map(|listed| ChildConversation { link: mapping::conversation(listed.row.clone()).facts.link, listed })
+        .collect();
+    let linked: Vec<ChildThread<'_>> =
+        children.iter().map(|c| ChildThread { id: &c.listed.row.id, link: c.link.as_ref() }).collect();
+    let thread = build_thread(&conversation, nodes, exchanges, &linked, leaf);
+    let ConversationFacts { version, link, .. } = conversation.facts;
+    Ok(Some(ConversationView { listed, version, link, children, thread }))
+}
+
+/// The conversation that a word names: its id, the beginning of its id, `last`, or `last-2`.
+///
+/// # Errors
+/// The store refused.
+pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<String>, StoreError> {
+    if let Some(found) = store.conversation(word)? {
+        return Ok(Some(found.row.id));
+    }
+    let back = match word.strip_prefix("last") {
+        Some("") => Some(0),
+        Some(rest) => rest.strip_prefix('-').and_then(|n| n.parse::<usize>().ok()),
+        None => None,
+    };
+    if let Some(back) = back.filter(|b| *b < 10_000) {
+        let options = ConversationOptions { limit: back + 1, ..ConversationOptions::default() };
+        return Ok(store.conversations(&options)?.into_iter().nth(back).map(|l| l.row.id));
+    }
+    if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Ok(None);
+    }
+    let query = Query::parse(&format!("id:{}", word.to_ascii_lowercase())).unwrap_or_else(|_| Query::all());
+    let options = ConversationOptions { query, all: true, limit: 2, ..ConversationOptions::default() };
+    let mut found = store.conversations(&options)?.into_iter();
+    Ok(match (found.next(), found.next()) {
+        (Some(one), None) => Some(one.row.id),
+        _ => None,
+    })
+}
+
+/// What changed from the exchange before to this one, and why the cache gave what it gave; `None` when there is none
+/// before, or one of the two is not recorded whole.
+///
+/// # Errors
+/// The store refused.
+pub fn request_diff(
+    store: &dyn FlowStore,
+    id: &str,
+    flow: FlowId,
+    part: u64,
+) -> Result<Option<RequestDiff>, StoreError> {
+    let exchanges: Vec<CallRecord> = store.exchanges(id)?.into_iter().map(mapping::call_record).collect();
+    let Some(at) = exchanges.iter().position(|e| e.flow == flow && e.part == part) else { return Ok(None) };
+    let before = exchanges[..at].iter().rev().find(|e| !e.facts.purpose.is_side_call());
+    let Some(before) = before else { return Ok(None) };
+    let now = &exchanges[at];
+    let (Some(old), Some(new)) = (read_request(store, before)?, read_request(store, now)?) else { return Ok(None) };
+    let ended = before.started.micros().saturating_add(before.facts.duration);
+    let around =
+        DiffContext { before: before.usage, after: now.usage, pause: now.started.micros().saturating_sub(ended) };
+    Ok(Some(diff_requests(&old, &new, &around)))
+}
+
+fn read_request(store: &dyn FlowStore, exchange: &CallRecord) -> Result<Option<ModelRequest>, StoreError> {
+    let row = match store.get(exchange.flow) {
+        Ok(row) => row,
+        Err(StoreError::NotFound(_)) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    match row.kind {
+        FlowKind::WebSocket => WebSocketCallReader::read_request(store, &row, exchange.part),
+        _ => from_recording::read_request(store, &row),
+    }
+}

@@ -1,0 +1,157 @@
+//! The LLM room's findings as rows of the store, and back.
+
+use interflow_llm::CallUsage;
+use interflow_llm::conversation::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
+use interflow_store::{
+    ConversationRow, ConversationUpdate, ExchangeRow, FlowStore, MessageNodeRow, StoreError, TokenUsage,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What an exchange costs in US dollars: provider, model, tokens.
+pub type CallPricing = dyn Fn(&str, &str, &CallUsage) -> Option<f64> + Send + Sync;
+
+/// Adds what an exchange changed; of a conversation only its last state counts.
+pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
+    for conversation in found.conversations {
+        let row = conversation_row(conversation);
+        match findings.conversations.iter_mut().find(|c| c.id == row.id) {
+            Some(old) => *old = row,
+            None => findings.conversations.push(row),
+        }
+    }
+    findings.nodes.extend(found.nodes.into_iter().map(node_row));
+    findings.exchanges.extend(found.exchange.map(|e| call_row(e, pricing)));
+}
+
+/// What was kept of a session, for an assembler that does not have it in memory.
+pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<Vec<StoredConversation>, StoreError> {
+    let mut kept = Vec::new();
+    for row in store.session(key, most)? {
+        let nodes = store.nodes(&row.id, false)?;
+        let nodes = nodes.into_iter().map(|n| (n.key, n.parent, from_json_text(&n.facts))).collect();
+        kept.push((conversation(row), nodes));
+    }
+    Ok(kept)
+}
+
+fn conversation_row(c: Conversation) -> ConversationRow {
+    ConversationRow {
+        facts: to_json_text(&c.facts),
+        id: c.id,
+        session: c.session,
+        parent: c.parent,
+        started: c.started,
+        updated: c.updated,
+        agent: c.agent,
+        model: c.model,
+        provider: c.provider,
+        host: c.host,
+        user: c.user,
+        title: c.title,
+        turns: c.turns,
+    }
+}
+
+pub fn conversation(row: ConversationRow) -> Conversation {
+    Conversation {
+        facts: from_json_text(&row.facts),
+        id: row.id,
+        session: row.session,
+        parent: row.parent,
+        started: row.started,
+        updated: row.updated,
+        agent: row.agent,
+        model: row.model,
+        provider: row.provider,
+        host: row.host,
+        user: row.user,
+        title: row.title,
+        turns: row.turns,
+    }
+}
+
+fn node_row(n: MessageNode) -> MessageNodeRow {
+    MessageNodeRow {
+        conversation: n.conversation,
+        key: n.key,
+        parent: n.parent,
+        at: n.at,
+        facts: to_json_text(&n.facts),
+        body: to_json_text(&n.body),
+    }
+}
+
+/// A message; `None` when its body is of a form that this build does not know.
+pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
+    let body: PartBody = serde_json::from_str(&row.body).ok()?;
+    Some(MessageNode {
+        conversation: row.conversation,
+        key: row.key,
+        parent: row.parent,
+        at: row.at,
+        facts: from_json_text(&row.facts),
+        body,
+    })
+}
+
+fn call_row(e: CallRecord, pricing: &CallPricing) -> ExchangeRow {
+    let usage = e.usage.unwrap_or_default();
+    let cost = e.cost.or_else(|| pricing(&e.provider, &e.model, &e.usage?));
+    let used = TokenUsage {
+        exchanges: 1,
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+        reasoning: usage.reasoning,
+        cost: cost.unwrap_or_default(),
+        unpriced: u64::from(cost.is_none()),
+    };
+    ExchangeRow {
+        flow: e.flow,
+        part: e.part,
+        conversation: e.conversation,
+        started: e.started,
+        leaf: e.leaf,
+        agent: e.agent,
+        model: e.model,
+        provider: e.provider,
+        used,
+        facts: to_json_text(&e.facts),
+    }
+}
+
+pub fn call_record(row: ExchangeRow) -> CallRecord {
+    let facts: interflow_llm::conversation::CallFacts = from_json_text(&row.facts);
+    let used = row.used;
+    let usage = CallUsage {
+        input: used.input,
+        output: used.output,
+        cache_read: used.cache_read,
+        cache_write: used.cache_write,
+        reasoning: used.reasoning,
+    };
+    CallRecord {
+        flow: row.flow,
+        part: row.part,
+        conversation: row.conversation,
+        started: row.started,
+        leaf: row.leaf,
+        agent: row.agent,
+        model: row.model,
+        provider: row.provider,
+        usage: facts.counted.then_some(usage),
+        cost: (used.unpriced == 0).then_some(used.cost),
+        facts,
+    }
+}
+
+fn to_json_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("facts have names for keys and no failing fields")
+}
+
+/// Facts that cannot be read are those of another build: the conversation is shown without them.
+fn from_json_text<T: DeserializeOwned + Default>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_default()
+}

@@ -1,0 +1,475 @@
+//! Recorded flows become conversations: as they end, anew, and after a crash.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_llm::conversation::view::ItemKind;
+use interflow_store::{
+    BodyRow, ConversationOptions, ConversationStore, FlowKind, FlowRow, FlowState, FlowStore, MessageRow, NewFlow,
+    RecordConfig, RequestRow, ResponseRow, SqliteStore,
+};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{Authority, Direction, EntryKind, FlowId, Headers, MessageKind, Scheme, Timestamp};
+use serde_json::{Value, json};
+
+use super::endpoints::EndpointOverrides;
+use super::export::{self, ExportFormat};
+use super::from_recording;
+use super::indexer::{ConversationIndexer, flow_filter};
+use super::load;
+use super::mapping::CallPricing;
+
+fn pricing() -> Arc<CallPricing> {
+    Arc::new(|_, _, usage| Some(usage.total() as f64))
+}
+
+fn flow(
+    n: u64,
+    host: &str,
+    path: &str,
+    request: impl Into<Bytes>,
+    status: u16,
+    media: &str,
+    response: impl Into<Bytes>,
+) -> NewFlow {
+    let started = Timestamp::from_micros(1_700_000_000_000_000 + n * 1_000_000);
+    let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | u128::from(n));
+    let authority: Authority = format!("{host}:443").parse().unwrap();
+    let mut row = FlowRow::new(id, started, EntryKind::Connect, Scheme::Https, authority);
+    row.state = FlowState::Complete;
+    row.timings.first_byte = Some(1000);
+    row.timings.done = Some(500_000);
+    row.request = Some(RequestRow {
+        method: "POST".into(),
+        path: path.into(),
+        version: "HTTP/1.1".into(),
+        protocol: None,
+        headers: Headers::from_iter([("Content-Type", "application/json"), ("User-Agent", "claude-cli/2.0.1")]),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    });
+    row.response = Some(ResponseRow {
+        status,
+        reason: Bytes::new(),
+        version: "HTTP/1.1".into(),
+        headers: Headers::from_iter([("Content-Type", media)]),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    });
+    NewFlow {
+        row,
+        request_body: request.into(),
+        response_body: response.into(),
+        original_bodies: Default::default(),
+        messages: Vec::new(),
+    }
+}
+
+fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {
+    let request = json!({"model": "claude-x", "messages": messages, "metadata": {"user_id": "u_session_s1"}});
+    let response = json!({"id": format!("m{n}"), "model": "claude-x", "content": answer, "stop_reason": "end_turn",
+        "usage": {"input_tokens": 100, "output_tokens": 10}});
+    flow(
+        n,
+        "api.anthropic.com",
+        "/v1/messages?beta=true",
+        request.to_string(),
+        200,
+        "application/json",
+        response.to_string(),
+    )
+}
+
+/// Three exchanges of one conversation, one of them with a tool.
+fn three() -> Vec<NewFlow> {
+    let call = json!([{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls -l"}}]);
+    let done = json!([{"type": "text", "text": "done"}]);
+    let mut history = vec![json!({"role": "user", "content": "fix it"})];
+    let mut flows = vec![asked(1, &json!(history), &call)];
+    history.push(json!({"role": "assistant", "content": call}));
+    history.push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a.rs"}]}));
+    flows.push(asked(2, &json!(history), &done));
+    history.push(json!({"role": "assistant", "content": done}));
+    history.push(json!({"role": "user", "content": "thanks"}));
+    flows.push(asked(3, &json!(history), &json!([{"type": "text", "text": "welcome"}])));
+    flows
+}
+
+fn open_store() -> (tempfile::TempDir, SqliteStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    (dir, store)
+}
+
+fn everything(store: &SqliteStore) -> String {
+    let all = ConversationOptions { all: true, ..ConversationOptions::default() };
+    let listed = store.conversations(&all).unwrap();
+    let opened: Vec<_> =
+        listed.iter().map(|l| load::load_conversation(store, &l.row.id, None).unwrap().unwrap()).collect();
+    serde_json::to_string_pretty(&opened).unwrap()
+}
+
+#[test]
+fn exchanges_become_turns_with_tools_tokens_and_cost() {
+    let (_dir, store) = open_store();
+    three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 3);
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let opened = load::load_conversation(&store, &id, None).unwrap().unwrap();
+    assert_eq!((opened.listed.row.agent.as_str(), opened.version.as_str()), ("claude-code", "2.0.1"));
+    assert_eq!((opened.listed.row.title.as_str(), opened.listed.used.cost), ("fix it", 330.0));
+    let turns = &opened.thread.turns;
+    assert_eq!(turns.iter().map(|t| (t.number, t.items.len())).collect::<Vec<_>>(), [(1, 3), (2, 2)]);
+    let ItemKind::Tool { name, summary, result, .. } = &turns[0].items[1].what else {
+        panic!("{:?}", turns[0].items[1])
+    };
+    assert_eq!((name.as_str(), summary.as_str(), result.is_some()), ("Bash", "ls -l", true));
+    assert_eq!(turns[0].exchanges, [0, 1]);
+    let flow = opened.thread.exchanges[1].flow.parse().unwrap();
+    let changes = load::request_diff(&store, &id, flow, 0).unwrap().unwrap();
+    assert_eq!((changes.same, changes.added.len()), (1, 2));
+    assert_eq!(load::find_conversation(&store, &id[..6]).unwrap(), Some(id));
+}
+
+/// The same flow as if the clock had been set `back` microseconds before it.
+fn set_back(mut flow: NewFlow, back: u64) -> NewFlow {
+    flow.row.started = Timestamp::from_micros(flow.row.started.micros() - back);
+    flow.row.id = FlowId::from_u128(flow.row.id.to_u128() - (u128::from(back / 1000) << 80));
+    flow
+}
+
+#[test]
+fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
+    const HOUR: u64 = 3_600_000_000;
+    let (_dir, store) = open_store();
+    let (_other, steady) = open_store();
+    let jumps = [0, HOUR, 5 * HOUR];
+    for (i, (f, s)) in three().into_iter().zip(three()).enumerate() {
+        store.insert(set_back(f, jumps[i])).unwrap();
+        steady.insert(s).unwrap();
+        // After each one a crash: what comes next has an id before the cursor.
+        assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 1, "exchange {i}");
+    }
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0, "nothing is read twice");
+    let said = |store: &SqliteStore| {
+        let id = load::find_conversation(store, "last").unwrap().unwrap();
+        let opened = load::load_conversation(store, &id, None).unwrap().unwrap();
+        let items = opened.thread.turns.iter().flat_map(|t| &t.items);
+        let said = items.map(|i| {
+            let mut what = serde_json::to_value(&i.what).unwrap();
+            // When it came is all that may differ.
+            what["result"]["at"].take();
+            what
+        });
+        said.collect::<Vec<_>>()
+    };
+    let live = everything(&store);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(everything(&store), live, "anew it is the same");
+    ConversationIndexer::new(&steady, pricing()).catch_up(&mut |_| {}).unwrap();
+    assert_eq!(said(&store), said(&steady), "and as if the clock had stood");
+    let all = ConversationOptions { all: true, ..ConversationOptions::default() };
+    assert_eq!(store.conversations(&all).unwrap().len(), 1);
+}
+
+#[test]
+fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
+    let mut wanted = flow_filter();
+    let mut asked = |second: u64, size: u64, kind: FlowKind| {
+        let mut row = flow(second, "a.test", "/", "", 200, "text/html", "").row;
+        row.kind = kind;
+        row.request.as_mut().unwrap().body.size = size;
+        wanted(&row)
+    };
+    for (second, size, kind, by) in [
+        (0, 0, FlowKind::Http, true),
+        (1, 0, FlowKind::Http, false),
+        (60, 0, FlowKind::Http, false),
+        (61, 0, FlowKind::Http, true),
+        (62, 1, FlowKind::Http, true),
+        (63, 0, FlowKind::WebSocket, true),
+        (120, 0, FlowKind::Http, false),
+        (121, 0, FlowKind::Http, false),
+        (124, 0, FlowKind::Http, true),
+    ] {
+        assert_eq!(asked(second, size, kind), by, "{second} {size}");
+    }
+    let mut tunnel = flow(500, "a.test", "/", "", 200, "text/html", "").row;
+    tunnel.request = None;
+    assert!(wanted(&tunnel));
+    assert!(!wanted(&tunnel));
+}
+
+#[test]
+fn the_cursor_follows_flows_that_hold_nothing() {
+    let (_dir, store) = open_store();
+    let now = Timestamp::now();
+    let mut keeper = ConversationIndexer::new(&store, pricing());
+    let seen: Vec<FlowId> = (0..100)
+        .map(|n| {
+            let new = flow(n, "a.test", "/", "", 200, "text/html", "");
+            keeper.on_flows(&[new.row.summary(now)]).unwrap();
+            new.row.id
+        })
+        .collect();
+    // Kept when the first was heard of, and a little more than a minute later.
+    assert_eq!(store.cursor().unwrap(), Some(seen[61]));
+}
+
+#[test]
+fn live_anew_and_after_a_crash_it_is_the_same() {
+    let (_dir, store) = open_store();
+    let now = Timestamp::now();
+    // Live, with a keeper that dies after each exchange.
+    for f in three() {
+        let summary = f.row.summary(now);
+        store.insert(f).unwrap();
+        let mut row = store.get(summary.id).unwrap().summary(now);
+        row.request_size = row.request_size.max(1);
+        ConversationIndexer::new(&store, pricing()).on_flows(&[row]).unwrap();
+    }
+    let live = everything(&store);
+    assert!(live.contains("welcome"));
+    // Nothing is read twice.
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0);
+    assert_eq!(ConversationIndexer::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(everything(&store), live);
+}
+
+#[test]
+fn what_is_no_exchange_is_passed_over_and_half_a_stream_is_kept() {
+    let (_dir, store) = open_store();
+    let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\ndata: {\"choi";
+    let chat = json!({"model": "gpt", "messages": [{"role": "user", "content": "x".repeat(2_000_000) + "\n".repeat(1_000_000).as_str()}]});
+    for f in [
+        flow(1, "a.test", "/v1/messages", "this is no JSON at all, not a bit", 200, "application/json", "{}"),
+        flow(2, "a.test", "/v1/messages", vec![0xffu8; 100], 200, "text/plain", vec![0u8; 100]),
+        flow(
+            3,
+            "a.test",
+            "/save",
+            json!({"model": "T", "year": 1908, "messages": [1, 2, 3]}).to_string(),
+            200,
+            "application/json",
+            "{}",
+        ),
+        flow(4, "llm.local", "/odd/path", chat.to_string(), 200, "text/event-stream", sse),
+        flow(
+            5,
+            "llm.local",
+            "/v1/chat/completions",
+            json!({"model": "gpt", "messages": [{"role": "user", "content": "hi"}]}).to_string(),
+            502,
+            "text/html",
+            "<h1>bad gateway</h1>",
+        ),
+    ] {
+        assert!(store.insert(f).unwrap());
+    }
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    let all = everything(&store);
+    assert!(all.contains("half an ans") && all.contains("<h1>bad gateway</h1>"));
+}
+
+#[test]
+fn exchanges_of_one_websocket_are_read_as_they_come() {
+    let (_dir, store) = open_store();
+    let mut f = flow(1, "api.openai.com", "/v1/responses", "", 101, "", "");
+    f.row.kind = FlowKind::WebSocket;
+    let mut messages = Vec::new();
+    let mut say = |direction, value: Value| {
+        messages.push(MessageRow {
+            index: messages.len() as u64,
+            direction,
+            kind: MessageKind::Text,
+            at: Timestamp::from_micros(1_700_000_000_000_000 + messages.len() as u64 * 1000),
+            size: 0,
+            payload: value.to_string().into(),
+        });
+    };
+    for (n, text) in ["one", "two"].into_iter().enumerate() {
+        let item = json!({"role": "user", "content": [{"type": "input_text", "text": text}]});
+        say(
+            Direction::Request,
+            json!({"type": "response.create", "model": "gpt", "prompt_cache_key": "k", "input": [item]}),
+        );
+        let output = json!([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("re {text}")}]}]);
+        say(Direction::Response, json!({"type": "response.created", "response": {"id": format!("r{n}")}}));
+        say(
+            Direction::Response,
+            json!({"type": "response.completed", "response": {"id": format!("r{n}"), "status": "completed",
+            "output": output, "usage": {"input_tokens": 5, "output_tokens": 2}}}),
+        );
+    }
+    f.messages = messages;
+    store.insert(f).unwrap();
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let opened = load::load_conversation(&store, &id, None).unwrap().unwrap();
+    let texts: Vec<_> = opened
+        .thread
+        .turns
+        .iter()
+        .flat_map(|t| &t.items)
+        .map(|i| match &i.what {
+            ItemKind::Text { text } => text.as_str(),
+            _ => "",
+        })
+        .collect();
+    assert_eq!(texts, ["one", "re one", "two", "re two"]);
+    assert_eq!(opened.thread.exchanges.iter().map(|e| e.part).collect::<Vec<_>>(), [1, 4]);
+}
+
+#[test]
+fn documents_hold_everything_and_let_nothing_run() {
+    let (_dir, store) = open_store();
+    let call = json!([{"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "look closely at <a>"}}]);
+    let found = json!([{"type": "text", "text": "<script>alert(1)</script> & ``` found"}]);
+    let result =
+        json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "it is fine"}]});
+    let start = json!({"role": "user", "content": "ask somebody"});
+    let said = json!({"role": "assistant", "content": call});
+    store.insert(asked(1, &json!([start]), &call)).unwrap();
+    store.insert(asked(2, &json!([{"role": "user", "content": "look closely at <a>"}]), &found)).unwrap();
+    store.insert(asked(3, &json!([start, said, result]), &json!([{"type": "text", "text": "all well"}]))).unwrap();
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    let id = load::find_conversation(&store, "last").unwrap().unwrap();
+    let tree = export::load_tree(&store, &id).unwrap().unwrap();
+    assert_eq!(tree.children.len(), 1);
+    let html = export::write(&tree, ExportFormat::Html);
+    assert!(!html.contains("<script") && html.contains("&lt;script&gt;") && html.contains("default-src 'none'"));
+    let markdown = export::write(&tree, ExportFormat::Markdown);
+    for words in ["ask somebody", "look closely at <a>", "found", "it is fine", "all well"] {
+        assert!(markdown.contains(words) && export::write(&tree, ExportFormat::Jsonl).contains(words), "{words}");
+    }
+    let otel: Value = serde_json::from_str(&export::write(&tree, ExportFormat::Otel)).unwrap();
+    let spans = otel["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let named = |name: &str| spans.iter().filter(|s| s["name"] == name).collect::<Vec<_>>();
+    let value = |span: &Value, key: &str| {
+        let all = span["attributes"].as_array().unwrap();
+        all.iter().find(|a| a["key"] == key).map(|a| a["value"].clone()).unwrap_or_default()
+    };
+    assert_eq!((spans.len(), named("invoke_agent claude-code").len(), named("chat claude-x").len()), (6, 2, 3));
+    let tool = named("execute_tool Task")[0];
+    assert_eq!(value(tool, "gen_ai.tool.call.arguments")["stringValue"], r#"{"prompt":"look closely at <a>"}"#);
+    assert_eq!(value(tool, "gen_ai.tool.call.result")["stringValue"], "it is fine");
+    assert!(spans.iter().any(|s| s["name"] == "invoke_agent claude-code" && s["parentSpanId"] == tool["spanId"]));
+    assert!(spans.iter().all(|s| s["traceId"] == spans[0]["traceId"]), "a sub-agent is in its parent's trace");
+    let last = named("chat claude-x")
+        .into_iter()
+        .find(|s| value(s, "gen_ai.output.messages").to_string().contains("all well"));
+    let last = last.expect("the answer's span");
+    assert!(value(last, "gen_ai.input.messages").to_string().contains("it is fine"));
+    assert_eq!(value(last, "gen_ai.usage.input_tokens")["intValue"], "100");
+    for line in export::write(&tree, ExportFormat::Jsonl).lines() {
+        assert!(serde_json::from_str::<Value>(line).unwrap().is_object());
+    }
+}
+
+#[test]
+fn a_conversation_whose_flows_were_deleted_goes_on_whole() {
+    let (_dir, store) = open_store();
+    let mut keeper = ConversationIndexer::new(&store, pricing());
+    let now = Timestamp::now();
+    let mut ids = Vec::new();
+    for (n, f) in three().into_iter().enumerate() {
+        ids.push(f.row.id);
+        store.insert(f).unwrap();
+        let summary = store.get(ids[n]).unwrap().summary(now);
+        let kept = keeper.on_flows(&[summary]);
+        if n == 1 {
+            store.delete(&ids[..2]).unwrap();
+            assert_eq!(store.conversations(&ConversationOptions::default()).unwrap(), []);
+        }
+        // What the keeper remembers is no longer there: it reads again.
+        assert_eq!(kept.is_err(), n == 2);
+    }
+    assert_eq!(keeper.catch_up(&mut |_| {}).unwrap(), 1);
+    let all = everything(&store);
+    for words in ["fix it", "a.rs", "done", "thanks", "welcome"] {
+        assert!(all.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn flows_are_found_by_model_agent_and_tokens() {
+    let (_dir, store) = open_store();
+    three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
+    store.insert(flow(9, "b.test", "/x", "{}", 200, "application/json", "{}")).unwrap();
+    ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    for (query, n) in [
+        ("model:claude", 3),
+        ("-model:claude", 1),
+        ("model:/^claude-x$/", 3),
+        ("agent:claude-code tokens:>=110", 3),
+        ("tokens:>110", 0),
+        ("provider:anthropic body:thanks", 1),
+        ("agent:codex", 0),
+    ] {
+        let query = interflow_query::Query::parse(query).unwrap();
+        assert_eq!(store.count(&query).unwrap(), n, "{query}");
+    }
+}
+
+/// Words that do not repeat, so that nothing but the history does.
+fn fresh_words(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut text = String::new();
+    while text.len() < 2000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        text.push_str(&format!("w{:x} ", state & 0xff_ffff));
+    }
+    text
+}
+
+#[test]
+fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
+    let (_dir, store) = open_store();
+    let mut history: Vec<Value> = Vec::new();
+    let mut raw = 0;
+    for turn in 0..200 {
+        history.push(json!({"role": "user", "content": fresh_words(turn * 2)}));
+        let answer = json!([{"type": "text", "text": fresh_words(turn * 2 + 1)}]);
+        let flow = asked(turn + 1, &json!(history), &answer);
+        raw += (flow.request_body.len() + flow.response_body.len()) as u64;
+        assert!(store.insert(flow).unwrap());
+        history.push(json!({"role": "assistant", "content": answer}));
+    }
+    assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 200);
+    store.flush().unwrap();
+    let taken = || {
+        let stats = store.stats().unwrap();
+        let taken = stats.segment_bytes + stats.database_bytes;
+        let percent = taken as f64 * 100.0 / raw as f64;
+        println!("{taken} of {raw} bytes: {percent:.1} %, {} of them rows and their log", stats.database_bytes);
+        taken
+    };
+    // In the middle of a burst the log of the rows comes on top, within its own bound; when nothing happens it is taken in.
+    assert!(taken() <= raw / 25 + (24 << 20));
+    let began = std::time::Instant::now();
+    while taken() * 25 > raw {
+        assert!(began.elapsed().as_secs() < 60, "the log stays");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+}
+
+#[test]
+fn what_reading_an_exchange_takes_counts_and_what_takes_half_of_the_budget_is_left_out() {
+    let (_dir, store) = open_store();
+    let message = json!({"role": "user", "content": "x"});
+    let some = asked(1, &json!(vec![message; 1000]), &json!([]));
+    // Some megabytes of text, hundreds of them once it is read.
+    let mut many = asked(2, &json!([]), &json!([]));
+    many.request_body = format!("{{\"model\":\"m\",\"messages\":[{}0]}}", "0,".repeat(2_600_000)).into();
+    let read = |flow: NewFlow| {
+        let id = flow.row.id;
+        store.insert(flow).unwrap();
+        from_recording::read_call(&store, &store.get(id).unwrap(), &EndpointOverrides::default()).unwrap()
+    };
+    let (_, held) = read(some).unwrap();
+    let least = 1000 * 3 * size_of::<Value>() as u64;
+    assert!(held.bytes() >= least && PROCESS_BUDGET.reserved() >= least, "{held:?}");
+    assert!(read(many).is_none());
+}

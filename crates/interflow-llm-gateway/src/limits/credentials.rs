@@ -1,0 +1,164 @@
+//! Where clients of providers put their keys, and how one is taken out and another put in.
+
+use std::borrow::Cow;
+
+use interflow_limits::KEY_PREFIX;
+use interflow_llm::Provider;
+use interflow_types::{ByteStr, RequestHead};
+
+/// Header fields that hold a provider's key, besides `Authorization`.
+const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
+
+/// A key that a client showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PresentedKey {
+    /// In the header that is for keys of this gateway.
+    Own(String),
+    /// Where the provider's SDK puts its key.
+    Provider(String),
+}
+
+/// Whether the text is a key of ours by its looks.
+pub(super) fn is_virtual_key(text: &str) -> bool {
+    text.starts_with(KEY_PREFIX)
+}
+
+/// The key that stands where providers' SDKs put one. One that looks like ours comes before others, so that none of ours
+/// is overlooked.
+pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
+    let mut all = presented_secrets(head);
+    let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
+    (!all.is_empty()).then(|| PresentedKey::Provider(all.swap_remove(ours)))
+}
+
+fn presented_secrets(head: &RequestHead) -> Vec<String> {
+    let text = |v: &[u8]| std::str::from_utf8(v).ok().map(|t| t.trim().to_owned());
+    let bearer = |v: &[u8]| {
+        let (scheme, key) = std::str::from_utf8(v).ok()?.trim().split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim().to_owned())
+    };
+    let fields = KEY_HEADERS.iter().flat_map(|name| head.headers.get_all(name).filter_map(text));
+    let query = head.url.query().into_iter().flat_map(|q| q.split('&')).filter_map(|pair| pair.strip_prefix("key="));
+    head.headers
+        .get_all("authorization")
+        .filter_map(bearer)
+        .chain(fields)
+        .chain(query.map(|k| percent_decode(k).into_owned()))
+        .filter(|k| !k.is_empty())
+        .collect()
+}
+
+/// Percent-encoding undone, as far as a key needs it.
+fn percent_decode(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return text.into();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = |b: &u8| char::from(*b).to_digit(16);
+        rest = match (first, tail) {
+            (b'%', [a, b, tail @ ..]) if hex(a).is_some() && hex(b).is_some() => {
+                out.push((hex(a).unwrap_or(0) * 16 + hex(b).unwrap_or(0)) as u8);
+                tail
+            }
+            _ => {
+                out.push(*first);
+                tail
+            }
+        };
+    }
+    String::from_utf8_lossy(&out).into_owned().into()
+}
+
+/// Takes every key out.
+pub(super) fn remove_credentials(head: &mut RequestHead) {
+    head.headers.remove("authorization");
+    for name in KEY_HEADERS {
+        head.headers.remove(name);
+    }
+    if let Some(query) = head.url.query()
+        && query.split('&').any(|pair| pair.starts_with("key="))
+    {
+        let rest: Vec<_> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
+        let path = head.url.path_only();
+        let whole = if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) };
+        head.url.path = ByteStr::from(whole);
+    }
+}
+
+/// Puts the provider's own key in the place of whatever is there.
+///
+/// # Errors
+/// When the key may not stand in a header.
+pub(super) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
+    remove_credentials(head);
+    let bearer = || format!("Bearer {key}");
+    let (name, value) = match provider {
+        Provider::Anthropic => ("x-api-key", key.to_owned()),
+        Provider::Azure => ("api-key", key.to_owned()),
+        Provider::Gemini => ("x-goog-api-key", key.to_owned()),
+        _ => ("Authorization", bearer()),
+    };
+    head.headers.append(name, value).map_err(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_types::{Headers, HttpVersion, Method, Scheme, Url};
+
+    fn head(path: &'static str, fields: &[(&str, &str)]) -> RequestHead {
+        RequestHead {
+            method: Method::POST,
+            url: Url {
+                scheme: Scheme::Https,
+                authority: "api.test:443".parse().unwrap(),
+                path: ByteStr::from_static(path),
+            },
+            version: HttpVersion::Http11,
+            headers: fields.iter().copied().collect::<Headers>(),
+            protocol: None,
+        }
+    }
+
+    #[test]
+    fn keys_are_found_where_sdks_put_them() {
+        for (path, fields, key) in [
+            ("/", vec![("Authorization", "Bearer ifk_1")], Some("ifk_1")),
+            ("/", vec![("authorization", "bearer  sk-1 ")], Some("sk-1")),
+            ("/", vec![("Authorization", "AWS4-HMAC-SHA256 Credential=x")], None),
+            ("/", vec![("X-Api-Key", "k")], Some("k")),
+            ("/", vec![("api-key", "k")], Some("k")),
+            ("/", vec![("x-goog-api-key", "k")], Some("k")),
+            ("/?alt=sse&key=ifk%5F2", vec![], Some("ifk_2")),
+            ("/", vec![("Authorization", "Bearer sk-1"), ("x-api-key", "ifk_3")], Some("ifk_3")),
+            ("/?key=", vec![("x-api-key", "")], None),
+        ] {
+            let found = presented_key(&head(path, &fields));
+            assert_eq!(found, key.map(|k| PresentedKey::Provider(k.to_owned())), "{path} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn the_providers_key_is_the_only_one_that_goes_on() {
+        let all = [("Authorization", "Bearer ifk_1"), ("x-api-key", "ifk_1"), ("api-key", "a"), ("Other", "stays")];
+        for (provider, name, value) in [
+            (Provider::OpenAi, "authorization", "Bearer sk"),
+            (Provider::Bedrock, "authorization", "Bearer sk"),
+            (Provider::Anthropic, "x-api-key", "sk"),
+            (Provider::Azure, "api-key", "sk"),
+            (Provider::Gemini, "x-goog-api-key", "sk"),
+        ] {
+            let mut h = head("/p?key=ifk_1&alt=sse", &all);
+            set_provider_key(&mut h, provider, "sk").unwrap();
+            assert_eq!(h.headers.get_str(name), Some(value));
+            assert_eq!(h.headers.len(), 2);
+            assert_eq!(h.url.path.as_str(), "/p?alt=sse");
+            assert!(!format!("{h:?}").contains("ifk_"));
+        }
+        let mut h = head("/p?key=ifk_1", &[]);
+        remove_credentials(&mut h);
+        assert_eq!(h.url.path.as_str(), "/p");
+    }
+}

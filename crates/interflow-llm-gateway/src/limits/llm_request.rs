@@ -1,0 +1,219 @@
+//! What an LLM request asks for, as far as limits and keys care: provider, model, and how much.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::{DetectedCall, LlmCall, Provider, detect_call, model_in_path};
+use interflow_types::{Body, BodyFrame, BodyStream, Flow, Headers, Host, RequestHead, Result};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::MAX_INSPECTED_BODY;
+
+/// An LLM request.
+#[derive(Debug)]
+pub(super) struct LlmRequest {
+    pub call: DetectedCall,
+    /// The gateway's name of the upstream, else the provider's.
+    pub name: Arc<str>,
+    /// The gateway's name of the upstream.
+    pub route: Option<Arc<str>>,
+    pub model: Option<Arc<str>>,
+    /// Tokens that the request will be counted as.
+    pub estimated: u64,
+    pub max_output: Option<u64>,
+    /// Whether the path names the model, whatever the body says.
+    pub by_path: bool,
+}
+
+impl LlmRequest {
+    /// What the gateway noted of the flow, else what can be told from the head.
+    pub fn from_request(flow: &Flow, head: &RequestHead) -> Option<Self> {
+        let url = &head.url;
+        let by_path = |provider| model_in_path(provider, &url.path).is_some();
+        let seen = || detect_call(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
+        let note = flow.extension::<LlmCall>().filter(|e| e.provider != Provider::Unknown || e.upstream.is_some());
+        let Some(note) = note else {
+            let call = seen()?;
+            let model = call.model.as_ref().map(|m| m.as_str().into());
+            let (name, by_path) = (call.provider.as_str().into(), by_path(call.provider));
+            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None, by_path });
+        };
+        let call = DetectedCall {
+            provider: note.provider,
+            operation: note.operation,
+            model: note.model.clone(),
+            stream: Some(note.stream),
+            grows: false,
+        };
+        let route: Option<Arc<str>> = note.upstream.as_ref().map(|u| u.as_str().into());
+        Some(Self {
+            name: route.clone().unwrap_or_else(|| note.provider.as_str().into()),
+            route,
+            model: note.model.as_ref().map(|m| m.as_str().into()),
+            estimated: note.estimated_input,
+            max_output: note.max_output,
+            by_path: by_path(note.provider),
+            call,
+        })
+    }
+
+    /// Adds what the body says.
+    pub fn merge_usage(&mut self, wanted: RequestedUsage) {
+        if !self.by_path {
+            self.model = wanted.model.or(self.model.take());
+        }
+        self.estimated = self.estimated.max(wanted.estimated);
+        self.max_output = self.max_output.or(wanted.max_output);
+    }
+
+    /// The names under which a key for this request may be held: the upstream's, the host's, and the provider's when the
+    /// host is the provider's own, so that no key goes to a host that it was not meant for.
+    pub fn key_names(&self, flow: &Flow) -> Vec<String> {
+        let own = is_provider_host(&flow.authority.host).then(|| self.call.provider.as_str().to_owned());
+        let hosts = [flow.authority.to_string(), flow.authority.host.to_string()];
+        self.route.iter().map(|r| r.to_ascii_lowercase()).chain(hosts).chain(own).collect()
+    }
+}
+
+/// Hosts that are a provider's own; a leading dot stands for any name below.
+const PROVIDER_HOSTS: [&str; 11] = [
+    "api.openai.com",
+    ".api.openai.com",
+    "api.anthropic.com",
+    "generativelanguage.googleapis.com",
+    "aiplatform.googleapis.com",
+    ".openai.azure.com",
+    ".cognitiveservices.azure.com",
+    "api.cohere.com",
+    "api.cohere.ai",
+    "api.mistral.ai",
+    "codestral.mistral.ai",
+];
+
+/// Whether the host is a provider's own, rather than somebody's who speaks the same API.
+pub(super) fn is_provider_host(host: &Host) -> bool {
+    let Some(name) = host.name() else { return false };
+    let own = |own: &&str| if own.starts_with('.') { name.ends_with(*own) } else { name == *own };
+    PROVIDER_HOSTS.iter().any(own)
+        || name.ends_with("-aiplatform.googleapis.com")
+        || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
+}
+
+/// What a body asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestedUsage {
+    pub model: Option<Arc<str>>,
+    pub estimated: u64,
+    pub max_output: Option<u64>,
+    /// Whether it cannot be told which model is meant.
+    pub unclear: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RequestFields {
+    model: Value,
+    max_tokens: Value,
+    max_completion_tokens: Value,
+    max_output_tokens: Value,
+    #[serde(rename = "generationConfig")]
+    generation: Value,
+    #[serde(rename = "inferenceConfig")]
+    inference: Value,
+}
+
+/// Reads what a JSON body asks for. A member that stands there twice makes the body unreadable: whoever reads it behind
+/// us might take the other one.
+pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
+    let estimated = (body.len() as u64).div_ceil(4);
+    let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
+    let Ok(plain) = coding::decode_off_thread(headers, body, MAX_INSPECTED_BODY as u64).await else { return unclear };
+    let Ok(m) = serde_json::from_slice::<RequestFields>(plain.as_deref().unwrap_or(body)) else { return unclear };
+    let most = [
+        &m.max_tokens,
+        &m.max_completion_tokens,
+        &m.max_output_tokens,
+        &m.generation["maxOutputTokens"],
+        &m.inference["maxTokens"],
+    ];
+    RequestedUsage {
+        model: m.model.as_str().map(Into::into),
+        estimated,
+        max_output: most.into_iter().find_map(Value::as_u64),
+        unclear: false,
+    }
+}
+
+/// A body that was read whole, trailers and all.
+pub(super) fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
+    match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => Body::stream(BufferedTrailersBody { bytes: Some(bytes), trailers: Some(trailers) }),
+    }
+}
+
+struct BufferedTrailersBody {
+    bytes: Option<Bytes>,
+    trailers: Option<Headers>,
+}
+
+impl BodyStream for BufferedTrailersBody {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        let data = self.bytes.take().filter(|b| !b.is_empty()).map(BodyFrame::Data);
+        Poll::Ready(data.or_else(|| self.trailers.take().map(BodyFrame::Trailers)).map(Ok))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_tell_model_and_the_most_of_the_answer() {
+        for (body, model, most) in [
+            (r#"{"model":"gpt-5","max_completion_tokens":7}"#, Some("gpt-5"), Some(7)),
+            (r#"{"max_tokens":1,"messages":[{"model":"x"}],"model":"c"}"#, Some("c"), Some(1)),
+            (r#"{"contents":[],"generationConfig":{"maxOutputTokens":9}}"#, None, Some(9)),
+            (r#"{"inferenceConfig":{"maxTokens":3}}"#, None, Some(3)),
+            (r#"{"model":"a","model":"b"}"#, None, None),
+            (r#"{"model":5,"max_tokens":"many"}"#, None, None),
+            ("[]", None, None),
+            ("", None, None),
+            ("{", None, None),
+        ] {
+            let w = requested_usage(&Headers::new(), &Bytes::from_static(body.as_bytes())).await;
+            assert_eq!((w.model.as_deref(), w.max_output), (model, most), "{body}");
+            assert_eq!(w.estimated, body.len().div_ceil(4) as u64);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_coded_body_is_read_and_one_that_cannot_be_is_unclear() {
+        let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
+        let plain = Bytes::from_static(br#"{"model":"a"}"#);
+        for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {
+            let w = requested_usage(&headers(coding), &plain).await;
+            assert_eq!((w.model.as_deref(), w.unclear), (model, model.is_none()), "{coding}");
+        }
+    }
+
+    #[test]
+    fn only_a_providers_own_hosts_get_its_key() {
+        for (host, own) in [
+            ("api.openai.com", true),
+            ("eu.api.openai.com", true),
+            ("evilapi.openai.com.test", false),
+            ("api.groq.com", false),
+            ("x.openai.azure.com", true),
+            ("europe-west1-aiplatform.googleapis.com", true),
+            ("bedrock-runtime.us-east-1.amazonaws.com", true),
+            ("bedrock-runtime.evil.test", false),
+            ("127.0.0.1", false),
+        ] {
+            assert_eq!(is_provider_host(&Host::parse(host).unwrap()), own, "{host}");
+        }
+    }
+}

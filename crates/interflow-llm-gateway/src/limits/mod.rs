@@ -1,0 +1,448 @@
+//! Where limits and virtual keys join the corridor: a stage that checks the key of an LLM request, puts the provider's own
+//! in its place, asks the counters for leave, and settles with them at the end.
+
+mod capacity;
+mod credentials;
+mod llm_request;
+mod model_list;
+mod rejections;
+mod slow_keys;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_limits::{
+    KeyRejection, KeyStore, KeysConfig, RequestAttributes, ScopeRequest, ScopeViolation, TokenCounts, UsageEstimate,
+    UsageLimiter, UsageReservation, VirtualKey, VirtualKeyRing,
+};
+use interflow_llm::{CallUsage, LlmCall, Operation, Provider};
+use interflow_types::{
+    Body, CollectError, EntryKind, Flow, MaybeFuture, NotRecorded, Phase, PhaseSet, PlanScope, RequestHead,
+    ResponseHead, Stage, StageVerdict, StatusCode, UsageLabel,
+};
+use parking_lot::Mutex;
+
+use capacity::Capacity;
+use credentials::PresentedKey;
+use llm_request::LlmRequest;
+use slow_keys::SlowKeyChecks;
+
+/// How virtual keys are asked for, with the providers' keys that they stand for.
+#[derive(Clone, Default)]
+pub struct KeyRules {
+    required: Option<bool>,
+    header: String,
+    provider: BTreeMap<String, String>,
+}
+
+impl KeyRules {
+    /// By a config; the providers' keys are fetched from where they are.
+    ///
+    /// # Errors
+    /// The key of the configuration, and why its value cannot be had.
+    pub fn new(config: &KeysConfig) -> Result<Self, String> {
+        let fetch = |(name, value): (&String, &String)| {
+            let wrong = |why: &str| format!("keys.provider.{name}: {why}");
+            let secret = interflow_limits::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
+            if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
+                return Err(wrong("it is empty, or holds a line break"));
+            }
+            Ok((name.to_ascii_lowercase(), secret))
+        };
+        let provider = config.provider.iter().map(fetch).collect::<Result<_, String>>()?;
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+        if config.header.is_empty() || !config.header.bytes().all(token) {
+            return Err(format!("keys.header: `{}` is no header's name", config.header));
+        }
+        Ok(Self { required: config.require_virtual_key, header: config.header.clone(), provider })
+    }
+
+    /// Whether this request to a provider needs a virtual key. When the operator does not say, it does where the gateway adds
+    /// a key of its own to what another machine sends.
+    fn requires_key(&self, flow: &Flow, adds_key: bool) -> bool {
+        let remote = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
+        let from_elsewhere = || remote(flow.client.peer.ip()) || remote(flow.client.local.ip());
+        flow.transport == EntryKind::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
+    }
+
+    /// The key that a request came with.
+    fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
+        let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
+        own.or_else(|| credentials::presented_key(head))
+    }
+
+    /// The provider's key for the first of these names that has one.
+    fn key_for(&self, names: &[String]) -> Option<&str> {
+        names.iter().find_map(|n| self.provider.get(n)).map(String::as_str)
+    }
+}
+
+impl std::fmt::Debug for KeyRules {
+    /// Without the providers' keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.provider.keys().collect();
+        f.debug_struct("KeyRules").field("required", &self.required).field("provider", &names).finish()
+    }
+}
+
+/// The stage.
+pub struct LimitStage {
+    keys: Arc<KeyStore>,
+    rules: ArcSwap<KeyRules>,
+    limits: Arc<UsageLimiter>,
+    upstream_has_key: ProviderKeyCheck,
+    capacity: Capacity,
+    slow_keys: SlowKeyChecks,
+}
+
+/// Says whether the gateway's upstream of this name is given a key of its own on the way out.
+pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// What is known of a flow's key, for rooms behind this one and for audit lines.
+#[derive(Clone, Debug, Default)]
+pub struct KeyContext {
+    /// The virtual key that it came with.
+    pub key: Option<Arc<VirtualKey>>,
+}
+
+/// What the stage remembers of a flow until its end.
+#[derive(Default)]
+struct FlowReservation {
+    status: Option<StatusCode>,
+    grant: Mutex<Option<UsageReservation>>,
+}
+
+/// The largest body that is looked into for its model.
+const MAX_INSPECTED_BODY: usize = 64 << 20;
+
+impl LimitStage {
+    /// A stage with these keys and limits.
+    pub fn new(
+        keys: Arc<KeyStore>,
+        rules: KeyRules,
+        limits: Arc<UsageLimiter>,
+        upstream_has_key: ProviderKeyCheck,
+    ) -> Self {
+        let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
+    }
+
+    /// Puts other rules for keys in force.
+    pub fn set_rules(&self, rules: KeyRules) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// Bounds how many requests the gateway port serves at once; 0 for no bound.
+    pub fn set_capacity(&self, max: usize) {
+        self.capacity.set(max);
+    }
+
+    /// Whether the request may be served at all.
+    fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+        self.check_key(ring, flow, head)?;
+        let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
+        self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
+    }
+
+    /// The key that the request came with, its place taken by the provider's own.
+    fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
+        let rules = self.rules.load();
+        let gateway = flow.transport == EntryKind::Gateway;
+        let called = LlmRequest::from_request(flow, head);
+        let shown = rules.shown(head);
+        if flow.extension::<NotRecorded>().is_some() {
+            return self.check_philter_key(ring, flow, head, shown);
+        }
+        let Some(called) = called else {
+            return match shown {
+                Some(PresentedKey::Provider(key)) if credentials::is_virtual_key(&key) => {
+                    Err(rejections::reject_unknown_provider(flow))
+                }
+                Some(PresentedKey::Own(_)) if gateway => Err(rejections::reject_unknown_provider(flow)),
+                _ => Ok(()),
+            };
+        };
+        let required = rules.requires_key(flow, self.gateway_adds_key(&called));
+        let key = match &shown {
+            None if required => {
+                return Err(rejections::reject_key(flow, called.call.provider, &KeyRejection::Missing));
+            }
+            None => return Ok(()),
+            Some(PresentedKey::Own(text)) => ring.find_now(text),
+            Some(PresentedKey::Provider(text)) => match ring.find_now(text) {
+                // The provider's own key, which the owner lets clients bring along.
+                Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
+                    return Ok(());
+                }
+                found => found,
+            },
+        };
+        let key = key.map_err(|why| rejections::reject_key(flow, called.call.provider, &why))?;
+        flow.extension_mut::<KeyContext>().key = Some(Arc::clone(&key));
+        let path = head.url.path_only();
+        if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
+            return Err(rejections::reject_scope(flow, &called, &key, why));
+        }
+        // On the gateway another name can only be that of the connection's certificate, which may be a balancer's.
+        if flow.user.is_none() || gateway {
+            // Conversations of two keys are never one, whoever holds them.
+            flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
+        }
+        flow.tag(format!("key:{}", key.id));
+        head.headers.remove(&rules.header);
+        let secret = rules.key_for(&called.key_names(flow));
+        match (secret, &shown) {
+            (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
+            // A key beside the client's own credentials says who it is; those stay.
+            (None, Some(PresentedKey::Own(_))) => Ok(()),
+            (None, _) if self.gateway_adds_key(&called) || called.call.provider == Provider::Ollama => {
+                credentials::remove_credentials(head);
+                Ok(())
+            }
+            (None, _) => return Err(rejections::reject_missing_provider_key(flow, &called)),
+        }
+        .map_err(|()| rejections::reject_missing_provider_key(flow, &called))
+    }
+
+    /// The key of a request, when it takes a while to find out which one it is.
+    fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
+        if !ring.has_slow_keys()
+            || flow.extension::<NotRecorded>().is_none() && LlmRequest::from_request(flow, head).is_none()
+        {
+            return None;
+        }
+        let (PresentedKey::Own(text) | PresentedKey::Provider(text)) = self.rules.load().shown(head)?;
+        ring.needs_check(&text).then_some(text)
+    }
+
+    fn gateway_adds_key(&self, called: &LlmRequest) -> bool {
+        called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
+    }
+
+    /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
+    fn check_philter_key(
+        &self,
+        ring: &VirtualKeyRing,
+        flow: &mut Flow,
+        head: &RequestHead,
+        shown: Option<PresentedKey>,
+    ) -> Result<(), StageVerdict> {
+        let required = self.rules.load().required.unwrap_or(false);
+        let found = match shown {
+            None if required => Err(KeyRejection::Missing),
+            None => return Ok(()),
+            Some(PresentedKey::Own(text) | PresentedKey::Provider(text)) => match ring.find_now(&text) {
+                Err(KeyRejection::Unknown) if !required && !credentials::is_virtual_key(&text) => return Ok(()),
+                found => found,
+            },
+        };
+        let key = found.map_err(|why| rejections::reject_key(flow, Provider::Unknown, &why))?;
+        let allowed = key.scope.allows_provider_path("filter", head.url.path_only());
+        allowed.map_err(|why| rejections::reject_philter_scope(flow, &key, why))?;
+        flow.extension_mut::<KeyContext>().key = Some(key);
+        Ok(())
+    }
+
+    /// Asks the counters, once the model is known.
+    async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, StageVerdict> {
+        let Some(mut called) = LlmRequest::from_request(flow, head) else {
+            return self.reserve_local(flow).await.map(|()| body);
+        };
+        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone());
+        // Telemetry asks for no model and costs nothing.
+        if called.call.operation == Operation::Telemetry {
+            return Ok(body);
+        }
+        if called.call.operation == Operation::Lookup {
+            let Some((key, model)) = key.zip(model_list::requested_model(head.url.path_only())) else {
+                return Ok(body);
+            };
+            called.model = Some(model.into());
+            let allowed = key.scope.allows_model(model).then_some(body);
+            return allowed.ok_or_else(|| rejections::reject_scope(flow, &called, &key, ScopeViolation::Model));
+        }
+        let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
+        let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
+        // A list of models is held against the body itself, whatever was noted of it.
+        let known = called.model.is_some() && called.estimated > 0;
+        let (body, asked) = match listed || limited && !known {
+            false => (body, None),
+            true => read_requested_usage(head, body).await.map_err(|e| match e {
+                RequestBodyError::TooLarge => rejections::reject_too_large(flow, &called),
+                RequestBodyError::Broken(e) => StageVerdict::Deny(e),
+            })?,
+        };
+        let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
+        if let Some(asked) = asked {
+            called.merge_usage(asked);
+        }
+        if let Some(key) = &key {
+            let model = called.model.as_deref().filter(|_| !unclear);
+            let asked = ScopeRequest { provider: &called.name, model, path: head.url.path_only() };
+            key.scope.allows(&asked).map_err(|why| rejections::reject_scope(flow, &called, key, why))?;
+        }
+        let subject = RequestAttributes {
+            key,
+            user: flow.user.clone(),
+            route: called.route.clone(),
+            provider: Arc::clone(&called.name),
+            model: called.model.clone(),
+            client: flow.client.peer.ip(),
+        };
+        let estimate = UsageEstimate { input: called.estimated, max_output: called.max_output };
+        match self.limits.admit(subject, estimate).await {
+            Ok(grant) => {
+                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                Ok(body)
+            }
+            Err(why) => Err(rejections::reject_limit(flow, called.call.provider, &why)),
+        }
+    }
+}
+
+impl LimitStage {
+    /// Asks the counters about a request that a room answers itself.
+    async fn reserve_local(&self, flow: &mut Flow) -> Result<(), StageVerdict> {
+        let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
+            return Ok(());
+        };
+        let subject = RequestAttributes {
+            key: None,
+            user: flow.user.clone(),
+            route: None,
+            provider: name.into(),
+            model: None,
+            client: flow.client.peer.ip(),
+        };
+        match self.limits.admit(subject, UsageEstimate::default()).await {
+            Ok(grant) => {
+                *flow.extension_mut::<FlowReservation>().grant.get_mut() = Some(grant);
+                Ok(())
+            }
+            Err(why) => Err(rejections::reject_limit(flow, Provider::Unknown, &why)),
+        }
+    }
+}
+
+impl Stage for LimitStage {
+    fn name(&self) -> &'static str {
+        "limits"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let gateway = scope.transport == EntryKind::Gateway;
+        let keyed = !self.keys.ring().keys().is_empty() && llm_request::is_provider_host(&scope.authority.host);
+        let limited = self.limits.has_rules();
+        if !scope.intercepted || scope.transport == EntryKind::Internal || !(gateway || keyed || limited) {
+            return PhaseSet::NONE;
+        }
+        let all = PhaseSet::from_phase(Phase::RequestHead)
+            .with(Phase::RequestBody)
+            .with(Phase::ResponseHead)
+            .with(Phase::Done);
+        if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
+    }
+
+    /// Keys and quotas are checked by what requests say.
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
+        self.interest(scope) != PhaseSet::NONE
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        let ring = self.keys.ring();
+        let Some(shown) = self.unchecked(&ring, flow, head) else {
+            return MaybeFuture::Ready(self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue));
+        };
+        MaybeFuture::pending(async move {
+            if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
+                let provider =
+                    LlmRequest::from_request(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
+                return rejections::too_many_keys(flow, provider);
+            }
+            self.admit(&ring, flow, head).err().unwrap_or(StageVerdict::Continue)
+        })
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::pending(self.reserve(flow, head, body))
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<FlowReservation>().status = Some(head.status);
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
+        let looked = |e: &LlmCall| e.operation == Operation::Lookup && model_list::lists_models(request);
+        let (Some(key), Some(exchange)) = (key, flow.extension::<LlmCall>().filter(|e| looked(e))) else {
+            return MaybeFuture::Ready(Ok(body));
+        };
+        let provider = exchange.provider;
+        if !head.status.is_success() || body.is_empty() {
+            return MaybeFuture::Ready(Ok(body));
+        }
+        MaybeFuture::pending(async move {
+            let narrowed = model_list::filter_response(head, body, &key.scope).await;
+            narrowed.map_err(|refusal| rejections::reject(flow, provider, &refusal))
+        })
+    }
+
+    fn done(&self, flow: &Flow) {
+        let Some(held) = flow.extension::<FlowReservation>() else { return };
+        let Some(grant) = held.grant.lock().take() else { return };
+        let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
+        match (settled.usage, held.status) {
+            (Some(usage), _) => grant.commit_as(&tokens(&usage), settled.model.as_deref()),
+            // What was answered without a count is taken to have cost what was estimated.
+            (None, Some(status)) if status.is_success() => drop(grant),
+            (None, _) => grant.commit(&TokenCounts::default()),
+        }
+    }
+}
+
+const fn tokens(usage: &CallUsage) -> TokenCounts {
+    TokenCounts {
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+    }
+}
+
+enum RequestBodyError {
+    TooLarge,
+    Broken(interflow_types::Error),
+}
+
+/// What the body asks for; the body itself goes on unchanged.
+async fn read_requested_usage(
+    head: &RequestHead,
+    body: Body,
+) -> Result<(Body, Option<llm_request::RequestedUsage>), RequestBodyError> {
+    match body.collect(MAX_INSPECTED_BODY).await {
+        Ok((bytes, trailers)) => {
+            let wanted = llm_request::requested_usage(&head.headers, &bytes).await;
+            Ok((llm_request::with_trailers(bytes, trailers), Some(wanted)))
+        }
+        Err(CollectError::TooLarge(_)) => Err(RequestBodyError::TooLarge),
+        Err(CollectError::Broken(e)) => Err(RequestBodyError::Broken(e)),
+    }
+}

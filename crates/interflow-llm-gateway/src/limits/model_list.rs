@@ -1,0 +1,161 @@
+//! Lists of models as a key that is good for some of them may see them.
+
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_limits::KeyScope;
+use interflow_llm::LlmRefusal;
+use interflow_types::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
+use serde_json::Value;
+
+/// The largest list that is looked through.
+const MAX_LIST_BYTES: usize = 16 << 20;
+
+/// Whether models are listed at this path.
+fn is_model_list_path(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    ["/models", "/api/tags", "/api/ps", "/deployments"].iter().any(|end| path.ends_with(end))
+}
+
+/// Whether the answer to this look-up tells which models there are.
+pub(super) fn lists_models(head: &RequestHead) -> bool {
+    is_model_list_path(head.url.path_only())
+}
+
+/// The one model that a look-up asks about: `/v1/models/gpt-5`, `/v1beta/models/gemini-2.5-pro`.
+pub(super) fn requested_model(path: &str) -> Option<&str> {
+    let (before, name) = path.trim_end_matches('/').split_once("/models/")?;
+    // Vertex has places and operations behind its models, which are no names.
+    (!before.contains("/publishers/") || !name.contains('/')).then_some(name)
+}
+
+/// The answer with only those models that the scope allows.
+pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: &KeyScope) -> Result<Body, LlmRefusal> {
+    let raw = match body.collect(MAX_LIST_BYTES).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::TooLarge(_)) => return Err(unreadable_list("it is too large")),
+        Err(CollectError::Broken(e)) => return Err(unreadable_list(&e.to_string())),
+    };
+    let plain = coding::decode_off_thread(&head.headers, &raw, MAX_LIST_BYTES as u64).await;
+    let plain = plain.map_err(|e| unreadable_list(&e.to_string()))?;
+    let mut list: Value =
+        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is no JSON"))?;
+    if !filter_models(&mut list, scope) {
+        return Ok(Body::from(raw));
+    }
+    coding::strip_stale_headers(&mut head.headers);
+    Ok(Body::from(Bytes::from(list.to_string())))
+}
+
+fn unreadable_list(why: &str) -> LlmRefusal {
+    let message =
+        format!("the key is good for some models only, and the provider's list of models cannot be read: {why}");
+    LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_unreadable", message)
+}
+
+/// Takes out what the scope does not allow; whether anything was.
+fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
+    let mut changed = false;
+    if let Value::Array(models) = list {
+        return retain_allowed(models, scope);
+    }
+    for member in ["data", "models", "publisherModels", "tunedModels"] {
+        if let Some(Value::Array(models)) = list.get_mut(member) {
+            changed |= retain_allowed(models, scope);
+        }
+    }
+    // Anthropic names the ends of a page; its last model is where the next page begins, and must stay while there is one.
+    if changed && list.get("first_id").is_some() {
+        let id = |model: Option<&Value>| model.and_then(|m| m.get("id")).cloned().unwrap_or(Value::Null);
+        let models = list["data"].as_array();
+        let (first, last) = (id(models.and_then(|m| m.first())), id(models.and_then(|m| m.last())));
+        list["first_id"] = first;
+        if list["has_more"] != true {
+            list["last_id"] = last;
+        }
+    }
+    changed
+}
+
+fn retain_allowed(models: &mut Vec<Value>, scope: &KeyScope) -> bool {
+    let before = models.len();
+    models.retain(|model| model_names(model).any(|name| scope.allows_model(name)));
+    models.len() < before
+}
+
+/// The name that requests know a model by, whole and without the folders that Google puts before it.
+fn model_names(model: &Value) -> impl Iterator<Item = &str> {
+    let told = ["id", "name", "model"].into_iter().find_map(|member| model.get(member)?.as_str());
+    let name = told.or(model.as_str());
+    name.into_iter().chain(name.and_then(|n| Some(n.rsplit_once("models/")?.1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn scope() -> KeyScope {
+        KeyScope { models: vec!["gpt-4o*".into(), "gemini-2.5-pro".into(), "llama3:*".into()], ..KeyScope::default() }
+    }
+
+    #[test]
+    fn lists_of_each_provider_keep_what_the_key_is_good_for() {
+        for (list, kept) in [
+            (
+                json!({"object": "list", "data": [{"id": "gpt-4o-mini", "created": 9007199254740993u64}, {"id": "o3"}]}),
+                json!({"object": "list", "data": [{"id": "gpt-4o-mini", "created": 9007199254740993u64}]}),
+            ),
+            (
+                json!({"data": [{"type": "model", "id": "o3"}, {"type": "model", "id": "gpt-4o"}], "has_more": false, "first_id": "o3", "last_id": "gpt-4o"}),
+                json!({"data": [{"type": "model", "id": "gpt-4o"}], "has_more": false, "first_id": "gpt-4o", "last_id": "gpt-4o"}),
+            ),
+            (
+                json!({"data": [{"id": "o3"}], "has_more": true, "first_id": "o3", "last_id": "o3"}),
+                json!({"data": [], "has_more": true, "first_id": null, "last_id": "o3"}),
+            ),
+            (
+                json!({"models": [{"name": "models/gemini-2.5-pro"}, {"name": "models/gemini-2.5-flash"}], "nextPageToken": "t"}),
+                json!({"models": [{"name": "models/gemini-2.5-pro"}], "nextPageToken": "t"}),
+            ),
+            (
+                json!({"models": [{"name": "llama3:8b", "model": "llama3:8b", "size": 1}, {"name": "qwen:1b", "model": "qwen:1b"}]}),
+                json!({"models": [{"name": "llama3:8b", "model": "llama3:8b", "size": 1}]}),
+            ),
+            (
+                json!({"publisherModels": [{"name": "publishers/google/models/gemini-2.5-pro"}, {"name": "publishers/google/models/x"}]}),
+                json!({"publisherModels": [{"name": "publishers/google/models/gemini-2.5-pro"}]}),
+            ),
+            (json!([{"id": "gpt-4o"}, {"id": "o3"}, "o1"]), json!([{"id": "gpt-4o"}])),
+        ] {
+            let mut told = list.clone();
+            assert!(filter_models(&mut told, &scope()), "{list}");
+            assert_eq!(told, kept);
+        }
+        let mut allowed = json!({"data": [{"id": "gpt-4o"}]});
+        assert!(!filter_models(&mut allowed, &scope()));
+    }
+
+    #[test]
+    fn paths_that_ask_for_a_list_or_for_one_model() {
+        for (path, list, one) in [
+            ("/v1/models", true, None),
+            ("/v1beta/models/", true, None),
+            ("/api/tags", true, None),
+            ("/openai/deployments", true, None),
+            ("/v1/models/gpt-5", false, Some("gpt-5")),
+            ("/v1beta/models/gemini-2.5-pro", false, Some("gemini-2.5-pro")),
+            ("/v1/models/openai/gpt-4o", false, Some("openai/gpt-4o")),
+            ("/v1/files", false, None),
+        ] {
+            assert_eq!((is_model_list_path(path), requested_model(path)), (list, one), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_not_passed_on() {
+        let mut head = ResponseHead::new(StatusCode::OK);
+        let refused =
+            filter_response(&mut head, Body::from(Bytes::from_static(b"<html>")), &scope()).await.unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.code), (502, "response_unreadable"));
+    }
+}

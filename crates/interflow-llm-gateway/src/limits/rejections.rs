@@ -1,0 +1,169 @@
+//! What this stage says no with, in the provider's own shape.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_limits::{AdmissionRejection, BudgetPeriod, CounterLimit, KeyRejection, ScopeViolation, VirtualKey};
+use interflow_llm::{LlmRefusal, Provider};
+use interflow_types::{Flow, StageVerdict, StatusCode};
+
+use super::llm_request::LlmRequest;
+
+/// The refusal as a verdict, noted for the accounts.
+pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> StageVerdict {
+    flow.tag(format!("refused:{}", refusal.code));
+    crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
+    tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
+    StageVerdict::Answer(Box::new(refusal.to_response(provider, flow)))
+}
+
+/// The key is missing, unknown, over or revoked.
+pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> StageVerdict {
+    let (kind, code) = ("unauthorized", why.code());
+    let refusal =
+        LlmRefusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
+    reject(flow, provider, &refusal)
+}
+
+/// Too many keys of this client wait to be checked.
+pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> StageVerdict {
+    let refusal = LlmRefusal {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        kind: "rate_limit_error",
+        code: "too_many_keys",
+        message: "too many different keys of this client wait to be checked; try again in a moment".into(),
+        retry_after: Some(Duration::from_secs(1)),
+    };
+    reject(flow, provider, &refusal)
+}
+
+/// The key is good, but not for this.
+pub(super) fn reject_scope(
+    flow: &mut Flow,
+    called: &LlmRequest,
+    key: &Arc<VirtualKey>,
+    why: ScopeViolation,
+) -> StageVerdict {
+    let message = format!("{why}: {} (key {})", out_of_scope_subject(called, why), key.id);
+    let refusal =
+        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
+    reject(flow, called.call.provider, &refusal)
+}
+
+fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
+    match why {
+        ScopeViolation::Provider => &called.name,
+        ScopeViolation::Model => called.model.as_deref().unwrap_or("none is named, or it cannot be read"),
+        ScopeViolation::Path => "see its list of paths",
+    }
+}
+
+/// The key is good, but not for the paths that redact texts.
+pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> StageVerdict {
+    let message = format!("{why} (key {})", key.id);
+    let refusal =
+        LlmRefusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
+    reject(flow, Provider::Unknown, &refusal)
+}
+
+/// A key of ours on a request that goes to no provider: passed on, it would be given away.
+pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
+    let message = "a key of this gateway came with a request that goes to no known provider; it is not passed on";
+    let refusal = LlmRefusal {
+        status: StatusCode::FORBIDDEN,
+        kind: "forbidden",
+        code: "scope_denied_provider",
+        message: message.into(),
+        retry_after: None,
+    };
+    reject(flow, Provider::Unknown, &refusal)
+}
+
+/// The gateway holds no key of the provider.
+pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
+    let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
+    let message = format!("the gateway holds no key for {name}: its owner can set keys.provider.\"{name}\"");
+    tracing::error!("{message}");
+    let refusal = LlmRefusal {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        kind: "internal_error",
+        code: "provider_key_missing",
+        message,
+        retry_after: None,
+    };
+    reject(flow, called.call.provider, &refusal)
+}
+
+/// The body cannot be looked into for its model.
+pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
+    let refusal = LlmRefusal {
+        status: StatusCode::PAYLOAD_TOO_LARGE,
+        kind: "payload_too_large",
+        code: "request_body_too_large",
+        message: "the request is too large to be looked into for its model".into(),
+        retry_after: None,
+    };
+    reject(flow, called.call.provider, &refusal)
+}
+
+/// A limit is reached, or cannot be asked for.
+pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> StageVerdict {
+    let refusal = match why {
+        AdmissionRejection::Limit { rule, counter, who, wait } => LlmRefusal {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            kind: "rate_limit_error",
+            code: limit_code(counter),
+            message: limit_message(rule, counter, who),
+            retry_after: Some(*wait),
+        },
+        AdmissionRejection::Unavailable(e) => {
+            tracing::error!(flow = %flow.id, "refused, since limits fail closed: {e}");
+            LlmRefusal {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                kind: "capacity",
+                code: "limits_unavailable",
+                message: "the gateway's limits cannot be checked just now".into(),
+                retry_after: Some(Duration::from_secs(1)),
+            }
+        }
+    };
+    let mut verdict = reject(flow, provider, &refusal);
+    // SDKs try again after a short pause whatever Retry-After says; until tomorrow that is of no use.
+    if let (AdmissionRejection::Limit { counter, .. }, StageVerdict::Answer(response)) = (why, &mut verdict)
+        && counter.period().is_some()
+    {
+        response.head.headers.append_unchecked(b"X-Should-Retry", b"false");
+    }
+    verdict
+}
+
+const fn limit_code(counter: &CounterLimit) -> &'static str {
+    match (counter, counter.period()) {
+        (_, Some(BudgetPeriod::Day)) => "daily_quota_exceeded",
+        (_, Some(BudgetPeriod::Month)) => "monthly_quota_exceeded",
+        (CounterLimit::Slots { .. }, None) => "concurrency_exceeded",
+        _ => "rate_limit_exceeded",
+    }
+}
+
+fn limit_message(rule: &str, counter: &CounterLimit, who: &str) -> String {
+    let what = match *counter {
+        CounterLimit::Requests { .. } => "too many requests".to_owned(),
+        CounterLimit::Tokens { .. } => "too many tokens".to_owned(),
+        CounterLimit::Slots { max } => format!("more than {max} requests at the same time"),
+        CounterLimit::TokenBudget { max, period } => {
+            format!("the {} budget of {max} tokens is used up", period_name(period))
+        }
+        CounterLimit::MoneyBudget { max, period } => {
+            format!("the {} budget of ${:.2} is used up", period_name(period), max as f64 / 1e6)
+        }
+    };
+    format!("{what} (limit `{rule}`, counted for {who})")
+}
+
+const fn period_name(period: BudgetPeriod) -> &'static str {
+    match period {
+        BudgetPeriod::Day => "daily",
+        BudgetPeriod::Month => "monthly",
+    }
+}

@@ -1,0 +1,342 @@
+//! What LLM traffic did, told outward: audit lines, metrics under the names that Philter's proxy uses and our own, and spans
+//! of OpenTelemetry's GenAI conventions. Never any content.
+
+mod audit;
+mod config;
+mod hash_chain;
+mod metrics;
+mod otel_env;
+mod spans;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_limits::{TokenCounts, UsageLimiter};
+use interflow_llm::{CallUsage, LlmCall, Operation};
+use interflow_types::{
+    EntryKind, Flow, HttpClient, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+};
+use parking_lot::Mutex;
+
+use crate::limits::KeyContext;
+use audit::AuditLog;
+pub use config::{AuditConfig, TelemetryConfig};
+pub use hash_chain::{ChainError, VerifiedChain, verify};
+use metrics::LlmMetrics;
+use otel_env::ExportSettings;
+use spans::SpanExporter;
+pub use spans::TraceContext;
+
+/// What was found and taken out of a flow; filled by whoever did it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedactionFindings {
+    /// The policy's name.
+    pub policy: String,
+    /// In the request: how many, by type.
+    pub request: BTreeMap<String, u64>,
+    /// In the answer: how many, by type.
+    pub response: BTreeMap<String, u64>,
+    /// How long looking took, in microseconds.
+    pub micros: u64,
+}
+
+/// What is found in an answer while it passes; joined with the flow at its end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ResponseFindings(Arc<Mutex<ResponseFindingsState>>);
+
+#[derive(Debug, Default)]
+struct ResponseFindingsState {
+    found: BTreeMap<String, u64>,
+    micros: u64,
+    cut: Option<RefusalRecord>,
+}
+
+impl ResponseFindings {
+    /// One more of this type.
+    pub fn record_finding(&self, kind: &str) {
+        let mut passed = self.0.lock();
+        match passed.found.get_mut(kind) {
+            Some(n) => *n += 1,
+            None => drop(passed.found.insert(kind.to_owned(), 1)),
+        }
+    }
+
+    /// Time spent looking.
+    pub fn add_scan_time(&self, micros: u64) {
+        self.0.lock().micros += micros;
+    }
+
+    /// Whether the answer was cut off already, and its client told.
+    pub fn is_cut(&self) -> bool {
+        self.0.lock().cut.is_some()
+    }
+
+    /// The answer was cut off here.
+    pub fn mark_cut(&self, kind: &'static str, code: &'static str) {
+        self.0.lock().cut = Some(RefusalRecord { kind, code });
+    }
+
+    /// Puts it into the flow's tags and notes.
+    pub fn merge_into_flow(flow: &mut Flow) {
+        let Some(passing) = flow.extension::<Self>().cloned() else { return };
+        let passed = std::mem::take(&mut *passing.0.lock());
+        for kind in passed.found.keys() {
+            flow.tag(format!("answer:{kind}"));
+        }
+        let told = flow.extension_mut::<RedactionFindings>();
+        told.micros += passed.micros;
+        for (kind, n) in passed.found {
+            *told.response.entry(kind).or_default() += n;
+        }
+        if let Some(cut) = passed.cut {
+            flow.tag(format!("refused:{}", cut.code));
+            record_refusal(flow, cut.kind, cut.code);
+        }
+    }
+}
+
+/// A refusal by a stage; filled by whoever refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusalRecord {
+    /// The kind of error.
+    pub kind: &'static str,
+    /// The code of the cause.
+    pub code: &'static str,
+}
+
+/// Set on flows that a stage refused.
+pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
+    *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
+}
+
+/// What is known of a flow at its end.
+pub(crate) struct RequestRecord<'a> {
+    pub flow: &'a Flow,
+    pub exchange: &'a LlmCall,
+    pub usage: Option<CallUsage>,
+    /// Millionths of a dollar, when the price is known.
+    pub micros: Option<u64>,
+    pub key: Option<&'a str>,
+    pub found: Option<&'a RedactionFindings>,
+    pub refused: Option<RefusalRecord>,
+    pub trace: Option<&'a TraceContext>,
+}
+
+impl RequestRecord<'_> {
+    /// The gateway's name of the upstream, else the provider's.
+    pub fn provider(&self) -> &str {
+        self.exchange.upstream.as_ref().map_or(self.exchange.provider.as_str(), |u| u.as_str())
+    }
+
+    pub fn policy(&self) -> &str {
+        self.found.map_or("none", |f| f.policy.as_str())
+    }
+
+    /// The status that the client got; 0 when it got none.
+    pub fn status(&self) -> u16 {
+        self.flow.status.map_or(0, |s| s.as_u16())
+    }
+
+    /// Kind and code of the error that ended it.
+    pub fn error(&self) -> Option<(&'static str, &'static str)> {
+        let failed = || self.flow.error_kind.map(|kind| ("provider_error", kind.as_str()));
+        self.refused.map(|r| (r.kind, r.code)).or_else(failed)
+    }
+}
+
+/// The room.
+pub struct LlmTelemetry {
+    limits: Arc<UsageLimiter>,
+    egress: Arc<dyn HttpClient>,
+    metrics: LlmMetrics,
+    out: ArcSwap<TelemetrySinks>,
+}
+
+/// Where things are told to.
+#[derive(Default)]
+struct TelemetrySinks {
+    audit: Option<Arc<AuditLog>>,
+    spans: Option<Arc<SpanExporter>>,
+    config: (AuditConfig, TelemetryConfig),
+}
+
+/// A configuration that was read and opened.
+pub struct PreparedTelemetry(TelemetrySinks);
+
+/// Marks a flow that is counted as under way.
+#[derive(Default)]
+struct ActiveRequestMarker {
+    counted: bool,
+    trace: Option<TraceContext>,
+}
+
+impl LlmTelemetry {
+    /// The room by its config; relative paths begin at `home`. `egress` must not be recorded.
+    ///
+    /// # Errors
+    /// A file that cannot be opened, or an address that makes no sense.
+    pub fn new(
+        audit: &AuditConfig,
+        telemetry: &TelemetryConfig,
+        home: &Path,
+        limits: Arc<UsageLimiter>,
+        egress: Arc<dyn HttpClient>,
+    ) -> Result<Arc<Self>, String> {
+        let room = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
+        let prepared = room.prepare(audit, telemetry, home)?;
+        room.activate(prepared);
+        Ok(Arc::new(room))
+    }
+
+    /// Reads and opens what another config names, without putting it in force.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn prepare(
+        &self,
+        audit: &AuditConfig,
+        telemetry: &TelemetryConfig,
+        home: &Path,
+    ) -> Result<PreparedTelemetry, String> {
+        let now = self.out.load();
+        // The log goes on when nothing about it changed: its chain has one writer only.
+        let log = match (audit.enabled, &now.audit) {
+            (false, _) => None,
+            (true, Some(log)) if now.config.0 == *audit => Some(Arc::clone(log)),
+            (true, _) => Some(Arc::new(AuditLog::open(audit, home)?)),
+        };
+        let spans = match &now.spans {
+            Some(spans) if now.config.1 == *telemetry => Some(Arc::clone(spans)),
+            _ => self.exporter(telemetry)?,
+        };
+        Ok(PreparedTelemetry(TelemetrySinks { audit: log, spans, config: (audit.clone(), telemetry.clone()) }))
+    }
+
+    fn exporter(&self, telemetry: &TelemetryConfig) -> Result<Option<Arc<SpanExporter>>, String> {
+        let Some(settings) = ExportSettings::new(telemetry, &|name| std::env::var(name).ok())? else { return Ok(None) };
+        match SpanExporter::new(&settings, Arc::clone(&self.egress)) {
+            Ok(exporter) => Ok(Some(exporter)),
+            Err(e) if telemetry.endpoint.is_some() => Err(e),
+            // Variables may be set for all programs of a machine; none of them keeps this one from its work.
+            Err(e) => {
+                tracing::warn!("no spans are exported: {e}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Puts it in force.
+    pub fn activate(&self, prepared: PreparedTelemetry) {
+        self.out.store(Arc::new(prepared.0));
+    }
+
+    /// Says how many requests the gateway serves at once, for its metric; 0 for no bound.
+    pub fn set_capacity(&self, max: usize) {
+        self.metrics.set_capacity(max as u64);
+    }
+
+    /// The metrics in Prometheus's text format.
+    pub fn prometheus(&self) -> String {
+        let out = self.out.load();
+        let lost = out.audit.as_ref().map_or(0, |a| a.lost_lines());
+        let dropped = out.spans.as_ref().map_or(0, |s| s.dropped());
+        self.metrics.render(&self.limits, lost, dropped)
+    }
+
+    /// Writes out what waits to be written.
+    pub fn close(&self) {
+        if let Some(audit) = &self.out.load().audit {
+            audit.flush();
+        }
+    }
+
+    fn export(&self, facts: &RequestRecord<'_>) {
+        self.metrics.count_request(facts);
+        let out = self.out.load();
+        if let Some(audit) = &out.audit {
+            audit.write(facts);
+        }
+        if let (Some(spans), Some(trace)) = (&out.spans, facts.trace) {
+            spans.add(facts, trace);
+        }
+    }
+}
+
+/// The stage that watches.
+pub struct LlmTelemetryStage(pub Arc<LlmTelemetry>);
+
+impl Stage for LlmTelemetryStage {
+    fn name(&self) -> &'static str {
+        "accounts"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        if seen && scope.transport != EntryKind::Internal {
+            PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        if flow.extension::<LlmCall>().is_some() {
+            let trace =
+                self.0.out.load().spans.as_ref().map(|spans| TraceContext::from_request(flow, head, spans.sampler()));
+            *flow.extension_mut::<ActiveRequestMarker>() = ActiveRequestMarker { counted: true, trace };
+            self.0.metrics.request_started();
+        }
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+
+    fn done(&self, flow: &Flow) {
+        let begun = flow.extension::<ActiveRequestMarker>();
+        if begun.is_some_and(|b| b.counted) {
+            self.0.metrics.request_ended();
+        }
+        let Some(exchange) = flow.extension::<LlmCall>() else { return };
+        let refused = flow.extension::<Option<RefusalRecord>>().copied().flatten();
+        if matches!(exchange.operation, Operation::Lookup | Operation::Telemetry) && refused.is_none() {
+            return;
+        }
+        let usage = exchange.usage();
+        let cost = usage.and_then(|u| {
+            let tokens =
+                TokenCounts { input: u.input, output: u.output, cache_read: u.cache_read, cache_write: u.cache_write };
+            let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
+            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
+            cost(exchange.model.as_deref()).or_else(|| cost(exchange.summary().model.as_deref()))
+        });
+        self.0.export(&RequestRecord {
+            flow,
+            exchange,
+            usage,
+            micros: cost,
+            key: flow.extension::<KeyContext>().and_then(|n| n.key.as_ref()).map(|k| &*k.id),
+            found: flow.extension::<RedactionFindings>(),
+            refused,
+            trace: begun.and_then(|b| b.trace.as_ref()),
+        });
+    }
+}
+
+/// Sums by label, bounded: what comes after so many labels is counted as `other`.
+#[derive(Debug)]
+struct LabeledCounter<K, V> {
+    most: usize,
+    sums: Mutex<BTreeMap<K, V>>,
+}
+
+impl<K: Ord, V: Default> LabeledCounter<K, V> {
+    const fn new(most: usize) -> Self {
+        Self { most, sums: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn update(&self, key: K, other: impl FnOnce() -> K, change: impl FnOnce(&mut V)) {
+        let mut sums = self.sums.lock();
+        let key = if sums.len() >= self.most && !sums.contains_key(&key) { other() } else { key };
+        change(sums.entry(key).or_default());
+    }
+}

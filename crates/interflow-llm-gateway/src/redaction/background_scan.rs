@@ -1,0 +1,163 @@
+//! Requests that are flagged only: what is in them is looked for beside their way, since nothing of it changes them.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use interflow_redact::StopFlag;
+use interflow_types::{BoxFuture, DeferredWork, ErrorKind, Flow};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+use super::RedactionService;
+use super::effective_policy::EffectivePolicy;
+use super::request_body::{self, RedactionOutcome};
+
+/// Bodies larger than this are looked at by another thread; smaller ones by the worker's own while the origin works.
+const MAX_INLINE_BYTES: usize = 16 << 10;
+
+/// What was found, and how long that took in microseconds; nothing for a body that could not be read.
+pub(super) type ScanOutcome = (Option<RedactionOutcome>, u64);
+
+/// The look at one request's body.
+pub(super) struct BackgroundScan {
+    room: Arc<RedactionService>,
+    choice: Arc<EffectivePolicy>,
+    state: Mutex<ScanProgress>,
+    done: Condvar,
+    told: Notify,
+    /// Set when the client left.
+    stop: StopFlag,
+}
+
+enum ScanProgress {
+    Waiting(Box<dyn FnOnce() -> Option<RedactionOutcome> + Send>),
+    Running,
+    Done(ScanOutcome),
+    Taken,
+}
+
+impl BackgroundScan {
+    /// Has a body of `size` bytes looked at.
+    pub(super) fn start(
+        room: Arc<RedactionService>,
+        choice: Arc<EffectivePolicy>,
+        size: usize,
+        look: impl FnOnce() -> Option<RedactionOutcome> + Send + 'static,
+    ) -> Arc<Self> {
+        let aside = Arc::new(Self {
+            room,
+            choice,
+            state: Mutex::new(ScanProgress::Waiting(Box::new(look))),
+            done: Condvar::new(),
+            told: Notify::new(),
+            stop: StopFlag::default(),
+        });
+        let other = Arc::clone(&aside);
+        if size > MAX_INLINE_BYTES {
+            tokio::task::spawn_blocking(move || other.run());
+        } else {
+            tokio::spawn(async move { other.run() });
+        }
+        aside
+    }
+
+    /// Does it, unless somebody else has begun.
+    fn run(&self) {
+        let look = {
+            let mut state = self.state.lock();
+            match mem::replace(&mut *state, ScanProgress::Running) {
+                ScanProgress::Waiting(look) => look,
+                other => return *state = other,
+            }
+        };
+        let mut end = ScanEndGuard { of: self, begun: Instant::now(), found: None };
+        end.found = self.stop.run(look);
+    }
+
+    /// Ends the look, whether it has begun or not: nobody waits for what it would find.
+    pub(super) fn cancel(&self) {
+        self.stop.stop();
+        let mut state = self.state.lock();
+        if matches!(*state, ScanProgress::Waiting(_)) {
+            *state = ScanProgress::Taken;
+        }
+    }
+
+    fn take_outcome(&self) -> Option<ScanOutcome> {
+        let mut state = self.state.lock();
+        match mem::replace(&mut *state, ScanProgress::Taken) {
+            ScanProgress::Done(found) => Some(found),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    pub(super) async fn wait(&self) -> ScanOutcome {
+        self.run();
+        loop {
+            if let Some(found) = self.take_outcome() {
+                return found;
+            }
+            self.told.notified().await;
+        }
+    }
+
+    /// The same where nothing can be awaited: another thread, if one has begun, needs no more than a few milliseconds.
+    pub(super) fn wait_blocking(&self) -> ScanOutcome {
+        self.run();
+        let mut state = self.state.lock();
+        while matches!(*state, ScanProgress::Running) {
+            self.done.wait(&mut state);
+        }
+        match mem::replace(&mut *state, ScanProgress::Taken) {
+            ScanProgress::Done(found) => found,
+            _ => (None, 0),
+        }
+    }
+}
+
+/// Tells the end of a look, also when it came by a panic.
+struct ScanEndGuard<'a> {
+    of: &'a BackgroundScan,
+    begun: Instant,
+    found: Option<RedactionOutcome>,
+}
+
+impl Drop for ScanEndGuard<'_> {
+    fn drop(&mut self) {
+        *self.of.state.lock() = ScanProgress::Done((self.found.take(), self.begun.elapsed().as_micros() as u64));
+        self.of.done.notify_all();
+        self.of.told.notify_one();
+    }
+}
+
+impl DeferredWork for BackgroundScan {
+    fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let found = self.wait().await;
+            record_outcome(&self, flow, found);
+        })
+    }
+
+    /// Of a client that left nothing more is looked at: what was found by then is noted.
+    fn finish(self: Arc<Self>, flow: &mut Flow) {
+        let found = if flow.error_kind == Some(ErrorKind::ClientGone) {
+            let found = self.take_outcome();
+            self.cancel();
+            found.unwrap_or((None, 0))
+        } else {
+            self.wait_blocking()
+        };
+        record_outcome(&self, flow, found);
+    }
+}
+
+fn record_outcome(aside: &BackgroundScan, flow: &mut Flow, (outcome, micros): ScanOutcome) {
+    match outcome {
+        Some(outcome) => request_body::record_outcome(&aside.room, flow, &aside.choice, &outcome, micros),
+        None => flow.tag("redact:unread"),
+    }
+}

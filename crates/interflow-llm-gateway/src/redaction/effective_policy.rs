@@ -1,0 +1,327 @@
+//! The config, compiled, and what it chooses for a request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_llm::LlmCall;
+use interflow_llm::spans::MediaKind;
+use interflow_redact::{
+    AddressRule, ExternalDetectors, FindingCache, MAIN_POLICY, MediaRule, OutboundMode, Policy, RedactConfig,
+    RedactMode, RedactRoute, Redactor, UnknownRule,
+};
+use interflow_types::{ByteStr, EntryKind, Flow, HttpClient, PlanScope, RequestHead};
+
+use super::{RouteView, is_gateway};
+use crate::limits::KeyContext;
+
+/// The file of the data folder that holds the policy when the config names none: the web UI writes into it.
+const DEFAULT_POLICY_FILE: &str = "policy.toml";
+
+/// The file that holds the policy of requests without an exception.
+pub(super) fn policy_file(config: &RedactConfig, base: &Path) -> PathBuf {
+    base.join(config.policy.as_deref().unwrap_or(Path::new(DEFAULT_POLICY_FILE)))
+}
+
+/// The section `[redact]`, its policies read.
+pub struct RedactSettings {
+    /// What it was made of.
+    pub(super) config: RedactConfig,
+    /// The folder that relative paths begin in.
+    pub(super) folder: PathBuf,
+    gateway: RedactMode,
+    intercepted: RedactMode,
+    base: EffectivePolicy,
+    routes: Vec<(RedactRoute, Option<Arc<Redactor>>)>,
+    /// Those of `redact.policies`, which keys ask for.
+    pub(super) policies: BTreeMap<String, Arc<Redactor>>,
+    pub(super) unknown: UnknownRule,
+    pub(super) metadata: bool,
+    pub(super) url: AddressRule,
+    pub(super) headers: AddressRule,
+    media: [MediaRule; 3],
+    /// Services that are asked for a second opinion.
+    pub(super) backends: Option<ExternalDetectors>,
+    pub(super) max_body: usize,
+    pub(super) conversations: usize,
+}
+
+/// What is done with one flow.
+#[derive(Clone)]
+pub(crate) struct EffectivePolicy {
+    pub mode: RedactMode,
+    pub redactor: Arc<Redactor>,
+    pub context: String,
+    pub restore: bool,
+    pub outbound: OutboundMode,
+    /// The exception that it follows, or `gateway` or `intercepted`: what findings are counted by.
+    pub route: Arc<str>,
+}
+
+/// A policy's text that is to take the place of what its file holds.
+pub(super) type PolicyDraft<'a> = (&'a Path, &'a str);
+
+impl RedactSettings {
+    pub(super) fn new(
+        config: &RedactConfig,
+        base: &Path,
+        memo: &Arc<FindingCache>,
+        egress: &Arc<dyn HttpClient>,
+        draft: Option<PolicyDraft<'_>>,
+    ) -> Result<Self, String> {
+        let mut read = HashMap::new();
+        let mut policy = |key: &str, path: PathBuf, needed: bool| -> Result<Arc<Redactor>, String> {
+            if let Some(known) = read.get(&path) {
+                return Ok(Arc::clone(known));
+            }
+            let policy = match draft.filter(|(file, _)| *file == path) {
+                Some((_, text)) => Policy::check(text).map_err(|e| format!("{key}: {}: {e}", path.display()))?,
+                None if needed || path.exists() => read_policy(&path).map_err(|e| format!("{key}: {e}"))?,
+                None => Policy::default(),
+            };
+            let redactor = Arc::new(Redactor::new(policy).with_cache(Arc::clone(memo)));
+            read.insert(path, Arc::clone(&redactor));
+            Ok(redactor)
+        };
+        let redactor = policy("redact.policy", policy_file(config, base), config.policy.is_some())?;
+        let mut routes = Vec::new();
+        for (i, route) in config.route.iter().enumerate() {
+            let key = format!("redact.route[{i}].policy");
+            let own = route.policy.as_ref().map(|p| policy(&key, base.join(p), true)).transpose()?;
+            routes.push((route.clone(), own));
+        }
+        if config.policies.contains_key(MAIN_POLICY) {
+            return Err(format!("redact.policies.{MAIN_POLICY}: this is the name of redact.policy"));
+        }
+        let mut policies = BTreeMap::new();
+        for (name, file) in &config.policies {
+            policies.insert(name.clone(), policy(&format!("redact.policies.{name}"), base.join(file), true)?);
+        }
+        let backends = match config.backend.as_slice() {
+            [] => None,
+            services => Some(ExternalDetectors::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?),
+        };
+        Ok(Self {
+            config: config.clone(),
+            folder: base.to_owned(),
+            backends,
+            gateway: config.gateway,
+            intercepted: config.proxied,
+            base: EffectivePolicy {
+                mode: RedactMode::Off,
+                redactor,
+                context: config.context.clone(),
+                restore: config.restore,
+                outbound: config.responses,
+                route: default_route_name(false).into(),
+            },
+            routes,
+            policies,
+            unknown: config.unknown,
+            metadata: config.metadata,
+            url: config.url,
+            headers: config.headers,
+            media: [config.images, config.audio, config.documents],
+            max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+            conversations: config.conversations,
+        })
+    }
+
+    /// The policy of a route.
+    pub(super) fn policy_of(&self, route: &RouteView) -> &Policy {
+        let own = self.routes.iter().find(|(r, own)| own.is_some() && route.exception.as_ref() == Some(r));
+        own.and_then(|(_, own)| own.as_ref()).unwrap_or(&self.base.redactor).policy()
+    }
+
+    pub(super) fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.base.redactor)
+    }
+
+    /// Whether flows of this scope may have to be looked into.
+    pub(super) fn wants(&self, scope: &PlanScope<'_>) -> bool {
+        let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
+        let anything = self.base.outbound != OutboundMode::Off
+            || self.mode(scope.transport) != RedactMode::Off
+            || self.routes.iter().any(|(r, _)| r.mode.is_some() || r.responses.is_some());
+        seen && anything
+    }
+
+    /// Whether requests of this scope may have to be redacted, or answers: where that is so nothing passes uninspected.
+    pub(super) fn protects(&self, scope: &PlanScope<'_>) -> bool {
+        let redacts = |mode| mode == RedactMode::Redact;
+        let scans = |mode| !matches!(mode, OutboundMode::Off | OutboundMode::Flag);
+        redacts(self.mode(scope.transport))
+            || scans(self.base.outbound)
+            || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts) || r.responses.is_some_and(scans))
+    }
+
+    /// Whether prompts that come this way may have to be redacted.
+    pub(super) fn redacts(&self, transport: EntryKind) -> bool {
+        let redacts = |mode| mode == RedactMode::Redact;
+        redacts(self.mode(transport)) || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts))
+    }
+
+    /// The redactor that a virtual key asks for.
+    fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
+        if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
+    }
+
+    /// The redactor of a policy by its name, as Philter's clients give it.
+    pub(super) fn redactor_by_name(&self, name: &str) -> Option<&Arc<Redactor>> {
+        if let Some(listed) = self.policies.get(name) {
+            return Some(listed);
+        }
+        let own = self.routes.iter().filter_map(|(_, r)| r.as_ref());
+        let by_name = || own.into_iter().find(|r| r.policy().name() == name);
+        let base = &self.base.redactor;
+        if name.is_empty() || name == "default" || base.policy().name() == name { Some(base) } else { by_name() }
+    }
+
+    pub(super) const fn mode(&self, transport: EntryKind) -> RedactMode {
+        if is_gateway(transport) { self.gateway } else { self.intercepted }
+    }
+
+    pub(super) const fn media(&self, kind: MediaKind) -> MediaRule {
+        self.media[match kind {
+            MediaKind::Image => 0,
+            MediaKind::Audio => 1,
+            MediaKind::Document => 2,
+        }]
+    }
+
+    /// What is done with a flow, when its model is known: as much as the strictest of the upstreams that it may go to wants.
+    /// Those whose policy is another one are struck off.
+    ///
+    /// # Errors
+    /// The flow's key asks for a policy that is not there: what it would take out nobody knows.
+    pub(super) fn effective_policy(
+        &self,
+        flow: &Flow,
+        head: &RequestHead,
+        exchange: &mut LlmCall,
+    ) -> Result<EffectivePolicy, MissingPolicy> {
+        let key = flow.extension::<KeyContext>().and_then(|note| note.key.as_ref());
+        let own = key.and_then(|key| key.policy.as_ref().map(|name| (key, name)));
+        let own = own.map(|(key, name)| {
+            self.of_key(name).ok_or_else(|| MissingPolicy { key: Arc::clone(&key.id), policy: Arc::clone(name) })
+        });
+        let own = own.transpose()?;
+        let mut choice = self.policy_for_upstream(flow, head, exchange, own);
+        if exchange.others.is_empty() {
+            return Ok(choice);
+        }
+        let at = |name: &ByteStr| {
+            let mut there = exchange.clone();
+            there.upstream = Some(name.clone());
+            there
+        };
+        let others: Vec<EffectivePolicy> =
+            exchange.others.iter().map(|o| self.policy_for_upstream(flow, head, &at(o), own)).collect();
+        for other in &others {
+            if strictness(other.mode) > strictness(choice.mode) {
+                choice = other.clone();
+            }
+        }
+        let fit = |o: &EffectivePolicy| o.mode != RedactMode::Redact || Arc::ptr_eq(&o.redactor, &choice.redactor);
+        let mut fits = others.iter().map(fit);
+        exchange.others.retain(|name| {
+            let fit = fits.next().unwrap_or(true);
+            if !fit {
+                tracing::warn!(flow = %flow.id, "the upstream {name} is not fallen back to: another policy is in force for it");
+            }
+            fit
+        });
+        Ok(choice)
+    }
+
+    /// What is done with a flow to one upstream. The policy that its key asks for holds whatever route it takes.
+    fn policy_for_upstream(
+        &self,
+        flow: &Flow,
+        head: &RequestHead,
+        exchange: &LlmCall,
+        own: Option<&Arc<Redactor>>,
+    ) -> EffectivePolicy {
+        let route = default_route_name(is_gateway(flow.transport)).into();
+        let mut choice = EffectivePolicy { mode: self.mode(flow.transport), route, ..self.base.clone() };
+        let fits = |(_, (route, _)): &(usize, &(RedactRoute, _))| matches(route, flow, head, exchange);
+        if let Some((i, (route, redactor))) = self.routes.iter().enumerate().find(fits) {
+            choice.apply_route(route, redactor.as_ref());
+            choice.route = route_name(i, route).into();
+        }
+        if let Some(own) = own {
+            choice.redactor = Arc::clone(own);
+        }
+        if exchange.exempt {
+            choice.mode = RedactMode::Off;
+        }
+        // Who only wants to be told wants no answer changed either.
+        choice.outbound = match (choice.mode, choice.outbound) {
+            (RedactMode::Off, _) => OutboundMode::Off,
+            (RedactMode::Flag, OutboundMode::Redact | OutboundMode::Block) => OutboundMode::Flag,
+            (_, outbound) => outbound,
+        };
+        choice
+    }
+}
+
+/// A virtual key asks for a policy that is not there.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the key {key} goes by the policy {policy}, which is not among redact.policies; nothing is sent without it")]
+pub(super) struct MissingPolicy {
+    key: Arc<str>,
+    policy: Arc<str>,
+}
+
+impl EffectivePolicy {
+    fn apply_route(&mut self, route: &RedactRoute, redactor: Option<&Arc<Redactor>>) {
+        if let Some(redactor) = redactor {
+            self.redactor = Arc::clone(redactor);
+        }
+        self.mode = route.mode.unwrap_or(self.mode);
+        self.restore = route.restore.unwrap_or(self.restore);
+        self.outbound = route.responses.unwrap_or(self.outbound);
+        if let Some(context) = &route.context {
+            self.context.clone_from(context);
+        }
+    }
+}
+
+const fn strictness(mode: RedactMode) -> u8 {
+    match mode {
+        RedactMode::Off => 0,
+        RedactMode::Flag => 1,
+        RedactMode::Redact => 2,
+    }
+}
+
+/// What requests are called that follow no exception.
+pub(super) const fn default_route_name(gateway: bool) -> &'static str {
+    if gateway { "gateway" } else { "intercepted" }
+}
+
+/// What an exception is called.
+pub(super) fn route_name(i: usize, route: &RedactRoute) -> String {
+    route.name.clone().unwrap_or_else(|| format!("route {}", i + 1))
+}
+
+fn read_policy(path: &Path) -> Result<Policy, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    Policy::check(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn matches(route: &RedactRoute, flow: &Flow, head: &RequestHead, exchange: &LlmCall) -> bool {
+    let path = |p: &String| head.url.path_only().starts_with(p.as_str());
+    let model = |m: &String| match (m.strip_suffix('*'), exchange.model.as_deref()) {
+        (Some(prefix), Some(model)) => model.starts_with(prefix),
+        (None, Some(model)) => model == m,
+        (_, None) => false,
+    };
+    let upstream = |u: &String| exchange.upstream.as_deref() == Some(u) || exchange.provider.as_str() == u;
+    let header = |(name, value): (&String, &String)| head.headers.get_all(name).any(|v| v == value.as_bytes());
+    route.path.as_ref().is_none_or(path)
+        && route.model.as_ref().is_none_or(model)
+        && route.upstream.as_ref().is_none_or(upstream)
+        && route.user.as_ref().is_none_or(|u| flow.user.as_deref() == Some(u))
+        && route.headers.iter().all(header)
+}

@@ -1,0 +1,354 @@
+//! Events of a stream, edited where their texts stand; everything else of them goes on as it came.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use interflow_codec::aws_event_stream;
+use interflow_llm::event_stream::{EventReader, StreamEvent, StreamFraming};
+use interflow_llm::spans::{self, EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
+use interflow_types::ByteStr;
+
+/// The largest event that is looked into.
+const MAX_EVENT_BYTES: usize = 16 << 20;
+
+/// Why a stream ends here.
+#[derive(Debug)]
+pub(super) struct StreamAbort {
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl StreamAbort {
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Whoever writes texts anew. Texts are given and taken raw, as they stand between the quotes of a JSON string.
+pub(super) trait TextRewriter: Send {
+    /// A text that is there as a whole; `None` when it stays.
+    fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
+
+    /// A piece of a text: what goes on in its place; `None` when it goes on as it is.
+    fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
+
+    /// A text has ended: appends what was held back of it.
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort>;
+
+    /// Whether something of a text is held back.
+    fn has_buffered(&self, channel: u64) -> bool;
+
+    /// Whether an event that cannot be read must not go on.
+    fn is_strict(&self) -> bool;
+}
+
+/// Cuts a stream into events and edits them.
+pub(super) struct EventRewriter<P> {
+    framing: StreamFraming,
+    reader: EventReader,
+    pen: P,
+    open: HashMap<u64, OpenText>,
+    texts: usize,
+    /// Where in the output the events end that were put before the one at hand.
+    cuts: Vec<usize>,
+}
+
+/// A text that is under way.
+struct OpenText {
+    group: u64,
+    /// Its number in the order in which texts began.
+    began: usize,
+    /// The last event that a piece of it was held back from, to be sent again with the rest.
+    last: Option<EventTemplate>,
+}
+
+/// An event without its texts, and where one of them goes.
+struct EventTemplate {
+    event: StreamEvent,
+    json: Vec<u8>,
+    at: usize,
+    chunk: bool,
+}
+
+/// A replacement of bytes.
+pub(super) type ByteReplacement = (Range<usize>, String);
+
+impl<P: TextRewriter> EventRewriter<P> {
+    pub fn new(framing: StreamFraming, pen: P) -> Self {
+        Self {
+            framing,
+            reader: EventReader::new(framing, MAX_EVENT_BYTES),
+            pen,
+            open: HashMap::new(),
+            texts: 0,
+            cuts: Vec::new(),
+        }
+    }
+
+    /// Takes the stream's next bytes; appends what goes on.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        self.reader.push(bytes);
+        let broken =
+            |e: interflow_llm::event_stream::EventError| StreamAbort::new("response_unreadable", e.to_string());
+        while let Some(event) = self.reader.next_event().map_err(broken)? {
+            self.rewrite_event(&event, out)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the stream.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        let Some(rest) = self.reader.finish() else { return self.finish_texts(&[EndedChannels::All], out) };
+        // Some end their last event with the stream; one that makes no sense was cut off.
+        let whole = self.framing == StreamFraming::Whole || &rest.data[..] == b"[DONE]";
+        if !rest.data.is_empty() && (whole || spans::mark_event(&rest.data, rest.name.as_deref()).is_ok()) {
+            let end: &[u8] = match self.framing {
+                StreamFraming::Sse => b"\n\n",
+                StreamFraming::Lines if !rest.raw.ends_with(b"\n") => b"\n",
+                _ => b"",
+            };
+            // What was held back follows as an event of its own.
+            let raw = [&rest.raw[..], end].concat().into();
+            self.rewrite_event(&StreamEvent { raw, ..rest }, out)?;
+            return self.finish_texts(&[EndedChannels::All], out);
+        }
+        self.finish_texts(&[EndedChannels::All], out)?;
+        // What ends an array belongs to it, and remarks and empty events hold nothing.
+        let idle = match self.framing {
+            StreamFraming::Sse => rest.data.is_empty() && !rest.raw.starts_with(b"data"),
+            _ => rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b',')),
+        };
+        if !idle {
+            return Err(StreamAbort::new("response_cut", "the stream ended inside an event"));
+        }
+        out.extend_from_slice(&rest.raw);
+        Ok(())
+    }
+
+    /// One message of a WebSocket: what is to be sent before it, and what it has become.
+    pub fn rewrite_message(&mut self, payload: Bytes) -> (Vec<Bytes>, Result<Bytes, StreamAbort>) {
+        let mut out = Vec::new();
+        self.cuts.clear();
+        let edited = self.rewrite_event(&StreamEvent::from_message(payload), &mut out);
+        let mut rest = Bytes::from(out);
+        let before = self.split_at_cuts(&mut rest);
+        (before, edited.map(|()| rest))
+    }
+
+    /// The end of a WebSocket: what is to be sent before it.
+    pub fn finish_messages(&mut self) -> (Vec<Bytes>, Result<(), StreamAbort>) {
+        let mut out = Vec::new();
+        self.cuts.clear();
+        let closed = self.finish_texts(&[EndedChannels::All], &mut out);
+        let mut rest = Bytes::from(out);
+        (self.split_at_cuts(&mut rest), closed)
+    }
+
+    fn split_at_cuts(&mut self, out: &mut Bytes) -> Vec<Bytes> {
+        let mut taken = 0;
+        let pieces = self.cuts.drain(..).map(|end| {
+            let piece = out.split_to(end.saturating_sub(taken).min(out.len()));
+            taken = end;
+            piece
+        });
+        pieces.collect()
+    }
+
+    fn rewrite_event(&mut self, event: &StreamEvent, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        if event.data.is_empty() {
+            out.extend_from_slice(&event.raw);
+            return Ok(());
+        }
+        let inner = decode_chunk(&event.data);
+        let json = inner.as_deref().unwrap_or(&event.data);
+        let marked = match spans::mark_event(json, event.name.as_deref()) {
+            Ok(marked) => marked,
+            Err(_) if &event.data[..] == b"[DONE]" => {
+                self.finish_texts(&[EndedChannels::All], out)?;
+                out.extend_from_slice(&event.raw);
+                return Ok(());
+            }
+            Err(e) if self.pen.is_strict() => {
+                return Err(StreamAbort::new("response_unreadable", format!("an event holds {e}")));
+            }
+            Err(_) => {
+                out.extend_from_slice(&event.raw);
+                return Ok(());
+            }
+        };
+        let edits = self.event_edits(event, json, inner.is_some(), &marked, out)?;
+        if edits.is_empty() {
+            out.extend_from_slice(&event.raw);
+            return Ok(());
+        }
+        write(event, &splice(json, &edits), inner.is_some(), out)
+    }
+
+    fn event_edits(
+        &mut self,
+        event: &StreamEvent,
+        json: &[u8],
+        is_chunk: bool,
+        marked: &MarkedText,
+        out: &mut Vec<u8>,
+    ) -> Result<Vec<ByteReplacement>, StreamAbort> {
+        let mut edits = Vec::new();
+        let mut here = Vec::new();
+        for span in &marked.spans {
+            let Some(raw) = span_text(json, span) else { continue };
+            let Some(TextChannel { id, group }) = span.channel else {
+                if let Some(with) = self.pen.rewrite_whole(raw, &span.kind)? {
+                    edits.push((span.range.clone(), with));
+                }
+                continue;
+            };
+            self.texts += 1;
+            let began = self.texts;
+            self.open.entry(id).or_insert(OpenText { group, began, last: None });
+            let mut with = self.pen.rewrite_piece(id, raw, &span.kind)?;
+            if marked.ended.iter().any(|e| *e == EndedChannels::All || *e == EndedChannels::Group(group)) {
+                let mut rest = String::new();
+                self.pen.finish(id, &mut rest)?;
+                if !rest.is_empty() {
+                    with.get_or_insert_with(|| raw.to_owned()).push_str(&rest);
+                }
+                self.open.remove(&id);
+            } else if self.pen.has_buffered(id) {
+                here.push(id);
+            }
+            if let Some(with) = with.filter(|w| w != raw) {
+                edits.push((span.range.clone(), with));
+            }
+        }
+        // What other texts held back comes before the event that ends them.
+        self.finish_texts(&marked.ended, out)?;
+        for id in here {
+            if let Some(open) = self.open.get_mut(&id) {
+                open.last = EventTemplate::new(event, json, is_chunk, marked, id);
+            }
+        }
+        Ok(edits)
+    }
+
+    /// Sends what was held back of the texts that end.
+    fn finish_texts(&mut self, ended: &[EndedChannels], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        if ended.is_empty() || self.open.is_empty() {
+            return Ok(());
+        }
+        let ends = |o: &OpenText| ended.iter().any(|e| *e == EndedChannels::All || *e == EndedChannels::Group(o.group));
+        let mut over: Vec<(usize, u64)> =
+            self.open.iter().filter(|(_, o)| ends(o)).map(|(id, o)| (o.began, *id)).collect();
+        over.sort_unstable();
+        for (_, id) in over {
+            let mut rest = String::new();
+            self.pen.finish(id, &mut rest)?;
+            if let Some(OpenText { last: Some(template), .. }) = self.open.remove(&id)
+                && !rest.is_empty()
+            {
+                template.write(self.framing, &rest, out)?;
+                self.cuts.push(out.len());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl EventTemplate {
+    /// The event with all texts that come in pieces emptied.
+    fn new(event: &StreamEvent, json: &[u8], chunk: bool, marked: &MarkedText, id: u64) -> Option<Self> {
+        let mut edits = Vec::new();
+        let mut at = None;
+        let mut removed = 0;
+        for span in marked.spans.iter().filter(|s| s.channel.is_some()) {
+            if span.channel.is_some_and(|c| c.id == id) {
+                at = Some(span.range.start - removed);
+            }
+            removed += span.range.len();
+            edits.push((span.range.clone(), String::new()));
+        }
+        Some(Self { event: event.clone(), json: splice(json, &edits), at: at?, chunk })
+    }
+
+    /// Writes the event once more, with this text. What separates events is not always part of them.
+    fn write(&self, framing: StreamFraming, text: &str, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        let json = splice(&self.json, &[(self.at..self.at, text.to_owned())]);
+        match framing {
+            StreamFraming::Array => {
+                out.extend_from_slice(b",\r\n");
+                out.extend_from_slice(&json);
+                Ok(())
+            }
+            StreamFraming::Lines if !self.event.raw.ends_with(b"\n") => {
+                out.push(b'\n');
+                out.extend_from_slice(&json);
+                Ok(())
+            }
+            _ => write(&self.event, &json, self.chunk, out),
+        }
+    }
+}
+
+/// The raw text of a span that is one.
+pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> {
+    match span.kind {
+        SpanKind::Base64Text | SpanKind::Media(_) => None,
+        _ => std::str::from_utf8(json.get(span.range.clone())?).ok(),
+    }
+}
+
+/// Bytes with replacements, which are in order and do not overlap.
+pub(super) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
+    let grown: usize = edits.iter().map(|(_, with)| with.len()).sum();
+    let mut out = Vec::with_capacity(bytes.len() + grown);
+    let mut at = 0;
+    for (range, with) in edits {
+        out.extend_from_slice(bytes.get(at..range.start).unwrap_or_default());
+        out.extend_from_slice(with.as_bytes());
+        at = range.end;
+    }
+    out.extend_from_slice(bytes.get(at..).unwrap_or_default());
+    out
+}
+
+const CHUNK_PREFIX: &[u8] = b"{\"bytes\":\"";
+
+/// The JSON inside of InvokeModel's `{"bytes":"…"}`.
+fn decode_chunk(payload: &[u8]) -> Option<Vec<u8>> {
+    let text = payload.strip_prefix(CHUNK_PREFIX)?;
+    STANDARD.decode(text.get(..memchr::memchr(b'"', text)?)?).ok()
+}
+
+/// Writes an event with another payload.
+fn write(event: &StreamEvent, json: &[u8], is_chunk: bool, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+    let wrapped;
+    let data = if is_chunk {
+        let rest = event.data.get(CHUNK_PREFIX.len()..).unwrap_or_default();
+        let rest = memchr::memchr(b'"', rest).and_then(|end| rest.get(end..)).unwrap_or_default();
+        wrapped = [CHUNK_PREFIX, STANDARD.encode(json).as_bytes(), rest].concat();
+        &wrapped[..]
+    } else {
+        json
+    };
+    if !event.headers.is_empty() {
+        return aws_event_stream::write_message(out, &event.headers, data)
+            .map_err(|e| StreamAbort::new("response_unreadable", e.to_string()));
+    }
+    if let Some(at) = event.at {
+        out.extend_from_slice(event.raw.get(..at).unwrap_or_default());
+        out.extend_from_slice(data);
+        out.extend_from_slice(event.raw.get(at + event.data.len()..).unwrap_or_default());
+        return Ok(());
+    }
+    let text =
+        std::str::from_utf8(data).map_err(|_| StreamAbort::new("response_unreadable", "an event is not UTF-8"))?;
+    let event = interflow_codec::sse::SseEvent {
+        event: event.name.as_ref().map(ByteStr::to_string),
+        data: Some(text.to_owned()),
+        ..Default::default()
+    };
+    event.write_to(out);
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! `/api/filter` and `/api/explain` on the gateway port, answering as a Philter server does, so that its clients can use us;
+//! and the health paths that probes of Philter and its proxy ask for.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use interflow_llm::{LlmRefusal, Provider};
+use interflow_redact::{ExternalFindings, RedactionSession, Replacement, StopFlag};
+use interflow_types::{
+    BoxFuture, CollectError, EntryKind, Flow, GatewayMount, GatewayRequest, LocalHandler, Method, MountTarget, Request,
+    Response, ResponseHead, Result, StatusCode,
+};
+use serde_json::{Value, json};
+
+use super::request_body::backend_failed;
+use super::{RedactSettings, RedactionService};
+use crate::limits::KeyContext;
+use crate::llm_telemetry::{RedactionFindings, record_refusal};
+
+/// The doors. Their flows are not recorded: the texts are not redacted when they come.
+pub struct PhilterMount(pub Arc<RedactionService>);
+
+impl GatewayMount for PhilterMount {
+    fn name(&self) -> &'static str {
+        "filter"
+    }
+
+    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
+        let path = knock.path.split('?').next().unwrap_or_default();
+        let ours = matches!(
+            (knock.method, path),
+            (&Method::POST, "/api/filter" | "/api/explain")
+                | (&Method::GET, "/api/status" | "/api/health" | "/livez" | "/readyz" | "/health")
+        );
+        ours.then(|| MountTarget::Serve(Arc::new(Self(Arc::clone(&self.0)))))
+    }
+}
+
+impl LocalHandler for PhilterMount {
+    fn is_private(&self) -> bool {
+        true
+    }
+
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            debug_assert_eq!(flow.transport, EntryKind::Gateway);
+            if request.head.method == Method::GET {
+                let version = env!("CARGO_PKG_VERSION");
+                let body = match request.head.url.path_only() {
+                    "/livez" | "/readyz" => json!({ "status": "ok" }),
+                    "/health" => json!({ "status": "UP", "applicationVersion": version }),
+                    _ => json!({ "status": "Healthy", "version": version }),
+                };
+                return Ok(Response::full(StatusCode::OK, "application/json", body.to_string()));
+            }
+            Ok(match self.answer(flow, request).await {
+                Ok(response) => response,
+                Err(refusal) => {
+                    record_refusal(flow, refusal.kind, refusal.code);
+                    flow.tag(format!("refused:{}", refusal.code));
+                    refusal.to_response(Provider::Unknown, flow)
+                }
+            })
+        })
+    }
+}
+
+/// What a request asks for.
+struct PhilterRequest {
+    explain: bool,
+    policy: String,
+    context: String,
+}
+
+impl PhilterMount {
+    async fn answer(&self, flow: &mut Flow, request: Request) -> Result<Response, LlmRefusal> {
+        let url = &request.head.url;
+        let mut policy = parameter(url.query(), "p");
+        if policy.is_empty()
+            && let Some(own) = flow.extension::<KeyContext>().and_then(|note| note.key.as_ref()?.policy.as_deref())
+        {
+            own.clone_into(&mut policy);
+        }
+        let asked =
+            PhilterRequest { explain: url.path_only() == "/api/explain", policy, context: parameter(url.query(), "c") };
+        let media_type = request.head.headers.get_str("content-type").unwrap_or("text/plain").to_ascii_lowercase();
+        if !media_type.trim_start().starts_with("text/plain") {
+            let message = "only text/plain can be redacted here";
+            return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_type", message));
+        }
+        let settings = self.0.settings();
+        let text = read_text(&settings, request).await?;
+        let Some(redactor) = settings.redactor_by_name(&asked.policy) else {
+            let message = format!("there is no policy of the name `{}`", asked.policy);
+            return Err(refusal(StatusCode::NOT_FOUND, "unknown_policy", message));
+        };
+        let begun = Instant::now();
+        let opinion = match &settings.backends {
+            Some(backends) => backends.find_all(&[&text]).await.map_err(|e| backend_failed(&e))?,
+            None => ExternalFindings::default(),
+        };
+        let mut session = RedactionSession::one_way().in_context(asked.context.clone()).with_external_findings(opinion);
+        let redactor = Arc::clone(redactor);
+        let work = move || {
+            let done = redactor.redact_text(&text, &mut session);
+            (text, redactor, done)
+        };
+        // The worker's thread has others to serve.
+        let cut = |_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", "the work was cut short");
+        let stop = StopFlag::default();
+        let _left = stop.on_drop();
+        let (text, redactor, done) = tokio::task::spawn_blocking(move || stop.run(work)).await.map_err(cut)?;
+        let done = done.map_err(|e| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", e.to_string()))?;
+        let policy = redactor.policy();
+        let name = if policy.name().is_empty() { "default" } else { policy.name() };
+        let version: String = policy.version().iter().map(|b| format!("{b:02x}")).collect();
+        self.record_findings(flow, name, &done.spans, begun);
+        let filtered = done.output.as_deref().unwrap_or(&text);
+        let id = flow.id.to_string();
+        let mut response = if asked.explain {
+            let body = explanation(&asked, &text, filtered, &done.spans, name, &version, &id);
+            Response::full(StatusCode::OK, "application/json", body.to_string())
+        } else {
+            Response::full(StatusCode::OK, "text/plain; charset=utf-8", filtered.to_owned())
+        };
+        add_document_headers(&mut response.head, &id, name, &version);
+        Ok(response)
+    }
+
+    fn record_findings(&self, flow: &mut Flow, policy: &str, spans: &[Replacement], begun: Instant) {
+        let told = flow.extension_mut::<RedactionFindings>();
+        told.policy = policy.to_owned();
+        told.micros = begun.elapsed().as_micros() as u64;
+        for span in spans {
+            *told.request.entry(span.type_name.clone()).or_default() += 1;
+        }
+        let found = told.request.clone();
+        self.0.add_counts(&found);
+    }
+}
+
+fn add_document_headers(head: &mut ResponseHead, id: &str, policy: &str, version: &str) {
+    let fields = [("X-Document-Id", id), ("X-Philter-Policy-Name", policy), ("X-Philter-Policy-Version", version)];
+    for (name, value) in fields {
+        // A policy's name may hold what no header may.
+        let _ = head.headers.append(name, value);
+    }
+    head.headers.append_unchecked(b"Cache-Control", b"no-store");
+}
+
+fn refusal(status: StatusCode, code: &'static str, message: impl Into<String>) -> LlmRefusal {
+    let kind = match status.as_u16() {
+        404 => "not_found",
+        413 => "payload_too_large",
+        500.. => "internal_error",
+        _ => "invalid_request",
+    };
+    LlmRefusal::new(status, kind, code, message)
+}
+
+async fn read_text(settings: &RedactSettings, request: Request) -> Result<String, LlmRefusal> {
+    let max = settings.max_body;
+    let bytes = match request.body.collect(max).await {
+        Ok((bytes, _)) => bytes,
+        Err(CollectError::TooLarge(_)) => {
+            let message = format!("the text is larger than {max} bytes (redact.max_body)");
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, "request_body_too_large", message));
+        }
+        Err(CollectError::Broken(e)) => return Err(refusal(StatusCode::BAD_REQUEST, "body_read", e.to_string())),
+    };
+    String::from_utf8(bytes.into())
+        .map_err(|e| refusal(StatusCode::BAD_REQUEST, "bad_text", format!("the text is not UTF-8: {e}")))
+}
+
+/// A query parameter, its escapes undone.
+fn parameter(query: Option<&str>, name: &str) -> String {
+    let value = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    let mut out = Vec::new();
+    let mut rest = value.unwrap_or_default().as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+        rest = match (first, tail) {
+            (b'%', [a, b, tail @ ..]) if hex(*a).is_some() && hex(*b).is_some() => {
+                out.push(hex(*a).unwrap_or(0) * 16 + hex(*b).unwrap_or(0));
+                tail
+            }
+            (b'+', _) => {
+                out.push(b' ');
+                tail
+            }
+            _ => {
+                out.push(*first);
+                tail
+            }
+        };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Philter's explanation. Offsets are in UTF-16 code units, as Java counts.
+fn explanation(
+    asked: &PhilterRequest,
+    text: &str,
+    filtered: &str,
+    spans: &[Replacement],
+    policy: &str,
+    version: &str,
+    id: &str,
+) -> Value {
+    let mut units = Utf16Counter { text, byte: 0, unit: 0 };
+    let spans: Vec<Value> = spans
+        .iter()
+        .enumerate()
+        .map(|(i, s)| {
+            json!({
+                "id": i.to_string(),
+                "characterStart": units.offset_at(s.start),
+                "characterEnd": units.offset_at(s.end),
+                "filterType": s.type_name,
+                "context": asked.context,
+                "classification": null,
+                "confidence": f64::from(s.confidence) / 100.0,
+                "text": text.get(s.start..s.end),
+                "replacement": s.replacement,
+                "salt": null,
+                "ignored": false,
+                "applied": true,
+                "priority": 0
+            })
+        })
+        .collect();
+    json!({
+        "filteredText": filtered,
+        "context": asked.context,
+        "documentId": id,
+        "piece": 0,
+        "tokens": text.split_whitespace().count(),
+        "explanation": { "appliedSpans": spans, "identifiedSpans": spans },
+        "policyName": policy,
+        "policyVersion": version,
+        "policyContentHash": version
+    })
+}
+
+/// Counts UTF-16 code units up to bytes that only grow.
+struct Utf16Counter<'t> {
+    text: &'t str,
+    byte: usize,
+    unit: usize,
+}
+
+impl Utf16Counter<'_> {
+    fn offset_at(&mut self, byte: usize) -> usize {
+        self.unit += self.text.get(self.byte..byte).map_or(0, |piece| piece.encode_utf16().count());
+        self.byte = byte.max(self.byte);
+        self.unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_with_their_escapes() {
+        let query = Some("c=a%20b+c&p=&pp=x&d=%zz");
+        for (name, value) in [("c", "a b c"), ("p", ""), ("pp", "x"), ("d", "%zz"), ("e", "")] {
+            assert_eq!(parameter(query, name), value, "{name}");
+        }
+    }
+
+    #[test]
+    fn offsets_are_told_as_java_counts() {
+        let text = "\u{1F600}\u{e9} Ann";
+        let mut units = Utf16Counter { text, byte: 0, unit: 0 };
+        assert_eq!((units.offset_at(7), units.offset_at(10)), (4, 7));
+    }
+}

@@ -1,0 +1,671 @@
+//! Requests on their way to a provider: read as a whole, their texts redacted where they stand.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use interflow_codec::content_coding as coding;
+use interflow_llm::spans::{self, MarkedText, MediaSpan, SpanKind, multipart};
+use interflow_llm::{LlmCall, LlmRefusal, Operation};
+use interflow_redact::{
+    ExternalFindings, JsonPart, JsonSpan, MediaRule, PlaceholderVault, RedactError, RedactMode, RedactionSession,
+    Replacement, StopFlag, UnknownRule, VaultKey, may_hold_json,
+};
+use interflow_types::budget::{MemoryReservation, PROCESS_BUDGET};
+use interflow_types::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, StageVerdict, StatusCode};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use crate::llm_telemetry::RedactionFindings;
+
+use super::background_scan::BackgroundScan;
+use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
+use super::event_rewriter::{ByteReplacement, splice};
+use super::{RedactionService, RedactionState, SharedSession};
+
+/// Bodies larger than this are worked on beside the worker's thread, which has others to serve.
+const MAX_INLINE_BYTES: usize = 128 << 10;
+
+/// What became of a body.
+#[derive(Default)]
+pub(super) struct RedactionOutcome {
+    pub output: Option<Vec<u8>>,
+    pub found: BTreeMap<String, u64>,
+    /// Media that went through or were taken out.
+    media: bool,
+}
+
+/// The policy of the request's key is not there.
+pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
+    tracing::error!("{missing}");
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
+}
+
+/// A refusal with its cause; the status says whose fault it is.
+fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> LlmRefusal {
+    LlmRefusal::new(status, class, code, message)
+}
+
+/// The memory for held bodies is spent.
+fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
+    let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
+    refusal.retry_after = Some(Duration::from_secs(1));
+    refusal
+}
+
+fn undecodable(e: std::io::Error) -> LlmRefusal {
+    match coding::budget_error(&e) {
+        Some(e) => overloaded(&e),
+        None => bad_request("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
+    }
+}
+
+fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
+    refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
+}
+
+/// A service that was to give a second opinion failed, and the owner wants that to refuse.
+pub(super) fn backend_failed(e: &RedactError) -> LlmRefusal {
+    tracing::error!("{e}");
+    let message = "a service that must look at the request first does not answer as it should";
+    refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
+}
+
+/// The step of the phase `RequestBody`.
+pub(super) async fn redact(
+    room: &Arc<RedactionService>,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    mut exchange: LlmCall,
+    body: Body,
+) -> Result<Body, StageVerdict> {
+    let settings = room.settings();
+    let choice = match settings.effective_policy(flow, head, &mut exchange) {
+        Ok(choice) => Arc::new(choice),
+        Err(missing) => return Err(room.refuse(flow, &missing_policy(&missing))),
+    };
+    if !exchange.others.is_empty() || flow.extension::<LlmCall>().is_some_and(|e| !e.others.is_empty()) {
+        flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
+    }
+    flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
+    if let Err(refusal) = redact_url_and_headers(room, &settings, &choice, flow, &exchange, head) {
+        return Err(room.refuse(flow, &refusal));
+    }
+    let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
+    if choice.mode == RedactMode::Off || body.is_empty() {
+        if outbound {
+            request_identity_encoding(head);
+        }
+        return Ok(body);
+    }
+    let strict = choice.mode == RedactMode::Redact;
+    if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
+        return handle_unknown_shape(room, &settings, flow, strict, body);
+    }
+    let raw = match body.collect(settings.max_body).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(_)) => {
+            let most = settings.max_body;
+            let message = format!("the body is larger than {most} bytes (redact.max_body)");
+            let refusal =
+                refusal(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message);
+            return Err(room.refuse(flow, &refusal));
+        }
+    };
+    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if !strict && !is_large_body(&head.headers, &raw) {
+        let (headers, body) = (head.headers.clone(), raw.clone());
+        let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
+        let look = move || scan(settings, picked, &headers, body).ok();
+        flow.defer(BackgroundScan::start(Arc::clone(room), choice, raw.len(), look));
+        return Ok(raw.into());
+    }
+    let begun = Instant::now();
+    let done = run_job(room, &settings, &choice, flow, head, &raw, strict).await;
+    let (outcome, session) = match done {
+        Ok(done) => done,
+        Err(refusal) => {
+            if strict {
+                return Err(room.refuse(flow, &refusal));
+            }
+            flow.tag("redact:unread");
+            return Ok(raw.into());
+        }
+    };
+    record_outcome(room, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
+    if !strict {
+        return Ok(raw.into());
+    }
+    let restores = session.lock().vault().is_some_and(|v| !v.is_empty());
+    flow.extension_mut::<RedactionState>().session = Some(session);
+    if restores || outbound {
+        request_identity_encoding(head);
+    }
+    Ok(outcome.output.map_or_else(|| raw.into(), |output| replace_body(head, output)))
+}
+
+/// Looks at a request's URL and header fields.
+pub(super) fn redact_url_and_headers(
+    room: &RedactionService,
+    settings: &RedactSettings,
+    choice: &EffectivePolicy,
+    flow: &mut Flow,
+    exchange: &LlmCall,
+    head: &mut RequestHead,
+) -> Result<(), LlmRefusal> {
+    let mut outcome = RedactionOutcome::default();
+    let done = super::url_and_headers::scan(settings, choice, flow, exchange, head, &mut outcome.found);
+    if !outcome.found.is_empty() {
+        record_outcome(room, flow, choice, &outcome, 0);
+    }
+    done
+}
+
+/// Notes what was found in a request, and how long that took.
+pub(super) fn record_outcome(
+    room: &RedactionService,
+    flow: &mut Flow,
+    choice: &EffectivePolicy,
+    outcome: &RedactionOutcome,
+    micros: u64,
+) {
+    tag_and_count(room, flow, choice, outcome);
+    let told = flow.extension_mut::<RedactionFindings>();
+    let policy = choice.redactor.policy().name();
+    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    for (kind, n) in &outcome.found {
+        *told.request.entry(kind.clone()).or_default() += n;
+    }
+    told.micros += micros;
+}
+
+/// Looks at a small body that stays as it is.
+fn scan(
+    settings: Arc<RedactSettings>,
+    choice: Arc<EffectivePolicy>,
+    headers: &Headers,
+    raw: Bytes,
+) -> Result<RedactionOutcome, LlmRefusal> {
+    let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
+    let read = ParsedRequestBody::read(&settings, headers, raw, plain)?;
+    let session = one_way_session(&choice);
+    RedactionJob { settings, choice, session, read, opinion: ExternalFindings::default() }.run()
+}
+
+fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
+    Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
+}
+
+/// Reads a body, asks for second opinions, and redacts it.
+async fn run_job(
+    room: &RedactionService,
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<EffectivePolicy>,
+    flow: &Flow,
+    head: &RequestHead,
+    raw: &Bytes,
+    strict: bool,
+) -> Result<(RedactionOutcome, SharedSession), LlmRefusal> {
+    let large = is_large_body(&head.headers, raw);
+    let plain = coding::decode_off_thread(&head.headers, raw, settings.max_body as u64).await.map_err(undecodable)?;
+    let read = {
+        let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
+        let large = large || plain.as_ref().is_some_and(|plain| plain.len() > MAX_INLINE_BYTES);
+        run_off_worker(large, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
+    };
+    let session = session(room, choice, flow, head, &read, strict);
+    let outcome = replace_request(settings, choice, &session, read, strict).await?;
+    Ok((outcome, session))
+}
+
+/// Asks for second opinions on a body that was read, and redacts it.
+async fn replace_request(
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<EffectivePolicy>,
+    session: &SharedSession,
+    read: ParsedRequestBody,
+    strict: bool,
+) -> Result<RedactionOutcome, LlmRefusal> {
+    let large = read.body().len() > MAX_INLINE_BYTES;
+    let mut job = RedactionJob {
+        settings: Arc::clone(settings),
+        choice: Arc::clone(choice),
+        session: Arc::clone(session),
+        read,
+        opinion: ExternalFindings::default(),
+    };
+    if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
+        job.opinion = backends.find_all(&job.texts()).await.map_err(|e| backend_failed(&e))?;
+    }
+    run_off_worker(large, move || job.run()).await
+}
+
+/// One event of a client over a WebSocket: what goes on in its place, and what was found.
+pub(super) async fn redact_event(
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<EffectivePolicy>,
+    session: &SharedSession,
+    raw: Bytes,
+    strict: bool,
+) -> Result<RedactionOutcome, LlmRefusal> {
+    let shape = RequestBodyShape::Json(mark_spans(&raw, settings)?);
+    let read = ParsedRequestBody::with_reservation(raw, None, shape)?;
+    replace_request(settings, choice, session, read, strict).await
+}
+
+/// What tells one client's WebSocket from another's; `first` is what its conversation begins with.
+pub(super) fn vault_key(room: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
+    VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first))
+}
+
+/// Does it here, or, when it takes long, beside the worker's thread.
+pub(super) async fn run_off_worker<T: Send + 'static>(
+    large: bool,
+    work: impl FnOnce() -> Result<T, LlmRefusal> + Send + 'static,
+) -> Result<T, LlmRefusal> {
+    if !large {
+        return work();
+    }
+    let cut = |_| bad_request("request_failed", "the work on the body was cut short");
+    // When the client leaves, this future is dropped, and the work ends with it.
+    let stop = StopFlag::default();
+    let _left = stop.on_drop();
+    tokio::task::spawn_blocking(move || stop.run(work)).await.map_err(cut).flatten()
+}
+
+/// Whether a body is worked on beside the worker's thread. What one with a content coding grows to is not known before.
+fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
+    let most = if coding::has_content_coding(headers) { MAX_INLINE_BYTES / 32 } else { MAX_INLINE_BYTES };
+    raw.len() > most
+}
+
+/// What is looked into must come without content coding; most providers obey.
+fn request_identity_encoding(head: &mut RequestHead) {
+    head.headers.remove("accept-encoding");
+    head.headers.append_unchecked(b"Accept-Encoding", b"identity");
+}
+
+/// A body that is another now, and a head that fits it.
+fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
+    for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
+        head.headers.remove(name);
+    }
+    Body::from(Bytes::from(output))
+}
+
+/// A request whose texts' places are not known.
+fn handle_unknown_shape(
+    room: &RedactionService,
+    settings: &RedactSettings,
+    flow: &mut Flow,
+    strict: bool,
+    body: Body,
+) -> Result<Body, StageVerdict> {
+    if strict && settings.unknown == UnknownRule::Refuse {
+        let message = "this request is of no shape that can be redacted for certain; redact.unknown = \"pass\" lets such requests through as they are";
+        return Err(room.refuse(flow, &bad_request("unknown_operation", message)));
+    }
+    flow.tag("redact:unknown");
+    Ok(body)
+}
+
+/// Tags and counts what was found.
+pub(super) fn tag_and_count(
+    room: &RedactionService,
+    flow: &mut Flow,
+    choice: &EffectivePolicy,
+    outcome: &RedactionOutcome,
+) {
+    if outcome.media {
+        flow.tag("redact:media");
+    }
+    if outcome.found.is_empty() {
+        return;
+    }
+    flow.tag(if choice.mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
+    flow.tag(format!("redact:route:{}", choice.route));
+    for kind in outcome.found.keys() {
+        flow.tag(format!("found:{kind}"));
+    }
+    room.add_counts(&outcome.found);
+}
+
+/// The session of this request: a conversation's own, when the provider continues it by an id.
+fn session(
+    room: &RedactionService,
+    choice: &EffectivePolicy,
+    flow: &Flow,
+    head: &RequestHead,
+    read: &ParsedRequestBody,
+    strict: bool,
+) -> SharedSession {
+    if !strict {
+        return one_way_session(choice);
+    }
+    let body = read.body();
+    let (continues, first) = match &read.shape {
+        RequestBodyShape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
+        RequestBodyShape::Form(_) => (None, None),
+    };
+    let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
+    if let Some(known) = id.and_then(|id| room.cached_session(&ByteStr::from(id))) {
+        return known;
+    }
+    let first = first.and_then(|r| body.get(r)).unwrap_or_default();
+    let key = VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first));
+    Arc::new(Mutex::new(RedactionSession::reversible(vault(room, &key)).in_context(choice.context.clone())))
+}
+
+/// A conversation's vault. What stands in fixed prompts has the same placeholders in all of them, so that a provider's
+/// prompt cache holds for the next one too.
+pub(super) fn vault(room: &RedactionService, key: &VaultKey) -> PlaceholderVault {
+    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&room.master))
+}
+
+/// Names by which clients tell their conversations apart.
+const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
+
+/// What tells a conversation from others: whose it is, and its own name or first message.
+fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
+        add(headers.get(name).unwrap_or_default());
+    }
+    add(flow.user.as_deref().unwrap_or_default().as_bytes());
+    // Behind virtual keys all clients share the provider's.
+    add(flow.tags.iter().find(|t| t.starts_with("key:")).map_or(&b""[..], |t| t.as_bytes()));
+    match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
+        Some(named) => add(named),
+        None => add(first),
+    }
+    hash.finalize().to_vec()
+}
+
+/// A request's body, read.
+struct ParsedRequestBody {
+    raw: Bytes,
+    /// Without its content codings, when it has any.
+    plain: Option<Bytes>,
+    shape: RequestBodyShape,
+    /// What the work on it takes besides.
+    _working: MemoryReservation,
+}
+
+enum RequestBodyShape {
+    Json(MarkedText),
+    Form(Vec<multipart::FormPart>),
+}
+
+/// What a text takes while it is looked at, beside its place: its span in the redactor's words, its findings, its edit.
+const WORK_PER_TEXT: usize = 136;
+
+impl RequestBodyShape {
+    /// What the work on a body of this length takes besides the body: a copy with other texts, and notes on each of them.
+    fn working_bytes(&self, length: usize) -> u64 {
+        let texts = match self {
+            Self::Json(marked) => {
+                marked.spans.capacity() * size_of::<spans::TextSpan>() + marked.spans.len() * WORK_PER_TEXT
+            }
+            Self::Form(parts) => parts.len() * (size_of::<multipart::FormPart>() + WORK_PER_TEXT),
+        };
+        (length * 2 + texts) as u64
+    }
+}
+
+impl ParsedRequestBody {
+    fn read(
+        settings: &RedactSettings,
+        headers: &Headers,
+        raw: Bytes,
+        plain: Option<Bytes>,
+    ) -> Result<Self, LlmRefusal> {
+        let body = plain.as_deref().unwrap_or(&raw);
+        let media_type = headers.get_str("content-type").unwrap_or_default();
+        let shape = match multipart::boundary(media_type) {
+            Some(boundary) => RequestBodyShape::Form(
+                multipart::parts(body, &boundary).map_err(|e| bad_request("bad_form", e.to_string()))?,
+            ),
+            None => RequestBodyShape::Json(mark_spans(body, settings)?),
+        };
+        Self::with_reservation(raw, plain, shape)
+    }
+
+    /// Reserves what the work on it takes.
+    fn with_reservation(raw: Bytes, plain: Option<Bytes>, shape: RequestBodyShape) -> Result<Self, LlmRefusal> {
+        let length = plain.as_ref().unwrap_or(&raw).len();
+        let _working = PROCESS_BUDGET.reserve(shape.working_bytes(length)).map_err(|e| overloaded(&e))?;
+        Ok(Self { raw, plain, shape, _working })
+    }
+
+    fn body(&self) -> &[u8] {
+        self.plain.as_deref().unwrap_or(&self.raw)
+    }
+}
+
+fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmRefusal> {
+    spans::mark_body(body, settings.metadata).map_err(|e| match e {
+        spans::MarkError::Overloaded(e) => overloaded(&e),
+        spans::MarkError::Json(e) => bad_request("bad_json", format!("the body cannot be read: {e}")),
+    })
+}
+
+/// The work on one body, which needs nothing of the flow.
+struct RedactionJob {
+    settings: Arc<RedactSettings>,
+    choice: Arc<EffectivePolicy>,
+    session: SharedSession,
+    read: ParsedRequestBody,
+    opinion: ExternalFindings,
+}
+
+impl RedactionJob {
+    fn run(&self) -> Result<RedactionOutcome, LlmRefusal> {
+        // Other requests of the conversation may wait for the session: the opinion is this one's only.
+        let mut session = self.session.lock();
+        session.set_external_findings(self.opinion.clone());
+        self.redact_texts(&mut session)
+    }
+
+    /// Every text that is going to be looked at: the same work, by one who only listens.
+    fn texts(&self) -> Vec<String> {
+        let mut session = RedactionSession::collecting();
+        // What is wrong with the body is told by the work itself.
+        let _ = self.redact_texts(&mut session);
+        session.collected_texts()
+    }
+
+    fn redact_texts(&self, session: &mut RedactionSession) -> Result<RedactionOutcome, LlmRefusal> {
+        let body = self.read.body();
+        let mut work = RedactionRun { job: self, session, outcome: RedactionOutcome::default() };
+        let output = match &self.read.shape {
+            RequestBodyShape::Json(marked) => work.json(body, marked)?,
+            RequestBodyShape::Form(parts) => work.form(body, parts)?,
+        };
+        let outcome = work.outcome;
+        Ok(RedactionOutcome { output, ..outcome })
+    }
+}
+
+struct RedactionRun<'a> {
+    job: &'a RedactionJob,
+    session: &'a mut RedactionSession,
+    outcome: RedactionOutcome,
+}
+
+impl RedactionRun<'_> {
+    fn record_findings(&mut self, spans: &[Replacement]) {
+        for span in spans {
+            *self.outcome.found.entry(span.type_name.clone()).or_default() += 1;
+        }
+    }
+
+    fn redaction_error(e: RedactError) -> LlmRefusal {
+        let client = matches!(e, RedactError::Json { .. } | RedactError::Utf8 { .. });
+        let message = format!("the request could not be redacted: {e}");
+        if client {
+            return bad_request("bad_json", message);
+        }
+        refusal(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
+    }
+
+    fn json(&mut self, body: &[u8], marked: &MarkedText) -> Result<Option<Vec<u8>>, LlmRefusal> {
+        let edits = self.media(body, marked)?;
+        if edits.is_empty() {
+            return self.texts(body, marked);
+        }
+        let edited = splice(body, &edits);
+        let marked = mark_spans(&edited, &self.job.settings)?;
+        Ok(self.texts(&edited, &marked)?.or(Some(edited)))
+    }
+
+    fn texts(&mut self, body: &[u8], marked: &MarkedText) -> Result<Option<Vec<u8>>, LlmRefusal> {
+        let redactor = &self.job.choice.redactor;
+        let redaction =
+            redactor.redact_spans(body, json_spans(body, marked), self.session).map_err(Self::redaction_error)?;
+        self.record_findings(&redaction.spans);
+        Ok(redaction.output)
+    }
+
+    /// What is done with media, and with text files in base64.
+    fn media(&mut self, body: &[u8], marked: &MarkedText) -> Result<Vec<ByteReplacement>, LlmRefusal> {
+        let mut edits: Vec<ByteReplacement> = Vec::new();
+        for span in &marked.spans {
+            match &span.kind {
+                SpanKind::Base64Text => {
+                    let text = body.get(span.range.clone()).unwrap_or_default();
+                    if let Some(with) = self.base64(text)? {
+                        edits.push((span.range.clone(), with));
+                    }
+                }
+                SpanKind::Media(media) => {
+                    self.outcome.media = true;
+                    if let Some(edit) = self.medium(media, edits.last().map(|(r, _)| r))? {
+                        edits.push(edit);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(edits)
+    }
+
+    /// A medium that must go; `last` is what was taken out before it, which may hold it.
+    fn medium(&self, media: &MediaSpan, last: Option<&Range<usize>>) -> Result<Option<ByteReplacement>, LlmRefusal> {
+        match self.job.settings.media(media.kind) {
+            MediaRule::Pass => Ok(None),
+            MediaRule::Drop if last.is_some_and(|l| media.whole.start < l.end) => Ok(None),
+            MediaRule::Drop => Ok(Some((media.whole.clone(), media.stand_in.clone()))),
+            MediaRule::Refuse => Err(blocked_media(media.kind.as_str())),
+        }
+    }
+
+    fn base64(&mut self, text: &[u8]) -> Result<Option<String>, LlmRefusal> {
+        let wrong = || {
+            bad_request("bad_file", "a text file in the request is not base64 of UTF-8, so that it cannot be redacted")
+        };
+        let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong())?;
+        let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::redaction_error)?;
+        self.record_findings(&redaction.spans);
+        Ok(redaction.output.map(|output| STANDARD.encode(output)))
+    }
+
+    fn form(&mut self, body: &[u8], parts: &[multipart::FormPart]) -> Result<Option<Vec<u8>>, LlmRefusal> {
+        let mut edits = Vec::new();
+        for part in parts {
+            let content = body.get(part.range.clone()).unwrap_or_default();
+            let media_type = part.media_type.as_deref().unwrap_or_default();
+            let (rule, word) = if media_type.starts_with("audio/") || media_type.starts_with("video/") {
+                (Some(self.job.settings.media(spans::MediaKind::Audio)), "audio")
+            } else if media_type.starts_with("image/") {
+                (Some(self.job.settings.media(spans::MediaKind::Image)), "image")
+            } else if part.file.is_some() && std::str::from_utf8(content).is_err() {
+                (Some(self.job.settings.media(spans::MediaKind::Document)), "document")
+            } else {
+                (None, "")
+            };
+            if let Some(rule) = rule {
+                self.outcome.media = true;
+                if rule != MediaRule::Pass {
+                    return Err(blocked_media(word));
+                }
+                continue;
+            }
+            if let Some(with) = self.file(content, part.file.is_some())? {
+                edits.push((part.range.clone(), with));
+            }
+        }
+        Ok((!edits.is_empty()).then(|| splice(body, &edits)))
+    }
+
+    /// A text file or a field: JSON, lines of JSON, or words.
+    fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
+        let text =
+            std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;
+        if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
+            return self.lines(text);
+        }
+        let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::redaction_error)?;
+        self.record_findings(&redaction.spans);
+        Ok(redaction.output)
+    }
+
+    fn lines(&mut self, text: &str) -> Result<Option<String>, LlmRefusal> {
+        let mut out = String::with_capacity(text.len());
+        let mut changed = false;
+        for line in text.split_inclusive('\n') {
+            let ends = line.len() - line.trim_end().len();
+            let (json, end) = line.split_at(line.len() - ends);
+            let redacted = match json.as_bytes() {
+                [] => None,
+                json => self.json(json, &mark_spans(json, &self.job.settings)?)?,
+            };
+            changed |= redacted.is_some();
+            match redacted.map(String::from_utf8) {
+                Some(Ok(redacted)) => out.push_str(&redacted),
+                _ => out.push_str(json),
+            }
+            out.push_str(end);
+        }
+        Ok(changed.then_some(out))
+    }
+}
+
+fn is_json_line(line: &str) -> bool {
+    line.trim().is_empty() || line.trim_start().starts_with('{') && spans::mark_body(line.as_bytes(), true).is_ok()
+}
+
+fn blocked_media(word: &str) -> LlmRefusal {
+    let class = "forbidden";
+    let message = format!("the request holds an {word} that cannot be looked into; the owner refuses those (redact)");
+    refusal(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
+}
+
+/// The spans in the words of `redact`.
+pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m MarkedText) -> impl Iterator<Item = JsonSpan> + 'm {
+    marked.spans.iter().filter_map(|span| {
+        let (nested, part) = match span.kind {
+            SpanKind::Json => (true, JsonPart::Text),
+            SpanKind::Text => (body.get(span.range.clone()).is_some_and(may_hold_json), JsonPart::Text),
+            SpanKind::Name => (false, JsonPart::Name),
+            SpanKind::Number => (false, JsonPart::Number),
+            // Another byte, and the provider takes it back no more.
+            SpanKind::Signed | SpanKind::Base64Text | SpanKind::Media(_) => return None,
+        };
+        Some(JsonSpan {
+            part,
+            fixed: span.fixed,
+            ..JsonSpan::with_nesting(span.range.clone(), nested, span.name.clone())
+        })
+    })
+}

@@ -1,0 +1,307 @@
+//! Answers on their way back: looked at when the owner wants that, and given their originals back; whole ones as a whole,
+//! streams event by event.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use interflow_codec::content_coding::{self as coding, ContentDecoder};
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::spans::SpanKind;
+use interflow_llm::{LlmCall, LlmRefusal, Provider, spans};
+use interflow_redact::OutboundMode;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, CollectError, Error, ErrorKind, Flow, FlowId, ResponseHead, Result, StageVerdict,
+    StatusCode,
+};
+
+use crate::llm_telemetry::ResponseFindings;
+
+use super::effective_policy::EffectivePolicy;
+use super::event_rewriter::{ByteReplacement, EventRewriter, StreamAbort, TextRewriter, span_text, splice};
+use super::request_body::json_spans;
+use super::rewriters::{RestoreRewriter, ScanRewriter};
+use super::{RedactionService, SharedSession};
+
+/// Puts originals back.
+pub(super) async fn restore(
+    room: &Arc<RedactionService>,
+    flow: &mut Flow,
+    _choice: Arc<EffectivePolicy>,
+    session: SharedSession,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, StageVerdict> {
+    let Some(answer) = ResponseScanContext::for_response(flow, head, room) else { return Ok(body) };
+    let mut pen = RestoreRewriter::new(session);
+    if answer.framing != StreamFraming::Whole {
+        return answer.rewrite_stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+    }
+    let max = room.settings().max_body;
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::TooLarge(body)) => return Ok(body),
+        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+    };
+    // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
+    let Ok(plain) = coding::decode_off_thread(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
+    let text = plain.as_deref().unwrap_or(&raw);
+    let restored = if is_text(head) { restore_text(&pen, text) } else { restore_json(&mut pen, text) };
+    Ok(match restored {
+        Some(restored) => replace_body(head, restored),
+        None => raw.into(),
+    })
+}
+
+/// Looks for personal data and secrets.
+pub(super) async fn scan(
+    room: &Arc<RedactionService>,
+    flow: &mut Flow,
+    choice: Arc<EffectivePolicy>,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, StageVerdict> {
+    let Some(answer) = ResponseScanContext::for_response(flow, head, room) else { return Ok(body) };
+    let passing = flow.extension_mut::<ResponseFindings>().clone();
+    let mut pen = ScanRewriter::new(Arc::clone(room), &choice, passing.clone());
+    if answer.framing != StreamFraming::Whole {
+        return answer.rewrite_stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+    }
+    let strict = choice.outbound != OutboundMode::Flag;
+    let max = room.settings().max_body;
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
+        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(_)) => {
+            let halt = StreamAbort::new(
+                "response_too_large",
+                format!("the answer is larger than {max} bytes (redact.max_body)"),
+            );
+            return Err(room.refuse(flow, &abort_refusal(&halt)));
+        }
+    };
+    let begun = Instant::now();
+    let looked = match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
+        Ok(plain) => scan_whole(&mut pen, &choice, head, plain.as_ref().unwrap_or(&raw)),
+        Err(e) => Err(unreadable(&e)),
+    };
+    passing.add_scan_time(begun.elapsed().as_micros() as u64);
+    match looked {
+        Ok(Some(output)) if strict => Ok(replace_body(head, output)),
+        Err(halt) if strict => Err(room.refuse(flow, &abort_refusal(&halt))),
+        _ => Ok(raw.into()),
+    }
+}
+
+/// Looks at a whole answer; what stands in its place, if anything does.
+fn scan_whole(
+    pen: &mut ScanRewriter,
+    choice: &EffectivePolicy,
+    head: &ResponseHead,
+    body: &Bytes,
+) -> Result<Option<Vec<u8>>, StreamAbort> {
+    let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
+    // An error may be said in words whatever its media type says.
+    let error = !head.status.is_success() && spans::mark_body(body, true).is_err();
+    if is_text(head) || error {
+        let text = std::str::from_utf8(body).map_err(|e| unreadable(&e))?;
+        let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(&e))?;
+        pen.record_findings(&redaction.spans)?;
+        return Ok(redaction.output.map(String::into_bytes));
+    }
+    let mut marked = spans::mark_body(body, true).map_err(|e| unreadable(&e))?;
+    match choice.outbound {
+        // The client sends it back, and the provider refuses it when its signature no longer holds.
+        OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
+        _ => marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed).for_each(|s| s.kind = SpanKind::Text),
+    }
+    let spans = json_spans(body, &marked);
+    let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(&e))?;
+    pen.record_findings(&redaction.spans)?;
+    Ok(redaction.output)
+}
+
+fn unreadable(e: &dyn std::fmt::Display) -> StreamAbort {
+    StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}"))
+}
+
+/// Edits every text of a JSON answer; one that is no JSON is words.
+fn restore_json(pen: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
+    let Ok(marked) = spans::mark_body(body, true) else { return restore_text(pen, body) };
+    let mut edits: Vec<ByteReplacement> = Vec::new();
+    for span in &marked.spans {
+        let Some(raw) = span_text(body, span) else { continue };
+        if let Ok(Some(with)) = pen.rewrite_whole(raw, &span.kind) {
+            edits.push((span.range.clone(), with));
+        }
+    }
+    (!edits.is_empty()).then(|| splice(body, &edits))
+}
+
+fn restore_text(pen: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
+    pen.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
+}
+
+/// Whether the answer is words rather than JSON: a transcript.
+fn is_text(head: &ResponseHead) -> bool {
+    let media_type = head.headers.get_str("content-type").unwrap_or_default();
+    media_type.trim_start().to_ascii_lowercase().starts_with("text/")
+}
+
+fn replace_body(head: &mut ResponseHead, output: Vec<u8>) -> Body {
+    coding::strip_stale_headers(&mut head.headers);
+    Body::from(Bytes::from(output))
+}
+
+pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
+    let (status, class) = match halt.code {
+        "outbound_blocked" => (StatusCode::FORBIDDEN, "pii_blocked"),
+        _ => (StatusCode::BAD_GATEWAY, "provider_error"),
+    };
+    LlmRefusal::new(status, class, halt.code, halt.message.clone())
+}
+
+/// What is known of an answer.
+struct ResponseScanContext {
+    framing: StreamFraming,
+    provider: Provider,
+    flow: FlowId,
+    max: u64,
+    passing: ResponseFindings,
+}
+
+impl ResponseScanContext {
+    /// `None` when it holds no text: sound, an image.
+    fn for_response(flow: &mut Flow, head: &ResponseHead, room: &RedactionService) -> Option<Self> {
+        let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+        let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
+        if silent.iter().any(|s| media_type.starts_with(s)) {
+            return None;
+        }
+        let exchange = flow.extension::<LlmCall>()?;
+        let max = room.settings().max_body as u64;
+        let (framing, provider) = (StreamFraming::from_headers(&head.headers, exchange.grows), exchange.provider);
+        let passing = flow.extension_mut::<ResponseFindings>().clone();
+        Some(Self { framing, provider, flow: flow.id, max, passing })
+    }
+
+    fn rewrite_stream<P: TextRewriter + 'static>(
+        self,
+        head: &mut ResponseHead,
+        body: Body,
+        pen: P,
+    ) -> Result<Body, LlmRefusal> {
+        // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
+        let decoder = ContentDecoder::new(&head.headers, self.max.saturating_mul(64)).map_err(|e| {
+            abort_refusal(&StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}")))
+        })?;
+        coding::strip_stale_headers(&mut head.headers);
+        let editor = EventRewriter::new(self.framing, pen);
+        Ok(Body::stream(RewrittenBody {
+            body,
+            decoder,
+            editor,
+            answer: self,
+            begun: false,
+            state: RewrittenBodyState::Running,
+        }))
+    }
+}
+
+enum RewrittenBodyState {
+    Running,
+    /// The last bytes are out; then the stream ends, or fails.
+    Failed(Error),
+    Over,
+}
+
+/// A stream that is edited as it passes.
+struct RewrittenBody<P> {
+    body: Body,
+    decoder: Option<ContentDecoder>,
+    editor: EventRewriter<P>,
+    answer: ResponseScanContext,
+    /// Something of the answer is out.
+    begun: bool,
+    state: RewrittenBodyState,
+}
+
+impl<P: TextRewriter> RewrittenBody<P> {
+    fn feed(&mut self, data: &Bytes, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        match &mut self.decoder {
+            None => self.editor.feed(data, out),
+            Some(decoder) => {
+                let plain = decoder.push(data).map_err(|e| StreamAbort::new("response_unreadable", e.to_string()))?;
+                self.editor.feed(&plain, out)
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
+        if let Some(decoder) = &mut self.decoder {
+            let plain = decoder.finish().map_err(|e| StreamAbort::new("response_unreadable", e.to_string()))?;
+            self.editor.feed(&plain, out)?;
+        }
+        self.editor.finish(out)
+    }
+
+    /// Tells the client why its stream ends here.
+    fn abort_stream(&mut self, halt: &StreamAbort, out: &mut Vec<u8>) {
+        let refusal = abort_refusal(halt);
+        let mut event = refusal.to_event(self.answer.provider, self.answer.framing, self.answer.flow);
+        if self.answer.framing == StreamFraming::Array && !self.begun && out.is_empty() {
+            // Nothing stands before it that it could follow.
+            event.splice(..1, *b"[");
+        }
+        out.extend(event);
+        self.answer.passing.mark_cut(refusal.kind, refusal.code);
+        self.state = match halt.code {
+            // The owner's wish, and the stream's proper end; whoever reads on finds nothing more.
+            "outbound_blocked" => RewrittenBodyState::Over,
+            _ => RewrittenBodyState::Failed(Error::new(
+                ErrorKind::BadResponse,
+                format!("the answer was cut: {}", halt.message),
+            )),
+        };
+    }
+}
+
+impl<P: TextRewriter> BodyStream for RewrittenBody<P> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            match std::mem::replace(&mut self.state, RewrittenBodyState::Over) {
+                RewrittenBodyState::Over => return Poll::Ready(None),
+                RewrittenBodyState::Failed(e) => return Poll::Ready(Some(Err(e))),
+                RewrittenBodyState::Running => self.state = RewrittenBodyState::Running,
+            }
+            let mut out = Vec::new();
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) => {
+                    if let Err(halt) = self.feed(&data, &mut out) {
+                        self.abort_stream(&halt, &mut out);
+                    }
+                }
+                // The room before this one has told the client why.
+                Some(Err(e)) if self.answer.passing.is_cut() => return Poll::Ready(Some(Err(e))),
+                Some(Err(e)) => {
+                    let halt = StreamAbort::new("response_cut", format!("the provider's stream broke off: {e}"));
+                    self.abort_stream(&halt, &mut out);
+                    self.state = RewrittenBodyState::Failed(e);
+                }
+                None => {
+                    self.state = RewrittenBodyState::Over;
+                    if let Err(halt) = self.finish(&mut out) {
+                        self.abort_stream(&halt, &mut out);
+                    }
+                }
+                Some(other) => return Poll::Ready(Some(other)),
+            }
+            if !out.is_empty() {
+                self.begun = true;
+                return Poll::Ready(Some(Ok(BodyFrame::Data(out.into()))));
+            }
+        }
+    }
+}

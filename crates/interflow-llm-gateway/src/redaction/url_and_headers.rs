@@ -1,0 +1,263 @@
+//! What a request to a provider says beside its body: the path and query of its URL, and its header fields.
+
+use std::collections::BTreeMap;
+
+use interflow_llm::{LlmCall, LlmRefusal, model_in_path};
+use interflow_redact::{AddressRule, RedactMode, RedactionSession};
+use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, percent};
+
+use super::effective_policy::{EffectivePolicy, RedactSettings};
+
+/// Parameters of a query that are the API's own, or credentials that the provider must see as they are.
+const IGNORED_PARAMETERS: [&str; 14] = [
+    "key",
+    "api_key",
+    "api-key",
+    "access_token",
+    "api-version",
+    "alt",
+    "$alt",
+    "beta",
+    "model",
+    "purpose",
+    "order",
+    "after",
+    "before",
+    "limit",
+];
+
+/// Header fields that HTTP, a provider or its SDK defines, and credentials. A `*` stands for any ending.
+const IGNORED_HEADERS: [&str; 62] = [
+    "authorization",
+    "proxy-authorization",
+    "x-api-key",
+    "api-key",
+    "x-goog-*",
+    "x-amz-*",
+    "amz-*",
+    "x-ms-*",
+    "cookie",
+    "host",
+    "user-agent",
+    "accept*",
+    "content-*",
+    "connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "keep-alive",
+    "expect",
+    "date",
+    "if-*",
+    "range",
+    "origin",
+    "cache-control",
+    "pragma",
+    "priority",
+    "dnt",
+    "sec-*",
+    "proxy-connection",
+    "max-forwards",
+    "digest",
+    "idempotency-key",
+    "x-idempotency-key",
+    "traceparent",
+    "tracestate",
+    "x-request-id",
+    "request-id",
+    "x-client-request-id",
+    "x-correlation-id",
+    "x-trace-id",
+    "b3",
+    "x-b3-*",
+    "x-datadog-*",
+    "sentry-trace",
+    "anthropic-*",
+    "openai-*",
+    "chatgpt-*",
+    "x-stainless-*",
+    "x-claude-*",
+    "x-codex-*",
+    "x-app",
+    "x-github-*",
+    "copilot-*",
+    "editor-*",
+    "originator",
+    "version",
+    "session_id",
+    "conversation_id",
+    "x-session-id",
+    "x-conversation-id",
+];
+
+/// Looks at a request's URL and header fields, and replaces what is found there, or refuses the request. What was found
+/// is counted into `found`.
+pub(super) fn scan(
+    settings: &RedactSettings,
+    choice: &EffectivePolicy,
+    flow: &Flow,
+    exchange: &LlmCall,
+    head: &mut RequestHead,
+    found: &mut BTreeMap<String, u64>,
+) -> Result<(), LlmRefusal> {
+    if choice.mode == RedactMode::Off {
+        return Ok(());
+    }
+    let mut look = UrlScan { choice, session: RedactionSession::one_way().in_context(choice.context.clone()), found };
+    let path =
+        (settings.url != AddressRule::Pass).then(|| look.redact_url(&head.url.path, exchange)).transpose()?.flatten();
+    let fields = if settings.headers == AddressRule::Pass { Vec::new() } else { look.redact_headers(head)? };
+    if choice.mode != RedactMode::Redact {
+        return Ok(());
+    }
+    let refused = [(path.is_some(), settings.url, "URL"), (!fields.is_empty(), settings.headers, "header")];
+    // What is refused is recorded without it, too.
+    if let Some(path) = path {
+        head.url.path = path;
+    }
+    for (name, value) in fields {
+        // A strategy may make what no field can hold.
+        if head.headers.set(&name, &value).is_err() {
+            head.headers.remove(&name);
+        }
+    }
+    if let Some((.., place)) = refused.iter().find(|(any, rule, _)| *any && *rule == AddressRule::Refuse) {
+        tracing::debug!(flow = %flow.id, "the {place} of a request holds what the policy takes out");
+        let key = if *place == "URL" { "redact.url" } else { "redact.headers" };
+        let message = format!("the request's {place} holds personal data or a secret; {key} = \"redact\" removes it");
+        return Err(LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "address_refused", message));
+    }
+    Ok(())
+}
+
+struct UrlScan<'a> {
+    choice: &'a EffectivePolicy,
+    session: RedactionSession,
+    found: &'a mut BTreeMap<String, u64>,
+}
+
+impl UrlScan<'_> {
+    /// The path and query without what was found; `None` when nothing was.
+    fn redact_url(&mut self, path: &ByteStr, exchange: &LlmCall) -> Result<Option<ByteStr>, LlmRefusal> {
+        let (only, query) = path.split_once('?').map_or((path.as_str(), None), |(p, q)| (p, Some(q)));
+        let model = model_in_path(exchange.provider, only).unwrap_or(0..0);
+        let (mut out, mut changed, mut at) = (String::with_capacity(path.len()), false, 0);
+        for segment in only.split_inclusive('/') {
+            let range = at..at + segment.len();
+            at = range.end;
+            let word = segment.trim_end_matches('/');
+            let named = range.start < model.end && model.start < range.end;
+            let with = if named { None } else { self.redact_encoded("", word)? };
+            changed |= with.is_some();
+            out.push_str(with.as_deref().unwrap_or(word));
+            out.push_str(&segment[word.len()..]);
+        }
+        for (i, pair) in query.into_iter().flat_map(|q| q.split('&')).enumerate() {
+            out.push(if i == 0 { '?' } else { '&' });
+            let (name, value) = pair.split_once('=').unwrap_or(("", pair));
+            let known =
+                IGNORED_PARAMETERS.contains(&name) || name.get(..6).is_some_and(|n| n.eq_ignore_ascii_case("x-amz-"));
+            let with = if known { None } else { self.redact_encoded(name, value)? };
+            changed |= with.is_some();
+            match with {
+                Some(with) => {
+                    out.push_str(&pair[..pair.len() - value.len()]);
+                    out.push_str(&with);
+                }
+                None => out.push_str(pair),
+            }
+        }
+        Ok(changed.then(|| out.into()))
+    }
+
+    /// The fields whose values hold something, and what stands there instead.
+    fn redact_headers(&mut self, head: &RequestHead) -> Result<Vec<(String, String)>, LlmRefusal> {
+        let mut changed = Vec::new();
+        for (name, value) in head.headers.iter() {
+            let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
+            let small = name.to_ascii_lowercase();
+            let known = |f: &&str| f.strip_suffix('*').map_or(small == **f, |start| small.starts_with(start));
+            if IGNORED_HEADERS.iter().any(known) {
+                continue;
+            }
+            if let Some(with) = self.redact_value(name, value)? {
+                changed.push((name.to_owned(), with));
+            }
+        }
+        Ok(changed)
+    }
+
+    /// A part of a URL, percent-encoding undone and done again.
+    fn redact_encoded(&mut self, name: &str, raw: &str) -> Result<Option<String>, LlmRefusal> {
+        if raw.is_empty() || is_identifier_like(raw) {
+            return Ok(None);
+        }
+        let spaced = raw.replace('+', " ");
+        let text = percent::decoded_lossy(if name.is_empty() { raw } else { &spaced });
+        Ok(self.redact_value(name, &text)?.map(|with| percent_encode(&with)))
+    }
+
+    /// A value without what was found in it, its name read before it.
+    fn redact_value(&mut self, name: &str, value: &str) -> Result<Option<String>, LlmRefusal> {
+        if value.is_empty() || is_identifier_like(value) {
+            return Ok(None);
+        }
+        let led = if name.is_empty() { value.to_owned() } else { format!("{name}: {value}") };
+        let from = led.len() - value.len();
+        let failed = |e: interflow_redact::RedactError| {
+            let message = format!("the request's URL and header fields could not be redacted: {e}");
+            LlmRefusal::new(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
+        };
+        let redaction = self.choice.redactor.redact_text(&led, &mut self.session).map_err(failed)?;
+        let (mut out, mut at) = (String::new(), from);
+        for span in redaction.spans.iter().filter(|s| s.end > from) {
+            *self.found.entry(span.type_name.clone()).or_default() += 1;
+            out.push_str(&led[at..span.start.max(at)]);
+            out.push_str(&span.replacement);
+            at = span.end;
+        }
+        if at == from {
+            return Ok(None);
+        }
+        out.push_str(&led[at..]);
+        Ok(Some(out))
+    }
+}
+
+/// A word of an API, or an identifier: letters, with digits that are no long number, whatever stands between them.
+fn is_identifier_like(text: &str) -> bool {
+    let (mut letters, mut upper, mut digits, mut most) = (false, false, 0usize, 0usize);
+    for b in text.bytes() {
+        match b {
+            b'0'..=b'9' => digits += 1,
+            b'-' | b'.' => {}
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | b':' => {
+                letters = true;
+                upper |= b.is_ascii_uppercase();
+                digits = 0;
+            }
+            _ => return false,
+        }
+        most = most.max(digits);
+    }
+    // `Berg` may be a name.
+    letters && most < MIN_PERSONAL_DIGITS && (!upper || text.bytes().any(|b| b.is_ascii_digit()))
+}
+
+/// Digits that may be somebody's number.
+const MIN_PERSONAL_DIGITS: usize = 7;
+
+fn percent_encode(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut out = String::with_capacity(text.len());
+    for b in text.bytes() {
+        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(b));
+        } else {
+            let _ = write!(out, "%{b:02X}");
+        }
+    }
+    out
+}

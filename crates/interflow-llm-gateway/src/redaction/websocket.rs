@@ -1,0 +1,245 @@
+//! WebSockets to providers: events of clients redacted, events of servers looked at and given their originals back.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use interflow_llm::event_stream::StreamFraming;
+use interflow_llm::{LlmCall, LlmRefusal, Operation, Provider, realtime, spans};
+use interflow_redact::{OutboundMode, PlaceholderVault, RedactMode, RedactionSession, UnknownRule};
+use interflow_types::{
+    Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, RequestHead, StageVerdict, StatusCode,
+    StreamMessage,
+};
+use parking_lot::Mutex;
+
+use crate::llm_telemetry::{RedactionFindings, ResponseFindings};
+
+use super::effective_policy::EffectivePolicy;
+use super::event_rewriter::{EventRewriter, StreamAbort, TextRewriter};
+use super::response_body::abort_refusal;
+use super::rewriters::{RestoreRewriter, ScanRewriter};
+use super::{RedactionService, RedactionState, SharedSession, request_body};
+
+/// The writers of one WebSocket's messages.
+#[derive(Default)]
+pub(crate) struct SocketRewriters {
+    scanning: Option<Mutex<EventRewriter<ScanRewriter>>>,
+    restoring: Option<Mutex<EventRewriter<RestoreRewriter>>>,
+}
+
+/// What is known of a WebSocket from its handshake on.
+#[derive(Clone)]
+struct SocketContext {
+    provider: Provider,
+    head: Arc<RequestHead>,
+}
+
+/// Whether the flow is a WebSocket that is looked into.
+pub(super) fn wants_messages(flow: &Flow) -> bool {
+    flow.extension::<Option<SocketContext>>().is_some_and(Option::is_some)
+}
+
+/// The handshake: whether the WebSocket may be opened, and what is done with it.
+pub(super) fn open(
+    room: &RedactionService,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    exchange: &LlmCall,
+) -> StageVerdict {
+    let settings = room.settings();
+    let choice = match settings.effective_policy(flow, head, &mut exchange.clone()) {
+        Ok(choice) => Arc::new(choice),
+        Err(missing) => return room.refuse(flow, &request_body::missing_policy(&missing)),
+    };
+    let strict = choice.mode == RedactMode::Redact;
+    if let Err(refusal) = request_body::redact_url_and_headers(room, &settings, &choice, flow, exchange, head) {
+        return room.refuse(flow, &refusal);
+    }
+    if exchange.operation != Operation::Realtime || !realtime::is_websocket(head) {
+        if !strict || settings.unknown == UnknownRule::Pass {
+            return StageVerdict::Continue;
+        }
+        let message = "what this WebSocket carries is not known, so that it cannot be redacted; redact.unknown = \"pass\" lets it through as it is";
+        let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
+        return room.refuse(flow, &refusal);
+    }
+    if choice.mode != RedactMode::Off {
+        let opened = SocketContext { provider: exchange.provider, head: Arc::new(head.clone()) };
+        *flow.extension_mut::<Option<SocketContext>>() = Some(opened);
+        flow.extension_mut::<MessagePolicy>().strict = strict;
+        flow.extension_mut::<ResponseFindings>();
+    }
+    flow.extension_mut::<RedactionState>().choice = Some(choice);
+    StageVerdict::Continue
+}
+
+/// An event of the client.
+pub(super) async fn redact_message(
+    room: &Arc<RedactionService>,
+    flow: &mut Flow,
+    message: &mut StreamMessage,
+) -> StageVerdict {
+    let told = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+    let (true, Some(opened), Some(choice)) = (told, socket_context(flow), socket_policy(flow)) else {
+        return StageVerdict::Continue;
+    };
+    let settings = room.settings();
+    let strict = choice.mode == RedactMode::Redact;
+    if !realtime::is_known_event(opened.provider, &message.payload) {
+        if strict && settings.unknown == UnknownRule::Refuse {
+            let text = "this event is of no type that can be redacted for certain; redact.unknown = \"pass\" lets such events through as they are";
+            let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "unknown_event", text);
+            return refuse(room, flow, &opened, &refusal);
+        }
+        flow.tag("redact:unknown");
+        return StageVerdict::Continue;
+    }
+    let session = session(room, flow, &opened, &choice, &message.payload);
+    let begun = Instant::now();
+    let outcome = match request_body::redact_event(&settings, &choice, &session, message.payload.clone(), strict).await
+    {
+        Ok(outcome) => outcome,
+        Err(refusal) if strict => return refuse(room, flow, &opened, &refusal),
+        Err(_) => {
+            flow.tag("redact:unread");
+            return StageVerdict::Continue;
+        }
+    };
+    request_body::tag_and_count(room, flow, &choice, &outcome);
+    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    record_findings(flow, &choice, &outcome, begun);
+    if let Some(output) = outcome.output.filter(|_| strict) {
+        message.payload = output.into();
+    }
+    StageVerdict::Continue
+}
+
+fn record_findings(
+    flow: &mut Flow,
+    choice: &EffectivePolicy,
+    outcome: &request_body::RedactionOutcome,
+    begun: Instant,
+) {
+    let told = flow.extension_mut::<RedactionFindings>();
+    let policy = choice.redactor.policy().name();
+    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    told.micros += begun.elapsed().as_micros() as u64;
+    for (kind, n) in &outcome.found {
+        *told.request.entry(kind.clone()).or_default() += n;
+    }
+}
+
+/// An event of the server: looked at, when the owner wants that.
+pub(super) fn scan_message(room: &Arc<RedactionService>, flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
+    let Some(choice) = socket_policy(flow).filter(|c| c.outbound != OutboundMode::Off) else {
+        return StageVerdict::Continue;
+    };
+    let passing = flow.extension_mut::<ResponseFindings>().clone();
+    let begin = || {
+        Mutex::new(EventRewriter::new(StreamFraming::Messages, ScanRewriter::new(Arc::clone(room), &choice, passing)))
+    };
+    let editor = flow.extension_mut::<RedactionState>().rewriters.scanning.get_or_insert_with(begin).get_mut();
+    let edited = rewrite(editor, message);
+    apply_rewrite(flow, message, edited)
+}
+
+/// An event of the server: gets its originals back.
+pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
+    let note = flow.extension_mut::<RedactionState>();
+    let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
+        return StageVerdict::Continue;
+    };
+    if !choice.restore || session.lock().vault().is_none_or(PlaceholderVault::is_empty) {
+        return StageVerdict::Continue;
+    }
+    let begin = || Mutex::new(EventRewriter::new(StreamFraming::Messages, RestoreRewriter::new(session)));
+    let edited = rewrite(note.rewriters.restoring.get_or_insert_with(begin).get_mut(), message);
+    apply_rewrite(flow, message, edited)
+}
+
+type RewrittenMessage = (Vec<Bytes>, Result<Option<Bytes>, StreamAbort>);
+
+fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessage) -> RewrittenMessage {
+    match message.kind {
+        MessageKind::Text | MessageKind::Binary => {
+            let (ahead, edited) = editor.rewrite_message(message.payload.clone());
+            (ahead, edited.map(Some))
+        }
+        MessageKind::Close => {
+            let (ahead, closed) = editor.finish_messages();
+            (ahead, closed.map(|()| None))
+        }
+        _ => (Vec::new(), Ok(None)),
+    }
+}
+
+/// Sends on what an event of the server has become, or tells the client why nothing more comes.
+fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edited): RewrittenMessage) -> StageVerdict {
+    let verdict = match edited {
+        Ok(Some(payload)) => {
+            message.payload = payload;
+            StageVerdict::Continue
+        }
+        Ok(None) => StageVerdict::Continue,
+        Err(halt) => {
+            let refusal = abort_refusal(&halt);
+            let provider = socket_context(flow).map(|o| o.provider).unwrap_or_default();
+            ahead.push(refusal.to_event(provider, StreamFraming::Messages, flow.id).into());
+            flow.extension_mut::<ResponseFindings>().mark_cut(refusal.kind, refusal.code);
+            StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("the answer was cut: {}", halt.message)))
+        }
+    };
+    if !ahead.is_empty() {
+        flow.extension_mut::<MessagePolicy>().before.extend(ahead);
+    }
+    verdict
+}
+
+/// Tells the client that its event does not go on; the connection stays.
+fn refuse(room: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> StageVerdict {
+    // Counts, tags and logs as for a request; the answer to one is of no use here.
+    drop(room.refuse(flow, refusal));
+    let event = refusal.to_event(opened.provider, StreamFraming::Messages, flow.id);
+    flow.extension_mut::<InjectedMessages>().reply.push(event.into());
+    StageVerdict::Drop
+}
+
+fn socket_context(flow: &Flow) -> Option<SocketContext> {
+    flow.extension::<Option<SocketContext>>().cloned().flatten()
+}
+
+fn socket_policy(flow: &Flow) -> Option<Arc<EffectivePolicy>> {
+    socket_context(flow)?;
+    flow.extension::<RedactionState>()?.choice.clone()
+}
+
+/// The connection's placeholders and originals, begun by its first event; those of the answer that it continues, if they
+/// are known.
+fn session(
+    room: &RedactionService,
+    flow: &mut Flow,
+    opened: &SocketContext,
+    choice: &EffectivePolicy,
+    event: &[u8],
+) -> SharedSession {
+    if let Some(session) = flow.extension::<RedactionState>().and_then(|n| n.session.clone()) {
+        return session;
+    }
+    let context = choice.context.clone();
+    if choice.mode != RedactMode::Redact {
+        return Arc::new(Mutex::new(RedactionSession::one_way().in_context(context)));
+    }
+    let marked = spans::mark_body(event, false).unwrap_or_default();
+    let text = |range: Option<std::ops::Range<usize>>| range.and_then(|r| event.get(r));
+    let continued = text(marked.continues).and_then(|id| std::str::from_utf8(id).ok());
+    let known = continued.and_then(|id| room.cached_session(&id.into()));
+    let session = known.unwrap_or_else(|| {
+        let id = flow.id.to_string();
+        let first = text(marked.first_message).unwrap_or(id.as_bytes());
+        let key = request_body::vault_key(room, flow, &opened.head, first);
+        Arc::new(Mutex::new(RedactionSession::reversible(request_body::vault(room, &key)).in_context(context)))
+    });
+    flow.extension_mut::<RedactionState>().session = Some(Arc::clone(&session));
+    session
+}

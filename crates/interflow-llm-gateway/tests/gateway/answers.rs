@@ -1,0 +1,193 @@
+//! Answers: held back no more than they must be, ended in good order, cut when they must be.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_codec::aws_event_stream::{self, HeaderValue};
+use interflow_redact::OutboundMode;
+use interflow_testkit::{Origin, Reply, Wire};
+use interflow_types::ErrorKind;
+use serde_json::{Value, json};
+
+use super::{Gate, MAIL, chat_text, sse};
+
+/// A provider that streams what `pieces` makes of the placeholder for the address.
+async fn streaming(media_type: &'static str, pieces: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Origin {
+    let answer = move |r: &interflow_testkit::Request| {
+        let text = String::from_utf8_lossy(&r.body).into_owned();
+        let at = text.find("EMAIL_").expect("a placeholder");
+        Reply::ok(pieces(&text[at..at + 14])).header("Content-Type", media_type)
+    };
+    Origin::http().answering(answer).start().await
+}
+
+fn delta(text: &str) -> Value {
+    json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]})
+}
+
+fn ask() -> String {
+    json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": MAIL}]}).to_string()
+}
+
+#[tokio::test]
+async fn what_is_held_back_at_the_end_goes_out_before_the_end() {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let origin = streaming("text/event-stream", move |p| sse(&[delta(p), delta(" grade E"), end.clone()])).await;
+    let gate = Gate::start(&origin).await;
+    let got = gate.post("/v1/chat/completions", ask()).await.text();
+    assert_eq!(chat_text(&got), format!("{MAIL} grade E"));
+    let last = got.find("\"E\"").expect("the letter comes in an event of its own");
+    assert!(last < got.find("\"stop\"").unwrap(), "{got}");
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_inside_a_placeholder_is_an_error_and_half_of_one_never_goes_out() {
+    let origin = streaming("text/event-stream", |p| sse(&[delta("mail "), delta(&p[..10])])).await;
+    let gate = Gate::start(&origin).await;
+    let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let body = ask();
+    wire.send(format!("POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+        .await
+        .unwrap();
+    wire.answer_head().await.unwrap();
+    let mut got = Vec::new();
+    while let Ok(Some(chunk)) = wire.chunk().await {
+        got.extend_from_slice(&chunk);
+    }
+    let got = String::from_utf8(got).unwrap();
+    assert!(got.contains("open_placeholder") && !got.contains("EMAIL_"), "{got}");
+    assert_eq!(gate.proxy.flow().await.error(), Some(ErrorKind::BadResponse));
+}
+
+/// A chat's stream whose answer holds a number in two pieces.
+async fn telling() -> Origin {
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let events = [delta("It is 123-45"), delta("-6789, is it not?"), end];
+    super::provider("text/event-stream", sse(&events)).await
+}
+
+#[tokio::test]
+async fn what_a_streamed_answer_holds_is_told_by_the_flows_tags() {
+    for (mode, clear) in [(OutboundMode::Flag, true), (OutboundMode::Redact, false)] {
+        let origin = telling().await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;
+        let got = gate.post("/v1/chat/completions", ask()).await.text();
+        assert_eq!(chat_text(&got).contains("123-45-6789"), clear, "{mode:?}: {got}");
+        let flow = gate.proxy.flow().await;
+        assert!(flow.tags.iter().any(|t| t == "answer:ssn"), "{mode:?}: {:?}", flow.tags);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_is_blocked_ends_as_a_providers_own_does() {
+    for (path, body, marks) in [
+        ("/v1/chat/completions", ask(), ["data: {\"error\"", "\"code\":\"outbound_blocked\""]),
+        ("/v1/messages", ask(), ["event: error\ndata: {", "\"type\":\"permission_error\""]),
+    ] {
+        let origin = telling().await;
+        let gate = Gate::with(&origin, |r| r.redact.responses = OutboundMode::Block).await;
+        let answer = gate.send("POST", path, "Content-Type: application/json\r\n", body.as_bytes()).await;
+        let got = answer.expect("the body ends in good order").text();
+        assert!(!got.contains("6789") && marks.iter().all(|m| got.contains(m)), "{got}");
+        let flow = gate.proxy.flow().await;
+        for tag in ["answer:ssn", "refused:outbound_blocked"] {
+            assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
+        }
+    }
+}
+
+#[tokio::test]
+async fn ordinary_text_is_not_delayed() {
+    let (send, hold) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let hold = std::sync::Mutex::new(Some(hold));
+    let origin = Origin::http()
+        .answering(move |_| {
+            let hold = hold.lock().unwrap().take().expect("one request");
+            let stream = futures_util::stream::unfold(hold, |mut h| async move { h.recv().await.map(|b| (b, h)) });
+            Reply::status(200).header("Content-Type", "text/event-stream").stream(stream)
+        })
+        .start()
+        .await;
+    let gate = Gate::start(&origin).await;
+    let mut wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let body = ask();
+    wire.send(format!("POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+        .await
+        .unwrap();
+    for text in ["Hello", " you", ", what", " is it? "] {
+        let event = format!("data: {}\n\n", delta(text));
+        send.send(event.clone().into()).unwrap();
+        let got = tokio::time::timeout(Duration::from_secs(10), async {
+            if text == "Hello" {
+                wire.answer_head().await.unwrap();
+            }
+            wire.chunk().await.unwrap().unwrap()
+        });
+        assert_eq!(got.await.expect("at once"), event);
+    }
+}
+
+#[tokio::test]
+async fn originals_come_back_in_bedrocks_event_streams() {
+    let frame = |name: &str, payload: &Value| {
+        let headers = [
+            (":event-type".into(), HeaderValue::String(name.into())),
+            (":message-type".into(), HeaderValue::String("event".into())),
+        ];
+        let mut out = Vec::new();
+        aws_event_stream::write_message(&mut out, &headers, payload.to_string().as_bytes()).unwrap();
+        out
+    };
+    let origin = streaming("application/vnd.amazon.eventstream", move |p| {
+        let text =
+            |t: &str| frame("contentBlockDelta", &json!({"contentBlockIndex": 0, "delta": {"text": t}, "p": "abc"}));
+        let stop = frame("contentBlockStop", &json!({"contentBlockIndex": 0}));
+        [text(&p[..4]), text(&p[4..9]), text(&p[9..]), text(" E"), stop].concat()
+    })
+    .await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({"messages": [{"role": "user", "content": [{"text": MAIL}]}]}).to_string();
+    let got = gate.post("/model/m/converse-stream", body).await;
+    let mut buf = bytes::BytesMut::from(&got.body[..]);
+    let mut text = String::new();
+    while let Some(message) = aws_event_stream::next_message(&mut buf, 1 << 20).expect("checksums hold") {
+        let payload: Value = serde_json::from_slice(&message.payload).unwrap();
+        text += payload["delta"]["text"].as_str().unwrap_or_default();
+    }
+    assert_eq!((text, buf.len()), (format!("{MAIL} E"), 0));
+}
+
+#[tokio::test]
+async fn originals_come_back_in_lines_of_json() {
+    let origin = streaming("application/x-ndjson", |p| {
+        let line = |t: &str, done: bool| {
+            format!("{}\n", json!({"message": {"role": "assistant", "content": t}, "done": done}))
+        };
+        [line(&p[..8], false), line(&p[8..], false), line("", true)].concat().into_bytes()
+    })
+    .await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": MAIL}]}).to_string();
+    let got = gate.post("/api/chat", body).await.text();
+    let text: String = got
+        .lines()
+        .map(|l| serde_json::from_str::<Value>(l).unwrap()["message"]["content"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(text, MAIL);
+}
+
+#[tokio::test]
+async fn ids_and_names_in_an_answer_stay_as_they_are() {
+    let origin = streaming("application/json", |p| {
+        json!({"id": p, "choices": [{"message": {"content": p, "tool_calls": [{"id": p, "function": {"name": p, "arguments": format!("{{\"to\":\"{p}\"}}")}}]}}]}).to_string().into_bytes()
+    })
+    .await;
+    let gate = Gate::start(&origin).await;
+    let got = gate.post("/v1/chat/completions", ask()).await.json();
+    let call = &got["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!(got["choices"][0]["message"]["content"], MAIL);
+    assert_eq!(call["function"]["arguments"], format!("{{\"to\":\"{MAIL}\"}}"));
+    for stays in [&got["id"], &call["id"], &call["function"]["name"]] {
+        assert!(stays.as_str().unwrap().starts_with("EMAIL_"), "{got}");
+    }
+}

@@ -1,0 +1,144 @@
+//! LLM traffic through gateway and proxy, redacted and restored, with a provider that would tell of every leak.
+
+mod answers;
+mod bad_input;
+mod leaks;
+mod routing;
+mod sockets;
+/// The harness of the proxy's own tests, of which these use a part.
+#[allow(dead_code)]
+#[path = "../../../interflow-proxy/tests/proxy/support.rs"]
+mod support;
+mod vectors;
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+
+use interflow_llm::gateway::{Dispatcher, LlmGateway, LlmGatewayMount};
+use interflow_llm::{LlmConfig, LlmUpstreamConfig, ProviderDetector};
+use interflow_llm_gateway::redaction::RedactionService;
+use interflow_proxy::ProxyServer;
+use interflow_redact::RedactConfig;
+use interflow_testkit::{Answer, Origin, Reply as Answering, Wire};
+use interflow_types::{Error, ErrorKind, HttpClient, Request, ResponseFuture, Stage};
+use serde_json::Value;
+
+use support::Proxy;
+
+/// Values that must never reach a provider.
+pub const SSN: &str = "123-45-6789";
+pub const MAIL: &str = "anna.berg@firm.com";
+
+/// The engine's way out, once it runs.
+#[derive(Default)]
+struct Late(OnceLock<Weak<ProxyServer>>);
+
+impl HttpClient for Late {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        Box::pin(async move {
+            let engine =
+                self.0.get().and_then(Weak::upgrade).ok_or_else(|| Error::new(ErrorKind::Internal, "no engine"))?;
+            HttpClient::send(&*engine, request).await
+        })
+    }
+}
+
+/// A proxy with the rooms of LLM and redaction, and every built-in upstream at this origin.
+pub struct Gate {
+    pub proxy: Proxy,
+}
+
+pub struct Rooms<'a> {
+    pub redact: RedactConfig,
+    pub llm: LlmConfig,
+    pub trusted: Vec<&'a Origin>,
+}
+
+impl Gate {
+    pub async fn start(origin: &Origin) -> Self {
+        Self::with(origin, |_| ()).await
+    }
+
+    pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Rooms<'a>)) -> Self {
+        let mut rooms = Rooms { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
+        for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
+            let at = LlmUpstreamConfig {
+                url: Some(origin.url("").trim_end_matches('/').into()),
+                ..LlmUpstreamConfig::default()
+            };
+            rooms.llm.provider.insert(name.into(), at);
+        }
+        change(&mut rooms);
+        let secret = |text: &str| Ok(text.to_owned());
+        let late = Arc::new(Late::default());
+        let gateway = LlmGateway::new(
+            LlmGateway::compile(&rooms.llm, &secret).unwrap(),
+            Arc::clone(&late) as _,
+            Arc::clone(&late) as _,
+            Arc::clone(&late) as _,
+        );
+        let redaction = RedactionService::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+        let room = Arc::clone(&redaction);
+        gateway.set_inspection_check(move |transport| room.redacts(transport));
+        let [redact, restore] = redaction.stages();
+        let stages: Vec<Arc<dyn Stage>> = vec![
+            Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
+            redact,
+            restore,
+            Arc::new(Dispatcher(Arc::clone(&gateway))),
+        ];
+        let proxy = Proxy::rooms(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
+        let _ = late.0.set(Arc::downgrade(&proxy.engine));
+        Self { proxy }
+    }
+
+    /// A POST to the gateway port.
+    pub async fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.send("POST", path, "Content-Type: application/json\r\n", body.as_ref()).await.unwrap()
+    }
+
+    pub async fn send(&self, method: &str, path: &str, fields: &str, body: &[u8]) -> std::io::Result<Answer> {
+        let mut wire = Wire::connect(self.proxy.gateway()).await.unwrap();
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: gate\r\nx-api-key: k\r\n{length}{fields}\r\n");
+        wire.send([head.as_bytes(), body].concat()).await.unwrap();
+        wire.answer_to(method).await
+    }
+}
+
+/// A provider that answers every request with these bytes.
+pub async fn provider(media_type: &'static str, body: impl Into<Vec<u8>>) -> Origin {
+    let body = body.into();
+    Origin::http().answering(move |_| Answering::ok(body.clone()).header("Content-Type", media_type)).start().await
+}
+
+/// A provider that sends back, as the text of a chat, what it was told.
+pub async fn parrot() -> Origin {
+    let say = |request: &interflow_testkit::Request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let text = body["messages"][0]["content"].clone();
+        Answering::json(&serde_json::json!({ "choices": [{ "message": { "role": "assistant", "content": text } }] }))
+    };
+    Origin::http().answering(say).start().await
+}
+
+/// What arrived at the provider, as text.
+pub fn arrived(origin: &Origin) -> String {
+    String::from_utf8_lossy(&origin.requests().last().expect("a request arrived").body).into_owned()
+}
+
+/// Server-sent events of these payloads.
+pub fn sse(payloads: &[Value]) -> Vec<u8> {
+    let mut out: String = payloads.iter().map(|p| format!("data: {p}\n\n")).collect();
+    out.push_str("data: [DONE]\n\n");
+    out.into_bytes()
+}
+
+/// The text that the deltas of a chat's stream make up.
+pub fn chat_text(stream: &str) -> String {
+    let data = stream.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|d| *d != "[DONE]");
+    data.filter_map(|d| {
+        serde_json::from_str::<Value>(d).ok()?["choices"][0]["delta"]["content"].as_str().map(str::to_owned)
+    })
+    .collect()
+}

@@ -1,0 +1,307 @@
+//! The gateway's doors: where paths lead, whose key goes along, and what happens when an upstream fails.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use interflow_llm::{LlmUpstreamConfig, TelemetryRule};
+use interflow_testkit::{Origin, Reply};
+use interflow_types::units::HumanDuration;
+use serde_json::json;
+
+use super::{Gate, SSN, arrived, provider};
+
+fn at(origin: &Origin, path: &str) -> LlmUpstreamConfig {
+    LlmUpstreamConfig { url: Some(origin.url(path)), ..LlmUpstreamConfig::default() }
+}
+
+#[tokio::test]
+async fn each_upstream_has_a_door_and_the_providers_own_paths_work() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        r.llm.provider.insert("local".into(), at(&origin, "/base"));
+        r.llm.provider.get_mut("azure").unwrap().api_version = Some("2024-10-21".into());
+    })
+    .await;
+    for (path, arrives) in [
+        ("/openai/v1/chat/completions?x=1", "/v1/chat/completions?x=1"),
+        ("/anthropic/v1/messages", "/v1/messages"),
+        ("/gemini/v1beta/models/m:generateContent", "/v1beta/models/m:generateContent"),
+        ("/ollama/api/chat", "/api/chat"),
+        ("/local/v1/chat/completions", "/base/v1/chat/completions"),
+        (
+            "/azure/openai/deployments/d/chat/completions",
+            "/openai/deployments/d/chat/completions?api-version=2024-10-21",
+        ),
+        (
+            "/openai/deployments/d/chat/completions?api-version=1",
+            "/openai/deployments/d/chat/completions?api-version=1",
+        ),
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/v1/messages", "/v1/messages"),
+        ("/api/generate", "/api/generate"),
+        ("/model/m/converse", "/model/m/converse"),
+    ] {
+        let answer = gate.post(path, "{}").await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert_eq!(origin.requests().last().unwrap().target, arrives, "{path}");
+    }
+    assert_eq!(gate.post("/nothing/here", "{}").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_gateways_own_key_takes_the_place_of_the_clients() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        for name in ["openai", "anthropic", "gemini"] {
+            r.llm.provider.get_mut(name).unwrap().api_key = Some(format!("key-of-{name}"));
+        }
+    })
+    .await;
+    for (path, name, value) in [
+        ("/v1/chat/completions", "authorization", "Bearer key-of-openai"),
+        ("/v1/messages", "x-api-key", "key-of-anthropic"),
+        ("/v1beta/models/m:generateContent?key=mine", "x-goog-api-key", "key-of-gemini"),
+        ("/api/chat", "x-api-key", "k"),
+    ] {
+        gate.send("POST", path, "X-Philter-Policy: x\r\n", b"{}").await.unwrap();
+        let got = origin.requests().pop().unwrap();
+        assert_eq!(got.header(name), Some(value), "{path}");
+        assert!(!got.target.contains("mine") && got.header("x-philter-policy").is_none());
+        let keys = ["authorization", "x-api-key", "x-goog-api-key"].iter().filter(|n| got.header(n).is_some()).count();
+        assert_eq!(keys, 1, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn models_have_other_names_and_nothing_else_changes() {
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        r.llm.aliases.insert("fast".into(), "gpt-5-mini".into());
+        r.llm.provider.get_mut("openai").unwrap().models.insert("smart".into(), "gpt-5".into());
+    })
+    .await;
+    for (asked, arrives) in [("fast", "gpt-5-mini"), ("smart", "gpt-5"), ("other", "other")] {
+        gate.post("/v1/chat/completions", format!("{{ \"messages\": [], \"model\":\"{asked}\", \"n\":1.0 }}")).await;
+        assert_eq!(arrived(&origin), format!("{{ \"messages\": [], \"model\":\"{arrives}\", \"n\":1.0 }}"));
+    }
+}
+
+#[tokio::test]
+async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fallback() {
+    let busy = || Origin::http().answering(|_| Reply::status(503).body("busy"));
+    let (first, second) = (busy().start().await, busy().start().await);
+    let third = provider("application/json", r#"{"ok":true}"#).await;
+    let gate = Gate::with(&first, |r| {
+        r.llm.aliases.extend([("best".into(), "smart".into()), ("smart".into(), "gpt-5".into())]);
+        let openai = r.llm.provider.get_mut("openai").unwrap();
+        openai.fallback = vec!["second".into()];
+        openai.models.insert("own".into(), "gpt-5-mini".into());
+        let mut spare = at(&second, "");
+        spare.models.insert("gpt-5".into(), "deploy-5".into());
+        // Each other's fallback: none is asked twice.
+        spare.fallback = vec!["openai".into(), "third".into()];
+        r.llm.provider.insert("second".into(), spare);
+        let mut last = at(&third, "");
+        last.models.insert("gpt-5-mini".into(), "llama".into());
+        r.llm.provider.insert("third".into(), last);
+    })
+    .await;
+    let model = |origin: &Origin| serde_json::from_str::<serde_json::Value>(&arrived(origin)).unwrap()["model"].clone();
+    for (asked, at_first, at_second, at_third) in
+        [("best", "gpt-5", "deploy-5", "gpt-5"), ("own", "gpt-5-mini", "gpt-5-mini", "llama"), ("x", "x", "x", "x")]
+    {
+        let answer =
+            gate.post("/openai/v1/chat/completions", json!({"model": asked, "messages": []}).to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!([model(&first), model(&second), model(&third)], [at_first, at_second, at_third], "{asked}");
+    }
+    assert_eq!((first.served(), second.served(), third.served()), (3, 3, 3));
+}
+
+#[tokio::test]
+async fn telemetry_of_agents_is_redacted_passes_or_is_refused_as_the_operator_chooses() {
+    let body = json!({"events": [{"event_data": {"prompt": format!("SSN {SSN}")}}]}).to_string();
+    for (rule, status, leaks) in
+        [(TelemetryRule::Redact, 200, false), (TelemetryRule::Pass, 200, true), (TelemetryRule::Refuse, 403, false)]
+    {
+        let origin = provider("application/json", "{}").await;
+        let gate = Gate::with(&origin, |r| r.llm.telemetry = rule).await;
+        for path in ["/anthropic/api/event_logging/batch", "/api/event_logging/batch", "/openai/v1/traces/ingest"] {
+            let answer = gate.post(path, &body).await;
+            assert_eq!(answer.status, status, "{path} {rule:?}: {}", answer.text());
+            if status == 403 {
+                assert_eq!(answer.json()["error"]["code"], "telemetry_refused");
+            } else {
+                assert_eq!(arrived(&origin).contains(SSN), leaks, "{path} {rule:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_upstream_takes_over_with_its_own_key_and_model_and_sees_only_what_is_redacted() {
+    let first = Origin::http().answering(|_| Reply::status(503).body("busy")).start().await;
+    let second = provider("application/json", r#"{"ok":true}"#).await;
+    let gate = Gate::with(&first, |r| {
+        let openai = r.llm.provider.get_mut("openai").unwrap();
+        openai.fallback = vec!["spare".into()];
+        openai.attempts = 2;
+        openai.api_key = Some("first".into());
+        let mut spare = at(&second, "");
+        spare.api_key = Some("second".into());
+        spare.models.insert("gpt".into(), "llama".into());
+        r.llm.provider.insert("spare".into(), spare);
+    })
+    .await;
+    let body = json!({"model": "gpt", "messages": [{"role": "user", "content": format!("SSN {SSN}")}]}).to_string();
+    let answer = gate.post("/openai/v1/chat/completions", body).await;
+    assert_eq!((answer.status, answer.text()), (200, r#"{"ok":true}"#.into()));
+    assert_eq!(first.served(), 2);
+    let got = second.only_request();
+    assert_eq!((got.header("authorization"), got.target.as_str()), (Some("Bearer second"), "/v1/chat/completions"));
+    let got = arrived(&second);
+    assert!(got.contains("\"llama\"") && !got.contains(SSN), "{got}");
+    for kept in gate.proxy.flows(4).await {
+        assert!(!String::from_utf8_lossy(&kept.sent).contains(SSN));
+    }
+}
+
+#[tokio::test]
+async fn when_no_upstream_answers_the_client_is_told_in_its_own_shape() {
+    let nobody = Origin::nobody().await;
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        let dead =
+            LlmUpstreamConfig { url: Some(format!("http://{nobody}")), attempts: 2, ..LlmUpstreamConfig::default() };
+        r.llm.provider.insert("anthropic".into(), dead);
+    })
+    .await;
+    let answer = gate.post("/v1/messages", r#"{"model":"m","messages":[]}"#).await;
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_str()),
+        (502, Some("unreachable")),
+        "{}",
+        answer.text()
+    );
+    assert_eq!(answer.json()["type"], "error");
+}
+
+#[tokio::test]
+async fn an_upstream_that_fails_is_left_alone_until_one_probe_succeeds() {
+    let good = Arc::new(Mutex::new(false));
+    let served = Arc::new(AtomicUsize::new(0));
+    let (state, count) = (Arc::clone(&good), Arc::clone(&served));
+    let origin = Origin::http()
+        .answering(move |_| {
+            count.fetch_add(1, SeqCst);
+            if *state.lock().unwrap() { Reply::ok("{}") } else { Reply::status(500) }
+        })
+        .start()
+        .await;
+    let gate = Gate::with(&origin, |r| {
+        let openai = r.llm.provider.get_mut("openai").unwrap();
+        openai.breaker_failures = 2;
+        openai.breaker_pause = HumanDuration(Duration::from_millis(1500));
+    })
+    .await;
+    let ask = async || gate.post("/v1/chat/completions", r#"{"model":"m","messages":[]}"#).await;
+    assert_eq!((ask().await.status, ask().await.status), (500, 500));
+    let refused = ask().await;
+    assert_eq!((refused.status, refused.json()["error"]["type"].as_str()), (503, Some("circuit_open")));
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(served.load(SeqCst), 2);
+    *good.lock().unwrap() = true;
+    tokio::time::sleep(Duration::from_millis(1600)).await;
+    assert_eq!((ask().await.status, ask().await.status), (200, 200));
+}
+
+#[test]
+fn a_wrong_config_is_named_by_its_key() {
+    use interflow_llm::LlmConfig;
+    use interflow_llm::gateway::LlmGateway;
+    let none = |_: &str| Err("the environment variable X is not set".to_owned());
+    for (toml, says) in [
+        (r#"{"upstream":{"x":{}}}"#, "llm.provider.x.target: it is missing"),
+        (r#"{"upstream":{"v1":{"target":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
+        (r#"{"upstream":{"openai":{"target":"ftp://a"}}}"#, "llm.provider.openai.target: `ftp://a` is no target"),
+        (r#"{"upstream":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
+        (r#"{"upstream":{"openai":{"fallback":["anthropic"]}}}"#, "speaks anthropic, not openai"),
+        (r#"{"upstream":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
+        (r#"{"aliases":{"a":"b","b":"a"}}"#, "llm.aliases: the names of models a -> b -> a come to no end"),
+        (
+            r#"{"aliases":{"a":"b"},"upstream":{"openai":{"models":{"b":"a"}}}}"#,
+            "llm.provider.openai.models: the names of models b -> a -> b",
+        ),
+        (r#"{"upstream":{"openai":{"key":"env:X"}}}"#, "llm.provider.openai.key: the environment variable X"),
+        (r#"{"upstream":{"bedrock":{"access_key":"env:X"}}}"#, "llm.provider.bedrock.access_key"),
+    ] {
+        let config: LlmConfig = serde_json::from_str(toml).unwrap();
+        let error = LlmGateway::compile(&config, &none).err().unwrap_or_else(|| panic!("{toml}"));
+        assert!(error.contains(says), "{toml}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_cannot_be_reached_is_told_in_its_own_shape() {
+    let nobody = crate::support::Nobody::new();
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        for name in ["openai", "anthropic", "gemini", "bedrock", "ollama"] {
+            let upstream = r.llm.provider.get_mut(name).unwrap();
+            upstream.url = Some(format!("http://{}", nobody.addr()));
+            upstream.breaker_failures = 2;
+        }
+    })
+    .await;
+    for (path, code) in [
+        ("/v1/chat/completions", "/error/code"),
+        ("/v1/messages", "/error/code"),
+        ("/v1beta/models/m:generateContent", "/error/details/0/reason"),
+        ("/model/m/converse", "/code"),
+        ("/api/chat", "/code"),
+    ] {
+        for (status, says) in [(502, "unreachable"), (502, "unreachable"), (503, "upstream_unavailable")] {
+            let answer = gate.post(path, r#"{"model":"m","messages":[]}"#).await;
+            let body = answer.json();
+            assert_eq!((answer.status, body.pointer(code).and_then(|c| c.as_str())), (status, Some(says)), "{body}");
+            assert!(answer.header("x-request-id").is_some() && answer.header("retry-after").is_some(), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_of_clouds_are_fetched_once_and_sent_in_place_of_the_clients_key() {
+    let origin = provider("application/json", "{}").await;
+    let issuer =
+        provider("application/json", r#"{"access_token":"fetched","expires_in":3600,"token_type":"Bearer"}"#).await;
+    let gate = Gate::with(&origin, |r| {
+        let azure = r.llm.provider.get_mut("azure").unwrap();
+        azure.tenant = Some("t".into());
+        azure.client_id = Some("app".into());
+        azure.client_secret = Some("hush".into());
+        azure.token_url = Some(issuer.url("/token"));
+    })
+    .await;
+    for _ in 0..3 {
+        let answer = gate.post("/openai/deployments/d/chat/completions", r#"{"messages":[]}"#).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let got = origin.requests().pop().unwrap();
+        assert_eq!((got.header("authorization"), got.header("x-api-key")), (Some("Bearer fetched"), None));
+    }
+    assert_eq!(issuer.requests().len(), 1);
+
+    let broken = Origin::http().answering(|_| Reply::status(400).body(r#"{"error":"invalid_client"}"#)).start().await;
+    let gate = Gate::with(&origin, |r| {
+        let azure = r.llm.provider.get_mut("azure").unwrap();
+        azure.tenant = Some("t".into());
+        azure.client_id = Some("app".into());
+        azure.client_secret = Some("hush".into());
+        azure.token_url = Some(broken.url("/token"));
+    })
+    .await;
+    let before = origin.requests().len();
+    let answer = gate.post("/openai/deployments/d/chat/completions", r#"{"messages":[]}"#).await;
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("azure_auth_failed")));
+    assert!(!answer.text().contains("hush") && origin.requests().len() == before);
+}

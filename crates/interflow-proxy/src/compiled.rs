@@ -1,0 +1,483 @@
+//! The configuration, compiled: what a request's way depends on, ready to be asked.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use interflow_codec::h1::HeadLimits;
+use interflow_net::egress::dns::{DnsResolver, ResolverOptions};
+use interflow_net::egress::doh::DohServer;
+use interflow_net::egress::proxy::UpstreamProxy;
+use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
+use interflow_net::ingress::HttpOptions;
+use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
+use interflow_types::{
+    Authority, CertificateFiles, EntryKind, GatewayMount, Host, Passthrough, Recorder, Scheme, Stage, TlsVersion,
+    UpstreamOverrides,
+};
+use parking_lot::Mutex;
+
+use crate::config::{InterceptMode, ProxyServerConfig};
+use crate::downstream::access::{AccessRules, HostGlobs, PrivateAddressFilter, UserDatabase, WebPagePolicy};
+use crate::downstream::gateway::GatewayRoutes;
+use crate::http::loop_detection::ViaPseudonym;
+use crate::upstream::fingerprint::FingerprintRules;
+use crate::upstream::no_proxy::NoProxyList;
+
+/// What is wrong with a config, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    /// The key.
+    pub place: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl ConfigError {
+    fn at_key(place: impl Into<String>) -> impl FnOnce(String) -> Self {
+        let place = place.into();
+        move |what| Self { place, what }
+    }
+}
+
+/// TLS to an origin as a stage wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsOverride {
+    /// Any certificate is accepted.
+    pub danger: bool,
+    /// A client certificate to show.
+    pub own: Option<CertificateFiles>,
+    /// The only version to speak.
+    pub version: Option<TlsVersion>,
+}
+
+impl TlsOverride {
+    /// What a way wishes.
+    pub fn from_overrides(way: &UpstreamOverrides) -> Self {
+        Self { danger: way.danger_skip_verify, own: way.client_certificate.clone(), version: way.tls_version }
+    }
+}
+
+/// A certificate for clients that a stage named, with the protocols offered.
+type CachedLeafTls = (CertificateFiles, Alpn, Arc<ServerTls>);
+
+/// The client certificates of the configuration, by hosts.
+type ClientCertificateFiles = Vec<(HostGlobs, CertificateFiles)>;
+
+/// The most profiles, leaves and resolvers that are kept for stages. Rules name a handful of each; who names them without
+/// end pays with their preparation.
+const MAX_CACHED: usize = 64;
+
+/// A config, compiled. A reload makes new settings; flows under way keep theirs.
+pub(crate) struct CompiledConfig {
+    pub config: ProxyServerConfig,
+    pub users: Option<UserDatabase>,
+    pub rules: AccessRules,
+    pub guard: Arc<PrivateAddressFilter>,
+    pub routes: GatewayRoutes,
+    /// Which web pages may use the gateway.
+    pub web_pages: WebPagePolicy,
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub mounts: Vec<Arc<dyn GatewayMount>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// Tells of us in `Via`, so that a loop ends.
+    pub pseudonym: ViaPseudonym,
+    intercept: HostGlobs,
+    never: HostGlobs,
+    insecure: HostGlobs,
+    h2c: HostGlobs,
+    http1: HostGlobs,
+    /// What holds for origins that no list names, and for upstream proxies.
+    pub tls: Arc<TlsProfile>,
+    tls_insecure: Arc<TlsProfile>,
+    /// Resolves the names of origins.
+    pub resolver: DnsResolver,
+    /// Made for stages that wished something of TLS.
+    tls_made: Mutex<Vec<(TlsOverride, Arc<TlsProfile>)>>,
+    /// Made for stages that named a server of DNS over HTTPS.
+    resolvers_made: Mutex<Vec<(String, DnsResolver)>>,
+    /// Made for stages that named a certificate for clients.
+    leaves_made: Mutex<Vec<CachedLeafTls>>,
+    tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
+    /// The files behind `tls_client`.
+    client_certificates: ClientCertificateFiles,
+    /// Whom connections are to be taken for.
+    pub fingerprints: FingerprintRules,
+    proxies: ProxiesByHost,
+    no_proxy: NoProxyList,
+}
+
+/// The rooms beside the corridor.
+#[derive(Clone, Default)]
+pub(crate) struct ServerComponents {
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub mounts: Vec<Arc<dyn GatewayMount>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
+    pub pseudonym: ViaPseudonym,
+}
+
+impl CompiledConfig {
+    pub fn new(config: ProxyServerConfig, own: Vec<SocketAddr>, rooms: ServerComponents) -> Result<Self, ConfigError> {
+        let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at_key(place));
+        let up = &config.upstream;
+        let users = config
+            .auth
+            .users
+            .as_deref()
+            .map(UserDatabase::read)
+            .transpose()
+            .map_err(|e| ConfigError::at_key("auth.users")(e.to_string()))?;
+        let settings = Self {
+            users,
+            rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at_key("access"))?,
+            guard: Arc::new(
+                PrivateAddressFilter::new(config.access.deny_private, config.access.allow_private.clone(), own)
+                    .with_unresolved(config.access.allow_unresolved),
+            ),
+            web_pages: WebPagePolicy::new(&config.gateway).map_err(ConfigError::at_key("gateway"))?,
+            routes: GatewayRoutes::new(&config.gateway.route).map_err(ConfigError::at_key("gateway"))?,
+            stages: rooms.stages,
+            mounts: rooms.mounts,
+            recorder: rooms.recorder,
+            pseudonym: rooms.pseudonym,
+            intercept: globs("intercept.hosts", &config.intercept.hosts)?,
+            never: globs("intercept.exclude", &config.intercept.exclude)?,
+            insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
+            h2c: globs("upstream.h2c_hosts", &up.h2c_hosts)?,
+            http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
+            resolver: resolver(&config)?,
+            tls: tls_profile(&config, None, false, None)?,
+            tls_insecure: tls_profile(&config, None, true, None)?,
+            tls_made: Mutex::default(),
+            resolvers_made: Mutex::default(),
+            leaves_made: Mutex::default(),
+            tls_client: client_profiles(&config)?,
+            client_certificates: client_certificates(&config)?,
+            fingerprints: FingerprintRules::new(&up.fingerprint)?,
+            proxies: proxies(&config)?,
+            no_proxy: NoProxyList::new(&up.no_proxy).map_err(ConfigError::at_key("upstream.no_proxy"))?,
+            config,
+        };
+        let own = settings.tls_client.iter().flat_map(|(_, v, u)| [v, u]);
+        settings.fingerprints.prepare(own.chain([&settings.tls, &settings.tls_insecure]))?;
+        Ok(settings)
+    }
+
+    /// Reads the platform's roots, which takes some milliseconds, before a request has to wait for them.
+    pub fn preload_roots(&self) {
+        let profile = Arc::clone(&self.tls);
+        std::thread::spawn(move || profile.preload());
+    }
+
+    /// Why the config passes TLS to a host through uninspected, if it does: a host that may be known by several names, those
+    /// of its tunnel and of its TLS.
+    pub fn passthrough(&self, names: &[&Host]) -> Option<Passthrough> {
+        if names.iter().any(|host| self.never.matches(host)) {
+            return Some(Passthrough::Excluded);
+        }
+        match self.config.intercept.mode {
+            InterceptMode::All => None,
+            InterceptMode::None => Some(Passthrough::InterceptionOff),
+            InterceptMode::Listed if names.iter().any(|host| self.intercept.matches(host)) => None,
+            InterceptMode::Listed => Some(Passthrough::NotListed),
+        }
+    }
+
+    /// Whether the name in a hello may change what happens to a tunnel that passes through otherwise.
+    pub fn needs_tls_name(&self) -> bool {
+        !self.rules.is_empty() || !self.stages.is_empty() || self.config.intercept.mode == InterceptMode::Listed
+    }
+
+    /// Whether nothing but HTTP/1.1 is spoken with this origin.
+    pub fn is_http1_only(&self, host: &Host) -> bool {
+        self.http1.matches(host)
+    }
+
+    /// The way to an origin. `dial` names the address to connect to when it is not the authority's own.
+    pub fn route(&self, scheme: Scheme, authority: &Authority, dial: Option<Authority>) -> UpstreamRoute {
+        let host = &authority.host;
+        let protocol = if scheme == Scheme::Http && self.h2c.matches(host) {
+            UpstreamProtocol::Http2
+        } else if scheme == Scheme::Http || self.http1.matches(host) {
+            UpstreamProtocol::Http1
+        } else {
+            UpstreamProtocol::Auto
+        };
+        UpstreamRoute {
+            scheme,
+            authority: authority.clone(),
+            connect_to: dial,
+            via: self.via(authority),
+            protocol,
+            tls: self.fingerprints.profile_for(host, self.tls_for(host)),
+            partition: 0,
+            resolver: None,
+            connect_via: self.pseudonym.connect_via(None),
+        }
+    }
+
+    /// The same for a client's requests: what it speaks is spoken to the origin too, so that nothing is translated. Behind
+    /// the gateway port there is no origin that the client knows, and what carries many requests at once is preferred.
+    pub fn route_of(
+        &self,
+        transport: EntryKind,
+        scheme: Scheme,
+        authority: &Authority,
+        dial: Option<Authority>,
+    ) -> UpstreamRoute {
+        let mut route = self.route(scheme, authority, dial);
+        if route.protocol == UpstreamProtocol::Auto && !matches!(transport, EntryKind::Gateway | EntryKind::Internal) {
+            route.protocol = UpstreamProtocol::MatchClient;
+        }
+        route
+    }
+
+    /// TLS to a host as a stage wants it.
+    ///
+    /// # Errors
+    /// A certificate or key that cannot be read.
+    pub fn tls_with(&self, host: &Host, mut wish: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+        wish.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
+        if wish.own.is_none() {
+            if wish.version.is_none() {
+                return Ok(if wish.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
+            }
+            // The certificate that the configuration has for this host goes along.
+            let configured = self.client_certificates.iter().find(|(globs, _)| globs.matches(host));
+            wish.own = configured.map(|(_, pair)| pair.clone());
+        }
+        let mut made = self.tls_made.lock();
+        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == wish) {
+            return Ok(Arc::clone(profile));
+        }
+        let shown = match &wish.own {
+            Some(files) => Some(read_client_certificate(files)?),
+            None => None,
+        };
+        let profile = tls_profile(&self.config, shown, wish.danger, wish.version).map_err(|e| e.to_string())?;
+        cache_insert(&mut made, (wish, Arc::clone(&profile)));
+        Ok(profile)
+    }
+
+    /// The resolver that asks this server of DNS over HTTPS, which is verified as origins are.
+    ///
+    /// # Errors
+    /// A text that names no server.
+    pub fn resolver_for(&self, server: &str) -> Result<DnsResolver, String> {
+        let mut made = self.resolvers_made.lock();
+        if let Some((_, resolver)) = made.iter().find(|(s, _)| s == server) {
+            return Ok(resolver.clone());
+        }
+        let https = Some(DohServer::parse(server, Arc::clone(&self.tls))?);
+        let resolver = DnsResolver::new(ResolverOptions { https, ..resolver_options(&self.config) });
+        cache_insert(&mut made, (server.to_owned(), resolver.clone()));
+        Ok(resolver)
+    }
+
+    /// A certificate of the owner's for clients, in place of a leaf.
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not belong together.
+    pub fn leaf_from_files(&self, files: &CertificateFiles, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
+        let mut made = self.leaves_made.lock();
+        if let Some((.., tls)) = made.iter().find(|(f, a, _)| f == files && *a == alpn) {
+            return Ok(Arc::clone(tls));
+        }
+        let ClientCertificate { chain_pem, key_pem } = read_client_certificate(files)?;
+        let tls = ServerTls::from_pem(&chain_pem, &key_pem).map_err(|e| e.to_string())?;
+        let tls = Arc::new(tls.with_alpn(alpn));
+        cache_insert(&mut made, (files.clone(), alpn, Arc::clone(&tls)));
+        Ok(tls)
+    }
+
+    fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
+        if self.proxies.is_empty() || self.no_proxy.matches(authority) {
+            return Arc::from([]);
+        }
+        let found = self.proxies.iter().find(|(globs, _)| globs.matches(&authority.host));
+        found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
+    }
+
+    /// How this host is verified, and what is shown to it.
+    pub fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
+        let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
+        let (verified, unverified) = self.tls_pair(host);
+        if insecure { unverified } else { verified }
+    }
+
+    /// TLS with certificates verified, and without.
+    fn tls_pair(&self, host: &Host) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
+        let own = self.tls_client.iter().find(|(globs, ..)| globs.matches(host));
+        let (verified, unverified) = own.map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
+        (Arc::clone(verified), Arc::clone(unverified))
+    }
+
+    pub fn head_limits(&self) -> HeadLimits {
+        let l = &self.config.limits;
+        HeadLimits {
+            max_bytes: l.max_header_bytes.0 as usize,
+            max_fields: l.max_headers,
+            max_line: l.request_line_bytes.0 as usize,
+        }
+    }
+
+    /// The bounds of client connections that speak HTTP: on the gateway port, or on any other.
+    pub fn http_options(&self, gateway: bool) -> HttpOptions {
+        let t = &self.config.timeouts;
+        let keep_half_closed =
+            if gateway { self.config.gateway.keep_half_closed } else { self.config.proxy.keep_half_closed };
+        HttpOptions {
+            head: self.head_limits(),
+            head_timeout: t.header_timeout.0,
+            idle_timeout: t.idle.0,
+            body_timeout: t.body_idle_timeout.0,
+            write_timeout: t.body_idle_timeout.0,
+            keep_half_closed,
+            max_streams: self.config.limits.h2_streams,
+            ..HttpOptions::default()
+        }
+    }
+}
+
+/// Says what is wrong with a config, files that it names included, without starting anything.
+///
+/// # Errors
+/// The first thing that is wrong, with its key.
+pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
+    crate::worker::ListenerTls::load(config)?;
+    if !(2..=90).contains(&config.intercept.leaf_validity_days) {
+        return Err(ConfigError::at_key("intercept.leaf_validity_days")("a leaf lives 2 to 90 days".to_owned()));
+    }
+    CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
+}
+
+fn cache_insert<T>(made: &mut Vec<T>, one: T) {
+    if made.len() >= MAX_CACHED {
+        made.clear();
+    }
+    made.push(one);
+}
+
+fn resolver_options(config: &ProxyServerConfig) -> ResolverOptions {
+    let names = config.upstream.hosts.iter();
+    ResolverOptions {
+        overrides: names.map(|(n, a)| (n.to_ascii_lowercase().into(), a.clone())).collect(),
+        name_servers: config.upstream.name_servers.clone(),
+        ..ResolverOptions::default()
+    }
+}
+
+/// Who resolves the names of origins.
+fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
+    let place = "upstream.dns_over_https";
+    let https = match config.upstream.dns_over_https.as_deref() {
+        None => None,
+        Some(_) if !config.upstream.name_servers.is_empty() => {
+            return Err(ConfigError::at_key(place)(
+                "`upstream.name_servers` stands beside it: choose one of them".into(),
+            ));
+        }
+        Some(server) => {
+            let tls = tls_profile(config, None, false, None)?;
+            Some(DohServer::parse(server, tls).map_err(ConfigError::at_key(place))?)
+        }
+    };
+    Ok(DnsResolver::new(ResolverOptions { https, ..resolver_options(config) }))
+}
+
+fn client_certificates(config: &ProxyServerConfig) -> Result<ClientCertificateFiles, ConfigError> {
+    let one = |c: &crate::config::ClientCertificateConfig| {
+        let globs = HostGlobs::new(&c.hosts).map_err(ConfigError::at_key("upstream.client_certificate"))?;
+        Ok((globs, c.files()))
+    };
+    config.upstream.client_certificate.iter().map(one).collect()
+}
+
+fn tls_profile(
+    config: &ProxyServerConfig,
+    client: Option<ClientCertificate>,
+    danger: bool,
+    version: Option<TlsVersion>,
+) -> Result<Arc<TlsProfile>, ConfigError> {
+    let options = TlsProfileOptions {
+        extra_ca_files: config.upstream.extra_ca.clone(),
+        client_certificate: client,
+        danger_accept_invalid: danger,
+        version,
+        ..TlsProfileOptions::default()
+    };
+    TlsProfile::new(options).map_err(|e| ConfigError::at_key("upstream.extra_ca")(e.to_string()))
+}
+
+type ClientTlsProfiles = Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>;
+
+fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, ConfigError> {
+    let one = |(i, c): (usize, &crate::config::ClientCertificateConfig)| {
+        let place = format!("upstream.client_certificate[{i}]");
+        let at = || ConfigError::at_key(place.clone());
+        let globs = HostGlobs::new(&c.hosts).map_err(at())?;
+        let shown = read_client_certificate(&c.files()).map_err(at())?;
+        let verified = tls_profile(config, Some(shown.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(shown), true, None).map_err(|e| at()(e.what))?;
+        Ok((globs, verified, unverified))
+    };
+    config.upstream.client_certificate.iter().enumerate().map(one).collect()
+}
+
+type ProxiesByHost = Vec<(HostGlobs, Arc<[UpstreamProxy]>)>;
+
+fn proxies(config: &ProxyServerConfig) -> Result<ProxiesByHost, ConfigError> {
+    let one = |(i, rule): (usize, &crate::config::UpstreamProxyRule)| {
+        let at = || ConfigError::at_key(format!("upstream.proxy[{i}]"));
+        let globs = HostGlobs::new(&rule.hosts).map_err(at())?;
+        let parse = |text: &String| {
+            let text = resolve_secret_ref(text)?;
+            text.parse::<UpstreamProxy>().map_err(|e| e.to_string())
+        };
+        let via = rule.via.iter().map(parse).collect::<Result<Vec<_>, String>>().map_err(at())?;
+        Ok((globs, via.into()))
+    };
+    config.upstream.proxy.iter().enumerate().map(one).collect()
+}
+
+/// What is wrong with a certificate and its key, before anybody is shown it.
+///
+/// # Errors
+/// Files that cannot be read or do not belong together.
+pub fn check_certificate(files: &CertificateFiles) -> Result<(), String> {
+    read_client_certificate(files)?.check()
+}
+
+/// A certificate and its key.
+fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate, String> {
+    let (chain_pem, key_pem) = match files {
+        CertificateFiles::Pem { chain, key } => (read_file(chain)?, read_file(key)?),
+        CertificateFiles::Pkcs12 { file, password } => {
+            let (data, password) = (read_file(file)?, resolve_secret_ref(password)?);
+            let begun = data.trim_ascii_start().starts_with(b"-----BEGIN");
+            if begun {
+                return Err(format!("{} is PEM: name the file of its key too, by `key`", file.display()));
+            }
+            pkcs12_to_pem(&data, &password).map_err(|e| format!("{}: {e}", file.display()))?
+        }
+    };
+    Ok(ClientCertificate { chain_pem, key_pem })
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+fn resolve_secret_ref(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}

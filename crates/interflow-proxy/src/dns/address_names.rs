@@ -1,0 +1,129 @@
+//! Which names addresses were given for, bounded in number and time.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use interflow_codec::dns::AddressRecords;
+use parking_lot::Mutex;
+
+use super::config::DnsConfig;
+
+/// Names that are remembered for one address: a host of many sites has many.
+const MAX_NAMES_PER_ADDRESS: usize = 32;
+/// The longest that a name is remembered, whatever its answer says.
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// What the DNS port has heard.
+#[derive(Debug)]
+pub struct AddressNames {
+    keep: Duration,
+    most: usize,
+    inner: Mutex<AddressNamesState>,
+}
+
+#[derive(Debug, Default)]
+struct AddressNamesState {
+    known: HashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
+    /// Addresses in the order in which they were first heard of.
+    order: VecDeque<IpAddr>,
+}
+
+impl AddressNames {
+    /// Nothing is known yet.
+    pub fn new(config: &DnsConfig) -> Self {
+        Self { keep: config.min_ttl.0, most: config.max_names.max(1), inner: Mutex::default() }
+    }
+
+    /// Remembers what was answered.
+    pub fn record_answer(&self, told: &AddressRecords) {
+        let now = Instant::now();
+        let name: Arc<str> = told.question.name.as_str().into();
+        let mut inner = self.inner.lock();
+        for (address, ttl) in &told.addresses {
+            let until = now + Duration::from_secs((*ttl).into()).clamp(self.keep.min(MAX_TTL), MAX_TTL);
+            inner.add(address.to_canonical(), &name, until, self.most);
+        }
+    }
+
+    /// The names that this address was given for, the latest first.
+    pub fn names_for(&self, address: IpAddr) -> Vec<Arc<str>> {
+        let (inner, now) = (self.inner.lock(), Instant::now());
+        let names = inner.known.get(&address.to_canonical()).into_iter().flatten();
+        names.rev().filter(|(_, until)| *until > now).map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// How many addresses are remembered.
+    pub fn len(&self) -> usize {
+        self.inner.lock().known.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl AddressNamesState {
+    fn add(&mut self, address: IpAddr, name: &Arc<str>, until: Instant, most: usize) {
+        if !self.known.contains_key(&address) {
+            while self.known.len() >= most {
+                let Some(oldest) = self.order.pop_front() else { break };
+                self.known.remove(&oldest);
+            }
+            self.order.push_back(address);
+        }
+        let names = self.known.entry(address).or_default();
+        names.retain(|(n, _)| n != name);
+        if names.len() >= MAX_NAMES_PER_ADDRESS {
+            names.remove(0);
+        }
+        names.push((Arc::clone(name), until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_codec::dns::DnsQuestion;
+    use interflow_types::units::HumanDuration;
+
+    fn told(name: &str, addresses: &[&str]) -> AddressRecords {
+        AddressRecords {
+            question: DnsQuestion { id: 1, name: name.into(), kind: 1 },
+            addresses: addresses.iter().map(|a| (a.parse().unwrap(), 0)).collect(),
+        }
+    }
+
+    fn of(names: &AddressNames, address: &str) -> Vec<String> {
+        names.names_for(address.parse().unwrap()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_address_has_every_name_it_was_given_for_the_latest_first() {
+        let names = AddressNames::new(&DnsConfig::default());
+        for name in ["a.test", "b.test", "a.test"] {
+            names.record_answer(&told(name, &["192.0.2.1"]));
+        }
+        assert_eq!(of(&names, "::ffff:192.0.2.1"), ["a.test", "b.test"]);
+        assert!(of(&names, "192.0.2.2").is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_ends() {
+        let names = AddressNames::new(&DnsConfig { max_names: 3, ..DnsConfig::default() });
+        for i in 0..10 {
+            names.record_answer(&told(&format!("n{i}.test"), &[&format!("192.0.2.{i}")]));
+        }
+        assert_eq!(names.len(), 3);
+        assert!(of(&names, "192.0.2.6").is_empty() && of(&names, "192.0.2.9") == ["n9.test"]);
+        for i in 0..100 {
+            names.record_answer(&told(&format!("n{i}.test"), &["192.0.2.9"]));
+        }
+        assert_eq!(of(&names, "192.0.2.9").len(), MAX_NAMES_PER_ADDRESS);
+        let short = AddressNames::new(&DnsConfig { min_ttl: HumanDuration::from_secs(0), ..DnsConfig::default() });
+        short.record_answer(&told("a.test", &["192.0.2.1"]));
+        assert!(of(&short, "192.0.2.1").is_empty(), "its time to live is over");
+    }
+}

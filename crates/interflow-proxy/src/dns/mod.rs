@@ -1,0 +1,47 @@
+//! The DNS port, and what is learnt there: which names clients had in mind when they connect to addresses.
+
+mod address_names;
+pub mod config;
+mod stage;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_net::ingress::dns::{DnsListener, DnsOptions, system_name_servers};
+use interflow_types::Error;
+
+pub use address_names::AddressNames;
+use config::DnsConfig;
+pub use stage::DnsNamesStage;
+
+/// How long one server may take.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Binds the DNS port and answers there until the returned task is aborted; where it listens. Names go into `names`.
+///
+/// # Errors
+/// The address is taken, or no server to ask is known.
+pub async fn start(
+    config: &DnsConfig,
+    names: &Arc<AddressNames>,
+) -> Result<Option<(SocketAddr, tokio::task::JoinHandle<()>)>, Error> {
+    let Some(listen) = config.listen else { return Ok(None) };
+    let port = DnsListener::bind(listen).await?;
+    let addr = port
+        .local_addr()
+        .map_err(|e| Error::new(interflow_types::ErrorKind::Internal, "the DNS port").with_source(e))?;
+    let mut servers = if config.servers.is_empty() { system_name_servers() } else { config.servers.clone() };
+    // The system may be set up to ask this very port.
+    servers.retain(|s| *s != addr);
+    if servers.is_empty() {
+        return Err(Error::new(
+            interflow_types::ErrorKind::Dns,
+            "the DNS port knows no server to ask: name some in dns.servers",
+        ));
+    }
+    let names = Arc::clone(names);
+    let options = DnsOptions { servers, timeout: SERVER_TIMEOUT, most: config.max_queries };
+    let serve = port.serve(options, Arc::new(move |told| names.record_answer(told)));
+    Ok(Some((addr, tokio::spawn(serve))))
+}

@@ -1,0 +1,58 @@
+//! The stage that writes down by which names an address is known.
+
+use std::sync::Arc;
+
+use interflow_types::{
+    EntryKind, Flow, Host, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, ResolvedNames, Stage, StageVerdict,
+};
+
+use super::AddressNames;
+
+/// See the module.
+pub struct DnsNamesStage {
+    names: Arc<AddressNames>,
+    enabled: bool,
+}
+
+impl DnsNamesStage {
+    /// The stage; it wants nothing where no DNS port listens.
+    pub fn new(names: Arc<AddressNames>, enabled: bool) -> Self {
+        Self { names, enabled }
+    }
+
+    fn attach_names(&self, flow: &mut Flow) -> MaybeFuture<'static, StageVerdict> {
+        if let Host::Ip(ip) = &flow.authority.host
+            && flow.extension::<ResolvedNames>().is_none()
+        {
+            let names = self.names.names_for(*ip);
+            if let Some(name) = names.first() {
+                flow.tag(format!("dns:{name}"));
+                *flow.extension_mut() = ResolvedNames(names);
+            }
+        }
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+}
+
+impl Stage for DnsNamesStage {
+    fn name(&self) -> &'static str {
+        "dns-names"
+    }
+
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        let by_address = matches!(scope.authority.host, Host::Ip(_));
+        if self.enabled && by_address && scope.transport != EntryKind::Internal {
+            PhaseSet::from_phase(Phase::Authority).with(Phase::RequestHead)
+        } else {
+            PhaseSet::NONE
+        }
+    }
+
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        self.attach_names(flow)
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        self.attach_names(flow)
+    }
+}

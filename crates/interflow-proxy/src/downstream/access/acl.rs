@@ -1,0 +1,166 @@
+//! Access rules: allow or deny by user, client, host, port and method; the first match decides.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use interflow_types::{Authority, Host};
+use ipnet::IpNet;
+
+use super::HostGlobs;
+use crate::config::{AccessAction, AccessRule};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessRequest<'a> {
+    /// The authenticated user.
+    pub user: Option<&'a str>,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The origin.
+    pub authority: &'a Authority,
+    /// The method; `CONNECT` for a tunnel.
+    pub method: &'a str,
+}
+
+/// The rules, compiled.
+#[derive(Clone, Debug, Default)]
+pub struct AccessRules {
+    rules: Vec<CompiledAccessRule>,
+}
+
+#[derive(Clone, Debug)]
+struct CompiledAccessRule {
+    action: AccessAction,
+    users: Vec<String>,
+    clients: Vec<IpNet>,
+    hosts: HostGlobs,
+    ports: Vec<RangeInclusive<u16>>,
+    methods: Vec<String>,
+}
+
+impl AccessRules {
+    /// Compiles the rules of a config.
+    ///
+    /// # Errors
+    /// A text that names the rule (`access.rule[2]`) and what is wrong.
+    pub fn new(config: &[AccessRule]) -> Result<Self, String> {
+        let compile = |(i, rule): (usize, &AccessRule)| {
+            CompiledAccessRule::new(rule).map_err(|e| format!("access.rule[{i}]: {e}"))
+        };
+        Ok(Self { rules: config.iter().enumerate().map(compile).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether what is asked of this host is allowed or denied by its method, so that a tunnel alone says too little.
+    pub fn needs_method(&self, host: &Host) -> bool {
+        let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| m != "CONNECT");
+        self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches(host)))
+    }
+
+    /// Whether no rule looks at the method, so that one answer holds for every request of a client to an authority.
+    pub fn ignores_method(&self) -> bool {
+        self.rules.iter().all(|r| r.methods.is_empty())
+    }
+
+    /// Whether a client without a name may open a tunnel to this authority.
+    pub fn allows(&self, client: IpAddr, authority: &Authority) -> bool {
+        self.check(&AccessRequest { user: None, client, authority, method: "CONNECT" }).is_ok()
+    }
+
+    /// `Err(number of the rule)` when the request is denied.
+    pub fn check(&self, asked: &AccessRequest<'_>) -> Result<(), usize> {
+        match self.rules.iter().enumerate().find(|(_, r)| r.matches(asked)) {
+            Some((i, CompiledAccessRule { action: AccessAction::Deny, .. })) => Err(i),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl CompiledAccessRule {
+    fn new(rule: &AccessRule) -> Result<Self, String> {
+        Ok(Self {
+            action: rule.action,
+            users: rule.users.clone(),
+            clients: rule.clients.clone(),
+            hosts: HostGlobs::new(&rule.hosts)?,
+            ports: rule.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
+            methods: rule.methods.clone(),
+        })
+    }
+
+    fn matches(&self, asked: &AccessRequest<'_>) -> bool {
+        let client = asked.client.to_canonical();
+        (self.users.is_empty() || asked.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
+            && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
+            && (self.hosts.is_empty() || self.hosts.matches(&asked.authority.host))
+            && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&asked.authority.port)))
+            && (self.methods.is_empty() || self.methods.iter().any(|m| m == asked.method))
+    }
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (low.trim().parse(), high.trim().parse()) {
+        (Ok(low), Ok(high)) if low <= high => Ok(low..=high),
+        _ => Err(format!("`{text}` is no port or range of ports: write 443 or 8000-8999")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(action: AccessAction, set: impl FnOnce(&mut AccessRule)) -> AccessRule {
+        let mut rule = AccessRule {
+            action,
+            users: Vec::new(),
+            clients: Vec::new(),
+            hosts: Vec::new(),
+            ports: Vec::new(),
+            methods: Vec::new(),
+        };
+        set(&mut rule);
+        rule
+    }
+
+    fn allowed(rules: &AccessRules, user: Option<&str>, client: &str, authority: &str, method: &str) -> bool {
+        let authority = authority.parse().unwrap();
+        rules.check(&AccessRequest { user, client: client.parse().unwrap(), authority: &authority, method }).is_ok()
+    }
+
+    #[test]
+    fn the_first_match_decides_and_no_match_allows() {
+        let rules = AccessRules::new(&[
+            rule(AccessAction::Allow, |r| r.users = vec!["ann".into()]),
+            rule(AccessAction::Deny, |r| r.hosts = vec!["*.bad".into()]),
+            rule(AccessAction::Deny, |r| {
+                r.clients = vec!["10.0.0.0/8".parse().unwrap()];
+                r.ports = vec!["25".into(), "6000-6010".into()];
+            }),
+            rule(AccessAction::Deny, |r| r.methods = vec!["DELETE".into()]),
+        ])
+        .unwrap();
+        for (user, client, authority, method, yes) in [
+            (Some("ann"), "10.0.0.1", "x.bad:80", "GET", true),
+            (Some("bob"), "10.0.0.1", "x.bad:80", "GET", false),
+            (None, "10.0.0.1", "good:25", "GET", false),
+            (None, "::ffff:10.0.0.1", "good:6005", "CONNECT", false),
+            (None, "11.0.0.1", "good:25", "GET", true),
+            (None, "11.0.0.1", "good:80", "DELETE", false),
+        ] {
+            assert_eq!(allowed(&rules, user, client, authority, method), yes, "{user:?} {client} {authority} {method}");
+        }
+        assert!(!rules.ignores_method());
+    }
+
+    #[test]
+    fn a_bad_rule_is_named_by_its_place() {
+        let bad = [rule(AccessAction::Deny, |_| ()), rule(AccessAction::Deny, |r| r.ports = vec!["9-1".into()])];
+        let e = AccessRules::new(&bad).unwrap_err();
+        assert!(e.starts_with("access.rule[1]: `9-1`"), "{e}");
+    }
+}

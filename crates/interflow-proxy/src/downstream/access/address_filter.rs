@@ -1,0 +1,223 @@
+//! The guard over resolved addresses: no loop into our own listeners, no way around `deny_private` by DNS.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use interflow_net::egress::dial::AddressFilter;
+use interflow_types::{Authority, Error, ErrorKind, Host};
+use ipnet::IpNet;
+
+/// Judges every address before it is dialled, after DNS, so that a name that points inside gains nothing.
+#[derive(Clone, Debug)]
+pub struct PrivateAddressFilter {
+    deny_private: bool,
+    key: &'static str,
+    allow_private: Vec<IpNet>,
+    allow_unresolved: bool,
+    own: Vec<SocketAddr>,
+}
+
+impl PrivateAddressFilter {
+    /// A guard over these listeners of our own.
+    pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
+        Self { deny_private, key: "access.allow_private", allow_private, allow_unresolved: false, own }
+    }
+
+    /// The same; a name that cannot be resolved here may be handed to an upstream proxy all the same.
+    #[must_use]
+    pub fn with_unresolved(self, allow: bool) -> Self {
+        Self { allow_unresolved: allow, ..self }
+    }
+
+    /// The same; the key that can allow an address is this one.
+    #[must_use]
+    pub fn with_config_key(self, key: &'static str) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Whether a special address may be reached all the same.
+    pub fn allows(&self, ip: IpAddr) -> bool {
+        !self.deny_private || self.allow_private.iter().any(|net| net.contains(&ip))
+    }
+
+    /// What is said of a host that is refused.
+    pub fn refusal(&self, host: &Host) -> Error {
+        Error::new(ErrorKind::Denied, format!("{host} is a private or special address; {} can allow it", self.key))
+    }
+
+    fn is_own_listener(&self, addr: SocketAddr) -> bool {
+        let ip = addr.ip().to_canonical();
+        self.own.iter().any(|own| {
+            own.port() == addr.port()
+                && (own.ip().to_canonical() == ip
+                    || own.ip().is_unspecified() && is_local_address(ip)
+                    || own.ip().is_loopback() && ip.is_unspecified())
+        })
+    }
+}
+
+impl AddressFilter for PrivateAddressFilter {
+    fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+        if self.is_own_listener(addr) {
+            return Err(Error::new(
+                ErrorKind::Loop,
+                format!("{addr} is a listener of this proxy: the request would loop"),
+            ));
+        }
+        let ip = addr.ip().to_canonical();
+        if is_special(ip) && !self.allows(ip) {
+            return Err(self.refusal(&Host::Ip(ip)));
+        }
+        Ok(())
+    }
+
+    fn resolves_names(&self) -> bool {
+        self.deny_private
+    }
+
+    fn check_unresolved(&self, target: &Authority, error: Error) -> Result<(), Error> {
+        if self.allow_unresolved {
+            return Ok(());
+        }
+        let text = format!(
+            "{target} cannot be resolved here, so nothing tells whether the upstream proxy would reach a private address; \
+             access.allow_unresolved can allow it"
+        );
+        Err(Error::new(ErrorKind::Denied, text).with_source(error))
+    }
+}
+
+/// Whether the address is one of this machine's: only those can be bound.
+fn is_local_address(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Addresses that do not belong to the public Internet (IANA special-purpose registries).
+pub fn is_special(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => is_special_v4(v4),
+        IpAddr::V6(v6) => is_special_v6(v6),
+    }
+}
+
+fn is_special_v4(ip: Ipv4Addr) -> bool {
+    let [a, b, c, _] = ip.octets();
+    ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_broadcast()
+        || ip.is_multicast()
+        || ip.is_documentation()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 198 && (b == 18 || b == 19))
+        || (a == 192 && b == 0 && c == 0)
+}
+
+fn is_special_v6(ip: Ipv6Addr) -> bool {
+    let s = ip.segments();
+    embedded_v4(s).is_some_and(is_special_v4)
+        || ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_multicast()
+        || ip.is_unique_local()
+        || ip.is_unicast_link_local()
+        // Site-local (deprecated), local-use NAT64, discard-only, documentation.
+        || s[0] & 0xffc0 == 0xfec0
+        || (s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1)
+        || s[0] == 0x100 && s[1] == 0
+        || (s[0] == 0x2001 && s[1] == 0xdb8)
+        || (s[0] == 0x3fff && s[1] < 0x1000)
+        // Teredo, whose relays hand packets to any IPv4 address; benchmarking; ORCHID.
+        || (s[0] == 0x2001 && s[1] == 0)
+        || (s[0] == 0x2001 && s[1] == 2 && s[2] == 0)
+        || (s[0] == 0x2001 && matches!(s[1] & 0xfff0, 0x10 | 0x20))
+}
+
+/// The IPv4 address inside an IPv6 one, by which it is judged: mapped, compatible, translated (SIIT), NAT64, 6to4 and
+/// ISATAP.
+fn embedded_v4(s: [u16; 8]) -> Option<Ipv4Addr> {
+    let (hi, lo) = match s {
+        [0, 0, 0, 0, 0, 0xffff | 0, hi, lo]
+        | [0, 0, 0, 0, 0xffff, 0, hi, lo]
+        | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo]
+        | [0x2002, hi, lo, ..]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, hi, lo] => (hi, lo),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from(u32::from(hi) << 16 | u32::from(lo)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_addresses_are_known() {
+        for (ip, special) in [
+            ("8.8.8.8", false),
+            ("10.0.0.1", true),
+            ("127.9.9.9", true),
+            ("169.254.169.254", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("0.0.0.0", true),
+            ("192.0.2.1", true),
+            ("198.18.0.1", true),
+            ("255.255.255.255", true),
+            ("2606:4700::1", false),
+            ("::1", true),
+            ("fe80::1", true),
+            ("fd00::1", true),
+            ("2002:7f00:1::", true),
+            ("64:ff9b::a9fe:a9fe", true),
+            ("64:ff9b::808:808", false),
+            ("::ffff:169.254.169.254", true),
+            ("::ffff:8.8.8.8", false),
+            ("::127.0.0.1", true),
+            ("::10.0.0.1", true),
+            ("::8.8.8.8", false),
+            ("::ffff:0:10.0.0.1", true),
+            ("64:ff9b:1::808:808", true),
+            ("2002:808:808::1", false),
+            ("2002:a9fe:a9fe::1", true),
+            ("2606:4700::5efe:10.0.0.1", true),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", true),
+            ("2001:4860:4860::8888", false),
+            ("fec0::1", true),
+            ("3fff::1", true),
+        ] {
+            assert_eq!(is_special(ip.parse().unwrap()), special, "{ip}");
+        }
+    }
+
+    #[test]
+    fn our_own_listeners_are_never_dialled() {
+        let g = PrivateAddressFilter::new(
+            false,
+            Vec::new(),
+            vec!["127.0.0.1:7070".parse().unwrap(), "0.0.0.0:7072".parse().unwrap()],
+        );
+        for (addr, own) in [
+            ("127.0.0.1:7070", true),
+            ("[::ffff:127.0.0.1]:7070", true),
+            ("0.0.0.0:7070", true),
+            ("127.0.0.1:7072", true),
+            ("[::1]:7072", true),
+            ("127.0.0.1:80", false),
+            ("10.0.0.1:7070", false),
+        ] {
+            let refused = g.check(addr.parse().unwrap()).err().map(|e| e.kind());
+            assert_eq!(refused, own.then_some(ErrorKind::Loop), "{addr}");
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_denied_but_for_the_allowed_ones() {
+        let g = PrivateAddressFilter::new(true, vec!["10.1.0.0/16".parse().unwrap()], Vec::new());
+        assert!(g.check("10.1.2.3:80".parse().unwrap()).is_ok());
+        assert_eq!(g.check("10.2.2.3:80".parse().unwrap()).unwrap_err().kind(), ErrorKind::Denied);
+        assert_eq!(g.check("[::ffff:10.2.2.3]:80".parse().unwrap()).unwrap_err().kind(), ErrorKind::Denied);
+        assert!(g.check("1.1.1.1:80".parse().unwrap()).is_ok());
+    }
+}

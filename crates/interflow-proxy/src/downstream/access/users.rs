@@ -1,0 +1,276 @@
+//! Users and their passwords. A hash is paid once per credential, not once per request.
+
+use interflow_limits::{LoginQueue, LoginQueueFull};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use argon2::Argon2;
+use argon2::password_hash::{PasswordHash, PasswordVerifier};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+/// A name and a password as a client gave them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct BasicCredentials {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for BasicCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:***", self.name)
+    }
+}
+
+impl BasicCredentials {
+    /// Reads the value of an `Authorization` or `Proxy-Authorization` field of the scheme Basic (RFC 7617).
+    pub fn from_basic(value: &[u8]) -> Option<Self> {
+        let value = std::str::from_utf8(value).ok()?;
+        let (scheme, token) = value.trim().split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let text = String::from_utf8(STANDARD.decode(token.trim()).ok()?).ok()?;
+        let (name, password) = text.split_once(':')?;
+        Some(Self { name: name.into(), password: password.into() })
+    }
+}
+
+/// What is wrong with a users file.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    /// It cannot be read.
+    #[error("the users file {path} cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A line is wrong.
+    #[error("{path}:{line}: {what}")]
+    Line {
+        /// The file.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+}
+
+/// The users of a file, and the credentials that were found right or wrong.
+pub struct UserDatabase {
+    hashes: HashMap<String, String>,
+    verified: Mutex<CredentialCache>,
+    key: [u8; 32],
+    queue: Arc<LoginQueue>,
+}
+
+/// What verification said, by a digest keyed for this process: the passwords themselves are not kept.
+#[derive(Default)]
+struct CredentialCache {
+    /// At most one for each user, so that no guesses push it out.
+    right: HashMap<String, [u8; 32]>,
+    wrong: HashSet<[u8; 32]>,
+}
+
+/// Wrong credentials remembered; a guesser cannot make the set grow beyond this.
+const MAX_REJECTED: usize = 8192;
+
+impl fmt::Debug for UserDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Users({} names)", self.hashes.len())
+    }
+}
+
+impl UserDatabase {
+    /// Reads a users file.
+    ///
+    /// # Errors
+    /// The line that is wrong, and how a right one looks.
+    pub fn read(path: &Path) -> Result<Self, UsersError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Read { path: shown.clone(), source })?;
+        Self::parse(&text, &shown)
+    }
+
+    fn parse(text: &str, path: &str) -> Result<Self, UsersError> {
+        let mut hashes = HashMap::new();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |what: String| UsersError::Line { path: path.into(), line: i + 1, what };
+            let (name, hash) = line
+                .split_once(':')
+                .filter(|(n, _)| !n.is_empty())
+                .ok_or_else(|| wrong("expected name:hash".into()))?;
+            check_hash(hash).map_err(wrong)?;
+            if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
+                return Err(wrong(format!("the user {name} stands here twice")));
+            }
+        }
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).expect("the operating system hands out random bytes");
+        let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
+        Ok(Self { hashes, verified: Mutex::default(), key, queue: LoginQueue::new(hashing) })
+    }
+
+    /// Whether the name is known and the password right.
+    ///
+    /// # Errors
+    /// This client has too many attempts waiting.
+    pub async fn verify(&self, credentials: &BasicCredentials, client: IpAddr) -> Result<bool, LoginQueueFull> {
+        let digest = self.digest(credentials);
+        if let Some(known) = self.cached_result(&credentials.name, &digest) {
+            return Ok(known);
+        }
+        let slot = self.queue.acquire(client).await.ok_or(LoginQueueFull)?;
+        // Somebody else may have paid for the same credentials while this one stood in line.
+        if let Some(known) = self.cached_result(&credentials.name, &digest) {
+            return Ok(known);
+        }
+        // An unknown name costs as much as a known one, so that time tells nothing about names.
+        let hash = self.hashes.get(&credentials.name).or_else(|| self.hashes.values().next()).cloned();
+        let known_name = self.hashes.contains_key(&credentials.name);
+        let password = credentials.password.clone();
+        let hashed = tokio::task::spawn_blocking(move || {
+            // Held for as long as the hash takes, even if the client goes away meanwhile.
+            let _slot = slot;
+            hash.is_some_and(|h| matches_hash(&password, &h))
+        });
+        let right = hashed.await;
+        let right = right.unwrap_or(false) && known_name;
+        let mut verified = self.verified.lock();
+        if right {
+            verified.right.insert(credentials.name.clone(), digest);
+        } else {
+            if verified.wrong.len() >= MAX_REJECTED {
+                verified.wrong.clear();
+            }
+            verified.wrong.insert(digest);
+        }
+        Ok(right)
+    }
+
+    fn cached_result(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
+        let verified = self.verified.lock();
+        if verified.right.get(name) == Some(digest) {
+            return Some(true);
+        }
+        verified.wrong.contains(digest).then_some(false)
+    }
+
+    fn digest(&self, credentials: &BasicCredentials) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        hasher.update(self.key);
+        hasher.update((credentials.name.len() as u64).to_le_bytes());
+        hasher.update(&credentials.name);
+        hasher.update(&credentials.password);
+        hasher.finalize().into()
+    }
+}
+
+fn check_hash(hash: &str) -> Result<(), String> {
+    if hash.starts_with("$argon2") {
+        return PasswordHash::new(hash).map(|_| ()).map_err(|e| format!("the argon2 hash is broken: {e}"));
+    }
+    if is_bcrypt(hash) {
+        return hash.parse::<bcrypt::HashParts>().map(|_| ()).map_err(|e| format!("the bcrypt hash is broken: {e}"));
+    }
+    Err("only bcrypt ($2y$…, made by `htpasswd -B`) and argon2 ($argon2id$…) hashes are taken, never a plain password"
+        .into())
+}
+
+fn is_bcrypt(hash: &str) -> bool {
+    ["$2a$", "$2b$", "$2x$", "$2y$"].iter().any(|p| hash.starts_with(p))
+}
+
+fn matches_hash(password: &str, hash: &str) -> bool {
+    if is_bcrypt(hash) {
+        return bcrypt::verify(password, hash).unwrap_or(false);
+    }
+    PasswordHash::new(hash).is_ok_and(|parsed| Argon2::default().verify_password(password.as_bytes(), &parsed).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use argon2::password_hash::{PasswordHasher, SaltString};
+
+    fn credentials(name: &str, password: &str) -> BasicCredentials {
+        BasicCredentials { name: name.into(), password: password.into() }
+    }
+
+    fn users() -> UserDatabase {
+        let bcrypt = bcrypt::hash("b-pass", 4).unwrap();
+        let salt = SaltString::encode_b64(b"0123456789abcdef").unwrap();
+        let argon = Argon2::default().hash_password(b"a-pass", &salt).unwrap();
+        UserDatabase::parse(&format!("# team\nbob:{bcrypt}\n\nann:{argon}\n"), "users").unwrap()
+    }
+
+    #[tokio::test]
+    async fn both_kinds_of_hash_are_verified_and_remembered() {
+        let users = users();
+        let client = IpAddr::from([192, 0, 2, 1]);
+        for _ in 0..2 {
+            for (name, password, right) in [
+                ("bob", "b-pass", true),
+                ("ann", "a-pass", true),
+                ("ann", "b-pass", false),
+                ("nobody", "b-pass", false),
+            ] {
+                assert_eq!(users.verify(&credentials(name, password), client).await, Ok(right), "{name} {password}");
+            }
+        }
+        let verified = users.verified.lock();
+        assert_eq!((verified.right.len(), verified.wrong.len()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn guesses_do_not_make_a_right_password_forgotten() {
+        let users = users();
+        let client = IpAddr::from([192, 0, 2, 1]);
+        assert_eq!(users.verify(&credentials("bob", "b-pass"), client).await, Ok(true));
+        users.verified.lock().wrong.extend((0..MAX_REJECTED as u64).map(|i| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&i.to_le_bytes());
+            digest
+        }));
+        assert_eq!(users.verify(&credentials("bob", "guess"), client).await, Ok(false));
+        assert_eq!(users.verified.lock().wrong.len(), 1);
+        let bob = credentials("bob", "b-pass");
+        assert_eq!(users.cached_result("bob", &users.digest(&bob)), Some(true));
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for (text, line, says) in [
+            ("bob:plain", 1, "never a plain password"),
+            ("# x\nbob", 2, "expected name:hash"),
+            ("a:$2y$04$short", 1, "bcrypt hash is broken"),
+        ] {
+            let e = UserDatabase::parse(text, "users").unwrap_err().to_string();
+            assert!(e.starts_with(&format!("users:{line}: ")) && e.contains(says), "{e}");
+        }
+    }
+
+    #[test]
+    fn basic_credentials_are_read_in_any_case() {
+        for value in ["Basic dTpwOnE=", "basic dTpwOnE=", "BASIC   dTpwOnE= "] {
+            assert_eq!(BasicCredentials::from_basic(value.as_bytes()), Some(credentials("u", "p:q")), "{value}");
+        }
+        for value in ["Bearer dTpw", "Basic", "Basic ***", "Basic dQ=="] {
+            assert_eq!(BasicCredentials::from_basic(value.as_bytes()), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Keeps web pages of other sites away from the gateway port: a browser on this machine or in its network sends what a
+//! page tells it to, and the gateway would put the operator's provider key into it.
+
+use interflow_types::{Authority, Headers, Host, Response, StatusCode};
+
+use super::HostGlobs;
+use crate::config::GatewayConfig;
+
+/// Which host names the gateway answers to, and the pages of which origins may send requests to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WebPagePolicy {
+    hosts: HostGlobs,
+    route_hosts: HostGlobs,
+    origins: Vec<String>,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WebPageRefusal {
+    /// The name is not one of the gateway's: a page may have bound a name of its own to our address (DNS rebinding).
+    UnknownHost,
+    /// A page of another origin sends it.
+    ForeignOrigin,
+}
+
+impl WebPagePolicy {
+    /// Compiles `gateway.hosts`, `gateway.origins` and the hosts of the routes.
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn new(config: &GatewayConfig) -> Result<Self, String> {
+        let hosts = HostGlobs::new(&config.hosts).map_err(|e| format!("gateway.hosts: {e}"))?;
+        let all: Vec<&String> = config.route.iter().flat_map(|r| &r.hosts).collect();
+        let route_hosts = HostGlobs::new(&all)?;
+        for origin in &config.origins {
+            let whole = origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
+            if origin != "*" && !whole {
+                return Err(format!(
+                    "gateway.origins: `{origin}` is no origin; write it as https://app.example.com, or * for any"
+                ));
+            }
+        }
+        let origins = config.origins.iter().map(|o| o.to_ascii_lowercase()).collect();
+        Ok(Self { hosts, route_hosts, origins })
+    }
+
+    /// Judges a request; `named` is the host that it names, `unreadable` whether it names one that cannot be parsed.
+    pub fn check(&self, named: Option<&Authority>, unreadable: bool, headers: &Headers) -> Result<(), WebPageRefusal> {
+        // Browsers always name a host; HTTP/1.0 clients may not.
+        if unreadable || named.is_some_and(|a| !self.is_known_host(&a.host)) {
+            return Err(WebPageRefusal::UnknownHost);
+        }
+        let foreign = match headers.get("origin") {
+            Some(origin) => !std::str::from_utf8(origin).is_ok_and(|o| self.allows_origin(o, named)),
+            None => headers.get("sec-fetch-site").is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site")),
+        };
+        if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
+    }
+
+    /// Whether this host is a name of the gateway's.
+    pub fn is_known_host(&self, host: &Host) -> bool {
+        match host {
+            // An address cannot be bound to another one, as a name can.
+            Host::Ip(_) => true,
+            Host::Name(name) => {
+                // No site of the Internet has a name without a dot: `interflow` is a name of the operator's own network.
+                !name.trim_end_matches('.').contains('.')
+                    || is_loopback_name(name)
+                    || self.hosts.matches(host)
+                    || self.route_hosts.matches(host)
+            }
+        }
+    }
+
+    fn allows_any_origin(&self) -> bool {
+        self.origins.iter().any(|o| o == "*")
+    }
+
+    /// Pages of this machine, of the gateway itself, and of the configured origins.
+    fn allows_origin(&self, origin: &str, named: Option<&Authority>) -> bool {
+        let origin = origin.to_ascii_lowercase();
+        if self.origins.contains(&origin) {
+            return true;
+        }
+        let (port, from) = match origin.split_once("://") {
+            Some(("http", from)) => (80, from),
+            Some(("https", from)) => (443, from),
+            _ => return false,
+        };
+        let Ok(from) = Authority::parse(from, Some(port)) else { return false };
+        let local = match &from.host {
+            Host::Ip(ip) => ip.to_canonical().is_loopback(),
+            Host::Name(name) => is_loopback_name(name),
+        };
+        // Behind something that ends TLS, `Host` names no port and we take it for 80.
+        local || named.is_some_and(|n| n.host == from.host && (n.port == from.port || n.port == 80 && from.port == 443))
+    }
+}
+
+fn is_loopback_name(name: &str) -> bool {
+    let name = name.trim_end_matches('.');
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+impl WebPageRefusal {
+    /// The response, in the form that SDKs of providers read.
+    pub fn response(self) -> Response {
+        let (status, code, message) = match self {
+            Self::UnknownHost => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "unknown_host",
+                "this gateway does not answer to the name in Host: add it to gateway.hosts, or use an address",
+            ),
+            Self::ForeignOrigin => (
+                StatusCode::FORBIDDEN,
+                "foreign_origin",
+                "web pages of other sites may not use this gateway: gateway.origins lists those that may",
+            ),
+        };
+        let error = serde_json::json!({ "message": message, "type": "permission_error", "param": null, "code": code });
+        let mut response =
+            Response::full(status, "application/json", serde_json::json!({ "error": error }).to_string());
+        response.head.headers.append_unchecked(b"Cache-Control", b"no-store");
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GatewayRoute;
+
+    fn policy() -> WebPagePolicy {
+        let route = GatewayRoute {
+            path: "/".into(),
+            hosts: vec!["shop.test".into()],
+            to: "http://a".into(),
+            strip_path: false,
+            preserve_host: false,
+        };
+        WebPagePolicy::new(&GatewayConfig {
+            hosts: vec!["*.corp.test".into()],
+            origins: vec!["https://App.test".into(), "app://tool".into()],
+            route: vec![route],
+            ..GatewayConfig::default()
+        })
+        .unwrap()
+    }
+
+    fn checked(policy: &WebPagePolicy, host: &str, fields: &[(&str, &str)]) -> Option<WebPageRefusal> {
+        let named = Authority::parse(host, Some(80)).ok();
+        policy.check(named.as_ref(), named.is_none(), &fields.iter().copied().collect()).err()
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused_whatever_name_it_reaches_the_gateway_by() {
+        use WebPageRefusal::{ForeignOrigin, UnknownHost};
+        let policy = policy();
+        for (host, fields, refused) in [
+            ("127.0.0.1:7071", &[][..], None),
+            ("localhost:7071", &[], None),
+            ("gw.localhost", &[], None),
+            ("interflow:7071", &[], None),
+            ("[::1]:7071", &[], None),
+            ("10.1.2.3:7071", &[], None),
+            ("gw.corp.test", &[], None),
+            ("shop.test", &[], None),
+            ("evil.test", &[], Some(UnknownHost)),
+            ("localhost.evil.test", &[], Some(UnknownHost)),
+            ("not a host", &[], Some(UnknownHost)),
+            ("evil.test:7071", &[("origin", "http://evil.test:7071")], Some(UnknownHost)),
+            ("127.0.0.1:7071", &[("Origin", "http://evil.test")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("origin", "null")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("origin", "http://127.0.0.1.evil.test")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("origin", "http://localhost@evil.test")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("origin", "")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("origin", "chrome-extension://abc")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("sec-fetch-site", "cross-site")], Some(ForeignOrigin)),
+            ("127.0.0.1:7071", &[("sec-fetch-site", "none")], None),
+            ("127.0.0.1:7071", &[("origin", "http://localhost:3000"), ("sec-fetch-site", "cross-site")], None),
+            ("127.0.0.1:7071", &[("origin", "https://app.test")], None),
+            ("127.0.0.1:7071", &[("origin", "app://tool")], None),
+            ("gw.corp.test", &[("origin", "https://gw.corp.test")], None),
+            ("gw.corp.test", &[("origin", "https://other.corp.test")], Some(ForeignOrigin)),
+        ] {
+            assert_eq!(checked(&policy, host, fields), refused, "{host} {fields:?}");
+        }
+        let open = GatewayConfig { origins: vec!["*".into()], hosts: vec!["*".into()], ..GatewayConfig::default() };
+        let open = WebPagePolicy::new(&open).unwrap();
+        assert_eq!(checked(&open, "evil.test", &[("origin", "null")]), None);
+    }
+
+    #[test]
+    fn an_origin_that_is_none_is_named() {
+        for origin in ["app.test", "https://app.test/", "https://"] {
+            let config = GatewayConfig { origins: vec![origin.into()], ..GatewayConfig::default() };
+            assert!(WebPagePolicy::new(&config).unwrap_err().contains("gateway.origins"), "{origin}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Which Docker or Podman container a client is: by its address on a network of theirs, or by its process's control group.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use interflow_types::ByteStr;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// How long a list of containers holds.
+const CACHE_TTL: Duration = Duration::from_secs(30);
+/// How soon it is asked for again when a client is not on it.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the engine of containers may take.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest list that is read, in bytes.
+const MAX_RESPONSE_BYTES: u64 = 16 << 20;
+
+/// Names of containers, asked of the engines' sockets.
+#[derive(Debug, Default)]
+pub(crate) struct ContainerLookup {
+    known: Mutex<ContainerNames>,
+}
+
+#[derive(Debug, Default)]
+struct ContainerNames {
+    at: Option<Instant>,
+    by_address: HashMap<IpAddr, ByteStr>,
+    by_id: HashMap<String, ByteStr>,
+}
+
+impl ContainerLookup {
+    /// The container with this address, or the one that this process runs in. Blocks, so it belongs on a thread that may.
+    pub fn name_for(&self, sockets: &[PathBuf], peer: IpAddr, pid: Option<u32>) -> Option<ByteStr> {
+        let peer = peer.to_canonical();
+        let id = pid.and_then(container_of_process);
+        if peer.is_loopback() && id.is_none() {
+            return None;
+        }
+        let mut known = self.known.lock();
+        for wait in [CACHE_TTL, RETRY_INTERVAL] {
+            if known.at.is_none_or(|at| at.elapsed() >= wait) {
+                *known = query_sockets(sockets);
+            }
+            let named = id.as_ref().and_then(|id| known.by_id.get(id)).or_else(|| known.by_address.get(&peer));
+            if named.is_some() {
+                return named.cloned();
+            }
+        }
+        // It is one, though its engine does not say which.
+        id.map(|id| id[..12].into())
+    }
+}
+
+/// Where the engines' sockets usually are.
+pub(crate) fn default_sockets() -> Vec<PathBuf> {
+    let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("podman/podman.sock"));
+    ["/var/run/docker.sock", "/run/podman/podman.sock"].into_iter().map(PathBuf::from).chain(user).collect()
+}
+
+/// The id in a process's control groups (Linux): Docker and Podman write it as 64 hexadecimal digits.
+fn container_of_process(pid: u32) -> Option<String> {
+    container_id(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+fn container_id(cgroup: &str) -> Option<String> {
+    let mut words = cgroup.split(|c: char| !c.is_ascii_hexdigit());
+    words.rfind(|w| w.len() == 64).map(str::to_ascii_lowercase)
+}
+
+fn query_sockets(sockets: &[PathBuf]) -> ContainerNames {
+    let mut known = ContainerNames { at: Some(Instant::now()), ..ContainerNames::default() };
+    for socket in sockets {
+        match list_containers(socket) {
+            Ok(list) => list.as_array().into_iter().flatten().for_each(|c| known.add(c)),
+            Err(e) => tracing::debug!("containers: {}: {e}", socket.display()),
+        }
+    }
+    known
+}
+
+impl ContainerNames {
+    fn add(&mut self, container: &Value) {
+        let name = container["Names"][0].as_str().map(|n| n.trim_start_matches('/')).filter(|n| !n.is_empty());
+        let Some(name) = name.map(ByteStr::from) else { return };
+        if let Some(id) = container["Id"].as_str() {
+            self.by_id.insert(id.to_ascii_lowercase(), name.clone());
+        }
+        let networks = container["NetworkSettings"]["Networks"].as_object();
+        for network in networks.into_iter().flat_map(|n| n.values()) {
+            for key in ["IPAddress", "GlobalIPv6Address"] {
+                if let Some(ip) = network[key].as_str().and_then(|ip| ip.parse::<IpAddr>().ok()) {
+                    self.by_address.insert(ip, name.clone());
+                }
+            }
+        }
+    }
+}
+
+/// The running containers, in the words of Docker's API, which Podman speaks too.
+#[cfg(unix)]
+fn list_containers(socket: &std::path::Path) -> std::io::Result<Value> {
+    use std::io::{Error, Read as _, Write as _};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
+    stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
+    // HTTP/1.0: the answer ends with the connection, in no chunks.
+    stream.write_all(b"GET /containers/json HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| Error::other("no answer of HTTP"))?;
+    let status = answer.split(|b| *b == b' ').nth(1).unwrap_or_default();
+    if status != b"200" {
+        return Err(Error::other(format!("status {}", String::from_utf8_lossy(status))));
+    }
+    serde_json::from_slice(&answer[end + 4..]).map_err(Error::other)
+}
+
+#[cfg(not(unix))]
+fn list(_: &std::path::Path) -> std::io::Result<Value> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    const ID: &str = "4f5e6d7c8b9a00112233445566778899aabbccddeeff00112233445566778899";
+
+    /// An engine that knows one container; how often it was asked.
+    fn engine(dir: &std::path::Path, status: &'static str) -> (PathBuf, Arc<AtomicUsize>) {
+        let path = dir.join(format!("{}.sock", status.len()));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut head = [0; 512];
+                let n = stream.read(&mut head).unwrap();
+                assert!(head[..n].starts_with(b"GET /containers/json "));
+                counter.fetch_add(1, Relaxed);
+                let body = format!(
+                    r#"[{{"Id": "{ID}", "Names": ["/agent-7"], "NetworkSettings": {{"Networks":
+                    {{"bridge": {{"IPAddress": "172.17.0.2", "GlobalIPv6Address": "fd00::2"}}}}}}}}, {{"Names": []}}]"#
+                );
+                let _ = write!(stream, "HTTP/1.0 {status}\r\nContent-Type: application/json\r\n\r\n{body}");
+            }
+        });
+        (path, asked)
+    }
+
+    #[test]
+    fn a_client_is_named_by_its_address_and_the_list_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, asked) = engine(dir.path(), "200 OK");
+        let sockets = [dir.path().join("none.sock"), socket];
+        let containers = ContainerLookup::default();
+        for ip in ["172.17.0.2", "::ffff:172.17.0.2", "fd00::2"] {
+            let name = containers.name_for(&sockets, ip.parse().unwrap(), None);
+            assert_eq!(name.as_deref(), Some("agent-7"), "{ip}");
+        }
+        assert_eq!(containers.name_for(&sockets, "172.17.0.9".parse().unwrap(), None), None);
+        assert_eq!(containers.name_for(&sockets, "127.0.0.1".parse().unwrap(), None), None);
+        assert_eq!(asked.load(Relaxed), 1, "a stranger does not make it ask again at once");
+    }
+
+    #[test]
+    fn an_engine_that_fails_names_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, _) = engine(dir.path(), "500 Internal Server Error");
+        assert_eq!(ContainerLookup::default().name_for(&[socket], "172.17.0.2".parse().unwrap(), None), None);
+    }
+
+    #[test]
+    fn control_groups_name_containers() {
+        for (cgroup, id) in [
+            (format!("0::/system.slice/docker-{ID}.scope\n"), Some(ID)),
+            (format!("12:memory:/docker/{ID}\n1:name=systemd:/docker/{ID}\n"), Some(ID)),
+            (format!("0::/user.slice/user-1000.slice/libpod-{ID}.scope/container\n"), Some(ID)),
+            ("0::/user.slice/session-1.scope\n".to_owned(), None),
+        ] {
+            assert_eq!(container_id(&cgroup).as_deref(), id, "{cgroup}");
+        }
+    }
+}

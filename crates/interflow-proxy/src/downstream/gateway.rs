@@ -1,0 +1,181 @@
+//! The gateway port's routes: which origin a request in origin-form goes to.
+
+use interflow_types::{Authority, ByteStr, GatewayRequest, Host, MountTarget, Response, Scheme, StatusCode, Url};
+
+use crate::compiled::CompiledConfig;
+use crate::config::GatewayRoute;
+use crate::downstream::access::HostGlobs;
+use crate::http::error_response::html_page;
+use interflow_codec::html::escape;
+
+/// The routes, compiled; the longest path first.
+#[derive(Debug, Default)]
+pub(crate) struct GatewayRoutes {
+    routes: Vec<CompiledGatewayRoute>,
+}
+
+#[derive(Debug)]
+struct CompiledGatewayRoute {
+    path: String,
+    hosts: HostGlobs,
+    scheme: Scheme,
+    authority: Authority,
+    base: String,
+    strip: bool,
+    keep_host: bool,
+}
+
+/// Where a request goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct GatewayRouteMatch {
+    pub url: Url,
+    pub keep_host: bool,
+}
+
+/// Where a request of the gateway port goes: by the operator's routes, or else by the mounts; and whether the mount itself
+/// decides who may send it.
+pub(crate) fn find_target(settings: &CompiledConfig, knock: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
+    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
+        return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
+    }
+    settings.mounts.iter().find_map(|m| Some((m.find(knock)?, m.authorizes_requests())))
+}
+
+impl GatewayRoutes {
+    /// Compiles the routes of a config.
+    ///
+    /// # Errors
+    /// A text that names the route (`gateway.route[2]`) and what is wrong.
+    pub fn new(config: &[GatewayRoute]) -> Result<Self, String> {
+        let compile = |(i, r): (usize, &GatewayRoute)| {
+            CompiledGatewayRoute::new(r).map_err(|e| format!("gateway.route[{i}]: {e}"))
+        };
+        let mut routes = config.iter().enumerate().map(compile).collect::<Result<Vec<_>, _>>()?;
+        // Stable, so that of two equal paths the first one in the file wins.
+        routes.sort_by_key(|r| std::cmp::Reverse(r.path.len()));
+        Ok(Self { routes })
+    }
+
+    /// The way of a request with this path (and query) and host.
+    pub fn find(&self, path: &str, host: Option<&Host>) -> Option<GatewayRouteMatch> {
+        let route = self.routes.iter().find(|r| r.matches(path, host))?;
+        Some(GatewayRouteMatch { url: route.target_url(path), keep_host: route.keep_host })
+    }
+
+    /// What a request without a route gets.
+    pub fn not_found(&self, path: &str, accept: &str) -> Response {
+        if !accept.contains("text/html") {
+            // A program, most likely an SDK with a wrong base URL.
+            let message = format!("this gateway has no route for {path}");
+            let error =
+                serde_json::json!({ "message": message, "type": "not_found", "param": null, "code": "no_route" });
+            let body = serde_json::json!({ "error": error }).to_string();
+            return Response::full(StatusCode::NOT_FOUND, "application/json", body);
+        }
+        let list: String = self
+            .routes
+            .iter()
+            .map(|r| format!("<li><code>{}</code> to <code>{}</code></li>", escape(&r.path), escape(&r.target())))
+            .collect();
+        let known = if list.is_empty() {
+            "<p>No route is configured: add <code>[[gateway.route]]</code> with <code>path</code> and <code>to</code>.</p>".into()
+        } else {
+            format!("<p>The routes are:</p><ul>{list}</ul>")
+        };
+        let body =
+            format!("<h1>No route</h1><p>This gateway has no route for <code>{}</code>.</p>{known}", escape(path));
+        Response::full(StatusCode::NOT_FOUND, "text/html; charset=utf-8", html_page("No route", &body))
+    }
+}
+
+impl CompiledGatewayRoute {
+    fn new(config: &GatewayRoute) -> Result<Self, String> {
+        if !config.path.starts_with('/') {
+            return Err(format!("the path `{}` must begin with /", config.path));
+        }
+        let wrong = |why: &str| format!("`{}` is no origin: {why}; write it as https://host/path", config.to);
+        let (scheme, rest) = config.to.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
+        let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        if base.contains(['?', '#']) {
+            return Err(wrong("a query has no place here"));
+        }
+        let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+        Ok(Self {
+            path: config.path.trim_end_matches('/').to_owned(),
+            hosts: HostGlobs::new(&config.hosts)?,
+            scheme,
+            authority,
+            base: base.trim_end_matches('/').to_owned(),
+            strip: config.strip_path,
+            keep_host: config.preserve_host,
+        })
+    }
+
+    fn matches(&self, path: &str, host: Option<&Host>) -> bool {
+        let below = path.strip_prefix(self.path.as_str()).is_some_and(|r| r.is_empty() || r.starts_with(['/', '?']));
+        below && (self.hosts.is_empty() || host.is_some_and(|h| self.hosts.matches(h)))
+    }
+
+    fn target_url(&self, path: &str) -> Url {
+        let rest = if self.strip { path.strip_prefix(self.path.as_str()).unwrap_or(path) } else { path };
+        let slash = if rest.starts_with('/') || (rest.is_empty() && !self.base.is_empty()) { "" } else { "/" };
+        Url {
+            scheme: self.scheme,
+            authority: self.authority.clone(),
+            path: ByteStr::from(format!("{}{slash}{rest}", self.base)),
+        }
+    }
+
+    fn target(&self) -> String {
+        format!("{}://{}{}", self.scheme, self.authority.to_host_header(self.scheme), self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(path: &str, to: &str, strip_path: bool, hosts: &[&str]) -> GatewayRoute {
+        let hosts = hosts.iter().map(|h| h.to_string()).collect();
+        GatewayRoute { path: path.into(), hosts, to: to.into(), strip_path, preserve_host: false }
+    }
+
+    #[test]
+    fn the_longest_path_wins_and_paths_are_joined() {
+        let routes = GatewayRoutes::new(&[
+            route("/", "http://fallback:8080", false, &[]),
+            route("/api/", "https://api.test/v2/", true, &[]),
+            route("/api/admin", "https://admin.test", false, &["in.test"]),
+        ])
+        .unwrap();
+        let inside = Host::parse("in.test").unwrap();
+        for (path, host, url) in [
+            ("/", None, "http://fallback:8080/"),
+            ("/apix?q", None, "http://fallback:8080/apix?q"),
+            ("/api", None, "https://api.test/v2"),
+            ("/api/", None, "https://api.test/v2/"),
+            ("/api?q=1", None, "https://api.test/v2/?q=1"),
+            ("/api/a/b?c", None, "https://api.test/v2/a/b?c"),
+            ("/api/admin/x", None, "https://api.test/v2/admin/x"),
+            ("/api/admin/x", Some(&inside), "https://admin.test/api/admin/x"),
+        ] {
+            assert_eq!(routes.find(path, host).unwrap().url.to_string(), url, "{path}");
+        }
+        assert_eq!(GatewayRoutes::default().find("/", None), None);
+    }
+
+    #[test]
+    fn a_bad_route_is_named() {
+        for (path, to, says) in [
+            ("x", "http://a", "must begin with /"),
+            ("/", "a.test", "no scheme"),
+            ("/", "ftp://a", "neither http nor https"),
+            ("/", "http://a:0", "port"),
+            ("/", "http://a/x?y", "query"),
+        ] {
+            let e = GatewayRoutes::new(&[route(path, to, false, &[])]).unwrap_err();
+            assert!(e.starts_with("gateway.route[0]: ") && e.contains(says), "{e}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Reads a short request body while its request waits for a person's decision, so that the person can see it.
+
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use interflow_types::{
+    Body, BodyFrame, BodyPreview, BodyStream, Flow, MaybeFuture, OriginalBody, OriginalMessage, OriginalMessages,
+    RequestHead, Result, StageVerdict,
+};
+
+/// The longest body that is read ahead, in bytes.
+const MOST_READ: u64 = 64 << 10;
+
+/// Waits for an answer; meanwhile a short body of known length is read, for whoever is asked. A client that waits for
+/// `100 Continue` sends it later: nothing is asked of it for a look.
+pub(crate) async fn wait_and_read(
+    preview: Option<BodyPreview>,
+    step: MaybeFuture<'_, StageVerdict>,
+    mut body: Body,
+) -> (StageVerdict, Body) {
+    let Some(preview) = preview else { return (step.resolve().await, body) };
+    let mut read: Vec<BodyFrame> = Vec::new();
+    let mut failed = None;
+    let mut over = false;
+    let verdict = {
+        let mut answer = pin!(step.resolve());
+        loop {
+            if over {
+                break answer.await;
+            }
+            tokio::select! {
+                biased;
+                verdict = &mut answer => break verdict,
+                frame = body.frame() => match frame {
+                    Some(Ok(frame)) => {
+                        if let BodyFrame::Data(data) = &frame {
+                            preview.append(data);
+                        }
+                        read.push(frame);
+                        if body.remaining() == Some(0) {
+                            preview.finish();
+                        }
+                    }
+                    Some(Err(e)) => {
+                        failed = Some(e);
+                        over = true;
+                    }
+                    None => {
+                        preview.finish();
+                        over = true;
+                    }
+                }
+            }
+        }
+    };
+    if let Some((_, edited)) = preview.replacement() {
+        // Trailers stay; of the body nothing is left behind what was read.
+        read.retain(|frame| !matches!(frame, BodyFrame::Data(_)));
+        if !edited.is_empty() {
+            read.insert(0, BodyFrame::Data(edited));
+        }
+    }
+    if read.is_empty() && failed.is_none() && !over {
+        return (verdict, body);
+    }
+    if let ([BodyFrame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
+        return (verdict, Body::from(data.clone()));
+    }
+    (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
+}
+
+/// Keeps the request as it came beside what goes on, when its body was edited, and fits the head to the new one.
+pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &mut RequestHead) {
+    let Some((came, edited)) = preview.replacement() else { return };
+    let original = OriginalMessage { head: head.clone(), body: Some(OriginalBody::Full(came)) };
+    flow.extension_mut::<OriginalMessages>().request = Some(Box::new(original));
+    for name in DIGESTS {
+        head.headers.remove(name);
+    }
+    let _ = head.headers.set("Content-Length", edited.len().to_string());
+}
+
+/// Fields that say what the body's bytes are, and would lie about another body.
+const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
+
+/// A place for a look at this body, if it is one that is read beforehand.
+pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
+    let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
+    let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));
+    let coded = interflow_codec::content_coding::has_content_coding(&head.headers);
+    let waits = head.headers.has_token("expect", "100-continue");
+    (short && !coded && !waits && !body.is_empty()).then(|| flow.extension_mut::<BodyPreview>().clone())
+}
+
+/// A body of which some was read.
+struct Joined {
+    read: std::vec::IntoIter<BodyFrame>,
+    failed: Option<interflow_types::Error>,
+    rest: Body,
+}
+
+impl BodyStream for Joined {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        if let Some(frame) = self.read.next() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match self.failed.take() {
+            Some(e) => Poll::Ready(Some(Err(e))),
+            None => self.rest.poll_frame(cx),
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        let length = |f: &BodyFrame| if let BodyFrame::Data(data) = f { data.len() as u64 } else { 0 };
+        let read: u64 = self.read.as_slice().iter().map(length).sum();
+        self.rest.remaining().map(|rest| rest + read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    struct Pieces(Vec<Bytes>);
+
+    impl BodyStream for Pieces {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Some(Ok(BodyFrame::Data(self.0.remove(0)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_while_its_request_waits_and_goes_on_whole() {
+        let preview = BodyPreview::default();
+        let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
+        let look = preview.clone();
+        let step = MaybeFuture::pending(async move {
+            while look.complete().is_none() {
+                tokio::task::yield_now().await;
+            }
+            StageVerdict::Continue
+        });
+        let (verdict, body) = wait_and_read(Some(preview.clone()), step, body).await;
+        assert!(matches!(verdict, StageVerdict::Continue));
+        assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
+        assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
+    }
+
+    #[tokio::test]
+    async fn another_body_goes_on_when_whoever_decides_edits_it() {
+        for (edit, goes_on) in [("one, 2 and three", "one, 2 and three"), ("", ""), ("one two", "one two")] {
+            let preview = BodyPreview::default();
+            let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
+            let look = preview.clone();
+            let step = MaybeFuture::pending(async move {
+                look.replace("too early".into());
+                while look.complete().is_none() {
+                    tokio::task::yield_now().await;
+                }
+                look.replace(edit.into());
+                StageVerdict::Continue
+            });
+            let (_, body) = wait_and_read(Some(preview.clone()), step, body).await;
+            assert_eq!(preview.current().as_deref(), Some(edit.as_bytes()), "who is asked about a second host sees it");
+            assert_eq!(&body.collect(99).await.unwrap().0[..], goes_on.as_bytes());
+            let came = preview.replacement().map(|(came, _)| came);
+            assert_eq!(came.as_deref(), (edit != "one two").then_some(&b"one two"[..]));
+        }
+    }
+}

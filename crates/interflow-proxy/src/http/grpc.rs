@@ -1,0 +1,198 @@
+//! Phase `StreamMessage` for gRPC: the messages in a body are shown to the stages one by one, and what they leave goes on.
+//! A message that nobody changed keeps its bytes.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use interflow_codec::grpc::{self, GrpcMessage};
+use interflow_types::budget::MemoryReservation;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, BoxFuture, Direction, Error, ErrorKind, Flow, Headers, InjectedMessages, MessageKind,
+    Phase, Result, StageVerdict, StreamMessage, Timestamp,
+};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES};
+use crate::observe::flow_guard::FlowGuard;
+use crate::upstream::plan::RequestPlan;
+
+/// The flow as the messages of both directions see it, while its exchange goes on.
+#[derive(Clone)]
+pub(crate) struct ForkedFlow(Arc<Mutex<Flow>>);
+
+impl ForkedFlow {
+    pub fn new(flow: &mut Flow) -> Self {
+        Self(Arc::new(Mutex::new(flow.fork())))
+    }
+
+    /// Takes the notes back, and keeps messages waiting as long as the guard lives.
+    pub async fn merge(self, flow: &mut Flow) -> OwnedMutexGuard<Flow> {
+        let mut lent = self.0.lock_owned().await;
+        flow.merge(&mut lent);
+        lent
+    }
+
+    /// The flow that this guard holds.
+    pub fn from_guard(guard: &OwnedMutexGuard<Flow>) -> Self {
+        Self(Arc::clone(OwnedMutexGuard::mutex(guard)))
+    }
+
+    /// The same at the flow's end. A message that a stage still holds keeps its notes, and is heard no more.
+    pub fn merge_at_end(&self, flow: &mut Flow) {
+        if let Ok(mut lent) = self.0.try_lock() {
+            flow.merge(&mut lent);
+        }
+    }
+}
+
+/// The body with its messages shown to the stages, if it is one of gRPC and a stage wants that. The length that the
+/// head tells would not hold any more, and is taken out.
+pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, headers: &mut Headers, body: Body) -> Body {
+    if matches!(body, Body::Empty) || GrpcKind::from_headers(headers).is_none() || !tracker.wants_messages() {
+        return body;
+    }
+    let Some(kind) = GrpcKind::from_headers(headers) else { return body };
+    headers.remove("content-length");
+    let (plan, lent) = (Arc::clone(&tracker.plan), tracker.fork());
+    Body::stream(GrpcBody {
+        body,
+        direction,
+        kind,
+        plan,
+        lent,
+        buffer: BytesMut::new(),
+        held: MemoryReservation::default(),
+        asked: None,
+        last: None,
+    })
+}
+
+struct GrpcBody {
+    body: Body,
+    direction: Direction,
+    kind: GrpcKind,
+    plan: Arc<RequestPlan>,
+    lent: ForkedFlow,
+    buffer: BytesMut,
+    /// Counts the buffer towards the process's budget.
+    held: MemoryReservation,
+    /// What the stages say of the message that they are being shown.
+    asked: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
+    /// What ended the body; the buffer may still hold messages.
+    last: Option<Option<Result<BodyFrame>>>,
+}
+
+impl BodyStream for GrpcBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        loop {
+            if let Some(asked) = &mut self.asked {
+                let said = ready!(asked.as_mut().poll(cx));
+                self.asked = None;
+                match said {
+                    Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
+                    Ok(None) => {}
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                }
+            }
+            if self.start_next_message() {
+                continue;
+            }
+            if let Some(last) = self.last.take() {
+                if self.buffer.is_empty() {
+                    return Poll::Ready(last);
+                }
+                // Less than a message: not ours to judge.
+                self.last = Some(last);
+                return Poll::Ready(Some(Ok(BodyFrame::Data(self.buffer.split().freeze()))));
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(BodyFrame::Data(data))) if self.kind.lost => {
+                    return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
+                }
+                Some(Ok(BodyFrame::Data(data))) => {
+                    self.held.resize(self.buffer.len() + data.len())?;
+                    self.buffer.extend_from_slice(&data);
+                }
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                last => self.last = Some(last),
+            }
+        }
+    }
+}
+
+impl GrpcBody {
+    /// Shows the next whole message to the stages; false when there is none.
+    fn start_next_message(&mut self) -> bool {
+        if self.kind.lost {
+            return false;
+        }
+        let message = match grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES) {
+            Ok(Some(message)) => message,
+            Ok(None) => return false,
+            Err(_) => {
+                self.kind.lost = true;
+                if !self.buffer.is_empty() {
+                    let rest = self.buffer.split().freeze();
+                    self.asked = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
+                }
+                return true;
+            }
+        };
+        let payload = self.kind.payload(&message);
+        let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
+        self.asked = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
+        true
+    }
+}
+
+/// What the stages leave of a message: its bytes as they came, new ones, or nothing.
+async fn run_stages(
+    plan: Arc<RequestPlan>,
+    lent: ForkedFlow,
+    mut seen: StreamMessage,
+    message: GrpcMessage,
+) -> Result<Option<Bytes>> {
+    // The trailers of gRPC-Web are no message.
+    if message.trailers {
+        return Ok(Some(message.raw));
+    }
+    let before = seen.payload.clone();
+    let mut flow = lent.0.lock().await;
+    for stage in plan.stages(Phase::Message) {
+        match stage.message(&mut flow, &mut seen).resolve().await {
+            StageVerdict::Drop => return Ok(append_injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
+            StageVerdict::Deny(e) => return Err(e),
+            StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Intercept | StageVerdict::Tunnel => {}
+        }
+    }
+    if seen.payload == before {
+        let raw = message.raw;
+        return Ok(Some(match flow.extension::<InjectedMessages>() {
+            None => raw,
+            Some(_) => append_injected(&mut flow, raw.to_vec()).unwrap_or_default(),
+        }));
+    }
+    // What was shown as it came must be what the flag says; what was shown in the clear goes on in the clear, which
+    // every message may.
+    let compressed = message.compressed && before == message.data;
+    let length = u32::try_from(seen.payload.len())
+        .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage made a gRPC message of 4 GiB or more"))?;
+    let mut out = Vec::with_capacity(grpc::PREFIX_LEN + seen.payload.len());
+    grpc::write_prefix(&mut out, compressed, length);
+    out.extend_from_slice(&seen.payload);
+    Ok(append_injected(&mut flow, out))
+}
+
+/// The bytes, and behind them the messages that stages put in.
+fn append_injected(flow: &mut Flow, mut out: Vec<u8>) -> Option<Bytes> {
+    if flow.extension::<InjectedMessages>().is_some() {
+        for payload in std::mem::take(flow.extension_mut::<InjectedMessages>()).forward {
+            // One of 4 GiB could not have been made here.
+            let Ok(length) = u32::try_from(payload.len()) else { continue };
+            grpc::write_prefix(&mut out, false, length);
+            out.extend_from_slice(&payload);
+        }
+    }
+    Some(out.into())
+}

@@ -1,0 +1,296 @@
+//! What one hop owes the next: targets resolved, hop-by-hop fields taken out, `Via` and `Max-Forwards` kept
+//! (RFC 9110 7.6, RFC 9112 3.2).
+
+use interflow_types::{
+    Authority, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
+    RequestTarget, Result, Scheme, Url,
+};
+use smallvec::SmallVec;
+
+/// Where a connection leads by itself, so that a request in origin-form has somewhere to go.
+#[derive(Clone, Debug)]
+pub(crate) struct TunnelTargetRef<'a> {
+    pub scheme: Scheme,
+    pub authority: &'a Authority,
+}
+
+/// The URL that a request in a tunnel asks for: it goes where the tunnel goes. A target that names another authority
+/// (gRPC clients do, for a service behind an address) says it in `Host` (RFC 9112 3.2.2).
+///
+/// # Errors
+/// A CONNECT.
+pub(crate) fn resolve_tunnel_url(
+    target: RequestTarget,
+    inside: &TunnelTargetRef<'_>,
+    headers: &mut Headers,
+) -> Result<Url> {
+    let path = match target {
+        RequestTarget::Origin(path) => path,
+        RequestTarget::Asterisk => ByteStr::from_static("*"),
+        RequestTarget::Absolute(url) if url.authority == *inside.authority => url.path,
+        RequestTarget::Absolute(url) => {
+            let host = url.authority.to_host_header(url.scheme);
+            headers.set("Host", host).expect("an authority is a well-formed value");
+            url.path
+        }
+        RequestTarget::Authority(_) => {
+            return Err(Error::new(ErrorKind::Unsupported, "CONNECT inside a tunnel is not supported"));
+        }
+    };
+    Ok(Url { scheme: inside.scheme, authority: inside.authority.clone(), path })
+}
+
+/// Fields that never pass a hop, whether `Connection` names them or not. `Proxy-Authorization` belongs to this hop:
+/// an origin must never see it.
+const HOP_FIELDS: [&str; 8] = [
+    "te",
+    "upgrade",
+    "connection",
+    "keep-alive",
+    "http2-settings",
+    "proxy-connection",
+    "transfer-encoding",
+    "proxy-authorization",
+];
+
+fn is_hop_field(name: &[u8]) -> bool {
+    // The lengths that they have: most fields are told apart by theirs alone.
+    matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
+        && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
+}
+
+/// Fields that route or frame a message: `Connection` cannot take them out.
+fn is_protected(name: &[u8]) -> bool {
+    ["host", "content-length", "content-type", "content-encoding", "trailer", "date", "authorization", "cookie"]
+        .iter()
+        .any(|p| name.eq_ignore_ascii_case(p.as_bytes()))
+}
+
+/// The fields that `Connection` names, without those that it may not name.
+fn connection_options(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
+    // What nearly all of them say.
+    let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    if headers.get_all("connection").all(plain) {
+        return SmallVec::new();
+    }
+    headers
+        .list_items("connection")
+        .filter(|t| !t.eq_ignore_ascii_case(b"keep-alive") && !t.eq_ignore_ascii_case(b"close") && !is_protected(t))
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+fn strip_hop_fields(headers: &mut Headers) {
+    // `Connection` is one of them: without any, none is named either.
+    const HOP_FIELD_MASK: HeaderNameMask = HeaderNameMask::from_names(&HOP_FIELDS);
+    if !headers.may_contain(HOP_FIELD_MASK) || !headers.iter().any(|(name, _)| is_hop_field(name)) {
+        return;
+    }
+    let named = connection_options(headers);
+    headers.retain(|name, _| !is_hop_field(name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name)));
+}
+
+/// Makes a request's fields fit for the next hop. An upgrade that may go through stays, and is named in
+/// `head.protocol`.
+pub(crate) fn clean_request(head: &mut RequestHead) {
+    let trailers = head.headers.has_token("te", "trailers");
+    let upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
+    strip_hop_fields(&mut head.headers);
+    if trailers {
+        head.headers.append_unchecked(b"TE", b"trailers");
+    }
+    if let Some(protocol) = &upgrade
+        && head.version.is_http1()
+    {
+        head.headers.append_unchecked(b"Connection", b"Upgrade");
+        head.headers.append_unchecked(b"Upgrade", protocol.as_bytes());
+    }
+    head.protocol = upgrade;
+}
+
+/// The protocol that an HTTP/1.1 client wants to change to. `h2c` is answered in HTTP/1.1 instead, as RFC 9113 3.1
+/// allows: prior knowledge is the way in.
+fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
+    if head.version != HttpVersion::Http11 || !head.headers.has_token("connection", "upgrade") {
+        return None;
+    }
+    let wanted = head.headers.list_items("upgrade").find(|p| !p.eq_ignore_ascii_case(b"h2c"))?;
+    std::str::from_utf8(wanted).ok().map(ByteStr::from)
+}
+
+/// Makes a response's fields fit for the client. `upgraded` keeps what a 101 needs.
+pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
+    let protocol = if upgraded { headers.get("upgrade").map(<[u8]>::to_vec) } else { None };
+    strip_hop_fields(headers);
+    // An origin has no business asking for the proxy's password.
+    headers.remove("proxy-authenticate");
+    headers.remove("proxy-authentication-info");
+    if let Some(protocol) = protocol {
+        headers.append_unchecked(b"Connection", b"Upgrade");
+        headers.append_unchecked(b"Upgrade", &protocol);
+    }
+}
+
+/// As [`set_host`], but where something else than `Host` decided where to (a tunnel, a gateway's route), a `Host` that
+/// is there goes through as it is.
+pub(crate) fn set_host_for(head: &mut RequestHead, transport: EntryKind) {
+    let decided = !matches!(transport, EntryKind::Absolute | EntryKind::Internal);
+    if !(decided && head.headers.contains("host")) {
+        set_host(head);
+    }
+}
+
+/// Puts the URL's authority into `Host` when the field says something else or is missing (RFC 9112 3.2.2).
+pub(crate) fn set_host(head: &mut RequestHead) {
+    let (url, default) = (&head.url, head.url.scheme.default_port());
+    let right = head.headers.get_str("host").is_some_and(|host| {
+        url.authority.matches_text(host.as_bytes(), default)
+            || Authority::parse(host, Some(default)).is_ok_and(|a| a == url.authority)
+    });
+    if !right {
+        let host = head.url.authority.to_host_header(head.url.scheme);
+        head.headers.set("Host", host).expect("an authority is a well-formed value");
+    }
+}
+
+/// Adds this hop to `Via` (RFC 9110 7.6.3).
+pub(crate) fn add_via(headers: &mut Headers, version: HttpVersion, pseudonym: &str) {
+    let version = version.as_str().trim_start_matches("HTTP/");
+    let _ = headers.append("Via", format!("{version} {pseudonym}"));
+}
+
+/// What `Max-Forwards` says of a TRACE or OPTIONS.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MaxForwards {
+    /// Go on; the field, if there was one, counts one less.
+    Forward,
+    /// This hop is the last: answer.
+    Answer,
+}
+
+/// Obeys `Max-Forwards` (RFC 9110 7.6.2).
+pub(crate) fn max_forwards(head: &mut RequestHead) -> MaxForwards {
+    if head.method != Method::TRACE && head.method != Method::OPTIONS {
+        return MaxForwards::Forward;
+    }
+    match head.headers.get_str("max-forwards").and_then(|v| v.trim().parse::<u32>().ok()) {
+        Some(0) => MaxForwards::Answer,
+        Some(n) => {
+            head.headers.set("Max-Forwards", (n - 1).to_string()).expect("a number is a well-formed value");
+            MaxForwards::Forward
+        }
+        None => MaxForwards::Forward,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(version: HttpVersion, fields: &[(&str, &str)]) -> RequestHead {
+        RequestHead {
+            method: Method::GET,
+            url: Url { scheme: Scheme::Http, authority: "a:80".parse().unwrap(), path: "/".into() },
+            version,
+            headers: fields.iter().copied().collect(),
+            protocol: None,
+        }
+    }
+
+    fn names(headers: &Headers) -> Vec<String> {
+        headers.iter().map(|(n, _)| String::from_utf8(n.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_field_of_one_hop_is_known_as_such() {
+        for name in HOP_FIELDS {
+            assert!(is_hop_field(name.to_ascii_uppercase().as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn hop_by_hop_fields_and_those_named_stay_behind() {
+        let mut h = head(
+            HttpVersion::Http11,
+            &[
+                ("Host", "a"),
+                ("Connection", "keep-alive, X-Hop, Content-Length, Host"),
+                ("X-Hop", "1"),
+                ("Keep-Alive", "timeout=5"),
+                ("Proxy-Connection", "keep-alive"),
+                ("Proxy-Authorization", "Basic x"),
+                ("Transfer-Encoding", "chunked"),
+                ("TE", "trailers, deflate"),
+                ("Content-Length", "3"),
+                ("X-End", "1"),
+            ],
+        );
+        clean_request(&mut h);
+        assert_eq!(names(&h.headers), ["Host", "Content-Length", "X-End", "TE"]);
+        assert_eq!(h.headers.get("te"), Some(&b"trailers"[..]));
+        assert_eq!(h.protocol, None);
+    }
+
+    #[test]
+    fn an_upgrade_goes_through_but_h2c_does_not() {
+        let mut h = head(HttpVersion::Http11, &[("Connection", "Upgrade"), ("Upgrade", "websocket")]);
+        clean_request(&mut h);
+        assert_eq!(h.protocol.as_deref(), Some("websocket"));
+        assert_eq!(names(&h.headers), ["Connection", "Upgrade"]);
+        let mut h = head(
+            HttpVersion::Http11,
+            &[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAM")],
+        );
+        clean_request(&mut h);
+        assert!(h.headers.is_empty() && h.protocol.is_none());
+    }
+
+    #[test]
+    fn an_origin_cannot_ask_for_the_proxys_password() {
+        let mut h: Headers = [("Proxy-Authenticate", "Basic"), ("Upgrade", "h2,h2c"), ("A", "1")].into_iter().collect();
+        clean_response(&mut h, false);
+        assert_eq!(names(&h), ["A"]);
+    }
+
+    #[test]
+    fn host_follows_the_target() {
+        for (given, becomes) in [(Some("b"), "a"), (Some("A:80"), "A:80"), (Some("a"), "a"), (None, "a")] {
+            let mut h = head(HttpVersion::Http11, &[]);
+            if let Some(given) = given {
+                h.headers.append("Host", given).unwrap();
+            }
+            set_host(&mut h);
+            assert_eq!(h.headers.get_str("host"), Some(becomes), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn max_forwards_counts_down_for_trace_and_options_only() {
+        for (method, value, verdict, left) in [
+            (Method::OPTIONS, "5", MaxForwards::Forward, "4"),
+            (Method::OPTIONS, "0", MaxForwards::Answer, "0"),
+            (Method::TRACE, "0", MaxForwards::Answer, "0"),
+            (Method::GET, "0", MaxForwards::Forward, "0"),
+            (Method::OPTIONS, "x", MaxForwards::Forward, "x"),
+        ] {
+            let mut h = head(HttpVersion::Http11, &[("Max-Forwards", value)]);
+            h.method = method;
+            assert_eq!(max_forwards(&mut h), verdict);
+            assert_eq!(h.headers.get_str("max-forwards"), Some(left));
+        }
+    }
+
+    #[test]
+    fn a_request_in_a_tunnel_goes_where_the_tunnel_goes() {
+        let authority: Authority = "a:443".parse().unwrap();
+        let inside = TunnelTargetRef { scheme: Scheme::Https, authority: &authority };
+        let mut headers: Headers = [("Host", "a")].into_iter().collect();
+        let url = resolve_tunnel_url(RequestTarget::Origin("/x".into()), &inside, &mut headers).unwrap();
+        assert_eq!(url.to_string(), "https://a/x");
+        let other = Url { scheme: Scheme::Https, authority: "b:443".parse().unwrap(), path: "/y".into() };
+        let url = resolve_tunnel_url(RequestTarget::Absolute(other), &inside, &mut headers).unwrap();
+        assert_eq!((url.to_string().as_str(), headers.get_str("host")), ("https://a/y", Some("b")));
+        let connect = RequestTarget::Authority("b:443".parse().unwrap());
+        assert!(resolve_tunnel_url(connect, &inside, &mut headers).is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Forwarding loops: each instance has a pseudonym of its own, which it puts into `Via` where the next hop may be another
+//! proxy or gateway (RFC 9110 7.6.3). A request that comes back with it has come round.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use interflow_net::egress::UpstreamRoute;
+use interflow_net::egress::proxy::ProxyKind;
+use interflow_types::{EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme};
+
+/// The pseudonym of this instance, made anew with each start, so that it identifies no installation over time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ViaPseudonym {
+    /// The pseudonym; empty for none.
+    name: Arc<str>,
+    /// What stands in `Via` for us: protocol version and pseudonym.
+    entry: Arc<str>,
+}
+
+/// What `Via` said in the CONNECT that a tunnel began with: a note on the flows of the tunnel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReceivedVia(pub Option<Arc<str>>);
+
+impl ViaPseudonym {
+    /// A new one, at random.
+    pub fn random() -> Self {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+        let mut name = String::from("interflow-");
+        for byte in bytes {
+            let _ = write!(name, "{byte:02x}");
+        }
+        Self { entry: format!("1.1 {name}").into(), name: name.into() }
+    }
+
+    /// Refuses a request that has passed this instance before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Loop`].
+    pub fn check(&self, headers: &Headers) -> Result<()> {
+        let is_ours = |entry: &[u8]| {
+            let name = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
+            name.is_some_and(|name| name.eq_ignore_ascii_case(self.name.as_bytes()))
+        };
+        if headers.list_items("via").any(is_ours) {
+            let text = "the request has passed this proxy before (its own pseudonym stands in Via): it is forwarded in a \
+                        circle; check upstream.proxy and the gateway's routes of the proxies on its way";
+            return Err(Error::new(ErrorKind::Loop, text));
+        }
+        Ok(())
+    }
+
+    /// The `Via` of CONNECT requests to upstream proxies: what was received, and our own entry behind it.
+    pub fn connect_via(&self, received: Option<&str>) -> Option<Arc<str>> {
+        match received {
+            _ if self.name.is_empty() => None,
+            None => Some(Arc::clone(&self.entry)),
+            Some(received) => Some(format!("{received}, {}", self.entry).into()),
+        }
+    }
+
+    /// Puts what a tunnel's CONNECT said into the route of what goes through it.
+    pub fn add_tunnel_via(&self, route: &mut UpstreamRoute, flow: &Flow) {
+        if let Some(ReceivedVia(Some(received))) = flow.extension::<ReceivedVia>() {
+            route.connect_via = self.connect_via(Some(received));
+        }
+    }
+
+    /// Adds our entry to a request that goes where it may come round from.
+    pub fn add_via(&self, head: &RequestHead, leaving: &mut Option<RequestHead>, route: &UpstreamRoute, flow: &Flow) {
+        if !self.name.is_empty() && may_loop(head, route, flow) {
+            let leaving = leaving.get_or_insert_with(|| head.clone());
+            leaving.headers.append_unchecked(b"Via", self.entry.as_bytes());
+        }
+    }
+}
+
+/// Whether the next hop may forward the request as it is. For TLS through an HTTP proxy, the CONNECT request tells of us,
+/// and the request itself stays as it is. Of a gateway's routes, only those to providers by their public names lead to no
+/// other gateway.
+fn may_loop(head: &RequestHead, route: &UpstreamRoute, flow: &Flow) -> bool {
+    if !route.via.is_empty() {
+        return head.url.scheme == Scheme::Http || route.via.iter().any(|p| p.kind == ProxyKind::Socks5);
+    }
+    let is_provider = || {
+        flow.extension::<EndpointId>().is_some()
+            && head.url.scheme == Scheme::Https
+            && matches!(&head.url.authority.host, Host::Name(name) if name.contains('.'))
+    };
+    flow.transport == EntryKind::Gateway && !is_provider()
+}
+
+/// The `Via` of a request that opens a tunnel.
+pub(crate) fn received_via(headers: &Headers) -> Option<Arc<str>> {
+    let entries: Vec<_> = headers.get_all("via").map(String::from_utf8_lossy).collect();
+    (!entries.is_empty()).then(|| entries.join(", ").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_pseudonym_is_a_loop() {
+        let (ours, other) = (ViaPseudonym::random(), ViaPseudonym::random());
+        for (via, looped) in [
+            (String::new(), false),
+            ("1.1 interflow".into(), false),
+            (format!("1.0 fred, {}", other.entry), false),
+            (format!("1.0 fred, 1.1 x.example.com (Apache), {}", ours.entry), true),
+            (format!("HTTP/2.0   {} (a comment)", ours.name.to_uppercase()), true),
+            (ours.name.to_string(), false),
+        ] {
+            let headers: Headers = [("Via", via.as_str())].into_iter().collect();
+            assert_eq!(ours.check(&headers).is_err(), looped, "{via}");
+        }
+    }
+
+    #[test]
+    fn a_tunnel_hands_on_what_it_received_and_adds_itself() {
+        let ours = ViaPseudonym::random();
+        let headers: Headers = [("Via", "1.1 a"), ("via", "1.1 b, 1.1 c")].into_iter().collect();
+        let received = received_via(&headers);
+        assert_eq!(
+            ours.connect_via(received.as_deref()).unwrap().as_ref(),
+            format!("1.1 a, 1.1 b, 1.1 c, {}", ours.entry)
+        );
+        assert_eq!(ours.connect_via(None).unwrap(), ours.entry);
+        assert_eq!(ViaPseudonym::default().connect_via(None), None);
+        assert_eq!(received_via(&Headers::new()), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! Messages seen as they pass: server-sent events, gRPC messages, WebSocket messages. A tap changes and delays nothing.
+
+use bytes::{Bytes, BytesMut};
+use interflow_codec::grpc::{self, GrpcMessage};
+use interflow_codec::sse::SseParser;
+use interflow_codec::websocket::{
+    self, FrameSender, MessageForwarder, MessageType, Opcode, PermessageDeflate, WebSocketDecoder, WebSocketError,
+    WebSocketItem,
+};
+use interflow_types::budget::MemoryReservation;
+use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp};
+
+/// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
+pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// Looks for messages in a body.
+pub(crate) struct MessageTap {
+    direction: Direction,
+    kind: MessageTapKind,
+}
+
+enum MessageTapKind {
+    Events(SseParser),
+    Grpc(GrpcKind, BytesMut, MemoryReservation),
+    /// What came could not be told apart, and nothing behind it can.
+    Lost,
+}
+
+impl MessageTap {
+    /// A tap, when the head says that the body is a stream of messages. A stream that is compressed as a whole is not
+    /// looked into.
+    pub fn for_body(direction: Direction, headers: &Headers) -> Option<Self> {
+        let kind = if media_type(headers)?.eq_ignore_ascii_case("text/event-stream") {
+            MessageTapKind::Events(SseParser::new(MAX_MESSAGE_BYTES))
+        } else {
+            MessageTapKind::Grpc(GrpcKind::from_headers(headers)?, BytesMut::new(), MemoryReservation::default())
+        };
+        (!headers.contains("content-encoding")).then_some(Self { direction, kind })
+    }
+
+    /// Takes the body's next bytes; `see` is shown each message that they complete.
+    pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&StreamMessage)) {
+        let (direction, at) = (self.direction, Timestamp::now());
+        let mut give = |kind, payload| see(&StreamMessage { direction, kind, payload, at });
+        let whole = match &mut self.kind {
+            MessageTapKind::Events(parser) => sse_events(parser, bytes, |raw| give(MessageKind::Event, raw)),
+            MessageTapKind::Grpc(kind, buffer, held) => {
+                let read = grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data));
+                read.filter(|()| held.resize(buffer.len()).is_ok())
+            }
+            MessageTapKind::Lost => return,
+        };
+        if whole.is_none() {
+            self.kind = MessageTapKind::Lost;
+        }
+    }
+}
+
+/// How the gRPC messages of a body are to be read.
+pub(crate) struct GrpcKind {
+    encoding: String,
+    /// What came could not be told apart, and nothing behind it can.
+    pub lost: bool,
+}
+
+impl GrpcKind {
+    /// `None` when the head is not one of gRPC, or its body is compressed as a whole or written in base64.
+    pub fn from_headers(headers: &Headers) -> Option<Self> {
+        const START: &[u8] = b"application/grpc";
+        // Every body is asked about, and few are of gRPC.
+        let value = headers.get("content-type")?.trim_ascii_start();
+        if !value.get(..START.len())?.eq_ignore_ascii_case(START) {
+            return None;
+        }
+        let media_type = media_type(headers)?;
+        let readable = !media_type.contains("grpc-web-text") && !headers.contains("content-encoding");
+        let encoding = headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
+        readable.then_some(Self { encoding, lost: false })
+    }
+
+    /// The content of a message, decompressed where that can be done.
+    pub fn payload(&self, message: &GrpcMessage) -> Bytes {
+        let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES));
+        clear.flatten().unwrap_or_else(|| message.data.clone())
+    }
+}
+
+fn media_type(headers: &Headers) -> Option<&str> {
+    Some(headers.get_str("content-type")?.split(';').next()?.trim())
+}
+
+/// `None` when the stream cannot be followed any further.
+fn sse_events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
+    parser.push(bytes);
+    while let Some(event) = parser.next_event().ok()? {
+        see(event.raw);
+    }
+    Some(())
+}
+
+fn grpc_messages(
+    kind: &GrpcKind,
+    buffer: &mut BytesMut,
+    bytes: &[u8],
+    mut see: impl FnMut(bytes::Bytes),
+) -> Option<()> {
+    buffer.extend_from_slice(bytes);
+    while let Some(message) = grpc::next_message(buffer, MAX_MESSAGE_BYTES).ok()? {
+        see(kind.payload(&message));
+    }
+    Some(())
+}
+
+/// One direction of a WebSocket: its bytes go on as they came unless a stage changes a message.
+pub(crate) struct WsDirection {
+    direction: Direction,
+    decoder: Option<WebSocketDecoder>,
+    forwarder: MessageForwarder,
+    buffer: BytesMut,
+    /// A message that is too large to be held goes through in parts, or nothing can be told apart any more.
+    in_parts: bool,
+}
+
+/// What a decoder made of the bytes that came.
+pub(crate) enum WsEvent {
+    /// A message, and the frames that it came in.
+    Message(StreamMessage, websocket::WebSocketMessage),
+    /// A part of a message too large to be held.
+    Part(Bytes, bool),
+    /// From here on nothing can be told apart: these bytes, and all that come, go on as they are.
+    Lost(Bytes),
+    /// As [`Lost`](Self::Lost), since the memory for messages is spent.
+    Overloaded,
+}
+
+impl WsDirection {
+    /// A leg of a WebSocket whose handshake ended with this response.
+    pub fn new(direction: Direction, response: &Headers) -> Self {
+        let agreed = PermessageDeflate::from_response(response);
+        let sender = sender(direction);
+        let decoder = agreed.as_ref().ok().map(|deflate| {
+            WebSocketDecoder::new(websocket::WsDecoderOptions {
+                sender,
+                deflate: *deflate,
+                max_message: MAX_MESSAGE_BYTES,
+            })
+        });
+        let forwarder = MessageForwarder::new(agreed.ok().flatten(), sender);
+        Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false }
+    }
+
+    /// Whose messages it carries.
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Takes bytes that came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// What they hold next; `None` when more must come.
+    pub fn next(&mut self) -> Option<WsEvent> {
+        let Some(decoder) = &mut self.decoder else {
+            self.in_parts = true;
+            return (!self.buffer.is_empty()).then(|| WsEvent::Lost(self.buffer.split().freeze()));
+        };
+        match decoder.decode(&mut self.buffer) {
+            Ok(None) => None,
+            Ok(Some(WebSocketItem::Part { raw, compressed })) => {
+                self.in_parts = true;
+                Some(WsEvent::Part(raw, compressed))
+            }
+            Ok(Some(WebSocketItem::Message(message))) => {
+                // A control frame may come between the parts of another message.
+                self.in_parts &= !message.passed && is_control(message.kind);
+                let seen = StreamMessage {
+                    direction: self.direction,
+                    kind: kind_of(message.kind),
+                    payload: message.data.clone(),
+                    at: Timestamp::now(),
+                };
+                Some(WsEvent::Message(seen, message))
+            }
+            Err(WebSocketError::Overloaded) => {
+                // Whoever only looks has passed these bytes on; whoever decides by them has to end the connection.
+                self.decoder = None;
+                self.buffer.clear();
+                Some(WsEvent::Overloaded)
+            }
+            Err(_) => {
+                let mut rest = BytesMut::from(&decoder.take_held()[..]);
+                rest.unsplit(self.buffer.split());
+                self.decoder = None;
+                Some(WsEvent::Lost(rest.freeze()))
+            }
+        }
+    }
+
+    /// Writes what a stage left of a message: nothing when it is dropped.
+    ///
+    /// # Errors
+    /// A message too large to be written anew.
+    pub fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        seen: Option<&StreamMessage>,
+        frames: &websocket::WebSocketMessage,
+    ) -> Result<(), WebSocketError> {
+        let mask = mask_for(self.direction);
+        match seen {
+            None if frames.passed => self.forwarder.forward(out, frames, mask)?,
+            None => self.forwarder.drop_message(frames),
+            Some(m) if m.payload == frames.data || frames.passed => self.forwarder.forward(out, frames, mask)?,
+            Some(m) => self.forwarder.replace(out, frames, &m.payload, mask),
+        }
+        Ok(())
+    }
+
+    /// Whether another message may be written now.
+    pub fn is_between_messages(&self) -> bool {
+        !self.in_parts
+    }
+
+    /// Writes a message that nobody sent.
+    pub fn write_injected(&self, out: &mut Vec<u8>, message: &StreamMessage) {
+        let opcode = if message.kind == MessageKind::Binary { Opcode::Binary } else { Opcode::Text };
+        websocket::write_frame(out, opcode, &message.payload, mask_for(self.direction));
+    }
+
+    /// Writes a part of a message too large to be held.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
+        self.forwarder.forward_part(out, raw, compressed)
+    }
+}
+
+const fn is_control(kind: MessageType) -> bool {
+    matches!(kind, MessageType::Close | MessageType::Ping | MessageType::Pong)
+}
+
+const fn sender(direction: Direction) -> FrameSender {
+    match direction {
+        Direction::Request => FrameSender::Client,
+        Direction::Response => FrameSender::Server,
+    }
+}
+
+/// A client masks each frame with a key that nobody can foresee (RFC 6455 10.3).
+fn mask_for(direction: Direction) -> Option<[u8; 4]> {
+    (direction == Direction::Request).then(|| {
+        let mut key = [0; 4];
+        getrandom::fill(&mut key).expect("the operating system hands out random bytes");
+        key
+    })
+}
+
+const fn kind_of(kind: MessageType) -> MessageKind {
+    match kind {
+        MessageType::Text => MessageKind::Text,
+        MessageType::Binary => MessageKind::Binary,
+        MessageType::Close => MessageKind::Close,
+        MessageType::Ping => MessageKind::Ping,
+        MessageType::Pong => MessageKind::Pong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(media_type: &str, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let headers: Headers = [("Content-Type", media_type), ("grpc-encoding", "deflate")].into_iter().collect();
+        let mut tap = MessageTap::for_body(Direction::Response, &headers).unwrap();
+        let mut all = Vec::new();
+        pieces.iter().for_each(|p| tap.feed(p, |m| all.push(m.payload.to_vec())));
+        all
+    }
+
+    #[test]
+    fn events_are_seen_however_they_are_cut() {
+        let all = seen("text/event-stream; charset=utf-8", &[b"data: a\n", b"\ndata: b", b"\n\nda"]);
+        assert_eq!(all, [b"data: a\n\n".to_vec(), b"data: b\n\n".to_vec()]);
+    }
+
+    #[test]
+    fn grpc_messages_are_seen_without_their_prefix() {
+        let all = seen("application/grpc+proto", &[b"\0\0\0\0\x02h", b"i\0\0\0\0\0"]);
+        assert_eq!(all, [b"hi".to_vec(), Vec::new()]);
+    }
+
+    #[test]
+    fn a_compressed_grpc_message_is_seen_in_the_clear_and_one_that_cannot_be_as_it_came() {
+        // "aa" in zlib's format, uncompressed block; then junk under the same flag.
+        let zlib = b"\x01\0\0\0\x0d\x78\x01\x01\x02\0\xfd\xffaa\x01\x25\0\xc3";
+        assert_eq!(seen("application/grpc", &[zlib, b"\x01\0\0\0\x01?"]), [b"aa".to_vec(), b"?".to_vec()]);
+    }
+
+    #[test]
+    fn a_broken_stream_is_given_up_and_ordinary_bodies_are_none() {
+        assert!(seen("application/grpc", &[b"\x55junkjunkjunk", b"\0\0\0\0\0"]).is_empty());
+        let headers: Headers = [("Content-Type", "text/html")].into_iter().collect();
+        assert!(MessageTap::for_body(Direction::Response, &headers).is_none());
+    }
+
+    #[test]
+    fn a_websocket_message_goes_on_as_it_came_unless_it_is_changed() {
+        let mut wire = Vec::new();
+        websocket::write_frame(&mut wire, websocket::Opcode::Text, b"one", Some([1, 2, 3, 4]));
+        websocket::write_frame(&mut wire, websocket::Opcode::Text, b"two", Some([5, 6, 7, 8]));
+        let mut leg = WsDirection::new(Direction::Request, &Headers::new());
+        leg.push(&wire);
+        let mut out = Vec::new();
+        while let Some(WsEvent::Message(mut message, frames)) = leg.next() {
+            if &message.payload[..] == b"two" {
+                message.payload = Bytes::from_static(b"TWO!");
+            }
+            leg.write(&mut out, Some(&message), &frames).unwrap();
+        }
+        assert_eq!(out[..9], wire[..9], "the unchanged message keeps its mask and bytes");
+        let mut reader = WsDirection::new(Direction::Request, &Headers::new());
+        reader.push(&out[9..]);
+        let Some(WsEvent::Message(message, _)) = reader.next() else { panic!("no message") };
+        assert_eq!(&message.payload[..], b"TWO!");
+    }
+
+    #[test]
+    fn what_is_no_websocket_goes_on_as_bytes() {
+        let mut leg = WsDirection::new(Direction::Response, &Headers::new());
+        leg.push(b"\xff\xff junk");
+        let Some(WsEvent::Lost(bytes)) = leg.next() else { panic!("understood") };
+        assert_eq!(&bytes[..], b"\xff\xff junk");
+        leg.push(b"more");
+        assert!(matches!(leg.next(), Some(WsEvent::Lost(b)) if &b[..] == b"more"));
+    }
+}

@@ -1,0 +1,705 @@
+//! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
+
+use std::sync::Arc;
+
+use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, UpstreamRoute};
+use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
+use interflow_types::{
+    Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EndpointId, EntryKind, Error, ErrorKind, ErrorRenderer,
+    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, Method,
+    MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead,
+    ResponseHeadFilter, Result, Scheme, StageVerdict, StatusCode, Timestamp, Url,
+};
+
+use interflow_codec::ja4h;
+
+use crate::downstream::access::AccessRequest;
+use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget, challenge};
+use crate::downstream::{builtin_pages, gateway};
+use crate::http::error_response::error_response;
+use crate::http::hop_by_hop::{self, MaxForwards};
+use crate::http::loop_detection::ReceivedVia;
+use crate::http::{body_preview, expect_continue, grpc, upgrade};
+use crate::observe::flow_guard::{FlowGuard, local_body_bytes};
+use crate::upstream::plan::PlanKey;
+use crate::upstream::route;
+use crate::worker::ActiveConfig;
+
+/// How a request's exchange begins.
+pub(crate) enum PipelineStart<'a> {
+    /// As nearly every one does: into the corridor.
+    Pipeline(Box<PipelineRequest>),
+    /// Something must be waited for first.
+    Later(BoxFuture<'a, ServiceReply>),
+    /// It is over already.
+    Done(ServiceReply),
+}
+
+/// What goes into the corridor. Boxed, since futures carry it through several hands before they first run.
+pub(crate) struct PipelineRequest {
+    live: Arc<ActiveConfig>,
+    flow: Box<Flow>,
+    key: PlanKey,
+    url: Url,
+    incoming: IncomingRequest,
+    /// At the corridor's far end stands a room of ours in the origin's place.
+    handler: Option<Arc<dyn LocalHandler>>,
+}
+
+/// A request on the proxy port, in absolute-form, or by mistake in origin-form.
+pub(crate) fn from_proxy(
+    conn: &ClientConnection,
+    live: Arc<ActiveConfig>,
+    mut incoming: IncomingRequest,
+) -> PipelineStart<'_> {
+    let target = std::mem::replace(&mut incoming.target, RequestTarget::Asterisk);
+    let RequestTarget::Absolute(url) = target else {
+        return PipelineStart::Done(ServiceReply::Response(builtin_pages::not_a_proxy_request(conn.client.local)));
+    };
+    match conn.cached_user(&live, &incoming.headers) {
+        Some(user) => from_authenticated_proxy(conn, live, url, incoming, user),
+        None => PipelineStart::Later(Box::pin(async move {
+            match conn.authenticate(&live, &incoming.headers).await {
+                Ok(user) => {
+                    Box::pin(run_request(conn, from_authenticated_proxy(conn, live, url, incoming, user))).await
+                }
+                Err(e) => {
+                    let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Absolute, None);
+                    let flow = conn.flow(incoming.clock, EntryKind::Absolute, url.scheme, url.authority.clone(), None);
+                    reject(conn, &live, flow, key, url, incoming, e).await
+                }
+            }
+        })),
+    }
+}
+
+/// The same once it is known whose request it is.
+fn from_authenticated_proxy<'a>(
+    conn: &'a ClientConnection,
+    live: Arc<ActiveConfig>,
+    url: Url,
+    incoming: IncomingRequest,
+    user: Option<Arc<str>>,
+) -> PipelineStart<'a> {
+    if builtin_pages::is_local(&url.authority.host) {
+        return PipelineStart::Done(ServiceReply::Response(builtin_pages::serve_local(&url, &conn.worker.ca)));
+    }
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Absolute, user.clone());
+    let flow = conn.flow(incoming.clock, EntryKind::Absolute, url.scheme, url.authority.clone(), user);
+    PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
+}
+
+/// A request on the gateway port.
+pub(crate) fn from_gateway(
+    conn: &ClientConnection,
+    live: Arc<ActiveConfig>,
+    mut incoming: IncomingRequest,
+) -> PipelineStart<'_> {
+    // The port takes connections without TLS too, and one may be older than the config.
+    if live.settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
+        let text = "this gateway asks for a client certificate: use https:// and show one";
+        let error = Error::new(ErrorKind::Denied, text);
+        conn.worker.counters.error(&error);
+        tracing::debug!(client = %conn.client.peer, "gateway: a request without a client certificate is refused");
+        return PipelineStart::Done(ServiceReply::Response(error_response(&error, None, None)));
+    }
+    let forwarded = conn.forwarded_client(&live, &incoming.headers);
+    let target = std::mem::replace(&mut incoming.target, RequestTarget::Asterisk);
+    let (path, authority, unreadable) = match target {
+        RequestTarget::Origin(path) => {
+            let named = incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok());
+            let unreadable = named.is_none() && incoming.headers.contains("host");
+            (path, named, unreadable)
+        }
+        RequestTarget::Absolute(url) => (url.path, Some(url.authority), false),
+        RequestTarget::Asterisk | RequestTarget::Authority(_) => {
+            let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
+            let refused = reject_malformed(conn, &live, &Error::new(ErrorKind::Unsupported, text));
+            return PipelineStart::Done(ServiceReply::Response(refused));
+        }
+    };
+    let knock = GatewayRequest {
+        method: &incoming.method,
+        path: &path,
+        host: authority.as_ref().map(|a| &a.host),
+        headers: &incoming.headers,
+    };
+    let found = gateway::find_target(&live.settings, &knock);
+    let authorized = matches!(found, Some((_, true)));
+    if !authorized
+        && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
+    {
+        let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
+        tracing::debug!(%client, ?refusal, "gateway: a request of a web page is refused");
+        return PipelineStart::Done(ServiceReply::Response(refusal.response()));
+    }
+    let (url, keep_host, door) = match found.map(|(mounted, _)| mounted) {
+        Some(MountTarget::Forward { url, keep_host, endpoint: door }) => (url, keep_host, door),
+        Some(MountTarget::Serve(handler)) => {
+            return PipelineStart::Pipeline(Box::new(handler_request(
+                conn, live, handler, authority, path, incoming, forwarded,
+            )));
+        }
+        None => {
+            let accept = incoming.headers.get_str("accept").unwrap_or_default();
+            let mut response = live.settings.routes.not_found(&path, accept);
+            RequestId::new(&incoming.headers, FlowId::new(Timestamp::now())).put(&mut response.head.headers);
+            return PipelineStart::Done(ServiceReply::Response(response));
+        }
+    };
+    if !keep_host {
+        // Put in anew for the origin.
+        incoming.headers.remove("host");
+    }
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Gateway, conn.client_name());
+    let mut flow = gateway_flow(conn, incoming.clock, url.scheme, url.authority.clone(), forwarded);
+    if door.is_some() {
+        *flow.extension_mut::<EndpointId>() = EndpointId(door);
+    }
+    PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
+}
+
+/// A flow of the gateway port: of the client that a trusted reverse proxy names, and the name in its certificate.
+fn gateway_flow(
+    conn: &ClientConnection,
+    clock: FlowClock,
+    scheme: Scheme,
+    authority: Authority,
+    forwarded: Option<Arc<ClientInfo>>,
+) -> Box<Flow> {
+    let name = conn.client_name();
+    let mut flow = conn.flow(clock, EntryKind::Gateway, scheme, authority, name.clone());
+    if let Some(name) = name {
+        flow.tag(format!("certificate:{name}"));
+    }
+    if let Some(client) = forwarded {
+        *flow.extension_mut() = ForwardedBy(Some(conn.client.peer));
+        flow.client = client;
+    }
+    flow
+}
+
+/// A request that a room answers in an origin's place. To the plan, the origin is our own address.
+fn handler_request(
+    conn: &ClientConnection,
+    live: Arc<ActiveConfig>,
+    handler: Arc<dyn LocalHandler>,
+    named: Option<Authority>,
+    path: ByteStr,
+    incoming: IncomingRequest,
+    forwarded: Option<Arc<ClientInfo>>,
+) -> PipelineRequest {
+    let local = Authority::new(Host::Ip(conn.client.local.ip()), conn.client.local.port());
+    let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
+    let key = conn.plan_key(scheme, local.clone(), None, EntryKind::Gateway, conn.client_name());
+    let mut flow = gateway_flow(conn, incoming.clock, scheme, local, forwarded);
+    if handler.is_private() {
+        flow.extension_mut::<NotRecorded>();
+    }
+    PipelineRequest { live, flow, key, url, incoming, handler: Some(handler) }
+}
+
+/// A request in a tunnel.
+pub(crate) fn from_tunnel<'a>(
+    conn: &'a ClientConnection,
+    live: Arc<ActiveConfig>,
+    inside: &TunnelTarget,
+    mut incoming: IncomingRequest,
+) -> PipelineStart<'a> {
+    let named = retarget_by_host(conn, inside, &incoming);
+    let inside = named.as_ref().unwrap_or(inside);
+    let target = std::mem::replace(&mut incoming.target, RequestTarget::Asterisk);
+    let place = hop_by_hop::TunnelTargetRef { scheme: inside.scheme, authority: &inside.authority };
+    let url = match hop_by_hop::resolve_tunnel_url(target, &place, &mut incoming.headers) {
+        Ok(url) => url,
+        Err(e) => return PipelineStart::Done(ServiceReply::Response(reject_malformed(conn, &live, &e))),
+    };
+    if builtin_pages::is_local(&url.authority.host) {
+        return PipelineStart::Done(ServiceReply::Response(builtin_pages::serve_local(&url, &conn.worker.ca)));
+    }
+    let (scheme, authority) = (inside.scheme, inside.authority.clone());
+    let user = inside.user.clone();
+    let received_via = inside.received_via.clone();
+    let key = conn.plan_key(scheme, authority.clone(), inside.dial.clone(), inside.transport, user.clone());
+    let mut flow = conn.flow(incoming.clock, inside.transport, scheme, authority, user);
+    if received_via.is_some() {
+        *flow.extension_mut() = ReceivedVia(received_via);
+    }
+    if let Some(other) = fronted_host(inside, &incoming) {
+        flow.tag("other_host");
+        let asked = AccessRequest {
+            user: inside.user.as_deref(),
+            client: conn.client.peer.ip(),
+            authority: &other,
+            method: incoming.method.as_str(),
+        };
+        if let Err(denied) = conn.check_access(&live, &asked) {
+            return PipelineStart::Later(Box::pin(async move {
+                reject(conn, &live, flow, key, url, incoming, denied).await
+            }));
+        }
+    }
+    PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
+}
+
+/// A redirected client connects to an address and names its host in each request only, as it would to the origin: then
+/// the name is the authority, and the address where to connect. A client that takes us for the origin names it there too.
+fn retarget_by_host(
+    conn: &ClientConnection,
+    inside: &TunnelTarget,
+    incoming: &IncomingRequest,
+) -> Option<TunnelTarget> {
+    let named = || fronted_host(inside, incoming);
+    match inside.transport {
+        EntryKind::Transparent if inside.dial.is_none() => {
+            let authority = named().filter(|a| matches!(a.host, Host::Name(_)))?;
+            Some(TunnelTarget { authority, dial: Some(inside.authority.clone()), ..inside.clone() })
+        }
+        // Without TLS, in whose hello the name stood.
+        EntryKind::Reverse if inside.scheme == Scheme::Http => {
+            let Authority { host, port } = named()?;
+            let own = inside.authority.port;
+            let port = if own == conn.client.local.port() { port } else { own };
+            Some(TunnelTarget { authority: Authority::new(host, port), ..inside.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// The authority in `Host`, when it is not the tunnel's: what one host serves for another (domain fronting) must be
+/// allowed for both.
+fn fronted_host(inside: &TunnelTarget, incoming: &IncomingRequest) -> Option<Authority> {
+    let host = incoming.headers.get_str("host")?;
+    let named = Authority::parse(host, Some(inside.scheme.default_port())).ok()?;
+    (named.host != inside.authority.host).then_some(named)
+}
+
+/// A request that could not be read, or not be taken for any origin: kept as a flow with its error, for the tunnel's
+/// authority or our own address.
+pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
+    let (scheme, authority, transport, user) = match &conn.entry {
+        ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
+        ConnectionKind::Proxy | ConnectionKind::Gateway => {
+            let transport =
+                if matches!(conn.entry, ConnectionKind::Proxy) { EntryKind::Absolute } else { EntryKind::Gateway };
+            let local = conn.client.local;
+            (Scheme::Http, Authority::new(Host::Ip(local.ip()), local.port()), transport, None)
+        }
+    };
+    let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
+    let plan = live.plans.get(&live.settings, key);
+    let mut flow = conn.flow(FlowClock::start(), transport, scheme, authority, user);
+    flow.tag("unread");
+    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    tracker.begin_capture_at_once(&live.settings, None);
+    let response = error_response(error, Some(tracker.flow.id), None);
+    tracing::info!(client = %conn.client.peer, flow = %tracker.flow.id, kind = error.kind().as_str(), "refused: {error}");
+    tracker.response(&response.head);
+    if let Some(bytes) = local_body_bytes(&response.body) {
+        tracker.local_response(bytes);
+    }
+    tracker.fail(error);
+    response
+}
+
+/// A request that is not let in: kept as a flow with its error.
+async fn reject(
+    conn: &ClientConnection,
+    live: &Arc<ActiveConfig>,
+    flow: Box<Flow>,
+    key: PlanKey,
+    url: Url,
+    incoming: IncomingRequest,
+    error: Error,
+) -> ServiceReply {
+    let plan = live.plans.get(&live.settings, key);
+    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let head = request_head(incoming.method, url, incoming.version, incoming.headers, incoming.protocol);
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    fail(tracker, live, &head, &error)
+}
+
+fn request_head(
+    method: interflow_types::Method,
+    url: Url,
+    version: HttpVersion,
+    headers: interflow_types::Headers,
+    protocol: Option<interflow_types::ByteStr>,
+) -> RequestHead {
+    RequestHead { method, url, version, headers, protocol }
+}
+
+/// An exchange from its beginning.
+pub(crate) async fn run_request(conn: &ClientConnection, start: PipelineStart<'_>) -> ServiceReply {
+    match start {
+        PipelineStart::Pipeline(asking) => run_pipeline(conn, asking).await,
+        PipelineStart::Later(outgoing) => outgoing.await,
+        PipelineStart::Done(outgoing) => outgoing,
+    }
+}
+
+/// A flow at the corridor's entrance.
+struct PipelineState {
+    live: Arc<ActiveConfig>,
+    tracker: FlowGuard,
+    head: RequestHead,
+    body: Body,
+    interim: InformationalSender,
+    handler: Option<Arc<dyn LocalHandler>>,
+    /// The access rules do not let it in.
+    denied: Option<Error>,
+}
+
+fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState {
+    let PipelineRequest { live, mut flow, key, url, incoming, handler } = asking;
+    let IncomingRequest { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
+    conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    flow.timings.request_head = Some(clock.micros());
+    flow.client_http2 = opening;
+    if flow.client_tls.is_some() && live.settings.recorder.is_some() {
+        // Before hop-by-hop fields go, which are part of a client's habits.
+        flow.ja4h = Some(ja4h(&method, version, &headers).into());
+    }
+    let head = request_head(method, url, version, headers, protocol);
+    if let Some(handler) = &handler {
+        handler.identify_client(&mut flow, &head);
+    }
+    let (plan, denied) = match conn.plan(&live, &key, head.method.as_str(), flow.client.peer.ip()) {
+        Ok(plan) => (plan, None),
+        Err(e) => (live.plans.get(&live.settings, key), Some(e)),
+    };
+    let tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    PipelineState { live, tracker, head, body, interim, handler, denied }
+}
+
+/// The corridor, whose far end is an origin or a room of ours.
+async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> ServiceReply {
+    let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *asking);
+    if let Some(e) = denied.or_else(|| live.settings.pseudonym.check(&head.headers).err()) {
+        tracker.begin_capture(&live.settings, Some(&head)).await;
+        return fail(tracker, &live, &head, &e);
+    }
+    let asked = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
+        Ok(body) => body,
+        Err(end) => {
+            tracker.begin_capture(&live.settings, Some(&head)).await;
+            return exit_early(tracker, &live, &head, end);
+        }
+    };
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    if let Some(handler) = handler {
+        return Box::pin(serve_locally(tracker, &live, head, asked, &*handler)).await;
+    }
+    let partition = conn.partition(&head.headers);
+    if tracker.plan.wants(Phase::UpstreamConnect) {
+        tracker.join_deferred().await;
+    }
+    let route = match route::select_route(&mut tracker, &live, &head, partition, &conn.client_fingerprint).await {
+        Ok(route) => route,
+        Err(end) => return exit_early(tracker, &live, &head, end),
+    };
+    let asked = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, asked);
+    let body = tracker.request_body(asked, &head);
+    let (mut leaving, body) = match before_send(&mut tracker, &head, body).await {
+        Ok(leaving) => leaving,
+        Err(end) => return exit_early(tracker, &live, &head, end),
+    };
+    if let Some(word) = tracker.continue_state.take() {
+        expect_continue::finish_expectation(&word, leaving.get_or_insert_with(|| head.clone()), &body);
+    }
+    live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
+    let leaving = leaving.as_ref().unwrap_or(&head);
+    let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
+        Ok(answer) => answer,
+        Err(e) => return fail(tracker, &live, &head, &route::explain_http2_error(e, &route, &head)),
+    };
+    match answer.upgrade {
+        Some(upstream) => upgrade::complete_upgrade(tracker, &live, head, answer.head, upstream),
+        None => deliver(tracker, &live, &head, answer.head, answer.body).await,
+    }
+}
+
+/// The last phase on the way out. What stages change here is kept apart from the head that everybody else sees.
+pub(crate) async fn before_send(
+    tracker: &mut FlowGuard,
+    head: &RequestHead,
+    mut body: Body,
+) -> Result<(Option<RequestHead>, Body), EarlyExit> {
+    let plan = Arc::clone(&tracker.plan);
+    if !plan.wants(Phase::BeforeSend) {
+        return Ok((None, body));
+    }
+    let mut leaving = head.clone();
+    for stage in plan.stages(Phase::BeforeSend) {
+        body = match stage.before_send(&mut tracker.flow, &mut leaving, body).resolve().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                return Err(EarlyExit::from_verdict(verdict)
+                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name()))));
+            }
+        };
+    }
+    Ok((Some(leaving), body))
+}
+
+/// A room answers in the origin's place.
+async fn serve_locally(
+    mut tracker: FlowGuard,
+    live: &ActiveConfig,
+    head: RequestHead,
+    asked: Body,
+    handler: &dyn LocalHandler,
+) -> ServiceReply {
+    let body = tracker.request_body(asked, &head);
+    let served = handler.serve(&mut tracker.flow, Request { head: head.clone(), body }).await;
+    match served {
+        Ok(Response { head: answered, body }) => deliver(tracker, live, &head, answered, body).await,
+        Err(e) => fail(tracker, live, &head, &e),
+    }
+}
+
+/// Why a request does not go upstream.
+pub(crate) enum EarlyExit {
+    Response(Box<Response>),
+    Error(Error),
+}
+
+impl EarlyExit {
+    /// What a stage's verdict means for the flow, if it ends it.
+    pub fn from_verdict(verdict: StageVerdict) -> Option<Self> {
+        match verdict {
+            StageVerdict::Answer(response) => Some(Self::Response(response)),
+            StageVerdict::Deny(error) => Some(Self::Error(error)),
+            StageVerdict::Continue | StageVerdict::Intercept | StageVerdict::Tunnel | StageVerdict::Drop => None,
+        }
+    }
+
+    /// What it means for a request of our own, which wants the origin's response or none.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Error(error) => error,
+            Self::Response(response) => {
+                let status = response.head.status.as_u16();
+                Error::new(ErrorKind::Denied, format!("it was answered with {status} before it was sent"))
+            }
+        }
+    }
+}
+
+/// From the request's head as received to what goes upstream.
+async fn request_phases(
+    tracker: &mut FlowGuard,
+    head: &mut RequestHead,
+    mut body: Body,
+    interim: &InformationalSender,
+    live: &ActiveConfig,
+) -> Result<Body, EarlyExit> {
+    hop_by_hop::clean_request(head);
+    // What the target says holds; what a stage then puts into `Host` stays, whatever the protocol (RFC 9112 3.2.2).
+    hop_by_hop::set_host_for(head, tracker.flow.transport);
+    tracker.flow.has_request_body = Some(!body.is_empty());
+    let plan = Arc::clone(&tracker.plan);
+    // A tunnel's requests were asked about with their tunnel.
+    let alone = matches!(tracker.flow.transport, EntryKind::Absolute | EntryKind::Gateway)
+        || tracker.flow.transport == EntryKind::Reverse && tracker.flow.scheme == Scheme::Http;
+    if alone {
+        for stage in plan.stages(Phase::Authority) {
+            if let Some(end) = EarlyExit::from_verdict(stage.authority(&mut tracker.flow).resolve().await) {
+                return Err(end);
+            }
+        }
+    }
+    if hop_by_hop::max_forwards(head) == MaxForwards::Answer {
+        return Err(EarlyExit::Response(Box::new(builtin_pages::max_forwards_response(head))));
+    }
+    for stage in plan.stages(Phase::RequestHead) {
+        // A client that leaves withdraws the request that a person was to decide.
+        let may_wait = stage.may_wait_for_human();
+        let preview = if may_wait { body_preview::preview_of(&mut tracker.flow, head, &body) } else { None };
+        let verdict = match stage.request_head(&mut tracker.flow, head) {
+            MaybeFuture::Ready(verdict) => verdict,
+            later if may_wait => {
+                interim.pause_timeouts(true);
+                let (verdict, read) = body_preview::wait_and_read(preview.clone(), later, body).await;
+                body = read;
+                interim.pause_timeouts(false);
+                if let (StageVerdict::Continue, Some(preview)) = (&verdict, &preview) {
+                    body_preview::apply_replacement(preview, &mut tracker.flow, head);
+                }
+                verdict
+            }
+            later => later.resolve().await,
+        };
+        if let Some(end) = EarlyExit::from_verdict(verdict) {
+            return Err(end);
+        }
+    }
+    let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::BeforeSend);
+    if reads && head.headers.has_token("expect", "100-continue") {
+        let (held, word) = expect_continue::defer_continue(body, interim.clone());
+        tracker.continue_state = Some(word);
+        body = held;
+    }
+    for stage in plan.stages(Phase::RequestBody) {
+        body = match stage.request_body(&mut tracker.flow, head, body).resolve().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                return Err(EarlyExit::from_verdict(verdict)
+                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name()))));
+            }
+        };
+    }
+    if !head.headers.contains("host") {
+        hop_by_hop::set_host(head);
+    }
+    let via = &live.settings.config.proxy.via;
+    if !via.is_empty() {
+        let version = head.version;
+        hop_by_hop::add_via(&mut head.headers, version, via);
+    }
+    Ok(body)
+}
+
+pub(crate) fn missing_body_error(name: &str) -> Error {
+    Error::new(ErrorKind::StageFailed, format!("the stage {name} took the request's body and gave nothing back"))
+}
+
+pub(crate) async fn send(
+    tracker: &mut FlowGuard,
+    egress: &UpstreamClient,
+    route: &UpstreamRoute,
+    head: &RequestHead,
+    body: Body,
+    interim: &InformationalSender,
+) -> Result<UpstreamResponse> {
+    let filter = ResponseHeadFilter::for_flow(&tracker.flow);
+    let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
+    let flow = &mut tracker.flow;
+    let mut x = UpstreamReport {
+        clock: &flow.clock,
+        timings: &mut flow.timings,
+        upstream: &mut flow.upstream,
+        interim: &mut |head| relay.relay(head),
+    };
+    let answer = egress.send_parts(route, head, body, &mut x).await;
+    for head in &relay.heads {
+        tracker.interim(head);
+    }
+    answer
+}
+
+/// Passes 1xx on and keeps them for the recorder.
+struct InterimRelay<'a> {
+    to: &'a InformationalSender,
+    heads: Vec<ResponseHead>,
+    filter: ResponseHeadFilter,
+}
+
+impl InterimRelay<'_> {
+    fn relay(&mut self, mut head: ResponseHead) {
+        hop_by_hop::clean_response(&mut head.headers, false);
+        self.filter.apply(&mut head);
+        self.to.send(head.clone());
+        // An origin may send 1xx without end; a few tell the story.
+        if self.heads.len() < 8 {
+            self.heads.push(head);
+        }
+    }
+}
+
+/// From the origin's response to what goes to the client.
+async fn deliver(
+    mut tracker: FlowGuard,
+    live: &ActiveConfig,
+    request: &RequestHead,
+    mut head: ResponseHead,
+    mut body: Body,
+) -> ServiceReply {
+    hop_by_hop::clean_response(&mut head.headers, false);
+    RequestId::echo(&tracker.flow, &mut head.headers);
+    let plan = Arc::clone(&tracker.plan);
+    let held = tracker.hold_messages().await;
+    tracker.join_deferred().await;
+    for stage in plan.stages(Phase::ResponseHead) {
+        if let Some(end) =
+            EarlyExit::from_verdict(stage.response_head(&mut tracker.flow, request, &mut head).resolve().await)
+        {
+            return exit_early(tracker, live, request, end);
+        }
+    }
+    for stage in plan.stages(Phase::ResponseBody) {
+        if stage.restores_secrets(&tracker.flow) {
+            body = tracker.record_before_restore(body, &head);
+        }
+        body = match stage.response_body(&mut tracker.flow, request, &mut head, body).resolve().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                let end = EarlyExit::from_verdict(verdict)
+                    .unwrap_or_else(|| EarlyExit::Error(missing_body_error(stage.name())));
+                return exit_early(tracker, live, request, end);
+            }
+        };
+    }
+    let via = &live.settings.config.proxy.via;
+    if !via.is_empty() {
+        let version = head.version;
+        hop_by_hop::add_via(&mut head.headers, version, via);
+    }
+    tracker.release_messages(held);
+    let body = strip_forbidden_body(request, &head, body);
+    let body = grpc::inspect_body(&mut tracker, Direction::Response, &mut head.headers, body);
+    tracker.response(&head);
+    let body = tracker.response_body(body, &head);
+    ServiceReply::Response(Response { head, body })
+}
+
+/// The body as far as there is one: none to HEAD, nor with 204 and 304 (RFC 9110 6.4.1), whatever a stage gave. One
+/// that is a stream carries the exchange to its end, and stays.
+fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
+    let none =
+        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    match body {
+        Body::Full(_) if none => Body::Empty,
+        body => body,
+    }
+}
+
+/// A stage answered or denied.
+fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, end: EarlyExit) -> ServiceReply {
+    match end {
+        EarlyExit::Error(e) => fail(tracker, live, request, &e),
+        EarlyExit::Response(response) => {
+            let Response { mut head, body } = *response;
+            tracker.flow.tag("answered");
+            RequestId::echo(&tracker.flow, &mut head.headers);
+            tracker.response(&head);
+            let body = tracker.response_body(strip_forbidden_body(request, &head, body), &head);
+            ServiceReply::Response(Response { head, body })
+        }
+    }
+}
+
+/// Ends the flow with an error, and tells the client.
+pub(crate) fn fail(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
+    if error.kind() == ErrorKind::ClientGone {
+        tracker.fail(error);
+        return ServiceReply::Abort(Error::new(ErrorKind::ClientGone, error.message()));
+    }
+    let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
+    let renderer = tracker.flow.extension::<ErrorRenderer>().filter(|_| !html).and_then(|r| r.0);
+    let mut response = match renderer {
+        Some(render) => render(&tracker.flow, error),
+        None => error_response(error, Some(tracker.flow.id), Some(&request.headers)),
+    };
+    if error.kind() == ErrorKind::Unauthorized {
+        response = challenge(response, &live.settings.config.auth.realm);
+    }
+    RequestId::echo(&tracker.flow, &mut response.head.headers);
+    tracker.response(&response.head);
+    if let Some(bytes) = local_body_bytes(&response.body) {
+        tracker.local_response(bytes);
+    }
+    tracker.fail(error);
+    ServiceReply::Response(response)
+}

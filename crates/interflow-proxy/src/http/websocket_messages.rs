@@ -1,0 +1,155 @@
+//! Phase `StreamMessage` for WebSockets: what the stages make of one message, and of those that they put in beside it.
+
+use std::sync::Arc;
+
+use interflow_types::{
+    Direction, Error, ErrorKind, Flow, InjectedMessages, MessageKind, MessagePolicy, Phase, Result, Stage,
+    StageVerdict, StreamMessage, Timestamp,
+};
+
+use crate::http::messages::{WsDirection, WsEvent};
+use crate::observe::flow_guard::FlowGuard;
+
+/// Shows the stages what came, and writes what they leave of it. Gives back what they put in the other way, whatever
+/// came of the message.
+pub(crate) async fn run_message_stages(
+    tracker: &mut FlowGuard,
+    leg: &mut WsDirection,
+    seen: WsEvent,
+    out: &mut Vec<u8>,
+) -> (Vec<StreamMessage>, Result<()>) {
+    let mut back = Vec::new();
+    let asked = run_stages(tracker, leg, seen, out, &mut back).await;
+    (back, asked)
+}
+
+async fn run_stages(
+    tracker: &mut FlowGuard,
+    leg: &mut WsDirection,
+    seen: WsEvent,
+    out: &mut Vec<u8>,
+    back: &mut Vec<StreamMessage>,
+) -> Result<()> {
+    let too_large = |e| Error::new(ErrorKind::BodyTooLarge, "a WebSocket message cannot be changed").with_source(e);
+    let unread = |why: &str| Err(Error::new(ErrorKind::Denied, format!("nothing may pass unread, and {why}")));
+    let strict = MessagePolicy::is_strict(&tracker.flow);
+    let (message, frames) = match seen {
+        WsEvent::Overloaded => {
+            let what = "the memory for WebSocket messages is spent (limits.held_bytes)";
+            return Err(Error::new(ErrorKind::Overloaded, what));
+        }
+        WsEvent::Lost(_) if strict => return unread("this is no WebSocket"),
+        WsEvent::Part(..) if strict => return unread("this message is too large to be held"),
+        WsEvent::Message(_, frames) if strict && frames.size > frames.data.len() as u64 => {
+            return unread("this message is too large to be held");
+        }
+        WsEvent::Lost(bytes) => {
+            out.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        WsEvent::Part(raw, compressed) => return leg.write_part(out, &raw, compressed).map_err(too_large),
+        WsEvent::Message(message, frames) => (message, frames),
+    };
+    let mut batch = MessageBatch { messages: vec![(message, true)], denied: None };
+    let mut shown = false;
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::Message) {
+        if batch.denied.is_some() || batch.messages.is_empty() || !stage.wants_messages(&tracker.flow) {
+            continue;
+        }
+        if leg.direction() == Direction::Response && !shown && stage.restores_secrets(&tracker.flow) {
+            batch.record(tracker);
+            shown = true;
+        }
+        batch.run_stage(stage, &mut tracker.flow, back).await;
+    }
+    if !shown {
+        batch.record(tracker);
+    }
+    for stage in plan.stages(Phase::Message) {
+        batch.messages.iter_mut().for_each(|(message, _)| stage.before_message_send(&mut tracker.flow, message));
+    }
+    let mut kept = false;
+    for (message, own) in &batch.messages {
+        if *own {
+            kept = true;
+            leg.write(out, Some(message), &frames).map_err(too_large)?;
+        } else {
+            leg.write_injected(out, message);
+        }
+    }
+    if !kept {
+        leg.write(out, None, &frames).map_err(too_large)?;
+    }
+    batch.denied.map_or(Ok(()), Err)
+}
+
+/// Shows what stages put in on its way to the origin to those that answer for all that leaves; gives what goes on, and puts
+/// into `back` what they have to say to the client.
+pub(crate) async fn inspect_injected(
+    tracker: &mut FlowGuard,
+    put_in: StreamMessage,
+    back: &mut Vec<StreamMessage>,
+) -> (Vec<StreamMessage>, Result<()>) {
+    let mut batch = MessageBatch { messages: vec![(put_in, false)], denied: None };
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::Message) {
+        if batch.denied.is_none() && stage.inspects_injected_messages() && stage.wants_messages(&tracker.flow) {
+            batch.run_stage(stage, &mut tracker.flow, back).await;
+        }
+    }
+    batch.record(tracker);
+    (batch.messages.into_iter().map(|(message, _)| message).collect(), batch.denied.map_or(Ok(()), Err))
+}
+
+/// A message on its way through the stages, among those that they put in; each is marked whether it is the one that came.
+struct MessageBatch {
+    messages: Vec<(StreamMessage, bool)>,
+    denied: Option<Error>,
+}
+
+impl MessageBatch {
+    fn record(&self, tracker: &FlowGuard) {
+        self.messages.iter().for_each(|(message, _)| tracker.message(message));
+    }
+
+    /// Shows a stage all of them; those that it puts in are shown to the stages behind it.
+    async fn run_stage(&mut self, stage: &dyn Stage, flow: &mut Flow, back: &mut Vec<StreamMessage>) {
+        for (mut message, own) in std::mem::take(&mut self.messages) {
+            let (direction, kind) = (message.direction, data_kind(message.kind));
+            let verdict = stage.message(flow, &mut message).resolve().await;
+            let put = |direction, kind, payload| StreamMessage { direction, kind, payload, at: Timestamp::now() };
+            for payload in MessagePolicy::take_before(flow) {
+                self.messages.push((put(direction, MessageKind::Text, payload), false));
+            }
+            let injected = take_injected(flow);
+            back.extend(injected.reply.into_iter().map(|payload| put(direction.opposite(), kind, payload)));
+            match verdict {
+                StageVerdict::Drop => {}
+                StageVerdict::Deny(e) => {
+                    self.denied = Some(e);
+                    return;
+                }
+                StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Intercept | StageVerdict::Tunnel => {
+                    self.messages.push((message, own));
+                }
+            }
+            self.messages.extend(injected.forward.into_iter().map(|payload| (put(direction, kind, payload), false)));
+        }
+    }
+}
+
+fn take_injected(flow: &mut Flow) -> InjectedMessages {
+    if flow.extension::<InjectedMessages>().is_none_or(|i| *i == InjectedMessages::default()) {
+        return InjectedMessages::default();
+    }
+    std::mem::take(flow.extension_mut::<InjectedMessages>())
+}
+
+/// What is put in beside a control frame is a text.
+const fn data_kind(kind: MessageKind) -> MessageKind {
+    match kind {
+        MessageKind::Binary => MessageKind::Binary,
+        _ => MessageKind::Text,
+    }
+}

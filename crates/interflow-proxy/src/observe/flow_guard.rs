@@ -1,0 +1,459 @@
+//! Follows one flow to its end, whatever the end is, and tells the recorder, the counters and the stages.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use interflow_types::{
+    Body, BodyFrame, BodyStream, ByteCounts, Direction, Error, ErrorKind, Flow, FlowOutcome, FlowRecording,
+    NotRecorded, Phase, RequestHead, ResponseHead, Result, StreamMessage,
+};
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+use crate::compiled::CompiledConfig;
+use crate::http::grpc::ForkedFlow;
+use crate::http::messages::MessageTap;
+use crate::http::original_messages;
+use crate::observe::stats::WorkerCounters;
+use crate::upstream::plan::RequestPlan;
+
+/// What the two legs of a flow both write to.
+pub(crate) struct SharedCapture {
+    pub(crate) capture: Mutex<Option<Box<dyn FlowRecording>>>,
+    /// Microseconds at which the request body was over; 0: not yet.
+    request_body: AtomicU64,
+}
+
+/// A flow under way. Dropped before its end, it counts as left by the client.
+pub(crate) struct FlowGuard {
+    pub flow: Box<Flow>,
+    pub plan: Arc<RequestPlan>,
+    counters: Arc<WorkerCounters>,
+    shared: Option<Arc<SharedCapture>>,
+    forked: Option<ForkedFlow>,
+    /// What the client was told that holds its body back, while a stage may want the body.
+    pub continue_state: Option<Arc<AtomicU8>>,
+    status: u16,
+    /// The recorder was shown the response before a stage made it into what only the client may see.
+    shown: bool,
+    over: bool,
+}
+
+impl FlowGuard {
+    pub fn new(flow: Box<Flow>, plan: Arc<RequestPlan>, counters: Arc<WorkerCounters>) -> Self {
+        counters.active.fetch_add(1, Relaxed);
+        Self {
+            flow,
+            plan,
+            counters,
+            shared: None,
+            forked: None,
+            continue_state: None,
+            status: 0,
+            shown: false,
+            over: false,
+        }
+    }
+
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.counters
+    }
+
+    /// Waits for work that stages run beside the flow, so that the stages of the next phase see its results.
+    pub async fn join_deferred(&mut self) {
+        for work in self.flow.take_deferred() {
+            work.join(&mut self.flow).await;
+        }
+    }
+
+    /// The flow for the phase `StreamMessage`, which runs beside the others.
+    pub fn fork(&mut self) -> ForkedFlow {
+        self.forked.get_or_insert_with(|| ForkedFlow::new(&mut self.flow)).clone()
+    }
+
+    /// Runs phases of the response: messages wait for them, and they find the notes in the flow.
+    pub async fn hold_messages(&mut self) -> Option<OwnedMutexGuard<Flow>> {
+        match self.forked.take() {
+            Some(lent) => Some(lent.merge(&mut self.flow).await),
+            None => None,
+        }
+    }
+
+    /// Lets the messages go on.
+    pub fn release_messages(&mut self, held: Option<OwnedMutexGuard<Flow>>) {
+        if let Some(mut held) = held {
+            *held = self.flow.fork();
+            self.forked = Some(ForkedFlow::from_guard(&held));
+        }
+    }
+
+    /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
+    pub async fn begin_capture(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
+        self.begin_capture_at_once(settings, head);
+        if let Some(shared) = &self.shared {
+            poll_fn(|cx| shared.poll_ready(cx)).await;
+        }
+    }
+
+    /// The same where nothing may be waited for.
+    pub fn begin_capture_at_once(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
+        if self.flow.extension::<NotRecorded>().is_some() {
+            return;
+        }
+        let original = original_messages::take_request(&mut self.flow, &self.plan);
+        let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
+        let shared = Arc::new(SharedCapture { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) });
+        if let Some(original) = original {
+            shared.original_request(*original);
+        }
+        self.shared = Some(shared);
+    }
+
+    fn with_capture(&self, see: impl FnOnce(&mut dyn FlowRecording, &Flow)) {
+        if let Some(shared) = &self.shared
+            && let Some(capture) = shared.capture.lock().as_mut()
+        {
+            see(&mut **capture, &self.flow);
+        }
+    }
+
+    /// The request body as it goes on: counted, and shown to the recorder.
+    pub fn request_body(&mut self, body: Body, head: &RequestHead) -> Body {
+        match &body {
+            Body::Empty => return body,
+            Body::Full(bytes) => {
+                self.counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
+                self.flow.timings.request_body = Some(self.flow.clock.micros());
+                let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
+                self.with_capture(|c, _| {
+                    c.data(Direction::Request, bytes);
+                    if let Some(mut tap) = tap {
+                        tap.feed(bytes, |m| c.message(m));
+                    }
+                });
+                return body;
+            }
+            Body::Stream(_) => {}
+        }
+        let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
+        Body::stream(RequestTap {
+            body,
+            shared: self.shared.clone(),
+            counters: Arc::clone(&self.counters),
+            clock: self.flow.clock,
+            messages: tap,
+        })
+    }
+
+    pub fn interim(&self, head: &ResponseHead) {
+        self.with_capture(|c, _| c.interim(head));
+    }
+
+    /// The response's head as it goes to the client.
+    pub fn response(&mut self, head: &ResponseHead) {
+        self.status = head.status.as_u16();
+        self.flow.status = Some(head.status);
+        let original = original_messages::take_response(&mut self.flow, &self.plan);
+        if !self.shown {
+            self.with_capture(|c, flow| c.response(flow, head));
+            if let (Some(shared), Some(original)) = (&self.shared, original) {
+                shared.original_response(&self.flow, *original);
+            }
+        }
+    }
+
+    /// Shows the recorder the response as it is now: what stages make of it from here on is for the client alone.
+    pub fn record_before_restore(&mut self, body: Body, head: &ResponseHead) -> Body {
+        let Some(shared) = self.shared.clone().filter(|_| !self.shown) else { return body };
+        self.response(head);
+        self.shown = true;
+        if matches!(body, Body::Empty) {
+            return body;
+        }
+        Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
+    }
+
+    /// The response body on its way to the client; the flow ends with it.
+    pub fn response_body(mut self, body: Body, head: &ResponseHead) -> Body {
+        match body {
+            Body::Empty => {
+                self.complete();
+                Body::Empty
+            }
+            Body::Full(bytes) => {
+                self.counters.bytes_received.fetch_add(bytes.len() as u64, Relaxed);
+                if !self.shown {
+                    let tap = self.response_tap(head);
+                    self.with_capture(|c, _| {
+                        c.data(Direction::Response, &bytes);
+                        if let Some(mut tap) = tap {
+                            tap.feed(&bytes, |m| c.message(m));
+                        }
+                    });
+                }
+                let now = self.flow.clock.micros();
+                self.flow.timings.last_byte = Some(now);
+                self.finish_at(now, FlowOutcome::Complete);
+                Body::Full(bytes)
+            }
+            Body::Stream(_) => {
+                let messages = self.response_tap(head);
+                Body::stream(ResponseTap { body, tracker: Some(self), messages })
+            }
+        }
+    }
+
+    fn response_tap(&self, head: &ResponseHead) -> Option<MessageTap> {
+        let tap = |_| MessageTap::for_body(Direction::Response, &head.headers);
+        self.shared.as_ref().filter(|_| !self.shown).and_then(tap)
+    }
+
+    /// The body of a response of our own.
+    pub fn local_response(&self, bytes: &Bytes) {
+        if !self.shown {
+            self.with_capture(|c, _| c.data(Direction::Response, bytes));
+        }
+    }
+
+    /// Whether a stage wants to be shown the messages of this WebSocket.
+    pub fn wants_messages(&self) -> bool {
+        self.plan.stages(Phase::Message).any(|s| s.wants_messages(&self.flow))
+    }
+
+    /// One message of a WebSocket.
+    pub fn message(&self, message: &StreamMessage) {
+        self.counters.messages.fetch_add(1, Relaxed);
+        self.with_capture(|c, _| c.message(message));
+    }
+
+    /// Ready when the recorder is.
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.shared {
+            Some(shared) => shared.poll_ready(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// The end, as it should be.
+    pub fn complete(mut self) {
+        self.finish(FlowOutcome::Complete);
+    }
+
+    /// What this flow was opened for is told by other flows: a tunnel whose inside is seen leaves no trace of its own.
+    pub fn discard(mut self) {
+        self.over = true;
+        self.counters.active.fetch_sub(1, Relaxed);
+    }
+
+    /// The end of a tunnel.
+    pub fn tunnelled(mut self, bytes: ByteCounts) {
+        self.count_tunnel(bytes);
+        self.finish(FlowOutcome::Tunnelled(bytes));
+    }
+
+    /// The end, with an error.
+    pub fn fail(mut self, error: &Error) {
+        self.finish_with_error(error, ByteCounts::default());
+    }
+
+    /// The end of a tunnel, with an error.
+    pub fn tunnel_failed(mut self, error: &Error, bytes: ByteCounts) {
+        self.count_tunnel(bytes);
+        self.finish_with_error(error, bytes);
+    }
+
+    fn count_tunnel(&self, bytes: ByteCounts) {
+        self.counters.bytes_sent.fetch_add(bytes.sent, Relaxed);
+        self.counters.bytes_received.fetch_add(bytes.received, Relaxed);
+    }
+
+    fn finish_with_error(&mut self, error: &Error, bytes: ByteCounts) {
+        self.counters.error(error);
+        self.flow.error_kind = Some(error.kind());
+        tracing::debug!(flow = %self.flow.id, kind = error.kind().as_str(), "{error}");
+        self.finish(FlowOutcome::Failed(error, bytes));
+    }
+
+    fn finish(&mut self, outcome: FlowOutcome<'_>) {
+        self.finish_at(self.flow.clock.micros(), outcome);
+    }
+
+    fn finish_at(&mut self, now: u64, outcome: FlowOutcome<'_>) {
+        self.over = true;
+        if let Some(lent) = self.forked.take() {
+            lent.merge_at_end(&mut self.flow);
+        }
+        for work in self.flow.take_deferred() {
+            work.finish(&mut self.flow);
+        }
+        if self.plan.wants(Phase::Done) {
+            for stage in self.plan.stages(Phase::Done) {
+                stage.finish(&mut self.flow);
+            }
+        }
+        self.flow.timings.done = Some(now);
+        if let Some(shared) = &self.shared {
+            if let at @ 1.. = shared.request_body.load(Relaxed) {
+                self.flow.timings.request_body = Some(at);
+            }
+            if let Some(capture) = shared.capture.lock().take() {
+                capture.finish(&self.flow, outcome);
+            }
+        }
+        self.counters.active.fetch_sub(1, Relaxed);
+        self.counters.response(self.status, now);
+        if self.plan.wants(Phase::Done) {
+            self.plan.stages(Phase::Done).for_each(|s| s.done(&self.flow));
+        }
+    }
+}
+
+impl Drop for FlowGuard {
+    fn drop(&mut self) {
+        if !self.over {
+            self.finish_with_error(&Error::new(ErrorKind::ClientGone, "the client went away"), ByteCounts::default());
+        }
+    }
+}
+
+impl SharedCapture {
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
+    }
+
+    fn record_frame(&self, direction: Direction, frame: &BodyFrame, messages: Option<&mut MessageTap>) -> usize {
+        let mut seen = 0;
+        if let Some(capture) = self.capture.lock().as_mut() {
+            match frame {
+                BodyFrame::Data(data) => {
+                    capture.data(direction, data);
+                    if let Some(tap) = messages {
+                        tap.feed(data, |m| {
+                            seen += 1;
+                            capture.message(m);
+                        });
+                    }
+                }
+                BodyFrame::Trailers(trailers) => capture.trailers(direction, trailers),
+            }
+        }
+        seen
+    }
+}
+
+/// A request body being uploaded.
+struct RequestTap {
+    body: Body,
+    shared: Option<Arc<SharedCapture>>,
+    counters: Arc<WorkerCounters>,
+    clock: interflow_types::FlowClock,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for RequestTap {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        if let Some(shared) = &self.shared {
+            std::task::ready!(shared.poll_ready(cx));
+        }
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        if let Some(Ok(BodyFrame::Data(data))) = &frame {
+            self.counters.bytes_sent.fetch_add(data.len() as u64, Relaxed);
+        }
+        if let Some(shared) = &self.shared {
+            match &frame {
+                Some(Ok(f)) => {
+                    let seen = shared.record_frame(Direction::Request, f, self.messages.as_mut());
+                    self.counters.messages.fetch_add(seen as u64, Relaxed);
+                }
+                None => shared.request_body.store(self.clock.micros().max(1), Relaxed),
+                Some(Err(_)) => {}
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+/// A response body that the recorder is shown before stages put into it what only the client may see.
+struct PreRestoreTap {
+    body: Body,
+    shared: Arc<SharedCapture>,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for PreRestoreTap {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        std::task::ready!(self.shared.poll_ready(cx));
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        if let Some(Ok(f)) = &frame {
+            self.shared.record_frame(Direction::Response, f, self.messages.as_mut());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+/// A response body being delivered; it carries the flow to its end.
+struct ResponseTap {
+    body: Body,
+    tracker: Option<FlowGuard>,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for ResponseTap {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
+        let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
+        std::task::ready!(tracker.poll_ready(cx));
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        match &frame {
+            Some(Ok(f)) => {
+                if let BodyFrame::Data(data) = f {
+                    tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
+                }
+                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.shown) {
+                    let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
+                    tracker.counters.messages.fetch_add(seen as u64, Relaxed);
+                }
+                // Nobody needs to ask again behind the trailers.
+                if matches!(f, BodyFrame::Trailers(_)) || self.body.remaining() == Some(0) {
+                    self.finish(Ok(()));
+                }
+            }
+            Some(Err(e)) => self.finish(Err(e)),
+            None => self.finish(Ok(())),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+impl ResponseTap {
+    fn finish(&mut self, end: Result<(), &Error>) {
+        let Some(mut tracker) = self.tracker.take() else { return };
+        tracker.flow.timings.last_byte = Some(tracker.flow.clock.micros());
+        match end {
+            Ok(()) => tracker.complete(),
+            Err(e) => tracker.fail(e),
+        }
+    }
+}
+
+/// The bytes of a response of our own, for the recorder.
+pub(crate) fn local_body_bytes(body: &Body) -> Option<&Bytes> {
+    match body {
+        Body::Full(bytes) => Some(bytes),
+        _ => None,
+    }
+}

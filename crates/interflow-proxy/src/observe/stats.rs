@@ -1,0 +1,158 @@
+//! Counters of what the corridor does, one set per worker so that no two processors write to the same line.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use interflow_types::{Error, ErrorKind};
+
+/// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket takes the rest.
+pub const LATENCY_BOUNDS: [u64; 14] =
+    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
+
+const ERROR_KIND_COUNT: usize = ErrorKind::Internal as usize + 1;
+
+/// One worker's counters.
+#[derive(Debug, Default)]
+pub struct WorkerCounters {
+    /// Client connections accepted.
+    pub connections: AtomicU64,
+    /// Client connections refused by a limit.
+    pub connections_refused: AtomicU64,
+    /// Requests that began.
+    pub requests: AtomicU64,
+    /// Flows under way.
+    pub active: AtomicI64,
+    /// Responses by the first digit of their status; 0 stands for none.
+    pub responses: [AtomicU64; 6],
+    /// Tunnels that passed unseen or were not HTTP.
+    pub tunnels: AtomicU64,
+    /// Client handshakes that we answered with a leaf.
+    pub intercepted: AtomicU64,
+    /// Times that a client refused our leaf.
+    pub leaf_refused: AtomicU64,
+    /// Bytes of request bodies and tunnels towards origins.
+    pub bytes_sent: AtomicU64,
+    /// Bytes of response bodies and tunnels from origins.
+    pub bytes_received: AtomicU64,
+    /// WebSocket messages, server-sent events and gRPC messages seen.
+    pub messages: AtomicU64,
+    errors: [AtomicU64; ERROR_KIND_COUNT],
+    latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],
+    latency_sum: AtomicU64,
+}
+
+impl WorkerCounters {
+    /// Counts an error by its kind.
+    pub fn error(&self, error: &Error) {
+        self.errors[error.kind() as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a response and how long the flow took, in microseconds.
+    pub fn response(&self, status: u16, micros: u64) {
+        let class = usize::from(status / 100).min(5);
+        self.responses[class].fetch_add(1, Relaxed);
+        let bucket = LATENCY_BOUNDS.partition_point(|&bound| bound < micros);
+        self.latency[bucket].fetch_add(1, Relaxed);
+        self.latency_sum.fetch_add(micros, Relaxed);
+    }
+}
+
+/// The sum over all workers at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StatsSnapshot {
+    /// See [`WorkerCounters::connections`].
+    pub connections: u64,
+    /// See [`WorkerCounters::connections_refused`].
+    pub connections_refused: u64,
+    /// Client connections open now.
+    pub connections_open: u64,
+    /// See [`WorkerCounters::requests`].
+    pub requests: u64,
+    /// See [`WorkerCounters::active`].
+    pub active: i64,
+    /// See [`WorkerCounters::responses`].
+    pub responses: [u64; 6],
+    /// See [`WorkerCounters::tunnels`].
+    pub tunnels: u64,
+    /// See [`WorkerCounters::intercepted`].
+    pub intercepted: u64,
+    /// See [`WorkerCounters::leaf_refused`].
+    pub leaf_refused: u64,
+    /// See [`WorkerCounters::bytes_sent`].
+    pub bytes_sent: u64,
+    /// See [`WorkerCounters::bytes_received`].
+    pub bytes_received: u64,
+    /// See [`WorkerCounters::messages`].
+    pub messages: u64,
+    /// Errors by kind, those that happened.
+    pub errors: Vec<(&'static str, u64)>,
+    /// Flows by duration: counts for [`LATENCY_BOUNDS`], and one for the rest.
+    pub latency: Vec<u64>,
+    /// All durations together, in microseconds.
+    pub latency_sum: u64,
+}
+
+/// Every worker's counters.
+#[derive(Clone, Debug, Default)]
+pub struct ServerStats {
+    workers: Vec<Arc<WorkerCounters>>,
+}
+
+impl ServerStats {
+    /// Counters for so many workers.
+    pub fn new(workers: usize) -> Self {
+        Self { workers: (0..workers).map(|_| Arc::default()).collect() }
+    }
+
+    /// The counters of one worker.
+    pub fn worker(&self, index: usize) -> Arc<WorkerCounters> {
+        Arc::clone(&self.workers[index])
+    }
+
+    /// Sums up.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let mut s = StatsSnapshot { latency: vec![0; LATENCY_BOUNDS.len() + 1], ..StatsSnapshot::default() };
+        let mut errors = [0; ERROR_KIND_COUNT];
+        for w in &self.workers {
+            s.connections += w.connections.load(Relaxed);
+            s.connections_refused += w.connections_refused.load(Relaxed);
+            s.requests += w.requests.load(Relaxed);
+            s.active += w.active.load(Relaxed);
+            s.tunnels += w.tunnels.load(Relaxed);
+            s.intercepted += w.intercepted.load(Relaxed);
+            s.leaf_refused += w.leaf_refused.load(Relaxed);
+            s.bytes_sent += w.bytes_sent.load(Relaxed);
+            s.bytes_received += w.bytes_received.load(Relaxed);
+            s.messages += w.messages.load(Relaxed);
+            s.latency_sum += w.latency_sum.load(Relaxed);
+            add_counters(&mut s.responses, &w.responses);
+            add_counters(&mut errors, &w.errors);
+            add_counters(&mut s.latency, &w.latency);
+        }
+        s.errors = ErrorKind::ALL.iter().map(|k| (k.as_str(), errors[*k as usize])).filter(|(_, n)| *n > 0).collect();
+        s
+    }
+}
+
+fn add_counters(sums: &mut [u64], counters: &[AtomicU64]) {
+    for (sum, counter) in sums.iter_mut().zip(counters) {
+        *sum += counter.load(Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_summed_and_errors_named() {
+        let stats = ServerStats::new(2);
+        stats.worker(0).response(204, 100);
+        stats.worker(1).response(599, 101);
+        stats.worker(1).error(&Error::new(ErrorKind::Internal, "x"));
+        let s = stats.snapshot();
+        assert_eq!(s.responses, [0, 0, 1, 0, 0, 1]);
+        assert_eq!((s.latency[0], s.latency[1], s.latency_sum), (1, 1, 201));
+        assert_eq!(s.errors, [("internal", 1)]);
+    }
+}

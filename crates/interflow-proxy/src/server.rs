@@ -1,0 +1,479 @@
+//! The engine: binds the listeners, starts the workers, reloads, and stops in good order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use interflow_limits::{ConnectionLimiter, ConnectionLimits};
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::egress::{EgressShared, UpstreamClient};
+use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind};
+use interflow_types::budget::PROCESS_BUDGET;
+use interflow_types::{
+    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient as Door, NotRecorded,
+    Recorder, Request, Response, ResponseFuture, Result, Stage, Timestamp,
+};
+use ipnet::IpNet;
+use parking_lot::Mutex;
+
+use crate::compiled::{CompiledConfig, ConfigError, ServerComponents};
+use crate::config::{LimitsConfig, ProxyServerConfig};
+use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
+use crate::downstream::connection::{ClientConnection, ConnectionKind};
+use crate::http::loop_detection::ViaPseudonym;
+use crate::observe::stats::{ServerStats, StatsSnapshot};
+use crate::tunnel::pinning_bypass::BypassedClient;
+use crate::upstream::filtered_client::{self, FilteredClient};
+use crate::upstream::local_client::LocalClient;
+use crate::upstream::local_request;
+use crate::worker::{ActiveConfig, ListenerRole, ListenerTls, ProxyWorker, ServerState};
+
+/// What the engine is given besides its config.
+pub struct ServerDeps {
+    /// The certificate authority.
+    pub ca: Arc<CertificateAuthority>,
+    /// Who keeps what passes.
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// The stages in their order.
+    pub stages: Vec<Arc<dyn Stage>>,
+    /// The rooms with doors on the gateway port, asked in this order after the owner's routes.
+    pub mounts: Vec<Arc<dyn GatewayMount>>,
+    /// Addresses of our own that must not be reached through the proxy: the admin listener's.
+    pub own: Vec<SocketAddr>,
+}
+
+/// The running corridor.
+pub struct ProxyServer {
+    parts: ServerDeps,
+    shared: Arc<ServerState>,
+    workers: Vec<Arc<ProxyWorker>>,
+    runtimes: Vec<tokio::runtime::Handle>,
+    stats: ServerStats,
+    drain: DrainSignal,
+    leaving: AtomicBool,
+    addresses: Vec<(ListenerRole, SocketAddr)>,
+    pseudonym: ViaPseudonym,
+    generation: AtomicU64,
+    settings: Mutex<Arc<CompiledConfig>>,
+    started: Instant,
+}
+
+/// Why the engine does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The config is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on, or the machine gives no threads.
+    #[error(transparent)]
+    Bind(#[from] Error),
+}
+
+impl ProxyServer {
+    /// Binds and starts. When this returns, clients are served.
+    ///
+    /// # Errors
+    /// A config that is wrong, naming the key; an address that is taken.
+    pub fn start(config: ProxyServerConfig, parts: ServerDeps) -> Result<Arc<Self>, StartError> {
+        let count = match config.workers.count {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let (addresses, listeners) = bind_all(&config, count)?;
+        let pseudonym = ViaPseudonym::random();
+        let settings = Arc::new(compile_config(&config, &parts, &addresses, &pseudonym)?);
+        settings.preload_roots();
+        let shared = Arc::new(new_server_state(&config)?);
+        PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
+        let tls = ListenerTls::load(&config)?;
+        let stats = ServerStats::new(count);
+        let drain = DrainSignal::new();
+        let workers: Vec<_> = (0..count)
+            .map(|i| {
+                let live = ActiveConfig::new(0, Arc::clone(&settings), &shared, tls.clone());
+                let (ca, shared) = (Arc::clone(&parts.ca), Arc::clone(&shared));
+                Arc::new(ProxyWorker::new(live, stats.worker(i), ca, shared, drain.drain()))
+            })
+            .collect();
+        let mut runtimes = Vec::new();
+        for (i, (worker, listeners)) in workers.iter().zip(listeners).enumerate() {
+            let handle = spawn_worker(i, config.workers.cpu_affinity, Arc::clone(worker), listeners)?;
+            runtimes.push(handle);
+        }
+        Ok(Arc::new(Self {
+            parts,
+            shared,
+            workers,
+            runtimes,
+            stats,
+            drain,
+            leaving: AtomicBool::new(false),
+            addresses,
+            pseudonym,
+            generation: AtomicU64::new(0),
+            settings: Mutex::new(settings),
+            started: Instant::now(),
+        }))
+    }
+
+    /// Puts another config in force, users file and all. Listeners and workers stay as they are; flows under way keep
+    /// what they began with.
+    ///
+    /// # Errors
+    /// A config that is wrong: the old one stays in force.
+    pub fn reload(&self, config: ProxyServerConfig) -> Result<(), ConfigError> {
+        let settings = Arc::new(compile_config(&config, &self.parts, &self.addresses, &self.pseudonym)?);
+        let tls = ListenerTls::load(&config)?;
+        self.shared.connections.set_limits(connection_limits(&config.limits));
+        PROCESS_BUDGET.set_limit(config.limits.held_bytes.0);
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        for worker in &self.workers {
+            worker.reload(ActiveConfig::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));
+        }
+        *self.settings.lock() = settings;
+        Ok(())
+    }
+
+    /// The addresses of the proxy port, with the ports that were really bound.
+    pub fn proxy_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(ListenerRole::Proxy)
+    }
+
+    /// The addresses of the gateway port, with the ports that were really bound.
+    pub fn gateway_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(ListenerRole::Gateway)
+    }
+
+    /// The addresses that take redirected connections, with the ports that were really bound.
+    pub fn transparent_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(ListenerRole::Transparent)
+    }
+
+    /// The addresses of clients that take us for the origin, with the ports that were really bound.
+    pub fn reverse_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.iter().filter(|(r, _)| matches!(r, ListenerRole::Reverse(_))).map(|(_, a)| *a).collect()
+    }
+
+    fn addresses_of(&self, role: ListenerRole) -> Vec<SocketAddr> {
+        self.addresses.iter().filter(|(r, _)| *r == role).map(|(_, a)| *a).collect()
+    }
+
+    /// The certificate authority.
+    pub fn ca(&self) -> &Arc<CertificateAuthority> {
+        &self.parts.ca
+    }
+
+    /// The config in force.
+    pub fn config(&self) -> ProxyServerConfig {
+        self.settings.lock().config.clone()
+    }
+
+    /// The password of a new pass for a program that the operator starts, under this user's name: good until it is taken back,
+    /// or nobody shows it for a day. What shows it is never passed through uninspected because it refuses our certificate, and
+    /// whoever passes for that reason is intercepted again.
+    pub fn issue_credential(&self, name: &str) -> String {
+        self.clear_bypass(None);
+        self.shared.ephemeral_credentials.issue(name, Instant::now())
+    }
+
+    /// Takes a pass back.
+    pub fn revoke_credential(&self, name: &str, password: &str) {
+        self.shared.ephemeral_credentials.revoke(name, password);
+    }
+
+    /// What was counted until now.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let mut s = self.stats.snapshot();
+        s.connections_open = self.shared.connections.open_count() as u64;
+        s
+    }
+
+    /// How long the engine has run.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Whether it has begun to stop, or is about to.
+    pub fn is_draining(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed) || self.drain.drain().is_draining()
+    }
+
+    /// Says that it is about to stop, while everything is still accepted.
+    pub fn begin_shutdown(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// How many connections of clients are open.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.open_count()
+    }
+
+    /// Programs whose TLS passes uninspected because they refuse our certificate.
+    pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
+        self.shared.pinning.bypassed_clients()
+    }
+
+    /// Intercepts those programs again, or their connections to one host. Says how many passed.
+    pub fn clear_bypass(&self, host: Option<&Host>) -> usize {
+        self.shared.pinning.clear(host)
+    }
+
+    /// Sends a request as a flow of its own, made from `parent` when that is given. The flow is there, with its error,
+    /// when the request fails too. Whoever wants the response recorded whole reads its body to the end.
+    ///
+    /// # Errors
+    /// As any request's.
+    pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
+        let (worker, runtime) = (Arc::clone(&self.workers[0]), &self.runtimes[0]);
+        let client = Arc::new(internal_client(&worker));
+        let url = &request.head.url;
+        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        flow.parent = parent;
+        if parent.is_some() {
+            flow.tag("replay");
+        }
+        let id = flow.id;
+        let sent = runtime.spawn(async move {
+            let conn = ClientConnection::new(Arc::clone(&worker), client, ConnectionKind::Proxy, None);
+            let live = worker.active_config();
+            local_request::send_local(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
+        });
+        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+        (id, sent.await.unwrap_or_else(ended))
+    }
+
+    /// A way out for what outsiders ask to be fetched: private, loopback, link-local and other special addresses, and
+    /// our own listeners, are refused after DNS. `allow` names those that may be reached all the same, `key` the key
+    /// of the configuration that says so.
+    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn Door> {
+        Arc::new(FilteredClient::new(self, allow, key))
+    }
+
+    /// The egress to the metadata services of clouds, which are at link-local and loopback addresses whatever
+    /// `access.deny_private` says. Nothing that a client chose may be sent over it.
+    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn Door> {
+        Arc::new(FilteredClient::for_metadata(self))
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    pub(crate) fn listener_addresses(&self) -> Vec<SocketAddr> {
+        self.parts.own.iter().copied().chain(self.addresses.iter().map(|(_, a)| *a)).collect()
+    }
+
+    /// The worker whose thread this is.
+    pub(crate) fn current_worker(&self) -> Option<usize> {
+        filtered_client::current_worker(&self.workers)
+    }
+
+    pub(crate) fn active_config(&self, worker: usize) -> Arc<ActiveConfig> {
+        self.workers[worker].active_config()
+    }
+
+    pub(crate) fn client_with_filter(&self, live: &ActiveConfig, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
+        ActiveConfig::egress(&live.settings, &self.shared, guard)
+    }
+
+    /// Sends a request as a flow of its own over another way out than the worker's: on this worker, when the thread is
+    /// one's, else on the first.
+    pub(crate) async fn send_with_client(
+        &self,
+        here: Option<usize>,
+        live: Arc<ActiveConfig>,
+        egress: Arc<UpstreamClient>,
+        request: Request,
+        note: impl FnOnce(&mut Flow),
+    ) -> Result<Response> {
+        let index = here.unwrap_or(0);
+        let worker = Arc::clone(&self.workers[index]);
+        let client = Arc::new(internal_client(&worker));
+        let url = &request.head.url;
+        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        note(&mut flow);
+        let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
+        let send = async move { local_request::send_local(&conn, live, &egress, Box::new(flow), request).await };
+        if here.is_some() {
+            return send.await;
+        }
+        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+        self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
+    }
+
+    /// A way out for calls that no recorder may be shown, such as texts that are yet to be redacted.
+    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn Door> {
+        Arc::new(LocalClient(Arc::downgrade(self)))
+    }
+
+    pub(crate) async fn send_unrecorded(&self, request: Request) -> Result<Response> {
+        let here = self.current_worker();
+        let index = here.unwrap_or(0);
+        let worker = Arc::clone(&self.workers[index]);
+        let client = Arc::new(internal_client(&worker));
+        let url = &request.head.url;
+        let mut flow = Flow::begin(Arc::clone(&client), EntryKind::Internal, url.scheme, url.authority.clone());
+        flow.extension_mut::<NotRecorded>();
+        let live = worker.active_config();
+        let conn = ClientConnection::new(worker, client, ConnectionKind::Proxy, None);
+        let send = async move {
+            local_request::send_local(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
+        };
+        if here.is_some() {
+            return send.await;
+        }
+        let ended = |e| Err(Error::new(ErrorKind::Internal, "the request's task ended early").with_source(e));
+        self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
+    }
+
+    /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain_timeout`, then ends.
+    pub async fn stop(&self) {
+        let patience = self.config().proxy.drain_timeout.0;
+        self.drain.start();
+        let deadline = Instant::now() + patience;
+        while self.shared.connections.open_count() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let left = self.shared.connections.open_count();
+        if left > 0 {
+            tracing::warn!("{left} connections were cut after {patience:?} of draining");
+        }
+    }
+}
+
+impl Door for ProxyServer {
+    fn send(&self, request: Request) -> ResponseFuture<'_> {
+        Box::pin(async move { Self::send(self, request, None).await.1 })
+    }
+}
+
+fn internal_client(worker: &ProxyWorker) -> ClientInfo {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    ClientInfo {
+        connection: worker.shared.next_connection.fetch_add(1, Ordering::Relaxed),
+        peer: nowhere,
+        local: nowhere,
+        listener: "internal".into(),
+        accepted: Timestamp::now(),
+        container: None,
+        process: None,
+    }
+}
+
+fn compile_config(
+    config: &ProxyServerConfig,
+    parts: &ServerDeps,
+    bound: &[(ListenerRole, SocketAddr)],
+    pseudonym: &ViaPseudonym,
+) -> Result<CompiledConfig, ConfigError> {
+    let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
+    let rooms = ServerComponents {
+        stages: parts.stages.clone(),
+        mounts: parts.mounts.clone(),
+        recorder: parts.recorder.clone(),
+        pseudonym: pseudonym.clone(),
+    };
+    CompiledConfig::new(config.clone(), own, rooms)
+}
+
+fn new_server_state(config: &ProxyServerConfig) -> Result<ServerState, ConfigError> {
+    Ok(ServerState {
+        ephemeral_credentials: EphemeralCredentials::default(),
+        connections: ConnectionLimiter::new(connection_limits(&config.limits)),
+        pinning: Default::default(),
+        egress: EgressShared::new(u32::try_from(config.upstream.max_connections_per_host).ok().filter(|n| *n > 0)),
+        next_connection: AtomicU64::new(1),
+        processes: Default::default(),
+        containers: Default::default(),
+        no_header: Default::default(),
+        no_descriptor: Default::default(),
+    })
+}
+
+fn connection_limits(limits: &LimitsConfig) -> ConnectionLimits {
+    ConnectionLimits {
+        total: limits.connections,
+        per_client: limits.connections_per_client,
+        accept_per_second: limits.accept_rate,
+    }
+}
+
+/// What was bound, and for which role.
+type BoundListeners = Vec<(ListenerRole, SocketAddr)>;
+
+/// What each worker listens on.
+type WorkerListeners = Vec<(ListenerRole, std::net::TcpListener)>;
+
+/// One listener per address and worker. The first worker's binding fixes a port that was given as 0.
+fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListeners, Vec<WorkerListeners>), Error> {
+    let mut addresses = Vec::new();
+    let mut all: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
+    let of = |role: ListenerRole, list: &[SocketAddr]| list.iter().map(|a| (role, *a)).collect::<Vec<_>>();
+    let wanted = [
+        of(ListenerRole::Proxy, &config.proxy.listen),
+        of(ListenerRole::Gateway, &config.gateway.listen),
+        of(ListenerRole::Transparent, &config.proxy.transparent),
+        config.proxy.reverse.iter().map(|r| (ListenerRole::Reverse(r.port), r.listen)).collect(),
+    ];
+    for (role, addr) in wanted.concat() {
+        // Another program's socket with SO_REUSEPORT would silently share our port: ask without it first.
+        if addr.port() != 0 {
+            drop(bind(&ListenOptions { reuse_port: false, ..ListenOptions::new(addr) })?);
+        }
+        let mut options = ListenOptions {
+            reuse_port: workers > 1,
+            transparent: role == ListenerRole::Transparent,
+            ..ListenOptions::new(addr)
+        };
+        for listeners in &mut all {
+            let listener = bind(&options)?;
+            options.addr = listener
+                .local_addr()
+                .map_err(|e| Error::new(ErrorKind::Internal, "no local address").with_source(e))?;
+            listeners.push((role, listener));
+        }
+        addresses.push((role, options.addr));
+    }
+    Ok((addresses, all))
+}
+
+fn spawn_worker(
+    index: usize,
+    pin: bool,
+    worker: Arc<ProxyWorker>,
+    listeners: WorkerListeners,
+) -> Result<tokio::runtime::Handle, Error> {
+    let failed = |e: std::io::Error| Error::new(ErrorKind::Internal, "a worker could not be started").with_source(e);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let listeners = {
+        let _inside = runtime.enter();
+        let ready = |(role, listener)| ClientListener::from_std(listener).map(|l| (role, l));
+        listeners.into_iter().map(ready).collect::<std::io::Result<Vec<_>>>().map_err(failed)?
+    };
+    std::thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || {
+            if pin {
+                pin_to_processor(index);
+            }
+            filtered_client::set_current_worker(&worker);
+            runtime.block_on(async move {
+                for (role, listener) in listeners {
+                    tokio::spawn(Arc::clone(&worker).accept(listener, role));
+                }
+                std::future::pending::<()>().await;
+            });
+        })
+        .map_err(failed)?;
+    Ok(handle)
+}
+
+fn pin_to_processor(index: usize) {
+    let processors = core_affinity::get_core_ids().unwrap_or_default();
+    let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
+    if !pinned {
+        tracing::warn!("worker {index} could not be tied to a processor (workers.cpu_affinity)");
+    }
+}

@@ -1,0 +1,666 @@
+//! The inside of a tunnel: what its first bytes are, whether its TLS is intercepted, and what is passed through uninspected.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use interflow_codec::client_hello::ClientHello;
+use interflow_net::egress::UpstreamReport;
+use interflow_net::ingress::{self, ClientProtocol, SniffTimeouts};
+use interflow_net::io::IoStream;
+use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
+use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
+use interflow_types::{
+    Authority, BoxFuture, ByteCounts, ByteStr, ClientTls, ClientTlsOverride, Error, ErrorKind, ErrorSource, Host,
+    HttpVersion, Passthrough, Phase, PlanScope, Result, Scheme, StageVerdict,
+};
+use tokio::io::AsyncReadExt;
+
+use crate::compiled::CompiledConfig;
+use crate::downstream::access::AccessRequest;
+use crate::downstream::builtin_pages;
+use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget};
+use crate::http::loop_detection::ReceivedVia;
+use crate::observe::flow_guard::FlowGuard;
+use crate::tunnel::leaf_refusal;
+use crate::tunnel::pinning_bypass::{ClientProgram, LeafRefusal};
+use crate::upstream::plan::PlanKey;
+use crate::upstream::route;
+use crate::worker::{ActiveConfig, ProxyWorker};
+
+/// What the inside of a tunnel keeps of the connection that it came by.
+pub(crate) struct TunnelContext {
+    worker: Arc<ProxyWorker>,
+    client: Arc<interflow_types::ClientInfo>,
+    /// Kept only by builds that can greet origins alike.
+    hello: Option<Arc<ClientHello>>,
+    /// The client is a program that `interflow exec` started.
+    of_exec: bool,
+}
+
+impl TunnelContext {
+    pub fn from_connection(conn: &ClientConnection) -> Self {
+        Self {
+            worker: Arc::clone(&conn.worker),
+            client: Arc::clone(&conn.client),
+            hello: None,
+            of_exec: conn.is_from_exec(),
+        }
+    }
+
+    /// The program that sent the hello of this flow.
+    fn program(&self, tracker: &FlowGuard) -> ClientProgram {
+        ClientProgram::from_client(&self.client, tracker.flow.client_tls.as_ref().and_then(|tls| tls.ja4.as_ref()))
+    }
+
+    fn tunnel_connection(&self, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) -> Arc<ClientConnection> {
+        let conn = ClientConnection::new(
+            Arc::clone(&self.worker),
+            Arc::clone(&self.client),
+            ConnectionKind::Inside(inside),
+            tls,
+        );
+        Arc::new(conn.with_client_hello(self.hello.clone()))
+    }
+
+    async fn serve_http1(&self, live: &ActiveConfig, io: IoStream, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) {
+        let options = live.settings.http_options(false);
+        let served =
+            ingress::serve_http1(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
+        self.worker.log_end(&self.client, served);
+    }
+
+    async fn serve_http2(&self, live: &ActiveConfig, io: IoStream, inside: TunnelTarget, tls: Option<Arc<ClientTls>>) {
+        let options = live.settings.http_options(false);
+        let served =
+            ingress::serve_http2(io, &options, self.worker.drain.clone(), self.tunnel_connection(inside, tls)).await;
+        self.worker.log_end(&self.client, served);
+    }
+}
+
+/// What stages wish of a tunnel's TLS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InterceptOverride {
+    None,
+    Intercept,
+    Tunnel,
+}
+
+impl InterceptOverride {
+    /// The last stage that says something is followed.
+    pub fn apply_verdict(&mut self, verdict: &StageVerdict) {
+        match verdict {
+            StageVerdict::Intercept => *self = Self::Intercept,
+            StageVerdict::Tunnel => *self = Self::Tunnel,
+            StageVerdict::Continue | StageVerdict::Answer(_) | StageVerdict::Deny(_) | StageVerdict::Drop => {}
+        }
+    }
+
+    /// Why a host of these names is passed through, if it is, as far as stages and configuration say.
+    pub fn passthrough(self, settings: &CompiledConfig, names: &[&Host]) -> Option<Passthrough> {
+        match self {
+            Self::Intercept => None,
+            Self::Tunnel => Some(Passthrough::Rule),
+            Self::None => settings.passthrough(names),
+        }
+    }
+}
+
+/// The tunnel stands; what comes out of it decides what it is. Boxed, since requests inside may open tunnels again.
+pub(crate) fn inspect(
+    place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    tracker: FlowGuard,
+    io: IoStream,
+    wish: InterceptOverride,
+) -> BoxFuture<'static, ()> {
+    Box::pin(sniff(place, live, tracker, io, wish))
+}
+
+async fn sniff(
+    place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    io: IoStream,
+    wish: InterceptOverride,
+) {
+    let expect = sniff_timeouts(&live);
+    let (mut detected, mut io) = match ingress::sniff(io, expect).await {
+        Ok(found) => found,
+        Err(e) => return fail_sniff(tracker, &live, &e).await,
+    };
+    let mut upstream = None;
+    if matches!(detected, ClientProtocol::Timeout) {
+        // A slow client, or a protocol in which the server speaks first: who speaks next tells them apart.
+        let far = match dial(&mut tracker, &live).await {
+            Ok(far) => far,
+            Err(e) => return fail_tunnel(tracker, &live, &e).await,
+        };
+        match first_speaker(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
+            FirstSpeaker::Server(near, far) => {
+                tracker.flow.passthrough = Some(Passthrough::ServerFirst);
+                return passthrough(tracker, &live, near, far).await;
+            }
+            FirstSpeaker::Nobody => return tracker.tunnelled(ByteCounts::default()),
+            FirstSpeaker::Client(near, far) => {
+                upstream = Some(far);
+                (detected, io) = match ingress::sniff(near, expect).await {
+                    Ok(found) => found,
+                    Err(e) => return fail_sniff(tracker, &live, &e).await,
+                };
+            }
+        }
+    }
+    let inside = TunnelTarget {
+        scheme: Scheme::Http,
+        authority: tracker.flow.authority.clone(),
+        dial: None,
+        transport: tracker.flow.transport,
+        user: tracker.flow.user.clone(),
+        received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+    };
+    let detected = match detected {
+        ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
+        other => other,
+    };
+    match detected {
+        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, wish).await,
+        ClientProtocol::Http1 => {
+            tracker.discard();
+            place.serve_http1(&live, io, inside, None).await;
+        }
+        ClientProtocol::Http2 => {
+            tracker.discard();
+            place.serve_http2(&live, io, inside, None).await;
+        }
+        ClientProtocol::Closed => tracker.discard(),
+        ClientProtocol::ProxyRequest(_)
+        | ClientProtocol::Socks5
+        | ClientProtocol::Unknown
+        | ClientProtocol::Timeout => {
+            let nested = matches!(detected, ClientProtocol::ProxyRequest(_) | ClientProtocol::Socks5);
+            tracker.flow.passthrough =
+                Some(if nested { Passthrough::NestedProxy } else { Passthrough::UnknownProtocol });
+            let far = match upstream {
+                Some(far) => Ok(far),
+                None => dial(&mut tracker, &live).await,
+            };
+            match far {
+                Ok(far) => passthrough(tracker, &live, io, far).await,
+                Err(e) => fail_tunnel(tracker, &live, &e).await,
+            }
+        }
+    }
+}
+
+fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
+    SniffTimeouts {
+        first: live.settings.config.intercept.sniff_timeout.0.max(Duration::from_millis(1)),
+        rest: live.settings.config.timeouts.header_timeout.0,
+        place: ingress::SniffContext::Tunnel,
+    }
+}
+
+/// Who broke the silence of a tunnel. The bytes are put back in front of their stream.
+enum FirstSpeaker {
+    Client(IoStream, IoStream),
+    Server(IoStream, IoStream),
+    Nobody,
+}
+
+async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
+    let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
+    // An end or a failure is told by the next reader.
+    tokio::select! {
+        _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
+        _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),
+        () = tokio::time::sleep(limit) => FirstSpeaker::Nobody,
+    }
+}
+
+/// Ends a tunnel that did not come about.
+async fn fail_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.fail(error);
+}
+
+/// A tunnel that passes through unless the name in its TLS says otherwise. The connection upstream is there already, so
+/// that who speaks first may be either.
+pub(crate) fn inspect_passthrough(
+    place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    (io, upstream): (IoStream, IoStream),
+    wish: InterceptOverride,
+    why: Passthrough,
+) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        tracker.flow.passthrough = Some(why);
+        if !live.settings.needs_tls_name() {
+            return passthrough(tracker, &live, io, upstream).await;
+        }
+        match first_speaker(io, upstream, live.settings.config.timeouts.tunnel_idle.0).await {
+            FirstSpeaker::Server(near, far) => passthrough(tracker, &live, near, far).await,
+            FirstSpeaker::Nobody => {
+                tracker.begin_capture(&live.settings, None).await;
+                tracker.tunnelled(ByteCounts::default());
+            }
+            FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
+                Ok((ClientProtocol::Tls(hello), near)) => {
+                    decide_interception(place, live, tracker, (near, Some(far)), *hello, wish).await
+                }
+                Ok((_, near)) => passthrough(tracker, &live, near, far).await,
+                Err(e) => fail_sniff(tracker, &live, &e).await,
+            },
+        }
+    })
+}
+
+/// Ends a tunnel whose first bytes did not come to anything.
+async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
+    match error.kind() {
+        ErrorKind::ClientTimeout => fail_tunnel(tracker, live, error).await,
+        _ => tracker.fail(error),
+    }
+}
+
+/// TLS in a tunnel, whose hello is known: access rules and stages are asked about the name in it, and it is decided whether
+/// the TLS is intercepted or passed through.
+async fn decide_interception(
+    place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    (io, upstream): (IoStream, Option<IoStream>),
+    hello: ClientHello,
+    mut wish: InterceptOverride,
+) {
+    let tunnel = tracker.flow.authority.clone();
+    let identity = tls_authority(&tunnel, &hello);
+    tracker.flow.passthrough = None;
+    tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
+    let by_tunnel = Arc::clone(&tracker.plan);
+    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut wish).await {
+        return fail_tunnel(tracker, &live, &e).await;
+    }
+    let mut passes = wish.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
+    let program = place.program(&tracker);
+    if passes.is_none()
+        && wish == InterceptOverride::None
+        && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
+        && !place.of_exec
+        && protecting_stage(&place, &live, &tracker, &identity).is_none()
+    {
+        passes = Some(Passthrough::PinningBypass);
+    }
+    let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
+        return terminate(place, live, tracker, io, (tunnel, identity), &hello).await;
+    };
+    // Nobody vouches for the name: the tunnel goes where it was asked for.
+    tracker.plan = by_tunnel;
+    tracker.flow.authority = tunnel;
+    tracker.flow.passthrough = Some(why);
+    let upstream = match upstream {
+        Some(upstream) => Ok(upstream),
+        None => dial(&mut tracker, &live).await,
+    };
+    match upstream {
+        Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
+        Err(e) => fail_tunnel(tracker, &live, &e).await,
+    }
+}
+
+/// Access rules and stages have their say about the hello, and about the name in it where the tunnel was asked for under
+/// another one, such as an address.
+///
+/// # Errors
+/// It is denied.
+async fn authorize_hello(
+    place: &TunnelContext,
+    live: &ActiveConfig,
+    tracker: &mut FlowGuard,
+    identity: &Authority,
+    wish: &mut InterceptOverride,
+) -> Result<()> {
+    run_stages(tracker, Phase::ClientHello, wish).await?;
+    let flow = &mut tracker.flow;
+    if identity.host == flow.authority.host {
+        return Ok(());
+    }
+    let tunnel = std::mem::replace(&mut flow.authority, identity.clone());
+    let asked = AccessRequest {
+        user: flow.user.as_deref(),
+        client: place.client.peer.ip(),
+        authority: identity,
+        method: "CONNECT",
+    };
+    live.settings.rules.check(&asked).map_err(|i| {
+        let text = format!("access to {identity}, which the client's TLS names (SNI), is denied by access.rule[{i}]");
+        Error::new(ErrorKind::Denied, text)
+    })?;
+    let key = PlanKey {
+        listener: Arc::clone(&place.client.listener),
+        user: flow.user.clone(),
+        scheme: Scheme::Https,
+        authority: identity.clone(),
+        dial: Some(tunnel),
+        transport: flow.transport,
+    };
+    tracker.plan = live.plans.get(&live.settings, key);
+    run_stages(tracker, Phase::Authority, wish).await?;
+    run_stages(tracker, Phase::ClientHello, wish).await
+}
+
+/// What the stages of the plan say in a phase before the inside is known.
+async fn run_stages(tracker: &mut FlowGuard, phase: Phase, wish: &mut InterceptOverride) -> Result<()> {
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(phase) {
+        let flow = &mut tracker.flow;
+        let step = if phase == Phase::Authority { stage.authority(flow) } else { stage.client_hello(flow) };
+        match step.resolve().await {
+            StageVerdict::Deny(e) => return Err(e),
+            verdict => wish.apply_verdict(&verdict),
+        }
+    }
+    Ok(())
+}
+
+/// Who protects what passes to this host, so that nothing of it passes uninspected because the client refuses our leaf.
+fn protecting_stage(
+    place: &TunnelContext,
+    live: &ActiveConfig,
+    tracker: &FlowGuard,
+    identity: &Authority,
+) -> Option<&'static str> {
+    let scope = PlanScope {
+        listener: &place.client.listener,
+        user: tracker.flow.user.as_deref(),
+        authority: identity,
+        transport: tracker.flow.transport,
+        intercepted: true,
+    };
+    let by_method = || live.settings.rules.needs_method(&identity.host).then_some("access.rule");
+    tracker.plan.protected_by(&scope).or_else(by_method)
+}
+
+/// Whom the client believes to speak to: the name in its hello, on the tunnel's port; else the tunnel's authority.
+fn tls_authority(authority: &Authority, hello: &ClientHello) -> Authority {
+    match hello.server_name.as_deref().map(Host::parse) {
+        Some(Ok(host @ Host::Name(_))) => Authority::new(host, authority.port),
+        _ => authority.clone(),
+    }
+}
+
+fn client_tls_info(hello: &ClientHello) -> ClientTls {
+    ClientTls {
+        sni: hello.server_name.clone(),
+        alpn_offered: hello.alpn.iter().map(|p| ByteStr::from(String::from_utf8_lossy(p).into_owned())).collect(),
+        ja3: Some(hello.ja3().into()),
+        ja4: Some(hello.ja4().into()),
+        ..ClientTls::default()
+    }
+}
+
+/// We are the client's TLS server.
+async fn terminate(
+    mut place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    io: IoStream,
+    (tunnel, identity): (Authority, Authority),
+    hello: &ClientHello,
+) {
+    place.hello = tls::SUPPORTS_IMPERSONATION.then(|| Arc::new(hello.clone()));
+    let dial = (identity != tunnel).then_some(tunnel);
+    let inside = TunnelTarget {
+        scheme: Scheme::Https,
+        authority: identity.clone(),
+        dial,
+        transport: tracker.flow.transport,
+        user: tracker.flow.user.clone(),
+        received_via: tracker.flow.extension::<ReceivedVia>().and_then(|via| via.0.clone()),
+    };
+    tracker.flow.authority = identity;
+    let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
+    let host = &inside.authority.host;
+    let leaf = match select_leaf(&place, &live, &tracker, host, alpn) {
+        Ok(leaf) => leaf,
+        Err(e) => return fail_tunnel(tracker, &live, &e).await,
+    };
+    let facts = tracker.flow.client_tls.clone().unwrap_or_default();
+    let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
+        Ok(done) => done,
+        Err(e) => return handle_leaf_refusal(&place, &live, tracker, &inside, e).await,
+    };
+    place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let both =
+        Arc::new(ClientTls { version: agreed.version, cipher: agreed.cipher, alpn: agreed.alpn, ..(*facts).clone() });
+    tracker.flow.client_tls = Some(Arc::clone(&both));
+    serve_intercepted_tls(place, live, tracker, io, inside, both).await;
+}
+
+/// What the client is shown: a leaf of our own, or the certificate that a stage named.
+fn select_leaf(
+    place: &TunnelContext,
+    live: &ActiveConfig,
+    tracker: &FlowGuard,
+    host: &Host,
+    alpn: Alpn,
+) -> Result<Arc<ServerTls>> {
+    match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
+        None => Ok(place.worker.ca.server_tls(host, alpn)),
+        Some(files) => live.settings.leaf_from_files(files, alpn).map_err(|e| {
+            Error::new(ErrorKind::StageFailed, "a stage named a certificate for the client that cannot be used")
+                .with_source(e)
+        }),
+    }
+}
+
+/// The protocol to agree on with the client: the one that the origin speaks, so that nothing is translated.
+async fn alpn_for_client(
+    tracker: &mut FlowGuard,
+    live: &ActiveConfig,
+    inside: &TunnelTarget,
+    hello: &ClientHello,
+) -> Alpn {
+    let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
+    // Who offers HTTP/2 alone would be refused: it is served as it can be.
+    if http1 && tracker.flow.extension::<ClientTlsOverride>().is_some_and(|s| s.http1) {
+        return Alpn::Http1;
+    }
+    match (http2, http1) {
+        // Another protocol's client; we cannot agree to it, and refusing would end the connection.
+        (false, false) if !hello.alpn.is_empty() => return Alpn::None,
+        (false, _) => return Alpn::Http1,
+        // gRPC clients speak nothing else: for an origin without HTTP/2 it is translated.
+        (true, false) => return Alpn::Http2,
+        (true, true) => {}
+    }
+    if builtin_pages::is_local(&inside.authority.host) {
+        return Alpn::Both;
+    }
+    // A stage may yet choose another way, another address or another resolver, and a fingerprint may be the client's own:
+    // nobody is asked before that is known.
+    if tracker.plan.wants(Phase::UpstreamConnect) || live.settings.fingerprints.mirrors(&inside.authority.host) {
+        return Alpn::Both;
+    }
+    let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    let flow = &mut tracker.flow;
+    let mut x = UpstreamReport {
+        clock: &flow.clock,
+        timings: &mut flow.timings,
+        upstream: &mut flow.upstream,
+        interim: &mut |_| (),
+    };
+    match live.egress.alpn(&route, &mut x).await {
+        Ok(HttpVersion::H2) => Alpn::Both,
+        Ok(_) => Alpn::Http1,
+        // The request itself will meet the same error, and can tell the client about it.
+        Err(_) => Alpn::Both,
+    }
+}
+
+/// The client refused our leaf, or its TLS failed otherwise.
+async fn handle_leaf_refusal(
+    place: &TunnelContext,
+    live: &ActiveConfig,
+    mut tracker: FlowGuard,
+    inside: &TunnelTarget,
+    error: Error,
+) {
+    let Some(failure) = ClientTlsFailure::from_error(&error).filter(|f| f.is_refusal()) else {
+        return fail_tunnel(tracker, live, &error).await;
+    };
+    place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let config = &live.settings.config.intercept;
+    let host = &inside.authority.host;
+    let program = place.program(&tracker);
+    let protected = protecting_stage(place, live, &tracker, &inside.authority);
+    let failures = if place.of_exec || protected.is_some() { 0 } else { config.pinning_failures };
+    let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
+    let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
+    if refusal == (LeafRefusal::Pins { bypassed: true }) {
+        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses our certificate: {why}");
+    }
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.fail(&leaf_refusal::error(failure, &why));
+}
+
+/// How soon after the handshake a client that goes away without a word has probably refused our leaf: some verify it only
+/// then. Who keeps a connection ready for later closes it much later.
+const REFUSAL_WINDOW: Duration = Duration::from_secs(3);
+
+/// The client went away before it said anything inside our TLS.
+async fn handle_early_close(
+    place: &TunnelContext,
+    live: &ActiveConfig,
+    mut tracker: FlowGuard,
+    inside: &TunnelTarget,
+    since: Instant,
+    error: Option<Error>,
+) {
+    if let Some(error) = error {
+        if error.kind() != ErrorKind::ClientGone {
+            return fail_tunnel(tracker, live, &error).await;
+        }
+        if ClientTlsFailure::from_error(&error).is_some_and(ClientTlsFailure::is_refusal) {
+            return handle_leaf_refusal(place, live, tracker, inside, error).await;
+        }
+    }
+    let known = place.worker.shared.pinning.accepted_leaf(&place.program(&tracker), &inside.authority.host);
+    if !known && since.elapsed() < REFUSAL_WINDOW {
+        return handle_leaf_refusal(place, live, tracker, inside, ClientTlsFailure::ClosedAfterLeaf.into_error()).await;
+    }
+    tracker.flow.tag("no_request");
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.tunnelled(ByteCounts::default());
+}
+
+/// TLS is open; usually HTTP is inside, but nothing says so before the client does.
+async fn serve_intercepted_tls(
+    place: TunnelContext,
+    live: Arc<ActiveConfig>,
+    mut tracker: FlowGuard,
+    io: IoStream,
+    inside: TunnelTarget,
+    tls: Arc<ClientTls>,
+) {
+    let since = Instant::now();
+    let http2 = tls.alpn.as_deref() == Some("h2");
+    let agreed = http2 || tls.alpn.as_deref() == Some("http/1.1");
+    let mut expect = sniff_timeouts(&live);
+    if agreed {
+        expect.first = live.settings.config.timeouts.idle.0;
+    }
+    let found = tokio::select! {
+        found = ingress::sniff(io, expect) => found,
+        () = place.worker.drain.drained(), if agreed => return tracker.discard(),
+    };
+    let (detected, io) = match found {
+        Ok(found) => found,
+        Err(e) => return handle_early_close(&place, &live, tracker, &inside, since, Some(e)).await,
+    };
+    let detected = match detected {
+        ClientProtocol::Closed => return handle_early_close(&place, &live, tracker, &inside, since, None).await,
+        ClientProtocol::Timeout if agreed => {
+            return handle_early_close(&place, &live, tracker, &inside, since, None).await;
+        }
+        _ if http2 => ClientProtocol::Http2,
+        ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
+        other @ ClientProtocol::ProxyRequest(_) => other,
+        // Who agreed to HTTP/1.1 speaks it, or hears that what it says is none.
+        _ if agreed => ClientProtocol::Http1,
+        other => other,
+    };
+    if !matches!(detected, ClientProtocol::Timeout) {
+        place.worker.shared.pinning.record_acceptance(&place.program(&tracker), &inside.authority.host);
+    }
+    match detected {
+        ClientProtocol::Http1 => {
+            tracker.discard();
+            place.serve_http1(&live, io, inside, Some(tls)).await;
+        }
+        ClientProtocol::Http2 => {
+            tracker.discard();
+            place.serve_http2(&live, io, inside, Some(tls)).await;
+        }
+        _ => {
+            tracker.flow.passthrough = Some(Passthrough::NotHttp);
+            match dial_tls(&mut tracker, &live, &inside).await {
+                Ok(upstream) => passthrough(tracker, &live, io, upstream).await,
+                Err(e) => fail_tunnel(tracker, &live, &e).await,
+            }
+        }
+    }
+}
+
+/// Whether a request in absolute-form is for the tunnel's own authority, and not for a proxy at its end.
+fn is_same_authority(authority: &str, inside: &TunnelTarget) -> bool {
+    Authority::parse(authority, Some(inside.scheme.default_port())).is_ok_and(|a| a == inside.authority)
+}
+
+/// Connects to the tunnel's authority.
+pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
+    let planned = tracker.plan.route.clone();
+    let route = route::select_tunnel_route(tracker, live, planned).await?;
+    let flow = &mut tracker.flow;
+    let mut x = UpstreamReport {
+        clock: &flow.clock,
+        timings: &mut flow.timings,
+        upstream: &mut flow.upstream,
+        interim: &mut |_| (),
+    };
+    live.egress.connect(&route, &mut x).await
+}
+
+/// Connects, and opens TLS of our own towards the origin: for what is not HTTP inside the client's TLS.
+async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
+    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let route = route::select_tunnel_route(tracker, live, route).await?;
+    let flow = &mut tracker.flow;
+    let mut x = UpstreamReport {
+        clock: &flow.clock,
+        timings: &mut flow.timings,
+        upstream: &mut flow.upstream,
+        interim: &mut |_| (),
+    };
+    let io = live.egress.connect(&route, &mut x).await?;
+    let limit = live.settings.config.timeouts.handshake.0;
+    let (io, agreed) = tls::connect_tls(io, &inside.authority.host, &route.tls, Alpn::None, limit).await?;
+    if let Some(upstream) = &mut flow.upstream {
+        upstream.tls = Some(Arc::new(agreed));
+    }
+    Ok(io)
+}
+
+/// Carries bytes both ways until both sides are done.
+pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
+    let counters = TunnelCounters::default();
+    match relay::tunnel(client, upstream, &options, &counters).await {
+        Ok(bytes) => tracker.tunnelled(bytes),
+        Err(e) => tracker.tunnel_failed(&e.with_error_source(ErrorSource::Upstream), counters.get()),
+    }
+}

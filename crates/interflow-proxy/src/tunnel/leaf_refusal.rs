@@ -1,0 +1,48 @@
+//! What is said of a client that refused our certificate: why, and what can be done.
+
+use interflow_net::tls::ClientTlsFailure;
+use interflow_types::units::HumanDuration;
+use interflow_types::{Error, ErrorKind};
+
+use crate::tunnel::pinning_bypass::LeafRefusal;
+
+/// Why a client refuses our certificate, as far as can be told, and what follows.
+pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&str>, pass: HumanDuration) -> String {
+    match refusal {
+        LeafRefusal::Untrusting if of_exec => {
+            "it does not trust Interflow's CA, though `interflow exec` started it: it does not read the variables that name \
+             the CA, so name the CA in its own settings"
+                .to_owned()
+        }
+        LeafRefusal::Untrusting => {
+            "it does not trust Interflow's CA: install the CA (`interflow ca install`), start the program by `interflow \
+             exec`, or exclude the host (intercept.exclude)"
+                .to_owned()
+        }
+        LeafRefusal::TookItBefore => {
+            "a program with the same TLS fingerprint accepted it before: this may be another one, which does not trust \
+             Interflow's CA"
+                .to_owned()
+        }
+        LeafRefusal::Pins { bypassed: true } => format!(
+            "it trusts Interflow's CA for other hosts, so it pins this one: for {pass} its TLS to this host is passed through \
+             uninspected (`interflow ca retry` ends that)"
+        ),
+        LeafRefusal::Pins { bypassed: false } => match protected {
+            Some(by) => format!(
+                "it trusts Interflow's CA for other hosts, so it pins this one. It is not passed through uninspected, since \
+                 this host is protected ({by}); exclude it by intercept.never to let it pass"
+            ),
+            None => "it trusts Interflow's CA for other hosts, so it probably pins this one".to_owned(),
+        },
+    }
+}
+
+/// The error that the flow is recorded with.
+pub(crate) fn error(failure: ClientTlsFailure, why: &str) -> Error {
+    let how = match failure {
+        ClientTlsFailure::RefusedLeaf(alert) => format!("the client refused our certificate (alert {alert}); {why}"),
+        _ => format!("the client closed the connection right after our certificate; probably {why}"),
+    };
+    Error::new(ErrorKind::ClientTls, how).with_source(failure)
+}

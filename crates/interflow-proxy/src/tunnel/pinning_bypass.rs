@@ -1,0 +1,291 @@
+//! Clients that refuse our leaf: told apart are those that do not trust our CA, which go on being refused, and those that
+//! pin, which are let through uninspected for a time.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use interflow_types::{ByteStr, ClientInfo, Host};
+use parking_lot::Mutex;
+
+/// A program, as far as it can be told from others: its address, the fingerprint of its TLS, and the name of its process where
+/// that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClientProgram {
+    address: IpAddr,
+    ja4: ByteStr,
+    process: Option<ByteStr>,
+}
+
+impl ClientProgram {
+    /// The program behind a connection that sent a hello with this fingerprint.
+    pub fn from_client(client: &ClientInfo, ja4: Option<&ByteStr>) -> Self {
+        Self {
+            address: client.peer.ip().to_canonical(),
+            ja4: ja4.cloned().unwrap_or_default(),
+            process: client.process.as_ref().map(|p| p.name.clone()),
+        }
+    }
+}
+
+/// Who trusts our CA, who refused what, and who passes until when.
+#[derive(Debug, Default)]
+pub struct PinningBypass {
+    state: Mutex<PinningState>,
+}
+
+#[derive(Debug, Default)]
+struct PinningState {
+    /// Programs that took our leaf for some host: they trust our CA.
+    trusting: HashSet<ClientProgram>,
+    seen: HashMap<(ClientProgram, Host), PinningHistory>,
+}
+
+#[derive(Debug, Default)]
+struct PinningHistory {
+    /// It took our leaf for this very host: it does not pin it.
+    took_it: bool,
+    failures: u32,
+    pass_until: Option<Instant>,
+    last: Option<Instant>,
+}
+
+/// What a refused leaf means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeafRefusal {
+    /// The program never took a leaf of ours for any host: it does not trust our CA.
+    Untrusting,
+    /// The program took our leaf for this host before: it does not pin it.
+    TookItBefore,
+    /// The program takes our leaves for other hosts: it pins this one.
+    Pins {
+        /// It has refused often enough to be let through from now on.
+        bypassed: bool,
+    },
+}
+
+/// A program that passes uninspected now.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct BypassedClient {
+    /// The client's address.
+    pub client: IpAddr,
+    /// The JA4 fingerprint of its TLS.
+    pub ja4: String,
+    /// The name of its process, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// The host.
+    pub host: String,
+    /// Seconds until it is intercepted again.
+    pub seconds_left: u64,
+}
+
+/// Bound on programs, and on pairs of programs and hosts, that are remembered.
+const MAX_ENTRIES: usize = 10_000;
+
+impl PinningBypass {
+    /// Whether this program's TLS to this host passes uninspected now.
+    pub fn is_bypassed(&self, program: &ClientProgram, host: &Host) -> bool {
+        let state = self.state.lock();
+        // Usually nobody has refused anything, and the lookup costs nothing.
+        !state.seen.is_empty()
+            && state
+                .seen
+                .get(&(program.clone(), host.clone()))
+                .and_then(|s| s.pass_until)
+                .is_some_and(|until| until > Instant::now())
+    }
+
+    /// Whether this program has taken our leaf for this host.
+    pub fn accepted_leaf(&self, program: &ClientProgram, host: &Host) -> bool {
+        self.state.lock().seen.get(&(program.clone(), host.clone())).is_some_and(|s| s.took_it)
+    }
+
+    /// The program refused our leaf. After `failures` refusals in a row by one that trusts our CA it passes uninspected for
+    /// `pass`; 0 turns that off.
+    pub fn record_refusal(&self, program: &ClientProgram, host: &Host, failures: u32, pass: Duration) -> LeafRefusal {
+        let mut state = self.state.lock();
+        if !state.trusting.contains(program) {
+            return LeafRefusal::Untrusting;
+        }
+        let now = Instant::now();
+        state.evict(now);
+        let entry = state.seen.entry((program.clone(), host.clone())).or_default();
+        if entry.took_it {
+            return LeafRefusal::TookItBefore;
+        }
+        if failures == 0 {
+            return LeafRefusal::Pins { bypassed: false };
+        }
+        // Failures far apart are different stories.
+        if entry.last.is_some_and(|last| now - last > pass) {
+            entry.failures = 0;
+        }
+        entry.last = Some(now);
+        entry.failures += 1;
+        let bypassed = entry.failures >= failures;
+        if bypassed {
+            entry.failures = 0;
+            entry.pass_until = Some(now + pass);
+        }
+        LeafRefusal::Pins { bypassed }
+    }
+
+    /// The program took our leaf and spoke: it trusts our CA, and what it refused for this host no longer counts.
+    pub fn record_acceptance(&self, program: &ClientProgram, host: &Host) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(seen) = state.seen.get(&(program.clone(), host.clone()))
+            && seen.took_it
+            && state.trusting.contains(program)
+        {
+            return;
+        }
+        if state.trusting.len() >= MAX_ENTRIES {
+            state.trusting.clear();
+        }
+        state.trusting.insert(program.clone());
+        state.evict(Instant::now());
+        state
+            .seen
+            .insert((program.clone(), host.clone()), PinningHistory { took_it: true, ..PinningHistory::default() });
+    }
+
+    /// Everybody who passes uninspected now.
+    pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
+        let now = Instant::now();
+        let left = |s: &PinningHistory| s.pass_until.and_then(|until| until.checked_duration_since(now));
+        self.state
+            .lock()
+            .seen
+            .iter()
+            .filter_map(|((program, host), s)| {
+                Some(BypassedClient {
+                    client: program.address,
+                    ja4: program.ja4.to_string(),
+                    process: program.process.as_ref().map(ToString::to_string),
+                    host: host.to_string(),
+                    seconds_left: left(s)?.as_secs(),
+                })
+            })
+            .collect()
+    }
+
+    /// Intercepts everybody again, or those who pass to this host. Says how many passed.
+    pub fn clear(&self, host: Option<&Host>) -> usize {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let mut passed = 0;
+        state.seen.retain(|(_, of), seen| {
+            let forgotten = !seen.took_it && host.is_none_or(|host| host == of);
+            passed += usize::from(forgotten && seen.pass_until.is_some_and(|until| until > now));
+            !forgotten
+        });
+        passed
+    }
+}
+
+impl PinningState {
+    fn evict(&mut self, now: Instant) {
+        if self.seen.len() >= MAX_ENTRIES {
+            self.seen.retain(|_, s| s.pass_until.is_some_and(|until| until > now));
+            if self.seen.len() >= MAX_ENTRIES {
+                self.seen.clear();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASS: Duration = Duration::from_secs(60);
+
+    fn program(address: u8, ja4: &'static str) -> ClientProgram {
+        ClientProgram { address: [127, 0, 0, address].into(), ja4: ja4.into(), process: None }
+    }
+
+    fn host(name: &str) -> Host {
+        Host::parse(name).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_never_took_a_leaf_does_not_trust_and_never_passes() {
+        let p = PinningBypass::default();
+        let (curl, a) = (program(1, "curl"), host("a.test"));
+        for _ in 0..10 {
+            assert_eq!(p.record_refusal(&curl, &a, 2, PASS), LeafRefusal::Untrusting);
+        }
+        assert!(!p.is_bypassed(&curl, &a) && p.bypassed_clients().is_empty());
+    }
+
+    #[test]
+    fn a_program_that_trusts_us_elsewhere_pins_and_passes_alone() {
+        let p = PinningBypass::default();
+        let (app, other) = (program(1, "app"), program(1, "other"));
+        let pinned = host("pinned.test");
+        p.record_acceptance(&app, &host("a.test"));
+        p.record_acceptance(&other, &host("a.test"));
+        assert_eq!(p.record_refusal(&app, &pinned, 2, PASS), LeafRefusal::Pins { bypassed: false });
+        assert_eq!(p.record_refusal(&app, &pinned, 2, PASS), LeafRefusal::Pins { bypassed: true });
+        assert!(p.is_bypassed(&app, &pinned));
+        let mut elsewhere = app.clone();
+        elsewhere.address = [127, 0, 0, 2].into();
+        let mut process = app.clone();
+        process.process = Some("curl".into());
+        for stranger in [&other, &elsewhere, &process] {
+            assert!(!p.is_bypassed(stranger, &pinned), "{stranger:?}");
+        }
+        assert!(!p.is_bypassed(&app, &host("b.test")));
+        assert_eq!(p.bypassed_clients().len(), 1);
+    }
+
+    #[test]
+    fn a_program_that_took_the_leaf_of_a_host_does_not_pin_it() {
+        let p = PinningBypass::default();
+        let (app, a) = (program(1, "app"), host("a.test"));
+        p.record_acceptance(&app, &a);
+        for _ in 0..5 {
+            assert_eq!(p.record_refusal(&app, &a, 1, PASS), LeafRefusal::TookItBefore);
+        }
+        assert!(p.accepted_leaf(&app, &a) && !p.is_bypassed(&app, &a));
+    }
+
+    #[test]
+    fn the_pass_ends_and_zero_turns_it_off() {
+        let p = PinningBypass::default();
+        let (app, pinned) = (program(1, "app"), host("pinned.test"));
+        p.record_acceptance(&app, &host("a.test"));
+        assert_eq!(p.record_refusal(&app, &pinned, 0, PASS), LeafRefusal::Pins { bypassed: false });
+        assert_eq!(p.record_refusal(&app, &pinned, 1, Duration::ZERO), LeafRefusal::Pins { bypassed: true });
+        assert!(!p.is_bypassed(&app, &pinned));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_intercepted_again() {
+        let p = PinningBypass::default();
+        let app = program(1, "app");
+        p.record_acceptance(&app, &host("a.test"));
+        for name in ["one.test", "two.test", "three.test"] {
+            p.record_refusal(&app, &host(name), 1, PASS);
+        }
+        assert_eq!(p.clear(Some(&host("two.test"))), 1);
+        assert!(!p.is_bypassed(&app, &host("two.test")) && p.is_bypassed(&app, &host("one.test")));
+        p.record_acceptance(&app, &host("one.test"));
+        assert!(!p.is_bypassed(&app, &host("one.test")), "a leaf that was taken ends the bypass");
+        assert_eq!(p.clear(None), 1);
+        assert_eq!(p.record_refusal(&app, &host("three.test"), 2, PASS), LeafRefusal::Pins { bypassed: false });
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let p = PinningBypass::default();
+        for i in 0..MAX_ENTRIES + 50 {
+            let one = ClientProgram { ja4: format!("{i}").into(), ..program(1, "") };
+            p.record_acceptance(&one, &host("a.test"));
+        }
+        let state = p.state.lock();
+        assert!(state.trusting.len() <= MAX_ENTRIES && state.seen.len() <= MAX_ENTRIES);
+    }
+}

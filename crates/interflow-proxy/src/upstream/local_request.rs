@@ -1,0 +1,110 @@
+//! Requests that Interflow itself makes: replays, and calls of its rooms. They pass no stages, but for those that guard the
+//! way out.
+
+use std::sync::Arc;
+
+use interflow_net::egress::{UpstreamClient, UpstreamResponse};
+use interflow_net::ingress::InformationalSender;
+use interflow_types::{Body, EntryKind, Flow, Phase, Request, RequestHead, Response, ResponseHead, Result};
+
+use crate::downstream::connection::ClientConnection;
+use crate::http::hop_by_hop;
+use crate::http::pipeline::{EarlyExit, before_send, missing_body_error, send};
+use crate::observe::flow_guard::FlowGuard;
+use crate::upstream::filtered_client::WithoutProxy;
+use crate::worker::ActiveConfig;
+
+/// A request that Interflow itself makes: a replay, or a stage's own call. Its flow is recorded like any other.
+/// `egress` is the way out: the worker's own, or a guarded one.
+pub(crate) async fn send_local(
+    conn: &ClientConnection,
+    live: Arc<ActiveConfig>,
+    egress: &UpstreamClient,
+    mut flow: Box<Flow>,
+    request: Request,
+) -> Result<Response> {
+    let Request { mut head, body } = request;
+    let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, EntryKind::Internal, None);
+    flow.timings.request_head = Some(0);
+    let plan = live.plans.get(&live.settings, key);
+    let replay = flow.parent.is_some();
+    let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
+    hop_by_hop::clean_request(&mut head);
+    hop_by_hop::set_host_for(&mut head, EntryKind::Internal);
+    let allowed = if replay { recheck_replay(&mut tracker, &mut head).await } else { Ok(()) };
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    if let Err(e) = allowed {
+        tracker.fail(&e);
+        return Err(e);
+    }
+    let body = tracker.request_body(body, &head);
+    let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
+    if tracker.flow.extension::<WithoutProxy>().is_some() {
+        route.via = Arc::from([]);
+    }
+    let leaving = before_send(&mut tracker, &head, body).await;
+    let sent = match leaving {
+        Ok((mut leaving, body)) => {
+            live.settings.pseudonym.add_via(&head, &mut leaving, &route, &tracker.flow);
+            let leaving = leaving.as_ref().unwrap_or(&head);
+            send(&mut tracker, egress, &route, leaving, body, &InformationalSender::default()).await
+        }
+        Err(end) => Err(end.into_error()),
+    };
+    let answer = match sent {
+        Ok(answer) => answer,
+        Err(e) => {
+            tracker.fail(&e);
+            return Err(e);
+        }
+    };
+    let UpstreamResponse { head: mut response, mut body, .. } = answer;
+    hop_by_hop::clean_response(&mut response.headers, false);
+    body = match mask_replay_response(&mut tracker, &head, &mut response, body).await {
+        Ok(body) => body,
+        Err(e) => {
+            tracker.fail(&e);
+            return Err(e);
+        }
+    };
+    tracker.response(&response);
+    let body = tracker.response_body(body, &response);
+    Ok(Response { head: response, body })
+}
+
+/// A replay was seen by all stages when it was recorded. Those that guard the way out, which are the ones that want the
+/// phase `Sending`, are asked again: what may be reached may have changed, and it may go elsewhere now.
+async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::BeforeSend) {
+        if let Some(end) = EarlyExit::from_verdict(stage.request_head(&mut tracker.flow, head).resolve().await) {
+            return Err(end.into_error());
+        }
+    }
+    Ok(())
+}
+
+/// What the stages of the phase `Sending` put into requests, they take out of responses, whoever asked for them.
+async fn mask_replay_response(
+    tracker: &mut FlowGuard,
+    request: &RequestHead,
+    head: &mut ResponseHead,
+    mut body: Body,
+) -> Result<Body> {
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::BeforeSend) {
+        if let Some(end) =
+            EarlyExit::from_verdict(stage.response_head(&mut tracker.flow, request, head).resolve().await)
+        {
+            return Err(end.into_error());
+        }
+        body = match stage.response_body(&mut tracker.flow, request, head, body).resolve().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                return Err(EarlyExit::from_verdict(verdict)
+                    .map_or_else(|| missing_body_error(stage.name()), EarlyExit::into_error));
+            }
+        };
+    }
+    Ok(body)
+}

@@ -1,0 +1,106 @@
+//! The plan: what is decided once for a client's requests to one authority, so that a request pays only for what
+//! somebody wants.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use interflow_net::egress::UpstreamRoute;
+use interflow_types::{Authority, EntryKind, Phase, PhaseSet, PlanScope, Scheme, Stage};
+use parking_lot::Mutex;
+
+use crate::compiled::CompiledConfig;
+
+/// What holds for every request of one kind to one authority until the configuration changes.
+pub(crate) struct RequestPlan {
+    pub route: UpstreamRoute,
+    /// Whether each client's own fingerprint goes on to this origin.
+    pub mirrors: bool,
+    stages: Vec<(Arc<dyn Stage>, PhaseSet)>,
+    interest: PhaseSet,
+}
+
+impl RequestPlan {
+    fn new(settings: &CompiledConfig, key: &PlanKey) -> Self {
+        let intercepted = settings.passthrough(&[&key.authority.host]).is_none();
+        let scope = PlanScope {
+            listener: &key.listener,
+            user: key.user.as_deref(),
+            authority: &key.authority,
+            transport: key.transport,
+            intercepted,
+        };
+        let stages: Vec<_> = settings
+            .stages
+            .iter()
+            .map(|s| s.specialize(&scope).unwrap_or_else(|| Arc::clone(s)))
+            .map(|s| {
+                let interest = s.interest(&scope);
+                (s, interest)
+            })
+            .filter(|(_, interest)| *interest != PhaseSet::NONE)
+            .collect();
+        let interest = stages.iter().fold(PhaseSet::NONE, |all, (_, i)| all.union(*i));
+        let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
+        route.partition = key.user.as_deref().map_or(0, user_partition);
+        let mirrors = settings.fingerprints.mirrors(&key.authority.host);
+        Self { route, mirrors, stages, interest }
+    }
+
+    /// Whether any stage wants this phase.
+    pub fn wants(&self, phase: Phase) -> bool {
+        self.interest.contains(phase)
+    }
+
+    /// Who protects what passes, so that it may not pass uninspected.
+    pub fn protected_by(&self, scope: &PlanScope<'_>) -> Option<&'static str> {
+        self.stages.iter().find(|(s, _)| s.needs_inspection(scope)).map(|(s, _)| s.name())
+    }
+
+    /// The stages that want this phase, in their order.
+    pub fn stages(&self, phase: Phase) -> impl Iterator<Item = &dyn Stage> {
+        self.stages.iter().filter(move |(_, i)| i.contains(phase)).map(|(s, _)| &**s)
+    }
+}
+
+/// Users do not share upstream connections. The top bit keeps them apart from partitions by connection.
+fn user_partition(user: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    user.hash(&mut hasher);
+    hasher.finish() | 1 << 63
+}
+
+/// What a plan depends on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PlanKey {
+    pub listener: Arc<str>,
+    pub user: Option<Arc<str>>,
+    pub scheme: Scheme,
+    pub authority: Authority,
+    pub dial: Option<Authority>,
+    pub transport: EntryKind,
+}
+
+/// One worker's plans. Dropped as a whole when the configuration changes.
+#[derive(Default)]
+pub(crate) struct PlanCache {
+    made: Mutex<HashMap<PlanKey, Arc<RequestPlan>>>,
+}
+
+/// A proxy in front of a crawler meets authorities without end.
+const MAX_PLANS: usize = 4096;
+
+impl PlanCache {
+    pub fn get(&self, settings: &CompiledConfig, key: PlanKey) -> Arc<RequestPlan> {
+        let mut made = self.made.lock();
+        if let Some(plan) = made.get(&key) {
+            return Arc::clone(plan);
+        }
+        if made.len() >= MAX_PLANS {
+            made.clear();
+        }
+        let plan = Arc::new(RequestPlan::new(settings, &key));
+        made.insert(key, Arc::clone(&plan));
+        plan
+    }
+}

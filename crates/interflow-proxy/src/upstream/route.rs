@@ -1,0 +1,209 @@
+//! Phase `Dial`: which way a request or a tunnel takes to its origin.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use interflow_codec::fingerprint::FingerprintTarget;
+use interflow_net::egress::proxy::UpstreamProxy;
+use interflow_net::egress::{UpstreamProtocol, UpstreamRoute};
+use interflow_net::tls::TlsProfile;
+use interflow_types::{
+    EntryKind, Error, ErrorKind, HttpVersion, Phase, RequestHead, Result, Scheme, StageVerdict, UpstreamOverrides,
+};
+
+use crate::compiled::{CompiledConfig, TlsOverride};
+use crate::http::loop_detection::ReceivedVia;
+use crate::http::pipeline::EarlyExit;
+use crate::observe::flow_guard::FlowGuard;
+use crate::upstream::fingerprint::{self, ClientFingerprint};
+use crate::upstream::plan::RequestPlan;
+use crate::worker::ActiveConfig;
+
+/// The plan's route, or one made for this flow alone.
+pub(crate) enum SelectedRoute {
+    Planned(Arc<RequestPlan>),
+    Own(Box<UpstreamRoute>),
+}
+
+impl Deref for SelectedRoute {
+    type Target = UpstreamRoute;
+
+    fn deref(&self) -> &UpstreamRoute {
+        match self {
+            Self::Planned(plan) => &plan.route,
+            Self::Own(route) => route,
+        }
+    }
+}
+
+/// The route of a request, after the stages had their say.
+///
+/// # Errors
+/// A stage answered or denied, or named a way that is none.
+pub(crate) async fn select_route(
+    tracker: &mut FlowGuard,
+    live: &ActiveConfig,
+    head: &RequestHead,
+    partition: u64,
+    seen: &ClientFingerprint,
+) -> Result<SelectedRoute, EarlyExit> {
+    let plan = Arc::clone(&tracker.plan);
+    // A stage may have sent the request elsewhere.
+    let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
+    let transport = tracker.flow.transport;
+    let own = || match planned {
+        true => plan.route.clone(),
+        false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
+    };
+    let way = collect_overrides(tracker, Some(head)).await?;
+    let tunnelled = !plan.route.via.is_empty() && tracker.flow.extension::<ReceivedVia>().is_some();
+    let http2 = knows_http2(transport, head) && !live.settings.is_http1_only(&head.url.authority.host);
+    if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
+        return Ok(SelectedRoute::Planned(plan));
+    }
+    let mut route = own();
+    route.partition = if partition == 0 { plan.route.partition } else { partition };
+    if http2 {
+        route.protocol = UpstreamProtocol::Http2;
+    }
+    let way = way.unwrap_or_default();
+    let dressed = TlsSelection { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
+    if let Some(tls) = dressed.select_tls(&route, &way).map_err(EarlyExit::Error)? {
+        route.tls = tls;
+    }
+    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    apply_overrides(&mut route, way, live).map_err(EarlyExit::Error)?;
+    Ok(SelectedRoute::Own(Box::new(route)))
+}
+
+/// Whether a client that speaks HTTP/2 in cleartext knows that its origin does (RFC 9113 3.3): it takes us for the origin, or
+/// its call is one that only HTTP/2 carries.
+fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
+    let to_origin =
+        matches!(transport, EntryKind::Connect | EntryKind::Socks5 | EntryKind::Transparent | EntryKind::Reverse);
+    let is_grpc = || head.headers.get_str("content-type").is_some_and(|t| t.starts_with("application/grpc"));
+    head.version == HttpVersion::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
+}
+
+/// Names the setting that is probably missing, where a call in HTTP/2 came to nothing at an origin without TLS.
+pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &RequestHead) -> Error {
+    let translated =
+        head.version == HttpVersion::H2 && route.scheme == Scheme::Http && route.protocol != UpstreamProtocol::Http2;
+    if !translated || !matches!(error.kind(), ErrorKind::BadResponse | ErrorKind::UpstreamClosed) {
+        return error;
+    }
+    let text = format!(
+        "{}; it was asked in HTTP/1.1: if it speaks HTTP/2 without TLS, name {} in upstream.h2c_hosts",
+        error.message(),
+        route.authority.host
+    );
+    Error::new(error.kind(), text).with_error_source(error.error_source()).with_source(error)
+}
+
+/// What decides how TLS is done on a flow's own way.
+struct TlsSelection<'a> {
+    settings: &'a CompiledConfig,
+    seen: &'a ClientFingerprint,
+    opening: Option<&'a str>,
+}
+
+impl TlsSelection<'_> {
+    /// TLS as the stages want it, under the fingerprint that they or the configuration want; `None` when the route has
+    /// it already.
+    fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
+        let host = &route.authority.host;
+        let wish = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
+        let wish =
+            wish.map_err(|e| Error::new(ErrorKind::StageFailed, "a stage named a fingerprint").with_source(e))?;
+        let mirrors = wish.is_none() && self.settings.fingerprints.mirrors(host);
+        let how = TlsOverride::from_overrides(way);
+        if how == TlsOverride::default() && wish.is_none() && !mirrors {
+            return Ok(None);
+        }
+        let failed = |e| {
+            Error::new(ErrorKind::StageFailed, "a stage named a client certificate that cannot be used").with_source(e)
+        };
+        let base = self.settings.tls_with(host, how).map_err(|e: String| failed(e))?;
+        match wish {
+            None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
+            None => Ok(Some(self.settings.fingerprints.profile_for(host, base))),
+            Some(None) => Ok(Some(base)),
+            Some(Some(FingerprintTarget::Mirror)) => self.seen.mirror_profile(base, self.opening).map(Some),
+            Some(Some(like)) => self.settings.fingerprints.impersonate(&base, &like).map(Some),
+        }
+    }
+}
+
+/// The same for a tunnel to `route`, which nobody can answer.
+///
+/// # Errors
+/// A stage denied, or named a way that is none.
+pub(crate) async fn select_tunnel_route(
+    tracker: &mut FlowGuard,
+    live: &ActiveConfig,
+    mut route: UpstreamRoute,
+) -> Result<UpstreamRoute> {
+    live.settings.pseudonym.add_tunnel_via(&mut route, &tracker.flow);
+    match collect_overrides(tracker, None).await {
+        Ok(None) => Ok(route),
+        Ok(Some(way)) => apply_overrides(&mut route, way, live).map(|()| route),
+        Err(EarlyExit::Error(e)) => Err(e),
+        Err(EarlyExit::Response(_)) => Err(Error::new(ErrorKind::StageFailed, "a stage answered for a tunnel at Dial")),
+    }
+}
+
+/// Asks the stages; `None` when they leave everything as it is.
+async fn collect_overrides(
+    tracker: &mut FlowGuard,
+    head: Option<&RequestHead>,
+) -> Result<Option<UpstreamOverrides>, EarlyExit> {
+    if !tracker.plan.wants(Phase::UpstreamConnect) {
+        return Ok(None);
+    }
+    let plan = Arc::clone(&tracker.plan);
+    let mut way = UpstreamOverrides::default();
+    for stage in plan.stages(Phase::UpstreamConnect) {
+        let verdict: StageVerdict = stage.upstream_connect(&mut tracker.flow, head, &mut way).resolve().await;
+        if let Some(end) = EarlyExit::from_verdict(verdict) {
+            return Err(end);
+        }
+    }
+    Ok((way != UpstreamOverrides::default()).then_some(way))
+}
+
+/// Mixes a number in, so that what was kept apart before stays so.
+fn isolate(route: &mut UpstreamRoute, number: u64) {
+    route.partition = (route.partition ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+}
+
+fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &ActiveConfig) -> Result<()> {
+    if let Some(version) = way.version {
+        route.protocol = if version == HttpVersion::H2 { UpstreamProtocol::Http2 } else { UpstreamProtocol::Http1 };
+    }
+    if let Some(partition) = way.partition {
+        isolate(route, partition);
+    }
+    if let Some(server) = way.dns_over_https {
+        let mut hasher = DefaultHasher::new();
+        server.hash(&mut hasher);
+        isolate(route, hasher.finish());
+        let names = live.settings.resolver_for(&server);
+        let failed =
+            |e: String| Error::new(ErrorKind::StageFailed, "a stage named a DNS server that is none").with_source(e);
+        route.resolver = Some(names.map_err(failed)?);
+    }
+    if let Some(dial) = way.dial {
+        route.connect_to = Some(dial);
+    }
+    if let Some(via) = way.via {
+        let parse = |url: &String| url.parse::<UpstreamProxy>();
+        let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
+        route.via = via
+            .map_err(|e| {
+                Error::new(ErrorKind::StageFailed, "a stage named an upstream proxy that is none").with_source(e)
+            })?
+            .into();
+    }
+    Ok(())
+}

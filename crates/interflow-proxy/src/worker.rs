@@ -1,0 +1,450 @@
+//! Workers: one thread with its own runtime, listeners and pools each, so that they share no lock on the hot path.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use interflow_codec::client_hello::ClientHello;
+use interflow_limits::{ClientConnectionPermit, ConnectionLimiter, ConnectionRejection};
+use interflow_net::ca::CertificateAuthority;
+use interflow_net::egress::dial::{Dialer, DialerOptions};
+use interflow_net::egress::{EgressOptions, EgressShared, ExchangeOptions, PoolLimits, UpstreamClient};
+use interflow_net::ingress::{self, ClientListener, ClientProtocol, Drain, ProcessLookup, SniffTimeouts};
+use interflow_net::io::IoStream;
+use interflow_net::tls::{self, Alpn, ClientAuth, ServerTls};
+use interflow_types::{
+    ByteStr, ClientInfo, ClientProcess, ClientTls, Error, ErrorKind, Host, Result, StageVerdict, Timestamp,
+};
+use tokio::net::TcpStream;
+
+use crate::compiled::{CompiledConfig, ConfigError};
+use crate::config::{GatewayConfig, ProxyServerConfig, TlsFilePair};
+use crate::downstream::access::{EphemeralCredentials, PrivateAddressFilter};
+use crate::downstream::connection::{ClientConnection, ConnectionKind};
+use crate::downstream::container_lookup::{self, ContainerLookup};
+use crate::observe::log_limit::LogLimiter;
+use crate::observe::stats::WorkerCounters;
+use crate::tunnel::connect;
+use crate::tunnel::pinning_bypass::PinningBypass;
+use crate::upstream::plan::PlanCache;
+
+/// What all workers share, and ask rarely.
+pub(crate) struct ServerState {
+    pub connections: Arc<ConnectionLimiter>,
+    pub ephemeral_credentials: EphemeralCredentials,
+    pub pinning: PinningBypass,
+    pub egress: Arc<EgressShared>,
+    pub next_connection: AtomicU64,
+    pub processes: ProcessLookup,
+    pub containers: ContainerLookup,
+    /// Of connections without the PROXY protocol header that they should begin with.
+    pub no_header: LogLimiter,
+    /// Of connections that found no file descriptor.
+    pub no_descriptor: LogLimiter,
+}
+
+/// What a worker works with until the next reload.
+pub(crate) struct ActiveConfig {
+    pub generation: u64,
+    pub settings: Arc<CompiledConfig>,
+    pub egress: UpstreamClient,
+    pub plans: PlanCache,
+    pub port_tls: ListenerTls,
+}
+
+/// TLS on our own ports.
+#[derive(Clone, Default)]
+pub(crate) struct ListenerTls {
+    pub proxy: Option<Arc<ServerTls>>,
+    pub gateway: Option<Arc<ServerTls>>,
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListenerRole {
+    Proxy,
+    Gateway,
+    Transparent,
+    /// With the port of the origins, when it is not what clients say.
+    Reverse(Option<u16>),
+}
+
+impl ListenerRole {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Gateway => "gateway",
+            Self::Transparent => "transparent",
+            Self::Reverse(_) => "reverse",
+        }
+    }
+}
+
+impl ActiveConfig {
+    pub fn new(generation: u64, settings: Arc<CompiledConfig>, shared: &ServerState, port_tls: ListenerTls) -> Self {
+        let egress = Self::egress(&settings, shared, settings.guard.clone());
+        Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
+    }
+
+    /// A way out whose addresses this guard judges.
+    pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
+        let config = &settings.config;
+        let dialer = Dialer::new(
+            settings.resolver.clone(),
+            guard,
+            DialerOptions {
+                connect_timeout: config.timeouts.connect.0,
+                proxy_tls: Some(Arc::clone(&settings.tls)),
+                ..DialerOptions::default()
+            },
+        );
+        let options = EgressOptions {
+            pool: PoolLimits {
+                idle_per_host: config.upstream.idle_per_host,
+                idle_total: config.upstream.idle_total,
+                idle_timeout: config.upstream.idle_timeout.0,
+                ..PoolLimits::default()
+            },
+            exchange: ExchangeOptions {
+                head: settings.head_limits(),
+                head_timeout: config.timeouts.response_header_timeout.0,
+                body_timeout: config.timeouts.body_idle_timeout.0,
+                ..ExchangeOptions::default()
+            },
+            tls_timeout: config.timeouts.handshake.0,
+            pool_timeout: config.upstream.pool_timeout.0,
+        };
+        UpstreamClient::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
+    }
+}
+
+/// One worker.
+pub(crate) struct ProxyWorker {
+    pub counters: Arc<WorkerCounters>,
+    pub ca: Arc<CertificateAuthority>,
+    pub shared: Arc<ServerState>,
+    pub drain: Drain,
+    live: ArcSwap<ActiveConfig>,
+}
+
+impl ProxyWorker {
+    pub fn new(
+        live: ActiveConfig,
+        counters: Arc<WorkerCounters>,
+        ca: Arc<CertificateAuthority>,
+        shared: Arc<ServerState>,
+        drain: Drain,
+    ) -> Self {
+        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
+    }
+
+    pub fn active_config(&self) -> Arc<ActiveConfig> {
+        self.live.load_full()
+    }
+
+    pub fn reload(&self, live: ActiveConfig) {
+        self.live.store(Arc::new(live));
+    }
+
+    /// Takes connections until the drain.
+    pub async fn accept(self: Arc<Self>, listener: ClientListener, role: ListenerRole) {
+        let name: Arc<str> = role.as_str().into();
+        let Ok(local) = listener.local_addr() else { return };
+        loop {
+            let (stream, peer) = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.drain.drained() => return,
+            };
+            if interflow_net::descriptors::is_reserved(&stream) {
+                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
+                    tracing::warn!(
+                        refused_since = kept,
+                        "a connection is refused: the process has no file descriptor left for it; raise its limit of open files"
+                    );
+                }
+                continue;
+            }
+            match self.shared.connections.admit(peer.ip()) {
+                Ok(permit) => {
+                    self.counters.connections.fetch_add(1, Ordering::Relaxed);
+                    let worker = Arc::clone(&self);
+                    tokio::spawn(worker.serve(stream, peer, local, (role, Arc::clone(&name)), permit));
+                }
+                Err(refused) => {
+                    self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(%peer, "connection refused: {refused}");
+                    reject_over_limit(stream, refused);
+                }
+            }
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        (role, listener): (ListenerRole, Arc<str>),
+        _permit: ClientConnectionPermit,
+    ) {
+        let live = self.active_config();
+        let wanted = (role == ListenerRole::Transparent).then(|| ingress::original_destination(&stream, local));
+        let mut client = ClientInfo {
+            connection: self.shared.next_connection.fetch_add(1, Ordering::Relaxed),
+            peer,
+            local: stream.local_addr().unwrap_or(local),
+            listener,
+            accepted: Timestamp::now(),
+            container: None,
+            process: None,
+        };
+        let mut io = IoStream::from(stream);
+        let from = peer.ip().to_canonical();
+        if live.settings.config.proxy.proxy_protocol_trusted.iter().any(|net| net.contains(&from)) {
+            match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.header_timeout.0)).await {
+                Ok((header, rest)) => {
+                    if let Some(header) = header {
+                        client.peer = header.source;
+                        client.local = header.destination;
+                    }
+                    io = rest;
+                }
+                Err(e) => {
+                    self.warn_missing_proxy_header(&client, &e);
+                    return self.count_end(&client, &e);
+                }
+            }
+        }
+        if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
+            client.process = Box::pin(self.process_of(&client)).await;
+        }
+        if live.settings.config.proxy.containers {
+            client.container = self.container_of(&live.settings.config, &client).await;
+        }
+        let client = Arc::new(client);
+        for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
+            if let StageVerdict::Deny(e) = stage.accepted(&client).resolve().await {
+                return self.count_end(&client, &e);
+            }
+        }
+        let ended = match (role, wanted) {
+            (_, Some(Ok(wanted))) => {
+                let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
+                // Boxed, as all that few connections do: its place would be kept for every connection.
+                Box::pin(connect::serve_transparent(&conn, live, io, wanted)).await;
+                Ok(Ok(()))
+            }
+            (_, Some(Err(e))) => {
+                tracing::warn!(peer = %client.peer, "{e}");
+                Err(e)
+            }
+            (ListenerRole::Reverse(port), None) => {
+                Box::pin(connect::serve_reverse(&self, &client, live, io, port)).await.map(Ok)
+            }
+            (_, None) => self.serve_protocol(&live, io, &client, role, None).await,
+        };
+        match ended {
+            Ok(served) => self.log_end(&client, served),
+            Err(e) => self.count_end(&client, &e),
+        }
+    }
+
+    /// The process behind a connection from this machine.
+    async fn process_of(&self, client: &ClientInfo) -> Option<Arc<ClientProcess>> {
+        let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
+        tokio::task::spawn_blocking(move || shared.processes.lookup(peer, local)).await.ok().flatten()
+    }
+
+    /// The container that a connection comes from.
+    async fn container_of(&self, config: &ProxyServerConfig, client: &ClientInfo) -> Option<ByteStr> {
+        let mut sockets = config.proxy.container_sockets.clone();
+        if sockets.is_empty() {
+            sockets = container_lookup::default_sockets();
+        }
+        let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
+        let process = client.process.clone();
+        let find = move || {
+            let local_process = || peer.ip().to_canonical().is_loopback().then(|| shared.processes.lookup(peer, local));
+            let pid = process.or_else(|| local_process().flatten()).map(|p| p.pid);
+            shared.containers.name_for(&sockets, peer.ip(), pid)
+        };
+        tokio::task::spawn_blocking(find).await.ok().flatten()
+    }
+
+    /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one
+    /// how it ended: flows have told of that already.
+    async fn serve_protocol(
+        self: &Arc<Self>,
+        live: &Arc<ActiveConfig>,
+        io: IoStream,
+        client: &Arc<ClientInfo>,
+        role: ListenerRole,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<Result<()>> {
+        let options = live.settings.http_options(role == ListenerRole::Gateway);
+        let entry = || match role {
+            ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => ConnectionKind::Proxy,
+            ListenerRole::Gateway => ConnectionKind::Gateway,
+        };
+        let conn = |tls| Arc::new(ClientConnection::new(Arc::clone(self), Arc::clone(client), entry(), tls));
+        if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
+            return Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await);
+        }
+        let expect = SniffTimeouts {
+            first: options.idle_timeout,
+            rest: options.head_timeout,
+            place: ingress::SniffContext::Port,
+        };
+        let (detected, io) = Box::pin(ingress::sniff(io, expect)).await?;
+        match detected {
+            ClientProtocol::Http2 => {
+                Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await)
+            }
+            ClientProtocol::Socks5 if role == ListenerRole::Proxy => {
+                Box::pin(connect::serve_socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+            }
+            ClientProtocol::Tls(hello) if tls.is_none() => {
+                let port_tls = match role {
+                    ListenerRole::Proxy | ListenerRole::Transparent | ListenerRole::Reverse(_) => &live.port_tls.proxy,
+                    ListenerRole::Gateway => &live.port_tls.gateway,
+                };
+                let own = if port_tls.is_none() { self.own_tls(live, client, role, &hello) } else { None };
+                let port_tls = port_tls.as_ref().or(own.as_ref());
+                let Some(port_tls) = port_tls else {
+                    return Err(Error::new(
+                        ErrorKind::UnknownProtocol,
+                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
+                    ));
+                };
+                let timeout = live.settings.config.timeouts.handshake.0;
+                let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
+                Box::pin(self.serve_protocol(live, io, client, role, Some(Arc::new(agreed)))).await
+            }
+            ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
+            // What is no HTTP/1 gets its clear 400 from the HTTP/1 driver.
+            ClientProtocol::Http1
+            | ClientProtocol::ProxyRequest(_)
+            | ClientProtocol::Tls(_)
+            | ClientProtocol::Unknown
+            | ClientProtocol::Socks5 => Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await),
+        }
+    }
+
+    /// TLS of the gateway port by our own CA: for the name that the client asks for, where it is one of the gateway's, else for
+    /// the address that it came to.
+    fn own_tls(
+        &self,
+        live: &ActiveConfig,
+        client: &ClientInfo,
+        role: ListenerRole,
+        hello: &ClientHello,
+    ) -> Option<Arc<ServerTls>> {
+        if role != ListenerRole::Gateway || !live.settings.config.gateway.tls_self_signed {
+            return None;
+        }
+        let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
+        let known = named.filter(|host| live.settings.web_pages.is_known_host(host));
+        let host = known.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
+        Some(self.ca.server_tls(&host, Alpn::Both))
+    }
+
+    /// A balancer that is set up otherwise than we are looks like a proxy that answers nobody: its owner hears why.
+    fn warn_missing_proxy_header(&self, client: &ClientInfo, error: &Error) {
+        // Who connects and leaves without a word probes whether the port is open.
+        if error.kind() == ErrorKind::ClientGone {
+            return;
+        }
+        if let Some(more) = self.shared.no_header.suppressed_if_due() {
+            tracing::warn!(
+                peer = %client.peer,
+                more,
+                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
+            );
+        }
+    }
+
+    /// As [`log_end`](Self::log_end), where no flow tells of the error.
+    fn count_end(&self, client: &ClientInfo, error: &Error) {
+        self.counters.error(error);
+        tracing::debug!(peer = %client.peer, kind = error.kind().as_str(), "connection ended: {error}");
+    }
+
+    /// How a connection ended, for the log.
+    pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
+        if let Err(e) = served {
+            tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
+        }
+    }
+}
+
+/// Tells a client beyond a limit why it is not served. It may speak anything, but most speak HTTP.
+fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
+    let Ok(mut stream) = stream.into_std() else { return };
+    let text = format!("{refused}\n");
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nRetry-After: 1\r\n\
+         X-Interflow-Error: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len(),
+        ErrorKind::Limited.as_str()
+    );
+    // The socket does not block: who cannot take a few hundred bytes at once goes without.
+    let _ = stream.write_all(answer.as_bytes());
+    let _ = stream.shutdown(Shutdown::Write);
+    // A request left unread would turn our close into a reset, and the answer with it.
+    let _ = stream.read(&mut [0; 8192]);
+}
+
+impl ListenerTls {
+    /// TLS for the ports that are configured to speak it.
+    pub fn load(config: &ProxyServerConfig) -> Result<Self, ConfigError> {
+        let load = |place: &str, files: &Option<TlsFilePair>, clients: Option<&ClientAuth>| {
+            let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
+            loaded.map_err(|what| ConfigError { place: place.into(), what })
+        };
+        let clients = client_auth(&config.gateway)?;
+        Ok(Self {
+            proxy: load("proxy.tls", &config.proxy.tls, None)?,
+            gateway: load("gateway.tls", &config.gateway.tls, clients.as_ref())?,
+        })
+    }
+}
+
+fn port_tls(files: &TlsFilePair, clients: Option<&ClientAuth>) -> Result<Arc<ServerTls>, String> {
+    let (certificate, key) = (read_file(&files.certificate)?, read_file(&files.key)?);
+    let tls = match clients {
+        None => ServerTls::from_pem(&certificate, &key),
+        Some(clients) => ServerTls::with_client_auth(&certificate, &key, clients),
+    };
+    Ok(Arc::new(tls.map_err(|e| e.to_string())?.with_alpn(Alpn::Both)))
+}
+
+/// Whose certificates clients of the gateway port show.
+fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigError> {
+    let wrong = |key: &str, what: String| ConfigError { place: format!("gateway.{key}"), what };
+    if gateway.client_ca.is_empty() {
+        return match gateway.client_auth {
+            None => Ok(None),
+            Some(_) => Err(wrong(
+                "client_auth",
+                "no authority of clients is named: add gateway.client_ca = [\"ca.pem\"]".into(),
+            )),
+        };
+    }
+    if gateway.tls.is_none() {
+        let what = "clients show certificates in TLS only: set gateway.tls = { certificate = …, key = … } too";
+        return Err(wrong("client_ca", what.into()));
+    }
+    let mut clients = ClientAuth::new(gateway.requires_certificate());
+    for path in &gateway.client_ca {
+        let added = read_file(path).and_then(|pem| clients.add(&pem).map_err(|e| format!("{}: {e}", path.display())));
+        added.map_err(|what| wrong("client_ca", what))?;
+    }
+    Ok(Some(clients))
+}
+
+fn read_file(path: &std::path::Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+}

@@ -1,0 +1,99 @@
+//! Proxy authentication, on every request and in SOCKS5.
+
+use interflow_testkit::{Origin, ProxyLogin, client};
+use interflow_types::ErrorKind;
+
+use crate::support::{Proxy, get, inside, request};
+
+const RIGHT: ProxyLogin<'_> = ProxyLogin { user: "ada", password: "enigma" };
+
+async fn guarded() -> Proxy {
+    Proxy::asking(&["ada"], |c| c.auth.realm = "the house".into()).await
+}
+
+#[tokio::test]
+async fn after_a_407_the_client_may_try_again_on_the_same_connection() {
+    let origin = Origin::http().start().await;
+    let proxy = guarded().await;
+    let mut wire = proxy.connect().await;
+    wire.send(request("POST", &origin.url("/echo"), "Content-Length: 3\r\n") + "one").await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!(answer.status, 407);
+    assert_eq!(answer.header("proxy-authenticate"), Some("Basic realm=\"the house\", charset=\"UTF-8\""));
+    let login = format!("Content-Length: 3\r\nProxy-Authorization: {}\r\n", RIGHT.basic());
+    wire.send(request("POST", &origin.url("/echo"), &login) + "two").await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().text(), "two");
+    let flows = proxy.flows(2).await;
+    assert_eq!((flows[0].error(), flows[0].status), (Some(ErrorKind::Unauthorized), Some(407)));
+    assert_eq!(flows[1].user.as_deref(), Some("ada"));
+}
+
+#[tokio::test]
+async fn after_a_407_a_tunnel_may_be_asked_for_again_on_the_same_connection() {
+    let origin = Origin::http().start().await;
+    let proxy = guarded().await;
+    let mut wire = proxy.connect().await;
+    let refused = client::connect_on(&mut wire, &origin.authority(), None).await.unwrap();
+    assert_eq!(refused.status, 407);
+    assert_eq!(client::connect_on(&mut wire, &origin.authority(), Some(RIGHT)).await.unwrap().status, 200);
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn the_proxys_credentials_reach_no_origin() {
+    let origin = Origin::http().start().await;
+    let proxy = guarded().await;
+    let mut wire = proxy.connect().await;
+    let login = format!("proxy-authorization: {}\r\nAuthorization: Basic b3JpZ2lu\r\n", RIGHT.basic());
+    wire.send(request("GET", &origin.url("/"), &login)).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    let mut tunnel = client::connect_tunnel(proxy.addr(), &origin.authority(), Some(RIGHT)).await.unwrap();
+    let careless = format!("GET / HTTP/1.1\r\nHost: a\r\nProxy-Authorization: {}\r\n\r\n", RIGHT.basic());
+    tunnel.send(careless).await.unwrap();
+    assert_eq!(tunnel.answer().await.unwrap().status, 200);
+    for seen in origin.requests() {
+        assert_eq!(seen.header("proxy-authorization"), None);
+    }
+    assert_eq!(origin.requests()[0].header("authorization"), Some("Basic b3JpZ2lu"));
+    let unguarded = Proxy::start(|_| ()).await;
+    let mut wire = unguarded.connect().await;
+    wire.send(request("GET", &origin.url("/"), &login)).await.unwrap();
+    wire.answer().await.unwrap();
+    assert_eq!(origin.requests()[2].header("proxy-authorization"), None, "nor when nobody asked for them");
+}
+
+#[tokio::test]
+async fn every_request_of_a_connection_is_asked() {
+    let origin = Origin::http().start().await;
+    let proxy = guarded().await;
+    let mut wire = proxy.connect().await;
+    let login = format!("Proxy-Authorization: {}\r\n", RIGHT.basic());
+    wire.send(request("GET", &origin.url("/"), &login)).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    wire.send(get(&origin.url("/"))).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 407);
+    let wrong = ProxyLogin { password: "guess", ..RIGHT };
+    wire.send(request("GET", &origin.url("/"), &format!("Proxy-Authorization: {}\r\n", wrong.basic()))).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 407);
+    for crooked in ["Basic", "Basic !!!", "Bearer abc", "Basic YWRh"] {
+        let field = format!("Proxy-Authorization: {crooked}\r\n");
+        wire.send(request("GET", &origin.url("/"), &field)).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 407, "{crooked}");
+    }
+    assert_eq!(origin.served(), 1);
+}
+
+#[tokio::test]
+async fn socks5_asks_for_the_password_too() {
+    let origin = Origin::http().start().await;
+    let proxy = guarded().await;
+    let open = client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), None).await;
+    assert!(open.is_err(), "no method without a password is offered");
+    let wrong = ProxyLogin { password: "guess", ..RIGHT };
+    assert!(client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), Some(wrong)).await.is_err());
+    let mut wire = client::socks5_tunnel(proxy.addr(), "localhost", origin.port(), Some(RIGHT)).await.unwrap();
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(proxy.flow().await.user.as_deref(), Some("ada"));
+}

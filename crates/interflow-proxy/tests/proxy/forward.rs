@@ -1,0 +1,240 @@
+//! Plain requests in absolute-form.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_testkit::{Origin, Reply, Script, Wire};
+use interflow_types::ErrorKind;
+
+use crate::support::{End, Proxy, get, request};
+
+#[tokio::test]
+async fn the_second_request_of_a_connection_may_go_to_another_host() {
+    let (a, b) = (Origin::http().start().await, Origin::http().start().await);
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    for (origin, n) in [(&a, 1), (&b, 2), (&a, 3)] {
+        wire.send(get(&origin.url(&format!("/bytes/{n}")))).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().body.len(), n);
+    }
+    assert_eq!((a.served(), b.served()), (2, 1));
+    assert_eq!(a.connections(), 1, "the connection to the first origin is used again");
+    let flows = proxy.flows(3).await;
+    assert!(flows.iter().all(|f| f.end == Some(End::Complete) && f.status == Some(200)));
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let slow_first = [get(&origin.url("/delay/50")), get(&origin.url("/bytes/2")), get(&origin.url("/bytes/3"))];
+    wire.send(slow_first.concat()).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().text(), "hello\n");
+    assert_eq!(wire.answer().await.unwrap().body.len(), 2);
+    assert_eq!(wire.answer().await.unwrap().body.len(), 3);
+}
+
+#[tokio::test]
+async fn fields_keep_their_order_and_case_and_hop_by_hop_ones_stay_behind() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "x-B: 1\r\nConnection: X-Hop, keep-alive\r\nX-Hop: no\r\nx-b: 2\r\nProxy-Connection: keep-alive\r\n\
+                  TE: gzip\r\nx-A:\r\n";
+    wire.send(request("GET", &origin.url("/"), fields)).await.unwrap();
+    wire.answer().await.unwrap();
+    let head = String::from_utf8(origin.only_request().raw_head.to_vec()).unwrap();
+    let expected = format!("GET / HTTP/1.1\r\nHost: {}\r\nx-B: 1\r\nx-b: 2\r\nx-A:", origin.authority());
+    assert!(head.starts_with(&expected), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("hop") && !head.contains("TE:"), "{head}");
+}
+
+#[tokio::test]
+async fn a_request_that_expects_100_is_told_to_continue() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "Expect: 100-continue\r\nContent-Length: 4\r\n";
+    wire.send(request("POST", &origin.url("/echo"), fields)).await.unwrap();
+    let interim = wire.head().await.unwrap().unwrap();
+    assert!(interim.starts_with(b"HTTP/1.1 100 "), "{interim:?}");
+    wire.send("body").await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.status, answer.text().as_str()), (200, "body"));
+    assert!(answer.informational.is_empty(), "only one 100 is sent");
+}
+
+#[tokio::test]
+async fn a_refused_expectation_ends_without_the_body() {
+    let origin = Origin::raw(|mut wire: Wire, _| async move {
+        wire.head().await?;
+        wire.send("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n").await?;
+        wire.to_end().await.map(drop)
+    })
+    .await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "Expect: 100-continue\r\nContent-Length: 1000000\r\n";
+    wire.send(request("POST", &format!("http://{}/", origin.addr()), fields)).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 417);
+}
+
+#[tokio::test]
+async fn early_hints_come_before_the_answer() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let answer = proxy.get(&origin.url("/early-hints")).await;
+    let (status, hints) = &answer.informational[0];
+    assert_eq!((*status, hints.get_str("link")), (103, Some("</style.css>; rel=preload")));
+    assert_eq!((answer.status, answer.text().as_str()), (200, "hello\n"));
+    assert_eq!(proxy.flow().await.interim, [103]);
+}
+
+#[tokio::test]
+async fn trailers_pass_both_ways() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    let fields = "Transfer-Encoding: chunked\r\nTE: trailers\r\nTrailer: X-Check\r\n";
+    let chunks = "4\r\nbody\r\n0\r\nX-Check: yes\r\n\r\n";
+    wire.send(request("POST", &origin.url("/trailers"), fields) + chunks).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.text().as_str(), answer.trailers.get_str("x-sum")), ("fourfive!", Some("9")));
+    let seen = origin.only_request();
+    assert_eq!((&seen.body[..], seen.trailers.get_str("x-check")), (&b"body"[..], Some("yes")));
+}
+
+#[tokio::test]
+async fn heads_without_a_body_keep_their_lengths() {
+    let origin = Origin::http()
+        .answering(|r| match r.method.as_str() {
+            "HEAD" => Reply::ok("0123456789"),
+            _ => Reply::status(304).header("ETag", "\"x\""),
+        })
+        .start()
+        .await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    wire.send(request("HEAD", &origin.url("/"), "")).await.unwrap();
+    let answer = wire.answer_to("HEAD").await.unwrap();
+    assert_eq!((answer.status, answer.header("content-length")), (200, Some("10")));
+    wire.send(request("GET", &origin.url("/"), "If-None-Match: \"x\"\r\n")).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.status, answer.header("etag")), (304, Some("\"x\"")));
+}
+
+#[tokio::test]
+async fn options_for_the_whole_server_is_asked_with_an_asterisk() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    wire.send(request("OPTIONS", &format!("http://{}", origin.authority()), "")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(origin.only_request().target, "*");
+}
+
+#[tokio::test]
+async fn what_an_origin_says_of_other_ways_to_it_is_left_alone() {
+    let origin = Origin::http().answering(|_| Reply::ok("x").header("Alt-Svc", "h3=\":443\"; ma=60")).start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    assert_eq!(proxy.get(&origin.url("/")).await.header("alt-svc"), Some("h3=\":443\"; ma=60"));
+}
+
+#[tokio::test]
+async fn a_request_that_is_none_for_a_proxy_gets_help_and_no_loop() {
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    wire.send(format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", proxy.addr())).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains(&format!("curl -x http://{}", proxy.addr())), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn our_own_listeners_cannot_be_reached_through_us() {
+    let proxy = Proxy::start(|c| {
+        c.upstream.hosts.insert("self.test".into(), vec!["127.0.0.1".parse().unwrap()]);
+    })
+    .await;
+    for port in [proxy.addr().port(), proxy.gateway().port()] {
+        for host in ["127.0.0.1", "self.test", "0.0.0.0", "[::ffff:127.0.0.1]"] {
+            let answer = proxy.get(&format!("http://{host}:{port}/")).await;
+            assert_eq!((answer.status, answer.header("x-interflow-error")), (508, Some("loop")), "{host}");
+        }
+    }
+    assert_eq!(proxy.errors(ErrorKind::Loop), 8);
+}
+
+#[tokio::test]
+async fn a_port_on_every_address_is_refused_under_each_of_them() {
+    let proxy = Proxy::start(|c| c.proxy.listen = vec![SocketAddr::from(([0, 0, 0, 0], 0))]).await;
+    let port = proxy.addr().port();
+    for host in ["127.0.0.1", "127.0.0.2", "0.0.0.0"] {
+        let mut wire = Wire::connect(("127.0.0.1", port)).await.unwrap();
+        wire.send(get(&format!("http://{host}:{port}/"))).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 508, "{host}");
+    }
+}
+
+#[tokio::test]
+async fn the_pages_of_the_proxy_hold_its_certificate() {
+    let proxy = Proxy::start(|_| ()).await;
+    assert_eq!(proxy.get("http://interflow.local/ca.pem").await.text(), proxy.engine.ca().certificate_pem());
+    assert_eq!(proxy.get("http://interflow.local/nothing").await.status, 404);
+    let mut wire = proxy.tls("interflow.local:443", &["http/1.1"]).await;
+    wire.send("GET / HTTP/1.1\r\nHost: interflow.local\r\n\r\n").await.unwrap();
+    assert!(wire.answer().await.unwrap().text().contains(&proxy.engine.ca().fingerprint_sha256()));
+}
+
+#[tokio::test]
+async fn via_is_added_only_when_it_is_configured() {
+    let origin = Origin::http().start().await;
+    let plain = Proxy::start(|_| ()).await;
+    assert_eq!(plain.get(&origin.url("/")).await.header("via"), None);
+    let named = Proxy::start(|c| c.proxy.via = "edge".into()).await;
+    assert_eq!(named.get(&origin.url("/")).await.header("via"), Some("1.1 edge"));
+    let seen: Vec<_> = origin.requests().iter().map(|r| r.header("via").map(str::to_owned)).collect();
+    assert_eq!(seen, [None, Some("1.1 edge".into())]);
+}
+
+#[tokio::test]
+async fn an_old_client_gets_an_answer_that_ends_with_the_connection() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.connect().await;
+    wire.send(format!("GET {} HTTP/1.0\r\n\r\n", origin.url("/chunked/5000"))).await.unwrap();
+    let all = wire.to_end().await.unwrap();
+    let body = all.windows(4).position(|w| w == b"\r\n\r\n").map(|at| all.slice(at + 4..)).unwrap();
+    assert_eq!(body, interflow_testkit::pattern(5000));
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_never_shown_as_whole() {
+    for answer in ["Content-Length: 100\r\n\r\n12345", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n"] {
+        let origin = Origin::script(Script::answer(Bytes::from(format!("HTTP/1.1 200 OK\r\n{answer}"))).finish()).await;
+        let proxy = Proxy::start(|_| ()).await;
+        let mut wire = proxy.connect().await;
+        wire.send(get(&format!("http://{}/", origin.addr()))).await.unwrap();
+        assert!(wire.answer().await.is_err());
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::UpstreamClosed));
+    }
+}
+
+#[tokio::test]
+async fn credentials_bound_to_a_connection_keep_it_for_their_client() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut one = proxy.connect().await;
+    for _ in 0..2 {
+        one.send(request("GET", &origin.url("/"), "Authorization: NTLM TlRMTVNTUAAB\r\n")).await.unwrap();
+        one.answer().await.unwrap();
+    }
+    one.send(get(&origin.url("/"))).await.unwrap();
+    one.answer().await.unwrap();
+    proxy.get(&origin.url("/")).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let connections: Vec<_> = origin.requests().iter().map(|r| r.connection).collect();
+    assert_eq!(connections, [0, 0, 0, 1]);
+}

@@ -1,0 +1,220 @@
+//! gRPC: messages of either direction shown to stages, changed, dropped and refused.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_testkit::{Answer, Origin, Reply};
+use interflow_types::{
+    Direction, Error, ErrorKind, Flow, MaybeFuture, MessageKind, Phase, PhaseSet, PlanScope, RequestHead, ResponseHead,
+    Stage, StageVerdict, StreamMessage,
+};
+
+use crate::support::{End, Proxy};
+
+/// A message with its prefix.
+fn frame(compressed: bool, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![u8::from(compressed)];
+    out.extend_from_slice(&(content.len() as u32).to_be_bytes());
+    out.extend_from_slice(content);
+    out
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Answers with the request's messages, as the head says it compressed them.
+async fn origin() -> Origin {
+    let echo = |r: &interflow_testkit::Request| {
+        Reply::ok(r.body.clone())
+            .header("Content-Type", "application/grpc")
+            .header("grpc-encoding", r.header("grpc-encoding").unwrap_or("identity"))
+            .trailer("grpc-status", "0")
+    };
+    Origin::https().alpn(&["h2"]).answering(echo).start().await
+}
+
+async fn call(proxy: &Proxy, origin: &Origin, frames: &[Vec<u8>]) -> std::io::Result<Answer> {
+    let head = http::Request::post(origin.url("/service/Method"))
+        .header("content-type", "application/grpc+proto")
+        .header("grpc-encoding", "gzip")
+        .header("te", "trailers");
+    proxy.h2(&origin.authority()).await.request(head.body(()).unwrap(), frames.concat().into()).await
+}
+
+/// What a message is answered with, by what it says and its direction; it counts messages in a note that the phases of
+/// the head look at as well.
+struct Censor;
+
+#[derive(Default)]
+struct Count {
+    heads: usize,
+    messages: usize,
+}
+
+impl Stage for Censor {
+    fn name(&self) -> &'static str {
+        "censor"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead).with(Phase::ResponseHead).with(Phase::Message).with(Phase::Done)
+    }
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<Count>().heads += 1;
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        let seen = flow.extension_mut::<Count>();
+        seen.heads += 1;
+        let text = format!("{} heads, {} messages", seen.heads, seen.messages);
+        head.headers.set("x-seen", text).unwrap();
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        flow.extension_mut::<Count>().messages += 1;
+        assert_eq!(message.kind, MessageKind::Grpc);
+        MaybeFuture::pending(async move {
+            tokio::task::yield_now().await;
+            match (&message.payload[..], message.direction) {
+                (b"yes", Direction::Request) => message.payload = Bytes::from_static(b"a longer no"),
+                (b"fine", Direction::Response) => message.payload = Bytes::from_static(b"ok"),
+                (b"secret", _) => return StageVerdict::Drop,
+                (b"stop", _) => return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that word ends it")),
+                (b"later stop", Direction::Response) => {
+                    return StageVerdict::Deny(Error::new(ErrorKind::Denied, "that answer ends it"));
+                }
+                _ => {}
+            }
+            StageVerdict::Continue
+        })
+    }
+    fn done(&self, flow: &Flow) {
+        let seen = flow.extension::<Count>().expect("the note is back at the end");
+        assert!(seen.heads >= 1 && seen.messages >= 1, "{} {}", seen.heads, seen.messages);
+    }
+}
+
+#[tokio::test]
+async fn a_stage_changes_and_drops_messages_of_both_directions() {
+    let origin = origin().await;
+    let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
+    let frames = ["yes", "secret", "fine", "as it is"].map(|t| frame(false, t.as_bytes()));
+    let answer = call(&proxy, &origin, &frames).await.unwrap();
+    let asked = [frame(false, b"a longer no"), frame(false, b"fine"), frame(false, b"as it is")].concat();
+    assert_eq!(origin.only_request().body, asked);
+    assert_eq!(answer.body, [frame(false, b"a longer no"), frame(false, b"ok"), frame(false, b"as it is")].concat());
+    assert_eq!(answer.trailers.get_str("grpc-status"), Some("0"));
+    assert_eq!(answer.header("content-length"), None, "the origin's length does not hold any more");
+    assert_eq!(answer.header("x-seen"), Some("2 heads, 4 messages"), "notes are shared with the phases of the heads");
+    let flow = proxy.flow().await;
+    let told: Vec<_> = flow.messages.iter().map(|m| (m.direction.as_str(), &m.payload[..])).collect();
+    let (ask, reply) = ("request", "response");
+    assert_eq!(
+        told,
+        [
+            (ask, &b"a longer no"[..]),
+            (ask, b"fine"),
+            (ask, b"as it is"),
+            (reply, b"a longer no"),
+            (reply, b"ok"),
+            (reply, b"as it is")
+        ]
+    );
+    assert_eq!((flow.sent, flow.end), (asked, Some(End::Complete)), "what is recorded is what went on");
+}
+
+#[tokio::test]
+async fn compressed_messages_are_shown_in_the_clear_and_keep_their_bytes_unless_changed() {
+    let origin = origin().await;
+    let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
+    let kept = frame(true, &gzip(b"as it is"));
+    let answer = call(&proxy, &origin, &[frame(true, &gzip(b"yes")), frame(true, &gzip(b"secret")), kept.clone()])
+        .await
+        .unwrap();
+    let expected = [frame(false, b"a longer no"), kept].concat();
+    assert_eq!((origin.only_request().body, answer.body), (expected.clone().into(), expected.into()));
+    let flow = proxy.flow().await;
+    assert_eq!(&flow.messages[1].payload[..], b"as it is", "recorded in the clear");
+}
+
+#[tokio::test]
+async fn a_message_of_unknown_compression_is_shown_as_it_came_and_its_flag_stays() {
+    let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
+    let origin = Origin::http().answering(echo).start().await;
+    let proxy = Proxy::build(&[], vec![Arc::new(Censor)], |_| ());
+    let mut wire = proxy.connect().await;
+    let body = [frame(true, b"yes"), frame(true, b"other")].concat();
+    let head = crate::support::request(
+        "POST",
+        &origin.url("/"),
+        &format!("Content-Type: application/grpc-web\r\ngrpc-encoding: snappy\r\nContent-Length: {}\r\n", body.len()),
+    );
+    wire.send([head.as_bytes(), &body].concat()).await.unwrap();
+    let expected = [frame(true, b"a longer no"), frame(true, b"other")].concat();
+    assert_eq!(wire.answer().await.unwrap().body, expected);
+    assert_eq!(origin.only_request().body, expected);
+}
+
+#[tokio::test]
+async fn a_refused_message_ends_the_call_for_both_sides_and_the_record() {
+    for (word, status) in [("stop", Some(403)), ("later stop", None)] {
+        let origin = origin().await;
+        let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
+        let answer = call(&proxy, &origin, &[frame(false, word.as_bytes())]).await;
+        assert_eq!(answer.ok().map(|a| a.status), status, "{word}");
+        assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Denied), "{word}");
+    }
+}
+
+#[tokio::test]
+async fn each_message_of_a_call_passes_before_the_next_is_sent() {
+    let origin = Origin::https().alpn(&["h2"]).start().await;
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel::<Bytes>();
+    let told = Arc::new(std::sync::Mutex::new(Some(told)));
+    let streaming = Origin::https()
+        .alpn(&["h2"])
+        .ca(Arc::clone(origin.ca()))
+        .answering(move |_| {
+            let told = told.lock().unwrap().take().unwrap();
+            let pieces = futures_util::stream::unfold(told, |mut t| async move { Some((t.recv().await?, t)) });
+            Reply::status(200).header("Content-Type", "application/grpc").stream(pieces)
+        })
+        .start()
+        .await;
+    let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
+    let client = proxy.h2(&streaming.authority()).await;
+    let head = http::Request::post(streaming.url("/")).header("content-type", "application/grpc");
+    let begun = client.start(head.body(()).unwrap(), frame(false, b"go").into());
+    let mut body = begun.await.unwrap().into_body();
+    for n in 0..3 {
+        let message = frame(false, format!("number {n}").as_bytes());
+        // A message in two halves goes on when it is whole.
+        tell.send(Bytes::copy_from_slice(&message[..7])).unwrap();
+        tell.send(Bytes::copy_from_slice(&message[7..])).unwrap();
+        let came = tokio::time::timeout(std::time::Duration::from_secs(10), body.data()).await.unwrap();
+        assert_eq!(came.unwrap().unwrap(), message);
+    }
+    drop(tell);
+    assert!(body.data().await.is_none_or(|d| d.unwrap().is_empty()));
+}
+
+#[tokio::test]
+async fn what_is_no_grpc_inside_a_grpc_body_passes_as_it_is() {
+    let origin = origin().await;
+    let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
+    let body = [frame(false, b"yes"), b"\x55this is not a message".to_vec()];
+    let answer = call(&proxy, &origin, &body).await.unwrap();
+    let expected = [frame(false, b"a longer no"), body[1].clone()].concat();
+    assert_eq!(answer.body, expected);
+    let body = [frame(false, b"yes"), b"\0\0\0\0\x09cut".to_vec()];
+    let answer = call(&proxy, &origin, &body).await.unwrap();
+    assert_eq!(answer.body, [frame(false, b"a longer no"), body[1].clone()].concat());
+}

@@ -1,0 +1,23 @@
+//! The corridor from outside: a real engine, real origins and real clients in one process, all on loopback.
+
+mod access;
+mod auth;
+mod client_identity;
+mod doors;
+mod errors;
+mod fingerprints;
+mod forward;
+mod grpc;
+mod http2;
+mod impersonation;
+mod interception;
+mod life;
+mod passthrough;
+mod reverse;
+mod smuggling;
+mod stages;
+mod streams;
+mod support;
+mod tunnels;
+mod upstream;
+mod websocket;

@@ -1,0 +1,355 @@
+//! What is passed through uninspected, and why; clients that refuse our certificate; names that only the TLS says.
+
+use std::sync::Arc;
+
+use interflow_proxy::config::{AccessAction, AccessRule, InterceptMode};
+use interflow_testkit::client::ProxyLogin;
+use interflow_testkit::{Origin, Script, Wire, client, client_trusting};
+use interflow_types::{
+    ErrorKind, Flow, MaybeFuture, Passthrough, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+};
+
+use crate::support::{End, Proxy, get, inside, until};
+
+const H1: &[&str] = &["http/1.1"];
+
+/// An origin of two names, and the tunnel to it by its address.
+async fn named() -> (Origin, String) {
+    let origin = Origin::https().names(&["a.test", "b.test", "127.0.0.1"]).alpn(H1).start().await;
+    let address = format!("127.0.0.1:{}", origin.port());
+    (origin, address)
+}
+
+/// A client that trusts our CA asks once.
+async fn accepts(proxy: &Proxy, tunnel: Wire, name: &str) {
+    let ours = client_trusting(proxy.engine.ca().certificate_pem(), H1);
+    let mut wire = tunnel.into_tls(name, ours).await.unwrap();
+    wire.send(inside(name, "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+}
+
+/// A client that trusts the origin's CA alone refuses our certificate so many times.
+async fn refuses(proxy: &Proxy, origin: &Origin, address: &str, name: &str, times: u64) {
+    let before = proxy.engine.snapshot().leaf_refused;
+    for i in 1..=times {
+        let theirs = client_trusting(origin.ca().pem(), H1);
+        assert!(proxy.tunnel(address).await.into_tls(name, theirs).await.is_err());
+        until("the refusal to be counted", || proxy.engine.snapshot().leaf_refused == before + i).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_trust_the_ca_is_refused_and_spoils_nothing_for_others() {
+    let (origin, address) = named().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
+    refuses(&proxy, &origin, &address, "a.test", 4).await;
+    assert!(proxy.engine.bypassed_clients().is_empty());
+    accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
+    let flows = proxy.flows(5).await;
+    assert_eq!(flows[3].error(), Some(ErrorKind::ClientTls));
+    for word in ["unknown_ca", "does not trust Interflow's CA", "interflow ca install"] {
+        assert!(flows[3].cause().contains(word), "{}", flows[3].cause());
+    }
+    // Nor does the same program, now that it has accepted the certificate for this host.
+    refuses(&proxy, &origin, &address, "a.test", 3).await;
+    assert!(proxy.engine.bypassed_clients().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retried() {
+    let (origin, address) = named().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
+    accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
+    refuses(&proxy, &origin, &address, "b.test", 2).await;
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
+    let theirs = || client_trusting(origin.ca().pem(), H1);
+    let mut wire = proxy.tunnel(&address).await.into_tls("b.test", theirs()).await.unwrap();
+    wire.send(inside("b.test", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    drop(wire);
+    let flows = proxy.flows(4).await;
+    assert!(flows[2].cause().contains("pins"), "{}", flows[2].cause());
+    assert!(matches!(flows[3].end, Some(End::Tunnelled(_))), "{:#?}", flows[3]);
+    assert_eq!(flows[3].passthrough, Some(Passthrough::PinningBypass));
+    // Another program of the same machine is intercepted as before.
+    let other = client_trusting(proxy.engine.ca().certificate_pem(), &["h2", "http/1.1"]);
+    let mut wire = proxy.tunnel(&address).await.into_tls("b.test", other).await.unwrap();
+    wire.send(inside("b.test", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    let b = interflow_types::Host::parse("b.test").unwrap();
+    assert_eq!((proxy.engine.clear_bypass(Some(&b)), proxy.engine.bypassed_clients().len()), (1, 0));
+    assert!(proxy.tunnel(&address).await.into_tls("b.test", theirs()).await.is_err(), "intercepted again");
+}
+
+#[tokio::test]
+async fn a_program_that_exec_started_never_passes_for_a_refusal_and_its_start_ends_those_of_others() {
+    let (origin, address) = named().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 1).await;
+    accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
+    refuses(&proxy, &origin, &address, "b.test", 1).await;
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
+    let password = proxy.engine.issue_credential("exec");
+    assert!(proxy.engine.bypassed_clients().is_empty(), "whoever starts a program with the CA starts afresh");
+    refuses(&proxy, &origin, &address, "b.test", 1).await;
+    assert_eq!(proxy.engine.bypassed_clients().len(), 1);
+    let login = || Some(ProxyLogin { user: "exec", password: &password });
+    let ours = client_trusting(proxy.engine.ca().certificate_pem(), H1);
+    let tunnel = client::connect_tunnel(proxy.addr(), &address, login()).await.unwrap();
+    let mut wire = tunnel.into_tls("b.test", ours).await.expect("it is intercepted");
+    wire.send(inside("b.test", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    proxy.engine.clear_bypass(None);
+    for _ in 0..3 {
+        let tunnel = client::connect_tunnel(proxy.addr(), &address, login()).await.unwrap();
+        let theirs = client_trusting(origin.ca().pem(), H1);
+        assert!(tunnel.into_tls("a.test", theirs).await.is_err());
+    }
+    assert!(proxy.engine.bypassed_clients().is_empty());
+}
+
+/// Protects what passes.
+struct Protects;
+
+impl Stage for Protects {
+    fn name(&self) -> &'static str {
+        "protects"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
+    }
+    fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
+        scope.authority.host.to_string() == "b.test"
+    }
+}
+
+#[tokio::test]
+async fn where_something_protects_what_passes_a_refused_certificate_fails_closed() {
+    let by_method = || AccessRule {
+        action: AccessAction::Deny,
+        users: Vec::new(),
+        clients: Vec::new(),
+        hosts: vec!["b.test".into()],
+        ports: Vec::new(),
+        methods: vec!["DELETE".into()],
+    };
+    for (stage, rule) in [(true, false), (false, true), (false, false)] {
+        let (origin, address) = named().await;
+        let stages: Vec<Arc<dyn Stage>> = if stage { vec![Arc::new(Protects)] } else { Vec::new() };
+        let proxy = Proxy::with(stages, |c| {
+            c.upstream.danger_insecure = true;
+            c.intercept.pinning_failures = 1;
+            c.access.rule.extend(rule.then(by_method));
+        })
+        .await;
+        accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
+        refuses(&proxy, &origin, &address, "b.test", 3 - 2 * u64::from(!stage && !rule)).await;
+        assert_eq!(proxy.engine.bypassed_clients().is_empty(), stage || rule, "{stage} {rule}");
+        if stage || rule {
+            let flows = proxy.flows(4).await;
+            let by = if stage { "protects" } else { "access.rule" };
+            assert!(flows[3].cause().contains(by), "{}", flows[3].cause());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause() {
+    for alpn in [&["http/1.1"][..], &["h2"], &[]] {
+        let (origin, address) = named().await;
+        let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+        let ours = client_trusting(proxy.engine.ca().certificate_pem(), alpn);
+        let wire = proxy.tunnel(&address).await.into_tls("a.test", ours).await.unwrap();
+        drop(wire);
+        let flow = proxy.flow().await;
+        assert_eq!((flow.error(), flow.passthrough), (Some(ErrorKind::ClientTls), None), "{alpn:?}");
+        assert!(flow.cause().contains("right after our certificate"), "{}", flow.cause());
+        assert_eq!(flow.authority, format!("a.test:{}", origin.port()));
+        assert!(proxy.engine.bypassed_clients().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_kept_ready_for_nothing_is_no_error() {
+    let (origin, address) = named().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    accepts(&proxy, proxy.tunnel(&address).await, "a.test").await;
+    let ours = client_trusting(proxy.engine.ca().certificate_pem(), H1);
+    let mut wire = proxy.tunnel(&address).await.into_tls("a.test", ours).await.unwrap();
+    wire.finish().await.unwrap();
+    let flows = proxy.flows(2).await;
+    assert!(matches!(flows[1].end, Some(End::Tunnelled(_))), "{:#?}", flows[1]);
+    assert_eq!(flows[1].tags, ["no_request"]);
+}
+
+fn denies(host: &str) -> AccessRule {
+    AccessRule {
+        action: AccessAction::Deny,
+        users: Vec::new(),
+        clients: Vec::new(),
+        hosts: vec![host.into()],
+        ports: Vec::new(),
+        methods: Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn access_rules_see_the_name_in_the_tls_of_a_tunnel_to_an_address() {
+    for mode in [InterceptMode::None, InterceptMode::All] {
+        let (origin, address) = named().await;
+        let proxy = Proxy::trusting(&[&origin], |c| {
+            c.intercept.mode = mode;
+            c.access.rule = vec![denies("b.test")];
+        })
+        .await;
+        let pem = if mode == InterceptMode::None { origin.ca().pem() } else { proxy.engine.ca().certificate_pem() };
+        let wire = proxy.tunnel(&address).await.into_tls("b.test", client_trusting(pem, H1)).await;
+        assert!(wire.is_err(), "{mode:?}");
+        let flow = proxy.flow().await;
+        assert_eq!(flow.error(), Some(ErrorKind::Denied));
+        assert!(flow.cause().contains("b.test") && flow.cause().contains("access.rule[0]"), "{}", flow.cause());
+        let mut wire = proxy.tunnel(&address).await.into_tls("a.test", client_trusting(pem, H1)).await.unwrap();
+        wire.send(inside("a.test", "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn lists_of_hosts_hold_for_tunnels_to_addresses_by_the_name_in_the_tls() {
+    let (origin, address) = named().await;
+    let excluding = Proxy::trusting(&[&origin], |c| c.intercept.exclude = vec!["a.test".into()]).await;
+    let listing = Proxy::trusting(&[&origin], |c| {
+        c.intercept.mode = InterceptMode::Listed;
+        c.intercept.hosts = vec!["b.test".into()];
+    })
+    .await;
+    for (proxy, name, why) in [
+        (&excluding, "a.test", Some(Passthrough::Excluded)),
+        (&excluding, "b.test", None),
+        (&listing, "a.test", Some(Passthrough::NotListed)),
+        (&listing, "b.test", None),
+    ] {
+        let pem = if why.is_some() { origin.ca().pem() } else { proxy.engine.ca().certificate_pem() };
+        let mut wire = proxy.tunnel(&address).await.into_tls(name, client_trusting(pem, H1)).await.unwrap();
+        wire.send(inside(name, "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200, "{name}");
+        drop(wire);
+        let flows = proxy.flows(if name == "a.test" { 1 } else { 2 }).await;
+        let flow = flows.last().unwrap();
+        assert_eq!((flow.passthrough, flow.url.is_some()), (why, why.is_none()), "{flow:#?}");
+    }
+}
+
+/// Passes a host through, by the name that the tunnel or its TLS says.
+struct Tunnels(&'static str);
+
+impl Stage for Tunnels {
+    fn name(&self) -> &'static str {
+        "tunnels"
+    }
+    fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+        if scope.authority.host.to_string() == self.0 { PhaseSet::from_phase(Phase::Authority) } else { PhaseSet::NONE }
+    }
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(StageVerdict::Tunnel)
+    }
+}
+
+#[tokio::test]
+async fn a_rule_on_a_host_holds_for_a_tunnel_to_its_address() {
+    let (origin, address) = named().await;
+    let proxy = Proxy::with(vec![Arc::new(Tunnels("a.test"))], |c| c.upstream.danger_insecure = true).await;
+    let theirs = client_trusting(origin.ca().pem(), H1);
+    let mut wire = proxy.tunnel(&address).await.into_tls("a.test", theirs).await.unwrap();
+    wire.send(inside("a.test", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    drop(wire);
+    assert_eq!(proxy.flow().await.passthrough, Some(Passthrough::Rule));
+    accepts(&proxy, proxy.tunnel(&address).await, "b.test").await;
+}
+
+#[tokio::test]
+async fn every_uninspected_tunnel_says_why() {
+    let origin = Origin::script(Script::new().send("220 ready\r\n").to_end()).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.tunnel(&origin.authority()).await;
+    wire.line().await.unwrap();
+    drop(wire);
+    assert_eq!(proxy.flow().await.passthrough, Some(Passthrough::ServerFirst));
+
+    let origin = Origin::script(Script::new().exactly(6).send("what?")).await;
+    for (mode, why) in
+        [(InterceptMode::All, Passthrough::UnknownProtocol), (InterceptMode::None, Passthrough::InterceptionOff)]
+    {
+        let proxy = Proxy::start(|c| c.intercept.mode = mode).await;
+        let mut wire = proxy.tunnel(&origin.authority()).await;
+        wire.send([0, 9, 9, 1, 1, 1]).await.unwrap();
+        wire.to_end().await.unwrap();
+        drop(wire);
+        assert_eq!(proxy.flow().await.passthrough, Some(why));
+    }
+}
+
+#[tokio::test]
+async fn half_a_client_hello_ends_the_connection_in_the_time_for_heads() {
+    let origin = Origin::https().start().await;
+    let proxy =
+        Proxy::start(|c| c.timeouts.header_timeout = interflow_types::units::HumanDuration::from_millis(200)).await;
+    let hello = [22, 3, 1, 2, 0, 1, 0, 1, 252];
+    let mut wire = proxy.connect().await;
+    wire.send(hello).await.unwrap();
+    assert!(wire.to_end().await.is_ok_and(|b| b.is_empty()), "on the port");
+    let mut wire = proxy.tunnel(&origin.authority()).await;
+    wire.send(hello).await.unwrap();
+    assert!(wire.to_end().await.is_ok_and(|b| b.is_empty()), "in a tunnel");
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
+    assert_eq!(origin.connections(), 0);
+}
+
+/// Puts another name into `Host`.
+struct SetsHost;
+
+impl Stage for SetsHost {
+    fn name(&self) -> &'static str {
+        "sets-host"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestHead)
+    }
+    fn request_head<'a>(&'a self, _: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        assert!(head.headers.get_str("host").is_some_and(|h| h.starts_with("localhost")), "what the target says");
+        head.headers.set("Host", "other.test").unwrap();
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+}
+
+#[tokio::test]
+async fn a_host_field_that_a_stage_sets_leaves_as_it_is_whatever_the_protocol() {
+    let plain = Origin::http().start().await;
+    let proxy = Proxy::with(vec![Arc::new(SetsHost)], |c| c.upstream.danger_insecure = true).await;
+    let mut wire = proxy.connect().await;
+    wire.send(get(&plain.url("/")).replace("Host: localhost", "Host: wrong")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(plain.only_request().authority, "other.test");
+    for alpn in ["http/1.1", "h2"] {
+        let origin = Origin::https().alpn(&[alpn]).start().await;
+        if alpn == "h2" {
+            let client = proxy.h2(&origin.authority()).await;
+            assert_eq!(client.get(&origin.url("/")).await.unwrap().status, 200);
+        } else {
+            let mut wire = proxy.tls(&origin.authority(), H1).await;
+            wire.send(inside(&origin.authority(), "/")).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, 200);
+        }
+        assert_eq!(origin.only_request().authority, "other.test", "{alpn}");
+    }
+}
+
+#[tokio::test]
+async fn an_origin_that_may_want_http2_without_tls_is_named_with_the_setting() {
+    let origin = Origin::script(Script::new().head().send(&[0, 0, 0, 4, 0, 0, 0, 0, 0][..]).to_end()).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let client = interflow_testkit::H2Client::new(proxy.connect().await).await.unwrap();
+    let answer = client.get(&origin.url("/")).await.unwrap();
+    assert_eq!(answer.status, 502);
+    assert!(answer.text().contains("upstream.h2c_hosts"), "{}", answer.text());
+}

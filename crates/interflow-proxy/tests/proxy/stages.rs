@@ -1,0 +1,396 @@
+//! Stages: every phase fires once and in order, and what a stage says happens.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use interflow_testkit::{Origin, Wire, client};
+use interflow_types::{
+    Body, ClientInfo, Error, ErrorKind, Flow, HttpVersion, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead,
+    Response, ResponseHead, Result, Stage, StageVerdict, StatusCode, StreamMessage, UpstreamOverrides,
+};
+
+use crate::support::{End, Proxy, get, inside, request};
+
+const ALL: [Phase; 9] = [
+    Phase::Authority,
+    Phase::ClientHello,
+    Phase::RequestHead,
+    Phase::RequestBody,
+    Phase::UpstreamConnect,
+    Phase::ResponseHead,
+    Phase::ResponseBody,
+    Phase::Message,
+    Phase::Done,
+];
+
+type Answerer = Box<dyn Fn() -> StageVerdict + Send + Sync>;
+
+/// Notes each phase, and says something at one of them.
+#[derive(Default)]
+struct Noted {
+    seen: Mutex<Vec<Phase>>,
+    says: Option<(Phase, Answerer)>,
+}
+
+impl Noted {
+    fn saying(phase: Phase, says: impl Fn() -> StageVerdict + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { says: Some((phase, Box::new(says))), ..Self::default() })
+    }
+
+    fn at(&self, phase: Phase) -> StageVerdict {
+        self.seen.lock().unwrap().push(phase);
+        match &self.says {
+            Some((p, says)) if *p == phase => says(),
+            _ => StageVerdict::Continue,
+        }
+    }
+
+    fn body(&self, phase: Phase, body: Body) -> Result<Body, StageVerdict> {
+        match self.at(phase) {
+            StageVerdict::Continue => Ok(body),
+            other => Err(other),
+        }
+    }
+
+    fn take(&self) -> Vec<Phase> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
+}
+
+impl Stage for Noted {
+    fn name(&self) -> &'static str {
+        "noted"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        ALL.iter().fold(PhaseSet::NONE, |all, p| all.with(*p))
+    }
+    fn watches(&self, listener: &str) -> bool {
+        listener == "proxy"
+    }
+    fn accepted<'a>(&'a self, _: &'a ClientInfo) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::Accepted))
+    }
+    fn authority<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::Authority))
+    }
+    fn client_hello<'a>(&'a self, _: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::ClientHello))
+    }
+    fn request_head<'a>(&'a self, _: &'a mut Flow, _: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::RequestHead))
+    }
+    fn request_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut RequestHead,
+        b: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(self.body(Phase::RequestBody, b))
+    }
+    fn upstream_connect<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: Option<&'a RequestHead>,
+        _: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::UpstreamConnect))
+    }
+    fn response_head<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a RequestHead,
+        _: &'a mut ResponseHead,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::ResponseHead))
+    }
+    fn response_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a RequestHead,
+        _: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::Ready(self.body(Phase::ResponseBody, body))
+    }
+    fn message<'a>(&'a self, _: &'a mut Flow, _: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
+        MaybeFuture::Ready(self.at(Phase::Message))
+    }
+    fn done(&self, _: &Flow) {
+        self.at(Phase::Done);
+    }
+}
+
+const REQUEST: [Phase; 6] = [
+    Phase::RequestHead,
+    Phase::RequestBody,
+    Phase::UpstreamConnect,
+    Phase::ResponseHead,
+    Phase::ResponseBody,
+    Phase::Done,
+];
+
+#[tokio::test]
+async fn every_phase_fires_once_and_in_order() {
+    let origin = Origin::http().start().await;
+    let noted = Arc::new(Noted::default());
+    let proxy = Proxy::with(vec![noted.clone()], |_| ()).await;
+    let mut wire = proxy.connect().await;
+    for n in 1..=2 {
+        wire.send(get(&origin.url("/"))).await.unwrap();
+        wire.answer().await.unwrap();
+        proxy.flows(n).await;
+        let mut expected = vec![Phase::Accepted, Phase::Authority];
+        expected.extend(REQUEST);
+        // A connection is accepted once, whatever it carries.
+        let expected = if n == 1 { &expected[..] } else { &expected[1..] };
+        assert_eq!(noted.take(), expected);
+    }
+}
+
+#[tokio::test]
+async fn every_phase_of_an_intercepted_request_fires_once_and_in_order() {
+    let origin = Origin::https().start().await;
+    let noted = Arc::new(Noted::default());
+    let proxy = Proxy::build(&[&origin], vec![noted.clone()], |_| ());
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    wire.answer().await.unwrap();
+    proxy.flow().await;
+    let mut expected = vec![Phase::Accepted, Phase::Authority, Phase::ClientHello];
+    expected.extend(REQUEST);
+    assert_eq!(noted.take(), expected);
+}
+
+#[tokio::test]
+async fn a_tunnel_fires_the_phases_that_it_has() {
+    let origin = Origin::https().start().await;
+    let noted = Arc::new(Noted::default());
+    let proxy = Proxy::with(vec![noted.clone()], |c| c.intercept.exclude = vec!["localhost".into()]).await;
+    let wire = proxy.tunnel(&origin.authority()).await;
+    drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
+    proxy.flow().await;
+    assert_eq!(
+        noted.take(),
+        [Phase::Accepted, Phase::Authority, Phase::UpstreamConnect, Phase::ClientHello, Phase::Done]
+    );
+}
+
+fn denied() -> StageVerdict {
+    StageVerdict::Deny(Error::new(ErrorKind::Denied, "the stage says no"))
+}
+
+fn answered() -> StageVerdict {
+    StageVerdict::Answer(Box::new(Response::full(StatusCode::IM_A_TEAPOT, "text/plain", "the stage answers")))
+}
+
+#[tokio::test]
+async fn a_stage_may_deny_or_answer_at_each_phase_of_a_request() {
+    let origin = Origin::http().start().await;
+    for phase in &REQUEST[..5] {
+        let before_the_origin = *phase < Phase::ResponseHead;
+        for (says, status, text) in
+            [(denied as fn() -> StageVerdict, 403, "the stage says no"), (answered, 418, "the stage answers")]
+        {
+            let asked = origin.served();
+            let noted = Noted::saying(*phase, says);
+            let proxy = Proxy::with(vec![noted.clone()], |_| ()).await;
+            let mut wire = proxy.connect().await;
+            for _ in 0..2 {
+                wire.send(request("POST", &origin.url("/echo"), "Content-Length: 4\r\n") + "body").await.unwrap();
+                let answer = wire.answer().await.unwrap();
+                assert_eq!(answer.status, status, "{phase:?}");
+                assert!(answer.text().contains(text), "{phase:?}: {}", answer.text());
+            }
+            assert_eq!(origin.served() - asked, if before_the_origin { 0 } else { 2 }, "{phase:?}");
+            let flow = proxy.flows(2).await.remove(0);
+            assert_eq!(flow.error().is_some(), status == 403, "{phase:?}: {flow:#?}");
+            assert_eq!(flow.status, Some(status), "{phase:?}");
+            assert_eq!(noted.take().iter().filter(|p| **p == Phase::Done).count(), 2, "{phase:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stage_may_deny_a_connection_and_a_tunnel() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::with(vec![Noted::saying(Phase::Accepted, denied)], |_| ()).await;
+    let mut wire = proxy.connect().await;
+    let _ = wire.send(get(&origin.url("/"))).await;
+    assert!(wire.answer().await.is_err());
+    assert_eq!(proxy.errors(ErrorKind::Denied), 1);
+    let proxy = Proxy::with(vec![Noted::saying(Phase::Authority, denied)], |_| ()).await;
+    let refused = client::connect_tunnel(proxy.addr(), &origin.authority(), None).await.map(drop).unwrap_err();
+    assert!(refused.to_string().contains("the stage says no"), "{refused}");
+    assert_eq!(proxy.flow().await.error(), Some(ErrorKind::Denied));
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_stage_may_choose_to_look_into_a_tunnel_or_not() {
+    let origin = Origin::https().start().await;
+    let proxy = Proxy::with(vec![Noted::saying(Phase::ClientHello, || StageVerdict::Tunnel)], |_| ()).await;
+    let wire = proxy.tunnel(&origin.authority()).await;
+    drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
+    assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))));
+    let looks = Noted::saying(Phase::Authority, || StageVerdict::Intercept);
+    let mode = interflow_proxy::config::InterceptMode::None;
+    let proxy = Proxy::build(&[&origin], vec![looks.clone()], |c| c.intercept.mode = mode);
+    let wire = proxy.tunnel(&origin.authority()).await;
+    let ours = interflow_testkit::client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+    assert!(wire.into_tls("localhost", ours).await.is_ok());
+}
+
+/// Rewrites both bodies whole, and asks for another way.
+struct Rewrite {
+    way: UpstreamOverrides,
+}
+
+impl Stage for Rewrite {
+    fn name(&self) -> &'static str {
+        "rewrite"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestBody).with(Phase::ResponseBody).with(Phase::UpstreamConnect)
+    }
+    fn request_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut RequestHead,
+        b: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::pending(async move {
+            let (bytes, _) = b
+                .collect(1 << 20)
+                .await
+                .map_err(|e| StageVerdict::Deny(Error::new(ErrorKind::BodyTooLarge, e.to_string())))?;
+            Ok(Body::from(Bytes::from([b"<", &bytes[..], b">"].concat())))
+        })
+    }
+    fn upstream_connect<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: Option<&'a RequestHead>,
+        way: &'a mut UpstreamOverrides,
+    ) -> MaybeFuture<'a, StageVerdict> {
+        *way = self.way.clone();
+        MaybeFuture::Ready(StageVerdict::Continue)
+    }
+    fn response_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a RequestHead,
+        _: &'a mut ResponseHead,
+        body: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::pending(async move {
+            let (bytes, _) = body
+                .collect(1 << 20)
+                .await
+                .map_err(|e| StageVerdict::Deny(Error::new(ErrorKind::BadResponse, e.to_string())))?;
+            Ok(Body::from(Bytes::from([&bytes[..], b" indeed"].concat())))
+        })
+    }
+}
+
+fn rewrite(way: UpstreamOverrides) -> Vec<Arc<dyn Stage>> {
+    vec![Arc::new(Rewrite { way })]
+}
+
+#[tokio::test]
+async fn bodies_that_a_stage_changed_are_framed_anew() {
+    for speaks in [&["http/1.1"][..], &["h2"]] {
+        let origin = Origin::https().alpn(speaks).start().await;
+        let proxy = Proxy::build(&[&origin], rewrite(UpstreamOverrides::default()), |_| ());
+        let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        let host = format!("POST /echo HTTP/1.1\r\nHost: {}\r\n", origin.authority());
+        for body in ["Content-Length: 3\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"] {
+            wire.send(format!("{host}{body}")).await.unwrap();
+            let answer = wire.answer().await.unwrap();
+            assert_eq!(answer.text(), "<abc> indeed");
+            assert_eq!(answer.header("content-length"), Some("12"));
+        }
+        wire.send(format!("{host}Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")).await.unwrap();
+        assert!(wire.head().await.unwrap().unwrap().starts_with(b"HTTP/1.1 100"), "the body is asked for");
+        wire.send("abc").await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().text(), "<abc> indeed");
+        wire.send(format!("HEAD / HTTP/1.1\r\nHost: {}\r\n\r\n", origin.authority())).await.unwrap();
+        assert_eq!(wire.answer_to("HEAD").await.unwrap().status, 200);
+        let client = proxy.h2(&origin.authority()).await;
+        let post = http::Request::post(origin.url("/echo")).header("content-length", "3").body(()).unwrap();
+        let answer = client.request(post, Bytes::from_static(b"abc")).await.unwrap();
+        assert_eq!((answer.text().as_str(), answer.header("content-length")), ("<abc> indeed", Some("12")));
+        let flows = proxy.flows(5).await;
+        assert_eq!((&flows[0].sent[..], &flows[0].received[..]), (&b"<abc>"[..], &b"<abc> indeed"[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_stage_may_send_a_request_another_way() {
+    let origin = Origin::https().start().await;
+    let elsewhere = Some(format!("localhost:{}", origin.port()).parse().unwrap());
+    let proxy =
+        Proxy::build(&[&origin], rewrite(UpstreamOverrides { dial: elsewhere, ..UpstreamOverrides::default() }), |c| {
+            c.upstream.danger_insecure = true;
+        });
+    let mut wire = proxy.tls("moved.test:1", &["http/1.1"]).await;
+    wire.send("GET / HTTP/1.1\r\nHost: moved.test:1\r\n\r\n").await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().text(), "hello\n indeed");
+    assert_eq!(origin.only_request().sni.as_deref(), Some("moved.test"));
+
+    let way =
+        UpstreamOverrides { version: Some(HttpVersion::Http11), via: Some(Vec::new()), ..UpstreamOverrides::default() };
+    let proxy = Proxy::build(&[&origin], rewrite(way), |_| ());
+    let client = proxy.h2(&origin.authority()).await;
+    client.get(&origin.url("/")).await.unwrap();
+    assert_eq!(origin.requests()[1].version, "HTTP/1.1");
+
+    let proxy = Proxy::with(
+        rewrite(UpstreamOverrides { via: Some(vec!["ftp://x".into()]), ..UpstreamOverrides::default() }),
+        |_| (),
+    )
+    .await;
+    let answer = proxy.get("http://localhost:1/").await;
+    assert_eq!((answer.status, answer.header("x-interflow-error")), (500, Some("stage_failed")));
+}
+
+/// Reads the body before the request goes anywhere.
+struct Reads;
+
+impl Stage for Reads {
+    fn name(&self) -> &'static str {
+        "reads"
+    }
+    fn interest(&self, _: &PlanScope<'_>) -> PhaseSet {
+        PhaseSet::from_phase(Phase::RequestBody)
+    }
+    fn request_body<'a>(
+        &'a self,
+        _: &'a mut Flow,
+        _: &'a mut RequestHead,
+        b: Body,
+    ) -> MaybeFuture<'a, Result<Body, StageVerdict>> {
+        MaybeFuture::pending(async move { Ok(b.collect(100).await.expect("a small body").0.into()) })
+    }
+}
+
+#[tokio::test]
+async fn a_body_held_back_is_asked_for_by_the_stage_that_reads_it_and_else_by_the_origin() {
+    let cases: [(Arc<dyn Stage>, &str, u16, usize); 2] =
+        [(Arc::new(Noted::default()), "", 417, 0), (Arc::new(Reads), "body", 200, 1)];
+    for (stage, body, status, told) in cases {
+        let origin = Origin::raw(|mut wire: Wire, _| async move {
+            let head = wire.head().await?.expect("a request");
+            let expects = String::from_utf8_lossy(&head).to_lowercase().contains("100-continue");
+            let status = if expects { "417 Expectation Failed" } else { "200 OK" };
+            wire.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")).await?;
+            wire.to_end().await.map(drop)
+        })
+        .await;
+        let proxy = Proxy::with(vec![stage], |_| ()).await;
+        let mut wire = proxy.connect().await;
+        let fields = "Expect: 100-continue\r\nContent-Length: 4\r\n";
+        wire.send(request("POST", &format!("http://{}/", origin.addr()), fields) + body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.informational.len()), (status, told));
+    }
+}

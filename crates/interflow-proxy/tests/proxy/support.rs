@@ -1,0 +1,346 @@
+//! A proxy to test, one line to start, and a recorder that remembers everything.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_net::ca::CertificateAuthority;
+use interflow_proxy::{ProxyServer, ProxyServerConfig, ServerDeps};
+use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
+use interflow_types::{
+    ByteCounts, Direction, ErrorKind, Flow, FlowOutcome, FlowRecording, GatewayMount, Headers, Passthrough, Recorder,
+    RequestHead, ResponseHead, Stage, StreamMessage,
+};
+use tempfile::TempDir;
+
+/// How a flow ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Complete,
+    Tunnelled(ByteCounts),
+    Failed(ErrorKind, String),
+}
+
+/// What was recorded of a flow.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    pub authority: String,
+    pub transport: String,
+    pub user: Option<String>,
+    pub tags: Vec<String>,
+    pub url: Option<String>,
+    pub sent: Vec<u8>,
+    pub status: Option<u16>,
+    pub received: Vec<u8>,
+    pub trailers: Headers,
+    pub interim: Vec<u16>,
+    pub messages: Vec<StreamMessage>,
+    pub end: Option<End>,
+    pub fingerprints: [Option<String>; 3],
+    pub process: Option<(u32, String)>,
+    pub passthrough: Option<Passthrough>,
+    /// The number of the client's connection.
+    #[cfg(feature = "impersonate")]
+    pub connection: u64,
+    /// Whose fingerprint the upstream leg had.
+    #[cfg(feature = "impersonate")]
+    pub imitated: Option<String>,
+}
+
+impl Kept {
+    /// What the error said.
+    pub fn cause(&self) -> &str {
+        match &self.end {
+            Some(End::Failed(_, text)) => text,
+            _ => "",
+        }
+    }
+
+    pub fn error(&self) -> Option<ErrorKind> {
+        match self.end {
+            Some(End::Failed(kind, _)) => Some(kind),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<Arc<Mutex<Kept>>>>>);
+
+struct Keeper(Arc<Mutex<Kept>>);
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder for Memory {
+    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
+        let kept = Arc::new(Mutex::new(Kept {
+            authority: flow.authority.to_string(),
+            transport: flow.transport.as_str().into(),
+            user: flow.user.as_deref().map(Into::into),
+            fingerprints: [
+                flow.client_tls.as_ref().and_then(|t| t.ja4.clone()),
+                flow.client_http2.clone(),
+                flow.ja4h.clone(),
+            ]
+            .map(|f| f.map(|f| f.to_string())),
+            process: flow.client.process.as_ref().map(|p| (p.pid, p.name.to_string())),
+            #[cfg(feature = "impersonate")]
+            connection: flow.client.connection,
+            url: head.map(|h| format!("{} {}", h.method, h.url)),
+            ..Kept::default()
+        }));
+        lock(&self.0).push(Arc::clone(&kept));
+        Some(Box::new(Keeper(kept)))
+    }
+}
+
+impl FlowRecording for Keeper {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+    fn data(&mut self, direction: Direction, chunk: &Bytes) {
+        let mut kept = lock(&self.0);
+        match direction {
+            Direction::Request => kept.sent.extend_from_slice(chunk),
+            Direction::Response => kept.received.extend_from_slice(chunk),
+        }
+    }
+    fn trailers(&mut self, _: Direction, trailers: &Headers) {
+        lock(&self.0).trailers = trailers.clone();
+    }
+    fn interim(&mut self, head: &ResponseHead) {
+        lock(&self.0).interim.push(head.status.as_u16());
+    }
+    fn response(&mut self, _: &Flow, head: &ResponseHead) {
+        lock(&self.0).status = Some(head.status.as_u16());
+    }
+    fn message(&mut self, message: &StreamMessage) {
+        lock(&self.0).messages.push(message.clone());
+    }
+    fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
+        let mut kept = lock(&self.0);
+        #[cfg(feature = "impersonate")]
+        {
+            let tls = flow.upstream.as_ref().and_then(|u| u.tls.as_ref());
+            kept.imitated = tls.and_then(|t| t.fingerprint.as_ref()).map(ToString::to_string);
+        }
+        kept.passthrough = flow.passthrough;
+        kept.tags = flow.tags.iter().map(ToString::to_string).collect();
+        kept.end = Some(match outcome {
+            FlowOutcome::Complete => End::Complete,
+            FlowOutcome::Tunnelled(bytes) => End::Tunnelled(bytes),
+            FlowOutcome::Failed(e, _) => End::Failed(e.kind(), e.to_string()),
+        });
+    }
+}
+
+/// A proxy under test.
+pub struct Proxy {
+    pub engine: Arc<ProxyServer>,
+    memory: Memory,
+    pub home: TempDir,
+}
+
+/// A config for tests: free ports, one worker.
+pub fn config() -> ProxyServerConfig {
+    let mut config = ProxyServerConfig::default();
+    config.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.gateway.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.workers.count = 1;
+    config.intercept.sniff_timeout = interflow_types::units::HumanDuration::from_millis(50);
+    config
+}
+
+/// What stands beside the corridor.
+type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn GatewayMount>>);
+
+impl Proxy {
+    pub async fn start(change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        Self::with(Vec::new(), change).await
+    }
+
+    /// One that trusts these origins.
+    pub async fn trusting(origins: &[&Origin], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        Self::build(origins, Vec::new(), change)
+    }
+
+    pub async fn with(stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        Self::build(&[], stages, change)
+    }
+
+    pub fn build(
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
+        Self::build_in(tempfile::tempdir().unwrap(), origins, stages, change)
+    }
+
+    /// One with rooms that have doors on the gateway port.
+    pub async fn mounted(mounts: Vec<Arc<dyn GatewayMount>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
+    }
+
+    /// One with rooms beside its corridor: stages, doors on the gateway port.
+    pub fn rooms(
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        mounts: Vec<Arc<dyn GatewayMount>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
+        Self::put_together(tempfile::tempdir().unwrap(), origins, (stages, mounts), change)
+    }
+
+    /// One that asks these users, each with the password `enigma`, who they are.
+    pub async fn asking(users: &[&str], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("users");
+        let hash = bcrypt::hash("enigma", 4).unwrap();
+        std::fs::write(&path, users.iter().map(|u| format!("{u}:{hash}\n")).collect::<String>()).unwrap();
+        Self::build_in(home, &[], Vec::new(), |c| {
+            c.auth.users = Some(path);
+            change(c);
+        })
+    }
+
+    fn build_in(
+        home: TempDir,
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
+        Self::put_together(home, origins, (stages, Vec::new()), change)
+    }
+
+    fn put_together(
+        home: TempDir,
+        origins: &[&Origin],
+        (stages, mounts): Beside,
+        change: impl FnOnce(&mut ProxyServerConfig),
+    ) -> Self {
+        let mut config = config();
+        for (i, origin) in origins.iter().enumerate() {
+            let path = home.path().join(format!("origin-{i}.pem"));
+            std::fs::write(&path, origin.ca().pem()).unwrap();
+            config.upstream.extra_ca.push(path);
+        }
+        change(&mut config);
+        let memory = Memory::default();
+        let parts = ServerDeps {
+            ca: Arc::new(CertificateAuthority::open_or_create(&home.path().join("ca")).unwrap()),
+            recorder: Some(Arc::new(memory.clone())),
+            stages,
+            mounts,
+            own: Vec::new(),
+        };
+        let engine = ProxyServer::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
+        Self { engine, memory, home }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.engine.proxy_addresses()[0]
+    }
+
+    pub fn gateway(&self) -> SocketAddr {
+        self.engine.gateway_addresses()[0]
+    }
+
+    pub async fn connect(&self) -> Wire {
+        Wire::connect(self.addr()).await.unwrap()
+    }
+
+    /// One request in absolute-form on a connection of its own.
+    pub async fn get(&self, url: &str) -> Answer {
+        client::get_through(self.addr(), url).await.unwrap()
+    }
+
+    pub async fn tunnel(&self, authority: &str) -> Wire {
+        client::connect_tunnel(self.addr(), authority, None).await.unwrap()
+    }
+
+    /// A tunnel with TLS in it, our CA trusted.
+    pub async fn tls(&self, authority: &str, alpn: &[&str]) -> Wire {
+        self.try_tls(authority, alpn).await.unwrap()
+    }
+
+    pub async fn try_tls(&self, authority: &str, alpn: &[&str]) -> std::io::Result<Wire> {
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let wire = self.tunnel(authority).await;
+        wire.into_tls(host.trim_matches(['[', ']']), client_trusting(self.engine.ca().certificate_pem(), alpn)).await
+    }
+
+    /// HTTP/2 inside intercepted TLS.
+    pub async fn h2(&self, authority: &str) -> H2Client {
+        H2Client::new(self.tls(authority, &["h2"]).await).await.unwrap()
+    }
+
+    /// What was recorded, once at least so many flows are over.
+    pub async fn flows(&self, n: usize) -> Vec<Kept> {
+        for _ in 0..1000 {
+            let all: Vec<Kept> = lock(&self.memory.0).iter().map(|k| lock(k).clone()).collect();
+            if all.iter().filter(|k| k.end.is_some()).count() >= n {
+                return all;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.0));
+    }
+
+    /// The one flow recorded.
+    pub async fn flow(&self) -> Kept {
+        let flows = self.flows(1).await;
+        assert_eq!(flows.len(), 1, "{flows:#?}");
+        flows.into_iter().next().unwrap()
+    }
+
+    /// How often an error of this kind was counted.
+    pub fn errors(&self, kind: ErrorKind) -> u64 {
+        self.engine.snapshot().errors.iter().find(|(k, _)| *k == kind.as_str()).map_or(0, |(_, n)| *n)
+    }
+}
+
+/// An address at which nobody listens, and nobody else can as long as this lives.
+pub struct Nobody(tokio::net::TcpSocket);
+
+impl Nobody {
+    pub fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self(socket)
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+}
+
+/// A GET in absolute-form.
+pub fn get(url: &str) -> String {
+    request("GET", url, "")
+}
+
+/// A request in absolute-form with more fields, each with its CRLF.
+pub fn request(method: &str, url: &str, fields: &str) -> String {
+    let host = url.split('/').nth(2).unwrap_or_default();
+    format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")
+}
+
+/// A GET in origin-form.
+pub fn inside(authority: &str, path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
+}
+
+/// Waits until it holds.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("in vain waited for: {what}");
+}

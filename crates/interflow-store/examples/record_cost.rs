@@ -1,0 +1,131 @@
+//! Prints what recording costs per flow: processor time of the worker that tells, and of the thread that writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use interflow_store::{FlowStore, RecordConfig, SqliteStore};
+use interflow_types::{
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, HttpVersion, Method, Recorder, RequestHead,
+    ResponseHead, Scheme, StatusCode, Timestamp, Url,
+};
+
+/// As the product has it: much of what a worker takes is given back by the writer's thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const FLOWS: u64 = 100_000;
+
+/// Nanoseconds that this thread has been on a processor: a busy machine does not change them.
+fn cpu() -> u64 {
+    read(Path::new("/proc/thread-self/schedstat"))
+}
+
+/// The same of the thread that writes the store, which has to be alive.
+fn writer_cpu() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux has /proc");
+    let of = |task: PathBuf| {
+        let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
+        (name.trim() == "recorder").then(|| read(&task.join("schedstat")))
+    };
+    tasks.flatten().filter_map(|t| of(t.path())).sum()
+}
+
+fn read(schedstat: &Path) -> u64 {
+    let text = std::fs::read_to_string(schedstat).unwrap_or_default();
+    text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default()
+}
+
+fn main() {
+    println!("{:<28} {:>10} {:>10} {:>12}", "flows", "worker us", "writer us", "disk B/flow");
+    let text = br#"{"role":"user","content":"what is the weather in Ulm","n":12345}"#.repeat(126);
+    let mut random = vec![0u8; 8192];
+    run("no bodies", |_| Bytes::new());
+    run("100 B", |_| Bytes::from_static(&[b'x'; 100]));
+    run("8 KiB, always the same", {
+        let body = Bytes::from(text.clone());
+        move |_| body.clone()
+    });
+    run("8 KiB of JSON, each its own", move |i| {
+        let mut body = text.clone();
+        body[..8].copy_from_slice(&i.to_le_bytes());
+        body.truncate(8192);
+        body.into()
+    });
+    blake3::Hasher::new().update(b"seed").finalize_xof().fill(&mut random);
+    run("8 KiB of noise, each its own", move |i| {
+        let mut body = random.clone();
+        body[..8].copy_from_slice(&i.to_le_bytes());
+        body.into()
+    });
+}
+
+fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
+    // An argument picks the rows whose names it is in.
+    if std::env::args().nth(1).is_some_and(|wanted| !name.contains(&wanted)) {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).expect("the store opens");
+    let recorder = store.recorder().expect("the store is open for writing");
+    let client = Arc::new(ClientInfo {
+        connection: 1,
+        peer: "127.0.0.1:5555".parse().expect("an address"),
+        local: "127.0.0.1:7070".parse().expect("an address"),
+        listener: "proxy".into(),
+        accepted: Timestamp::now(),
+        container: None,
+        process: None,
+    });
+    let authority: interflow_types::Authority = "bench.test:80".parse().expect("an authority");
+    let fields = [
+        ("Host", "bench.test"),
+        ("User-Agent", "curl/8.5.0"),
+        ("Accept", "*/*"),
+        ("Authorization", "Bearer sk-0123456789012345678901234567890123456789"),
+        ("Content-Type", "application/json"),
+    ];
+    let answer = ResponseHead::new(StatusCode::OK)
+        .with_header("Content-Type", "application/json")
+        .with_header("Date", "Fri, 20 Nov 2026 10:00:00 GMT")
+        .with_header("Server", "bench")
+        .with_header("Content-Length", "8192");
+    // What the flow itself costs is measured first, and taken off.
+    let mut make = |i: u64| {
+        let flow = Flow::begin(client.clone(), EntryKind::Absolute, Scheme::Http, authority.clone());
+        let head = RequestHead {
+            method: Method::GET,
+            url: Url { scheme: Scheme::Http, authority: authority.clone(), path: ByteStr::from("/v1/things?page=2") },
+            version: HttpVersion::Http11,
+            headers: fields.into_iter().collect(),
+            protocol: None,
+        };
+        (flow, head, body(i))
+    };
+    let start = cpu();
+    for i in 0..FLOWS {
+        std::hint::black_box(make(i));
+    }
+    let making = cpu() - start;
+    let (start, writer) = (cpu(), writer_cpu());
+    for i in 0..FLOWS {
+        let (flow, head, body) = make(i);
+        let mut capture = recorder.begin(&flow, Some(&head)).expect("the queue waits, it does not drop");
+        capture.response(&flow, &answer);
+        capture.data(Direction::Response, &body);
+        let ready = capture.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready();
+        capture.finish(&flow, FlowOutcome::Complete);
+        if !ready {
+            store.flush().expect("the store can be written");
+        }
+    }
+    let told = (cpu() - start).saturating_sub(making);
+    store.flush().expect("the store can be written");
+    let written = writer_cpu() - writer;
+    let stats = store.stats().expect("the store can be read");
+    assert_eq!(stats.flows, FLOWS);
+    let per = |ns: u64| ns as f64 / 1000.0 / FLOWS as f64;
+    let disk = (stats.segment_bytes + stats.database_bytes) / FLOWS;
+    println!("{name:<28} {:>10.2} {:>10.2} {disk:>12}", per(told), per(written));
+}

@@ -1,0 +1,108 @@
+//! The `[record]` section of the config.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use interflow_types::secret_names::{SECRET_HEADERS, SECRET_PARAMETERS};
+use interflow_types::units::{ByteSize, HumanDuration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is recorded, where it is kept, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordConfig {
+    /// Whether anything is recorded.
+    pub enabled: bool,
+    /// The folder of the store; relative to the data folder.
+    pub dir: PathBuf,
+    /// Whether the bytes of bodies and messages are kept, or only their sizes.
+    pub bodies: bool,
+    /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
+    pub max_body: ByteSize,
+    /// How media and large bodies are recorded. `"head"`: of video, audio, binary bodies of more than 1 MiB and texts of more
+    /// than 64 MiB the size, the first 64 KiB and their SHA-256; JSON, text, events, forms, Protocol Buffers and playlists
+    /// stay whole up to there. `"full"`: every body whole, up to `max_body`.
+    pub large_bodies: LargeBodies,
+    /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
+    pub decrypted_media: bool,
+    /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
+    pub overflow: OverflowPolicy,
+    /// Bytes that may wait for the disk before the recorder counts as behind.
+    pub queue_bytes: ByteSize,
+    /// Flows that may wait for the disk before the recorder counts as behind.
+    pub queue_flows: usize,
+    /// Header fields whose values are masked before anything is written: exact names, or a prefix with `*` behind it.
+    pub mask_headers: Vec<String>,
+    /// Parameters of the URL's query whose values are masked likewise: exact names.
+    pub mask_query: Vec<String>,
+    /// Flows older than this are dropped; 0 keeps them.
+    pub retention_age: HumanDuration,
+    /// The oldest flows are dropped when the store takes more disk than this; 0 for no bound.
+    pub retention_bytes: ByteSize,
+    /// Size at which a segment file is closed and the next one is begun.
+    pub segment_bytes: ByteSize,
+    /// Whether bodies are compressed where that pays.
+    pub compress: bool,
+    /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
+    /// the data folder; read at the start.
+    pub schemas: Vec<PathBuf>,
+}
+
+/// How media and large bodies are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LargeBodies {
+    /// Their size, type and first part.
+    #[default]
+    Head,
+    /// Whole.
+    Full,
+}
+
+/// What happens when the recorder falls behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OverflowPolicy {
+    /// The flow waits until there is room.
+    #[default]
+    Wait,
+    /// The capture is dropped and counted.
+    Drop,
+}
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            dir: "record".into(),
+            bodies: true,
+            max_body: ByteSize(0),
+            large_bodies: LargeBodies::Head,
+            decrypted_media: false,
+            overflow: OverflowPolicy::Wait,
+            queue_bytes: ByteSize(6 << 20),
+            queue_flows: 20_000,
+            mask_headers: SECRET_HEADERS.iter().map(|s| (*s).to_owned()).collect(),
+            mask_query: SECRET_PARAMETERS.iter().map(|s| (*s).to_owned()).collect(),
+            retention_age: HumanDuration(Duration::from_secs(30 * 86_400)),
+            retention_bytes: ByteSize(10 << 30),
+            segment_bytes: ByteSize(64 << 20),
+            compress: true,
+            schemas: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_section_is_the_default_and_unknown_keys_are_refused() {
+        assert_eq!(serde_json::from_str::<RecordConfig>("{}").unwrap(), RecordConfig::default());
+        assert!(serde_json::from_str::<RecordConfig>(r#"{"queue_byte": 1}"#).is_err());
+        let c: RecordConfig = serde_json::from_str(r#"{"overflow": "drop", "max_body": "1MiB"}"#).unwrap();
+        assert_eq!((c.overflow, c.max_body.0), (OverflowPolicy::Drop, 1 << 20));
+    }
+}

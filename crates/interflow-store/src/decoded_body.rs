@@ -1,0 +1,181 @@
+//! Decoded views of bodies: content codings taken off, within a cap that no small body can blow up.
+
+use std::convert::Infallible;
+use std::io::Read;
+
+use bytes::Bytes;
+use interflow_codec::content_coding::{ContentDecoder, DecodeReader};
+use interflow_types::Headers;
+use interflow_types::budget::MemoryReservation;
+
+/// A body without its content codings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedBody {
+    /// The content, at most as much as the cap.
+    pub bytes: Bytes,
+    /// There is more than the cap.
+    pub truncated: bool,
+    /// The decoder stopped there: the body is damaged, cut off, or in another coding than it says.
+    pub error: Option<String>,
+}
+
+/// Takes the codings named by `Content-Encoding` off (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown
+/// coding is given back as it is, with an error that names the coding. At most `cap` bytes come out, and no more memory
+/// than that is taken, however small the body.
+pub fn decode_body(headers: &Headers, body: Bytes, cap: usize) -> DecodedBody {
+    match decode(headers, body, cap, |_| Ok::<(), Infallible>(())) {
+        Ok(decoded) => decoded,
+        Err(never) => match never {},
+    }
+}
+
+/// As [`decoded`]; what comes out is counted by `held`, and counts as long as that is there.
+///
+/// # Errors
+/// The [budget](interflow_types::budget) is spent.
+pub fn decoded_held(
+    headers: &Headers,
+    body: Bytes,
+    cap: usize,
+    held: &mut MemoryReservation,
+) -> Result<DecodedBody, interflow_types::Error> {
+    let before = held.bytes();
+    decode(headers, body, cap, |bytes| held.grow_to(before + bytes as u64))
+}
+
+/// How much is decoded between two looks at the memory that it takes.
+const STEP: u64 = 1 << 20;
+
+fn decode<E>(
+    headers: &Headers,
+    body: Bytes,
+    cap: usize,
+    mut grown: impl FnMut(usize) -> Result<(), E>,
+) -> Result<DecodedBody, E> {
+    let decoder = match ContentDecoder::new(headers, u64::MAX) {
+        Ok(Some(decoder)) if !body.is_empty() => decoder,
+        Ok(_) => return Ok(cap_body(body, cap, None)),
+        Err(e) => return Ok(cap_body(body, cap, Some(e.to_string()))),
+    };
+    let mut out = Vec::new();
+    let mut rest = DecodeReader::new(&*body, decoder).take(cap as u64 + 1);
+    let failed = loop {
+        let read = (&mut rest).take(STEP).read_to_end(&mut out);
+        grown(out.capacity())?;
+        match read {
+            Ok(0) => break None,
+            Ok(_) => {}
+            Err(e) => break Some(e),
+        }
+    };
+    let truncated = out.len() > cap;
+    out.truncate(cap);
+    let named = || headers.get_str("content-encoding").unwrap_or_default().to_ascii_lowercase();
+    let error = failed.map(|e| format!("{}: {e}", named()));
+    Ok(DecodedBody { bytes: out.into(), truncated, error })
+}
+
+fn cap_body(mut body: Bytes, cap: usize, error: Option<String>) -> DecodedBody {
+    let truncated = body.len() > cap;
+    body.truncate(cap);
+    DecodedBody { bytes: body, truncated, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_types::budget::MemoryBudget;
+    use std::io::Write;
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    }
+
+    fn encode(coding: &str, data: &[u8]) -> Vec<u8> {
+        match coding {
+            "gzip" => gzip(data),
+            "deflate" => {
+                let mut e = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+                e.write_all(data).unwrap();
+                e.finish().unwrap()
+            }
+            "raw" => {
+                let mut e = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+                e.write_all(data).unwrap();
+                e.finish().unwrap()
+            }
+            "br" => {
+                let mut out = Vec::new();
+                brotli::CompressorWriter::new(&mut out, 4096, 4, 20).write_all(data).unwrap();
+                out
+            }
+            _ => zstd::bulk::compress(data, 1).unwrap(),
+        }
+    }
+
+    fn headers(coding: &str) -> Headers {
+        [("Content-Encoding", coding)].into_iter().collect()
+    }
+
+    #[test]
+    fn each_coding_comes_off() {
+        let data = b"a body that says something ".repeat(100);
+        for (name, made) in [
+            ("gzip", "gzip"),
+            ("x-gzip", "gzip"),
+            ("deflate", "deflate"),
+            ("deflate", "raw"),
+            ("br", "br"),
+            ("ZSTD", "zstd"),
+        ] {
+            let d = decode_body(&headers(name), encode(made, &data).into(), 1 << 20);
+            assert_eq!((&d.bytes[..], d.truncated, d.error), (&data[..], false, None), "{name} {made}");
+        }
+        let twice = encode("br", &encode("gzip", &data));
+        assert_eq!(&decode_body(&headers("gzip, br"), twice.into(), 1 << 20).bytes[..], &data[..]);
+    }
+
+    #[test]
+    fn a_bomb_stops_at_the_cap() {
+        let bomb = gzip(&vec![0; 50 << 20]);
+        assert!(bomb.len() < 1 << 20);
+        let d = decode_body(&headers("gzip"), bomb.into(), 1 << 16);
+        assert_eq!((d.bytes.len(), d.truncated, d.error), (1 << 16, true, None));
+    }
+
+    #[test]
+    fn damage_keeps_what_was_decoded_and_says_so() {
+        let mut half = gzip(&b"0123456789".repeat(10_000));
+        half.truncate(half.len() / 2);
+        let d = decode_body(&headers("gzip"), half.into(), 1 << 20);
+        assert!(!d.bytes.is_empty() && d.error.is_some());
+        assert!(decode_body(&headers("br"), Bytes::from_static(b"not brotli"), 100).error.is_some());
+    }
+
+    #[test]
+    fn unknown_codings_leave_the_body_as_it_is() {
+        let d = decode_body(&headers("aes128gcm"), Bytes::from_static(b"xyz"), 100);
+        assert_eq!(&d.bytes[..], b"xyz");
+        assert_eq!(d.error.as_deref(), Some("unknown content coding aes128gcm"));
+        assert!(decode_body(&headers("gzip,gzip,gzip,gzip,gzip"), Bytes::from_static(b"x"), 9).error.is_some());
+    }
+
+    #[test]
+    fn what_is_decoded_counts_and_is_refused_when_the_budget_is_spent() {
+        static BUDGET: MemoryBudget = MemoryBudget::new(16 << 20);
+        let text = vec![b'x'; 5 << 20];
+        let body = Bytes::from(gzip(&text));
+        let mut held = BUDGET.reserve(0).unwrap();
+        let all = decoded_held(&headers("gzip"), body.clone(), 64 << 20, &mut held).unwrap();
+        assert_eq!(all.bytes, text);
+        assert!(held.bytes() >= text.len() as u64 && BUDGET.reserved() == held.bytes());
+        BUDGET.set_limit(BUDGET.reserved() + (1 << 20));
+        let mut more = BUDGET.reserve(0).unwrap();
+        let refused = decoded_held(&headers("gzip"), body, 64 << 20, &mut more).unwrap_err();
+        assert_eq!(refused.kind(), interflow_types::ErrorKind::Overloaded);
+        drop((held, more));
+        assert_eq!(BUDGET.reserved(), 0);
+    }
+}

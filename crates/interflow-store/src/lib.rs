@@ -1,0 +1,32 @@
+//! Capture, store, retention, search and the archive formats.
+#![forbid(unsafe_code)]
+
+mod body_policy;
+mod config;
+mod conversations;
+pub mod decoded_body;
+mod error;
+mod model;
+mod originals;
+mod recorder;
+pub mod serde_repr;
+mod store;
+mod subject;
+
+pub use config::{LargeBodies, OverflowPolicy, RecordConfig};
+pub use conversations::{
+    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage, call_text_matches, call_tokens, single_line,
+};
+pub use error::{Result, StoreError};
+pub use model::{
+    BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, MessageRow,
+    MissingReason, ProcessRow, RequestRow, ResponseRow, Sha256Digest, StaticLabel, TunnelRow, UpstreamRow,
+    UpstreamTlsRow, media_type,
+};
+pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
+pub use recorder::StoreRecorder;
+pub use store::{
+    BodyReader, CheckReport, FlowAnnotation, FlowFilterFn, FlowStore, HeaderMasker, ListOptions, ListOrder, NewFlow,
+    SearchProgress, SqliteStore, StoreEvent, StoreRecovery, StoreStats, Subscription,
+};

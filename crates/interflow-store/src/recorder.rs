@@ -1,0 +1,358 @@
+//! The recorder that the corridor talks to. Its captures gather what passes, by reference count, in a slot that the
+//! store's writer empties; a worker's part of a short flow is a few clones and one push.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use interflow_types::{
+    ByteCounts, DecryptedMedia, Direction, Flow, FlowOutcome, FlowRecording, Headers, Recorder, RequestHead,
+    ResponseHead, StreamMessage,
+};
+use parking_lot::Mutex;
+
+use crate::body_policy::{BodyAllowance, BodyPolicy};
+use crate::config::RecordConfig;
+use crate::model::{FlowState, MissingReason};
+use crate::store::chunk_refs::body_index;
+use crate::store::pending_flow::{
+    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart,
+};
+use crate::store::queue::WriterQueue;
+
+/// News of a flow are handed to the writer when they hold this much; less waits for the writer's sweep.
+const FLUSH_BYTES: usize = 64 << 10;
+/// What a piece costs beside its bytes: its handle, and what it may pin of the buffer it is cut from.
+const PIECE_OVERHEAD: usize = 64;
+/// What a flow costs beside its header fields and bodies.
+const FLOW_OVERHEAD: usize = 1536;
+
+/// What is only counted is told when it has come to this much.
+const SIZE_REPORT_BYTES: u64 = 1 << 20;
+
+/// Records into an [`EmbeddedStore`](crate::EmbeddedStore).
+#[derive(Clone)]
+pub struct StoreRecorder {
+    queue: Arc<WriterQueue>,
+    bodies: bool,
+    heads: BodyPolicy,
+    decrypted_media: bool,
+}
+
+impl StoreRecorder {
+    pub(crate) fn new(queue: Arc<WriterQueue>, config: &RecordConfig) -> Self {
+        Self {
+            queue,
+            bodies: config.bodies,
+            heads: BodyPolicy::from_config(config),
+            decrypted_media: config.decrypted_media,
+        }
+    }
+}
+
+impl Recorder for StoreRecorder {
+    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
+        if !self.queue.has_room() {
+            self.queue.dropped_flows.fetch_add(1, Relaxed);
+            return None;
+        }
+        let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
+        let missing = if self.bodies { [None; 2] } else { [Some(MissingReason::Capped); 2] };
+        let cap = self.heads.cap();
+        let capped = BodyAllowance { room: cap, reason: MissingReason::Capped, hashed: false };
+        let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
+        let news = PendingUpdates {
+            queued: true,
+            charge,
+            begin: Some(FlowStart::from_flow(flow, head)),
+            state: Some(FlowSnapshot::from_flow(flow)),
+            missing,
+            hashed: [request.hashed, false],
+            ..PendingUpdates::default()
+        };
+        let slot = Arc::new(PendingFlow { id: flow.id, news: Mutex::new(news) });
+        self.queue.charge(charge);
+        self.queue.push(slot.clone());
+        Some(Box::new(StoreCapture {
+            slot,
+            queue: self.queue.clone(),
+            room: [request.room, cap, cap, cap],
+            reasons: [request.reason, MissingReason::Capped],
+            over: [!self.bodies; 2],
+            counted: [0; 2],
+            heads: self.heads,
+            bodies: self.bodies,
+            decrypted_media: self.decrypted_media,
+            original: None,
+            is_tunnel: head.is_none(),
+            ended: false,
+        }))
+    }
+}
+
+/// What is being kept of one flow.
+struct StoreCapture {
+    slot: Arc<PendingFlow>,
+    queue: Arc<WriterQueue>,
+    /// Bytes that may still be kept: of the two bodies, of the two directions' messages.
+    room: [u64; 4],
+    /// What is said of a body that is longer than its room.
+    reasons: [MissingReason; 2],
+    /// Nothing more of this body is kept: what comes is only counted.
+    over: [bool; 2],
+    /// What was counted and not told yet.
+    counted: [u64; 2],
+    heads: BodyPolicy,
+    bodies: bool,
+    decrypted_media: bool,
+    /// Of a flow that was edited: what may still be kept of what came in.
+    original: Option<Box<OriginalAllowance>>,
+    is_tunnel: bool,
+    ended: bool,
+}
+
+/// What may still be kept of the bodies as they came in, as in [`StoreCapture`].
+#[derive(Clone, Copy)]
+struct OriginalAllowance {
+    room: [u64; 2],
+    reasons: [MissingReason; 2],
+    over: [bool; 2],
+}
+
+impl StoreCapture {
+    /// Changes the news. `change` says how many bytes it took up.
+    fn update(&mut self, change: impl FnOnce(&mut PendingUpdates) -> usize) {
+        let counted = std::mem::take(&mut self.counted);
+        let mut news = self.slot.news.lock();
+        let charge = change(&mut news);
+        news.charge += charge;
+        for (size, counted) in news.sizes.iter_mut().zip(counted) {
+            *size += counted;
+        }
+        // The flow is queued when it has much to tell or has ended; else the writer comes by within its sweep.
+        let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
+        news.queued |= push;
+        drop(news);
+        self.queue.charge(charge);
+        if push {
+            self.queue.push(self.slot.clone());
+        }
+    }
+
+    /// How much of a response's body is recorded.
+    fn response_allowance(&self, flow: &Flow, head: &ResponseHead) -> BodyAllowance {
+        match flow.extension::<DecryptedMedia>() {
+            Some(_) if !self.decrypted_media => {
+                BodyAllowance { room: 0, reason: MissingReason::Decrypted, hashed: false }
+            }
+            _ => self.heads.allowance(Direction::Response, &head.headers),
+        }
+    }
+
+    /// Makes room for a body as it came in, and tells of its head.
+    fn begin_original(
+        &mut self,
+        direction: Direction,
+        share: BodyAllowance,
+        tell: impl FnOnce(&mut OriginalUpdates) -> usize,
+    ) {
+        let at = body_index(direction);
+        let all = [MissingReason::Capped; 2];
+        let room = self
+            .original
+            .get_or_insert_with(|| OriginalAllowance { room: [0; 2], reasons: all, over: [true; 2] }.into());
+        (room.room[at], room.reasons[at]) = (share.room, share.reason);
+        room.over[at] = !self.bodies || share.room == 0;
+        let withheld = room.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
+        self.update(|news| {
+            let original = news.original.get_or_insert_default();
+            original.hashed[at] = share.hashed;
+            original.missing[at] = withheld;
+            tell(original) + PIECE_OVERHEAD
+        });
+    }
+
+    /// How much of `len` bytes may be kept, by the cap at `place` and the state of the queue.
+    fn admit(&mut self, place: usize, len: usize) -> Result<usize, MissingReason> {
+        if !self.queue.has_room() {
+            self.queue.dropped_bytes.fetch_add(len as u64, Relaxed);
+            return Err(MissingReason::Dropped);
+        }
+        let keep = self.room[place].min(len as u64);
+        self.room[place] -= keep;
+        Ok(keep as usize)
+    }
+}
+
+impl FlowRecording for StoreCapture {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // What is only counted takes nothing of the queue.
+        if self.bodies && self.over[1] { Poll::Ready(()) } else { self.queue.poll_ready(cx) }
+    }
+
+    fn data(&mut self, direction: Direction, chunk: &Bytes) {
+        if chunk.is_empty() {
+            return;
+        }
+        let at = body_index(direction);
+        self.counted[at] += chunk.len() as u64;
+        if self.over[at] {
+            if self.counted[at] >= SIZE_REPORT_BYTES {
+                self.update(|_| 1);
+            }
+            return;
+        }
+        let (admitted, reason) = (self.admit(at, chunk.len()), self.reasons[at]);
+        let is_full = self.room[at] == 0;
+        self.over[at] = admitted.is_err() || is_full;
+        self.update(|news| {
+            if news.missing[at].is_some() {
+                return 1;
+            }
+            match admitted {
+                Err(why) => {
+                    news.missing[at] = Some(why);
+                    1
+                }
+                Ok(keep) => {
+                    if keep > 0 {
+                        news.data[at].push(chunk.slice(..keep));
+                    }
+                    // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                    if is_full {
+                        news.missing[at] = Some(reason);
+                    }
+                    keep + PIECE_OVERHEAD
+                }
+            }
+        });
+    }
+
+    fn trailers(&mut self, direction: Direction, trailers: &Headers) {
+        self.update(|news| {
+            news.trailers[body_index(direction)] = Some(trailers.clone());
+            trailers.size() + PIECE_OVERHEAD
+        });
+    }
+
+    fn interim(&mut self, head: &ResponseHead) {
+        self.update(|news| {
+            news.interim.push(head.clone());
+            head.headers.size() + PIECE_OVERHEAD
+        });
+    }
+
+    fn response(&mut self, flow: &Flow, head: &ResponseHead) {
+        let share = self.response_allowance(flow, head);
+        (self.room[1], self.reasons[1]) = (share.room, share.reason);
+        self.over[1] = !self.bodies || share.room == 0;
+        let withheld = (self.bodies && share.room == 0).then_some(share.reason);
+        self.update(|news| {
+            news.hashed[1] = share.hashed;
+            news.missing[1] = news.missing[1].or(withheld);
+            news.response = Some(head.clone());
+            news.set_snapshot(flow);
+            head.headers.size() + PIECE_OVERHEAD
+        });
+    }
+
+    fn original_request(&mut self, head: &RequestHead, body: bool) {
+        let share = self.heads.allowance(Direction::Request, &head.headers);
+        self.begin_original(Direction::Request, share, |news| {
+            news.request = Some((head.url.clone(), RequestStart::from_head(head), body));
+            head.headers.size() + head.url.path.len()
+        });
+    }
+
+    fn original_response(&mut self, flow: &Flow, head: &ResponseHead, body: bool) {
+        let share = self.response_allowance(flow, head);
+        self.begin_original(Direction::Response, share, |news| {
+            news.response = Some((head.clone(), body));
+            head.headers.size()
+        });
+    }
+
+    fn original_data(&mut self, direction: Direction, chunk: &Bytes) {
+        let (at, admits) = (body_index(direction), self.queue.has_room());
+        let Some(room) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
+        let mut keep = 0;
+        let mut missing = None;
+        if !room.over[at] {
+            if admits {
+                keep = room.room[at].min(chunk.len() as u64) as usize;
+                room.room[at] -= keep as u64;
+                // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                missing = (room.room[at] == 0).then_some(room.reasons[at]);
+            } else {
+                self.queue.dropped_bytes.fetch_add(chunk.len() as u64, Relaxed);
+                missing = Some(MissingReason::Dropped);
+            }
+            room.over[at] = missing.is_some();
+        }
+        self.update(|news| {
+            let original = news.original.get_or_insert_default();
+            original.sizes[at] += chunk.len() as u64;
+            if original.missing[at].is_some() {
+                return 1;
+            }
+            original.missing[at] = missing;
+            if keep > 0 {
+                original.data[at].push(chunk.slice(..keep));
+            }
+            keep + PIECE_OVERHEAD
+        });
+    }
+
+    fn original_lost(&mut self, direction: Direction) {
+        let at = body_index(direction);
+        if let Some(room) = &mut self.original {
+            room.over[at] = true;
+        }
+        self.update(|news| {
+            let original = news.original.get_or_insert_default();
+            // How long it was nobody knows: longer than nothing.
+            original.sizes[at] = original.sizes[at].max(1);
+            original.missing[at] = Some(MissingReason::Dropped);
+            PIECE_OVERHEAD
+        });
+    }
+
+    fn message(&mut self, message: &StreamMessage) {
+        if !self.bodies {
+            return;
+        }
+        let Ok(keep) = self.admit(2 + body_index(message.direction), message.payload.len()) else { return };
+        let mut kept = message.clone();
+        let size = message.payload.len();
+        kept.payload.truncate(keep);
+        self.update(|news| {
+            news.messages.push((kept, size as u64));
+            keep + PIECE_OVERHEAD
+        });
+    }
+
+    fn finish(mut self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>) {
+        self.ended = true;
+        let end = FlowEnd::from_flow(flow, &outcome, self.is_tunnel);
+        self.update(|news| {
+            news.end = Some(end);
+            news.set_snapshot(flow);
+            PIECE_OVERHEAD
+        });
+    }
+}
+
+impl Drop for StoreCapture {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let is_tunnel = self.is_tunnel;
+        self.update(|news| {
+            let tunnel = is_tunnel.then(ByteCounts::default);
+            news.end = Some(FlowEnd { state: FlowState::Cut, tunnel, error: None, after: 0 });
+            PIECE_OVERHEAD
+        });
+    }
+}

@@ -1,0 +1,92 @@
+//! Which chunks make up a flow's bodies: the `chunks` column.
+
+use interflow_types::Direction;
+
+use super::varint::{VarintReader, write_signed, write_varint};
+use crate::error::Result;
+
+/// A chunk of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChunkRef {
+    /// Its row in `chunks`.
+    pub(crate) id: u64,
+    /// Bytes of the body that it holds.
+    pub(crate) len: u64,
+}
+
+/// The place of a direction in pairs.
+pub(crate) const fn body_index(direction: Direction) -> usize {
+    match direction {
+        Direction::Request => 0,
+        Direction::Response => 1,
+    }
+}
+
+/// Bodies of a flow: the two that went on, and behind them the same two as they came in, where they were edited.
+pub(crate) const SIDES: usize = 4;
+
+/// The place of a body as it came in, before it was edited.
+pub(crate) const fn original_body_index(direction: Direction) -> usize {
+    2 + body_index(direction)
+}
+
+/// All bodies' chunks as one blob; `None` when there are none. Lists of bodies as they came in are there only when one of them
+/// has chunks.
+pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
+    if refs.iter().all(|r| r.is_empty()) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(refs[0].len() * 4 + refs[1].len() * 4 + 8);
+    let mut last = 0;
+    let lists = if refs[2..].iter().all(|r| r.is_empty()) { &refs[..2] } else { &refs[..] };
+    for list in lists {
+        write_varint(&mut out, list.len() as u64);
+        for r in *list {
+            write_signed(&mut out, r.id as i64 - last);
+            write_varint(&mut out, r.len);
+            last = r.id as i64;
+        }
+    }
+    Some(out)
+}
+
+/// What [`encode`] wrote.
+pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
+    let mut all: [Vec<ChunkRef>; SIDES] = Default::default();
+    let Some(blob) = blob else { return Ok(all) };
+    let mut input = VarintReader(blob);
+    let mut last = 0;
+    for (side, list) in all.iter_mut().enumerate() {
+        if side >= 2 && input.is_empty() {
+            break;
+        }
+        for _ in 0..input.number()? {
+            last = i64::wrapping_add(last, input.signed()?);
+            list.push(ChunkRef { id: last as u64, len: input.number()? });
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn lists_round_trip(a in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50),
+                            b in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50),
+                            c in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..9)) {
+            let list = |v: Vec<(u64, u64)>| v.into_iter().map(|(id, len)| ChunkRef { id, len }).collect::<Vec<_>>();
+            let (a, b, c) = (list(a), list(b), list(c));
+            let blob = encode([&a, &b, &[], &c]);
+            prop_assert_eq!(decode(blob.as_deref()).unwrap(), [a, b, Vec::new(), c]);
+        }
+
+        #[test]
+        fn any_blob_is_read_without_a_panic(blob: Vec<u8>) {
+            let _ = decode(Some(&blob));
+        }
+    }
+}

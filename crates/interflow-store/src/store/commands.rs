@@ -1,0 +1,114 @@
+//! What the writer does on request: imports, annotations, deletions.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use interflow_types::{Direction, FlowId, StreamMessage};
+
+use super::body_assembly::ChunkSink;
+use super::in_flight::InFlightFlow;
+use super::rows;
+use super::store_state::{FlowAnnotation, NewFlow};
+use super::writer::StoreWriter;
+use crate::error::{Result, StoreError};
+use crate::model::{BodyRow, FlowRow, FlowState};
+
+impl StoreWriter {
+    /// Stores a flow with everything it has; false when one of this id is there already.
+    pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
+        let NewFlow { mut row, request_body, response_body, original_bodies, messages } = new;
+        if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
+            return Ok(false);
+        }
+        if row.state == FlowState::Open {
+            row.state = FlowState::Cut;
+        }
+        row.messages = 0;
+        self.mask_row(&mut row);
+        let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
+        let edited = [Direction::Request, Direction::Response]
+            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).copied());
+        let [came, came_back] = original_bodies;
+        // Where nothing was edited, the body that went on is the one that came.
+        let came = if edited[0].is_some() { came } else { Bytes::new() };
+        let came_back = if edited[1].is_some() { came_back } else { Bytes::new() };
+        let seq = self.seq();
+        let mut flow = InFlightFlow::begin(None, row, seq);
+        for (side, body) in [request_body, response_body, came, came_back].into_iter().enumerate() {
+            if !body.is_empty() {
+                let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                flow.bodies[side].push(&mut shelf, seq, side, vec![body])?;
+            }
+        }
+        let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].stored_bytes()));
+        flow.measure(sizes, said.map(|b: BodyRow| b.missing));
+        let came = edited.map(Option::unwrap_or_default);
+        let sizes = [0, 1].map(|side: usize| came[side].size.max(flow.bodies[2 + side].stored_bytes()));
+        flow.measure_originals(sizes, came.map(|b| b.missing));
+        let messages: Vec<(StreamMessage, u64)> = messages
+            .into_iter()
+            .map(|m| (StreamMessage { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at }, m.size))
+            .collect();
+        for block in messages.chunks(1000) {
+            self.take_messages(&mut flow, block)?;
+        }
+        self.finish(&mut flow)?;
+        Ok(true)
+    }
+
+    /// Changes tags and comment, also of a flow that still runs.
+    pub(crate) fn annotate(&mut self, id: FlowId, change: &FlowAnnotation) -> Result<()> {
+        if let Some(flow) = self.open.get_mut(&id) {
+            flow.dirty = true;
+            flow.marked.retain(|t| !change.remove_tags.contains(t));
+            flow.marked.extend(change.add_tags.iter().cloned());
+            annotate(&mut flow.row, change);
+            self.shared.feeds.notify_row(&flow.row);
+            return Ok(());
+        }
+        let mut stored = rows::get(&self.db, id)?;
+        annotate(&mut stored.row, change);
+        self.logged += rows::update(&self.db, &stored.as_new())?;
+        self.shared.feeds.notify_row(&stored.row);
+        Ok(())
+    }
+
+    /// Deletes flows that are over; how many there were.
+    pub(crate) fn delete(&mut self, ids: &[FlowId]) -> Result<u64> {
+        let seqs = self.seqs_of(ids)?;
+        self.delete_rows(&seqs)?;
+        Ok(seqs.len() as u64)
+    }
+
+    /// The rows of those flows of a list that are over, in their order.
+    pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
+        let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
+        let mut seqs = Vec::with_capacity(ids.len());
+        for id in ids {
+            seqs.extend(self.seq_of(id)?);
+        }
+        seqs.sort_unstable();
+        Ok(seqs)
+    }
+
+    fn seq_of(&self, id: FlowId) -> Result<Option<i64>> {
+        use rusqlite::OptionalExtension;
+        let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
+        statement.query_row([id.to_u128().to_be_bytes()], |r| r.get(0)).optional().map_err(StoreError::from)
+    }
+}
+
+/// Puts a change of tags and comment into a row.
+fn annotate(row: &mut FlowRow, change: &FlowAnnotation) {
+    row.tags.retain(|t| !change.remove_tags.contains(t));
+    for tag in &change.add_tags {
+        // A line break ends a tag in the database.
+        let tag = tag.replace(['\n', '\r'], " ");
+        if !tag.trim().is_empty() && !row.tags.contains(&tag) {
+            row.tags.push(tag);
+        }
+    }
+    if let Some(comment) = &change.comment {
+        row.comment = (!comment.is_empty()).then(|| comment.clone());
+    }
+}

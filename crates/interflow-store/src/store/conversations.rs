@@ -1,0 +1,488 @@
+//! Conversations in the database.
+
+use std::collections::{HashMap, HashSet};
+
+use interflow_types::{FlowId, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::sqlite_store::SqliteStore;
+use super::store_state::WriterCommand;
+use super::writer::StoreWriter;
+use crate::conversations::{
+    ConversationOptions, ConversationRow, ConversationStore, ConversationSummary, ConversationTotal,
+    ConversationUpdate, ExchangeRow, MessageNodeRow, TokenUsage,
+};
+use crate::error::{Result, StoreError};
+
+/// The tables. `facts` and `body` hold the LLM room's JSON; long bodies are compressed.
+pub(crate) const TABLES: &str = "
+CREATE TABLE conversations(
+    id TEXT PRIMARY KEY, session TEXT NOT NULL, parent TEXT, started INTEGER NOT NULL, updated INTEGER NOT NULL,
+    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, host TEXT NOT NULL, user TEXT NOT NULL,
+    title TEXT NOT NULL, turns INTEGER NOT NULL, facts TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX conversations_session ON conversations(session, updated);
+CREATE INDEX conversations_updated ON conversations(updated);
+CREATE INDEX conversations_parent ON conversations(parent) WHERE parent IS NOT NULL;
+
+CREATE TABLE conversation_nodes(
+    n INTEGER PRIMARY KEY, conversation TEXT NOT NULL, key BLOB NOT NULL, parent BLOB, at INTEGER NOT NULL,
+    facts TEXT NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX conversation_nodes_key ON conversation_nodes(conversation, key);
+
+CREATE TABLE conversation_exchanges(
+    flow BLOB NOT NULL, part INTEGER NOT NULL, conversation TEXT NOT NULL, started INTEGER NOT NULL, leaf BLOB,
+    agent TEXT NOT NULL, model TEXT NOT NULL, provider TEXT NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
+    cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
+    facts TEXT NOT NULL, PRIMARY KEY(flow, part)) WITHOUT ROWID;
+CREATE INDEX conversation_exchanges_of ON conversation_exchanges(conversation, started);
+CREATE INDEX conversation_exchanges_started ON conversation_exchanges(started);
+
+CREATE TABLE conversation_cursor(one INTEGER PRIMARY KEY CHECK(one = 1), flow BLOB NOT NULL);
+";
+
+const CONVERSATION: &str = "c.id, c.session, c.parent, c.started, c.updated, c.agent, c.model, c.provider, c.host, c.user, c.title, c.turns, c.facts";
+const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0), coalesce(sum(cache_read), 0), \
+     coalesce(sum(cache_write), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), \
+     coalesce(sum(cost IS NULL), 0)";
+const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
+     cache_write, reasoning, cost, facts";
+
+/// Where stands, beside the database, what the owner said of endpoints.
+const ENDPOINTS: &str = "endpoints.json";
+/// Bodies longer than this are compressed.
+const MIN_COMPRESSED_LEN: usize = 256;
+/// The longest body that is read back, in bytes: what a damaged length may ask for.
+const MAX_DECOMPRESSED_LEN: usize = 256 << 20;
+/// Conversations looked at in one step of a list.
+const STEP: usize = 200;
+
+impl StoreWriter {
+    /// Keeps what the LLM room found.
+    pub(crate) fn save_conversation_update(&mut self, found: &ConversationUpdate) -> Result<()> {
+        let db = &self.db;
+        check_parents(db, found)?;
+        let mut insert = db.prepare_cached(
+            "INSERT INTO conversations VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET \
+             parent = excluded.parent, started = excluded.started, updated = excluded.updated, agent = excluded.agent, \
+             model = excluded.model, provider = excluded.provider, host = excluded.host, user = excluded.user, \
+             title = excluded.title, turns = excluded.turns, facts = excluded.facts",
+        )?;
+        for c in &found.conversations {
+            let times = [c.started, c.updated].map(|t| t.micros() as i64);
+            insert.execute(params![
+                c.id, c.session, c.parent, times[0], times[1], c.agent, c.model, c.provider, c.host, c.user, c.title,
+                c.turns, c.facts
+            ])?;
+        }
+        let mut insert = db.prepare_cached(
+            "INSERT OR IGNORE INTO conversation_nodes(conversation, key, parent, at, facts, body) VALUES(?,?,?,?,?,?)",
+        )?;
+        let mut bytes = 0;
+        for n in &found.nodes {
+            let body = compress_text(&n.body);
+            bytes += body.len();
+            let parent = n.parent.map(u128::to_be_bytes);
+            insert.execute(params![
+                n.conversation,
+                n.key.to_be_bytes(),
+                parent,
+                n.at.micros() as i64,
+                n.facts,
+                body
+            ])?;
+        }
+        let mut insert =
+            db.prepare_cached("INSERT OR REPLACE INTO conversation_exchanges VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")?;
+        for e in &found.exchanges {
+            let u = &e.used;
+            let cost = (u.unpriced == 0).then_some(u.cost);
+            let counts = [u.input, u.output, u.cache_read, u.cache_write, u.reasoning].map(|n| n.min(i64::MAX as u64));
+            insert.execute(params![
+                e.flow.to_u128().to_be_bytes(),
+                e.part,
+                e.conversation,
+                e.started.micros() as i64,
+                e.leaf.map(u128::to_be_bytes),
+                e.agent,
+                e.model,
+                e.provider,
+                counts[0],
+                counts[1],
+                counts[2],
+                counts[3],
+                counts[4],
+                cost,
+                e.facts
+            ])?;
+        }
+        if let Some(cursor) = found.cursor {
+            db.prepare_cached("INSERT OR REPLACE INTO conversation_cursor VALUES(1, ?)")?
+                .execute([cursor.to_u128().to_be_bytes()])?;
+        }
+        self.logged += bytes + 1024 * (found.conversations.len() + found.nodes.len() + found.exchanges.len());
+        Ok(())
+    }
+
+    /// Forgets all conversations.
+    pub(crate) fn forget_conversations(&mut self) -> Result<()> {
+        for table in ["conversations", "conversation_nodes", "conversation_exchanges", "conversation_cursor"] {
+            self.db.execute(&format!("DELETE FROM {table}"), [])?;
+        }
+        Ok(())
+    }
+
+    /// Takes what was read from these flows out of their conversations: exchanges, and messages that no other exchange
+    /// has on its way. To be called while the flows' rows are still there.
+    pub(crate) fn detach_flows(&mut self, seqs: &[i64]) -> Result<()> {
+        let db = &self.db;
+        let mut touched = HashSet::new();
+        let mut find = db.prepare_cached(
+            "SELECT DISTINCT conversation FROM conversation_exchanges WHERE flow = (SELECT id FROM flows WHERE seq = ?)",
+        )?;
+        let mut leave =
+            db.prepare_cached("DELETE FROM conversation_exchanges WHERE flow = (SELECT id FROM flows WHERE seq = ?)")?;
+        for seq in seqs {
+            let found = find.query_map([seq], |r| r.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            if !found.is_empty() {
+                touched.extend(found);
+                leave.execute([seq])?;
+            }
+        }
+        touched.iter().try_for_each(|id| prune_conversation(db, id))
+    }
+}
+
+/// Sees that the messages which new ones go on from are there: flows may have been deleted meanwhile, and messages with them.
+fn check_parents(db: &Connection, found: &ConversationUpdate) -> Result<()> {
+    let new: HashSet<(&str, u128)> = found.nodes.iter().map(|n| (n.conversation.as_str(), n.key)).collect();
+    let mut statement = db.prepare_cached("SELECT 1 FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
+    for n in &found.nodes {
+        if let Some(parent) = n.parent.filter(|p| !new.contains(&(n.conversation.as_str(), *p)))
+            && !statement.exists(params![n.conversation, parent.to_be_bytes()])?
+        {
+            return Err(StoreError::Stale(n.conversation.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the messages of a conversation that are on the way to none of its exchanges, and all of it when it has none.
+fn prune_conversation(db: &Connection, id: &str) -> Result<()> {
+    let mut parents: HashMap<u128, Option<u128>> = HashMap::new();
+    let mut statement = db.prepare_cached("SELECT key, parent FROM conversation_nodes WHERE conversation = ?")?;
+    let mut rows = statement.query([id])?;
+    while let Some(row) = rows.next()? {
+        if let Some(key) = key_of(row.get_ref(0)?)? {
+            parents.insert(key, key_of(row.get_ref(1)?)?);
+        }
+    }
+    let mut exchanges = 0;
+    let mut live = HashSet::new();
+    let mut statement = db.prepare_cached("SELECT leaf FROM conversation_exchanges WHERE conversation = ?")?;
+    let mut rows = statement.query([id])?;
+    while let Some(row) = rows.next()? {
+        exchanges += 1;
+        let mut at = key_of(row.get_ref(0)?)?;
+        while let Some(key) = at.filter(|k| live.insert(*k)) {
+            at = parents.get(&key).copied().flatten();
+        }
+    }
+    let mut delete = db.prepare_cached("DELETE FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
+    for key in parents.keys().filter(|k| !live.contains(k)) {
+        delete.execute(params![id, key.to_be_bytes()])?;
+    }
+    if exchanges == 0 {
+        db.prepare_cached("DELETE FROM conversations WHERE id = ?")?.execute([id])?;
+    }
+    Ok(())
+}
+
+impl ConversationStore for SqliteStore {
+    fn save_update(&self, findings: ConversationUpdate) -> Result<()> {
+        self.shared()?.send_command(|reply| WriterCommand::Keep(Box::new(findings), reply))
+    }
+
+    fn forget_conversations(&self) -> Result<()> {
+        self.shared()?.send_command(WriterCommand::ForgetConversations)
+    }
+
+    fn cursor(&self) -> Result<Option<FlowId>> {
+        self.read(|db| {
+            let found = db.query_row("SELECT flow FROM conversation_cursor", [], |r| r.get::<_, [u8; 16]>(0));
+            Ok(found.optional()?.map(flow_of))
+        })
+    }
+
+    fn rewind_cursor(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>> {
+        self.read(|db| {
+            let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
+                (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
+            let mut statement = db.prepare_cached(sql)?;
+            let bytes = cursor.to_u128().to_be_bytes();
+            let found = statement.query_map(params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
+            let mut found = found.collect::<Result<Vec<_>, _>>()?;
+            found.reverse();
+            Ok(found)
+        })
+    }
+
+    fn recorded_position(&self, flow: FlowId) -> Result<Option<u64>> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
+            let found = statement.query_row([flow.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0)).optional()?;
+            Ok(found.map(i64::unsigned_abs))
+        })
+    }
+
+    fn endpoints(&self) -> Result<String> {
+        let path = self.dir().join(ENDPOINTS);
+        match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("could not read", &path)(e)),
+            text => Ok(text.unwrap_or_default()),
+        }
+    }
+
+    fn set_endpoints(&self, text: &str) -> Result<()> {
+        self.shared()?;
+        let path = self.dir().join(ENDPOINTS);
+        let part = path.with_extension("part");
+        let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
+        written.map_err(StoreError::io("could not write", &path))
+    }
+
+    fn conversations(&self, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
+        self.read(|db| list(db, options))
+    }
+
+    fn conversation(&self, id: &str) -> Result<Option<ConversationSummary>> {
+        self.read(|db| {
+            let sql = format!("SELECT {CONVERSATION} FROM conversations c WHERE id = ?");
+            let found = db.prepare_cached(&sql)?.query_row([id], conversation).optional()?;
+            found.map(|row| with_usage(db, row)).transpose()
+        })
+    }
+
+    fn session(&self, session: &str, limit: usize) -> Result<Vec<ConversationRow>> {
+        self.read(|db| {
+            let sql = format!(
+                "SELECT {CONVERSATION} FROM conversations c WHERE session = ? ORDER BY updated DESC, id DESC LIMIT ?"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map(params![session, limit as i64], conversation)?;
+            let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
+            rows.reverse();
+            Ok(rows)
+        })
+    }
+
+    fn nodes(&self, id: &str, bodies: bool) -> Result<Vec<MessageNodeRow>> {
+        self.read(|db| {
+            let body = if bodies { "body" } else { "x''" };
+            let sql = format!(
+                "SELECT key, parent, at, facts, {body} FROM conversation_nodes WHERE conversation = ? ORDER BY n"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let mut rows = statement.query([id])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                found.push(MessageNodeRow {
+                    conversation: id.to_owned(),
+                    key: key_of(row.get_ref(0)?)?.unwrap_or_default(),
+                    parent: key_of(row.get_ref(1)?)?,
+                    at: time(row, 2)?,
+                    facts: row.get(3)?,
+                    body: decompress_text(row.get_ref(4)?)?,
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    fn exchanges(&self, id: &str) -> Result<Vec<ExchangeRow>> {
+        self.read(|db| {
+            let sql = format!(
+                "SELECT {EXCHANGE} FROM conversation_exchanges WHERE conversation = ? ORDER BY started, flow, part"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([id], exchange)?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })
+    }
+
+    fn exchanges_in(&self, flow: FlowId) -> Result<Vec<ExchangeRow>> {
+        self.read(|db| calls(db, flow))
+    }
+
+    fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<ConversationTotal>> {
+        self.read(|db| {
+            let sql = format!(
+                "SELECT {SUMS}, started / ?1 * ?1 AS span, agent, model FROM conversation_exchanges \
+                 WHERE started >= ?2 GROUP BY span, agent, model ORDER BY span, agent, model"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map(params![span.max(1) as i64, since.micros() as i64], |r| {
+                Ok(ConversationTotal {
+                    used: read_usage(r, 0)?,
+                    from: r.get::<_, i64>(8)?.unsigned_abs(),
+                    agent: r.get(9)?,
+                    model: r.get(10)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })
+    }
+}
+
+/// The exchanges that passed in a flow.
+pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
+    let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
+    let mut statement = db.prepare_cached(&sql)?;
+    let rows = statement.query_map([flow.to_u128().to_be_bytes()], exchange)?;
+    Ok(rows.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<ConversationSummary>> {
+    let mut shown = String::from("1");
+    if !options.all && options.parent.is_none() {
+        shown.push_str(" AND parent IS NULL AND turns > 0");
+    }
+    if options.parent.is_some() {
+        shown.push_str(" AND parent = ?1");
+    } else {
+        shown.push_str(" AND ?1 IS NULL");
+    }
+    let sql = format!(
+        "SELECT {CONVERSATION} FROM conversations c WHERE {shown} AND (updated, id) < (?2, ?3) \
+         ORDER BY updated DESC, id DESC LIMIT {STEP}"
+    );
+    let mut at = match &options.after {
+        None => (i64::MAX, "\u{10ffff}".to_owned()),
+        Some(id) => {
+            let updated =
+                db.query_row("SELECT updated FROM conversations WHERE id = ?", [id], |r| r.get(0)).optional()?;
+            (updated.unwrap_or(i64::MAX), id.clone())
+        }
+    };
+    let mut found = Vec::new();
+    let mut statement = db.prepare_cached(&sql)?;
+    loop {
+        let rows = statement.query_map(params![options.parent, at.0, at.1], conversation)?;
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
+        let Some(last) = rows.last() else { return Ok(found) };
+        at = (last.updated.micros() as i64, last.id.clone());
+        for row in rows {
+            let listed = with_usage(db, row)?;
+            if options.query.matches(&listed) {
+                found.push(listed);
+                if found.len() >= options.limit {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+}
+
+fn with_usage(db: &Connection, row: ConversationRow) -> Result<ConversationSummary> {
+    let sql = format!("SELECT {SUMS} FROM conversation_exchanges WHERE conversation = ?");
+    let used = db.prepare_cached(&sql)?.query_row([&row.id], |r| read_usage(r, 0))?;
+    Ok(ConversationSummary { row, used })
+}
+
+fn conversation(r: &Row<'_>) -> rusqlite::Result<ConversationRow> {
+    Ok(ConversationRow {
+        id: r.get(0)?,
+        session: r.get(1)?,
+        parent: r.get(2)?,
+        started: time(r, 3)?,
+        updated: time(r, 4)?,
+        agent: r.get(5)?,
+        model: r.get(6)?,
+        provider: r.get(7)?,
+        host: r.get(8)?,
+        user: r.get(9)?,
+        title: r.get(10)?,
+        turns: r.get::<_, i64>(11)?.unsigned_abs(),
+        facts: r.get(12)?,
+    })
+}
+
+fn exchange(r: &Row<'_>) -> rusqlite::Result<ExchangeRow> {
+    let count = |i: usize| r.get::<_, i64>(i).map(i64::unsigned_abs);
+    let cost: Option<f64> = r.get(13)?;
+    Ok(ExchangeRow {
+        flow: flow_of(r.get(0)?),
+        part: count(1)?,
+        conversation: r.get(2)?,
+        started: time(r, 3)?,
+        leaf: r.get::<_, Option<[u8; 16]>>(4)?.map(u128::from_be_bytes),
+        agent: r.get(5)?,
+        model: r.get(6)?,
+        provider: r.get(7)?,
+        used: TokenUsage {
+            exchanges: 1,
+            input: count(8)?,
+            output: count(9)?,
+            cache_read: count(10)?,
+            cache_write: count(11)?,
+            reasoning: count(12)?,
+            cost: cost.unwrap_or_default(),
+            unpriced: u64::from(cost.is_none()),
+        },
+        facts: r.get(14)?,
+    })
+}
+
+/// The columns of [`SUMS`].
+fn read_usage(r: &Row<'_>, at: usize) -> rusqlite::Result<TokenUsage> {
+    let count = |i: usize| r.get::<_, i64>(at + i).map(i64::unsigned_abs);
+    Ok(TokenUsage {
+        exchanges: count(0)?,
+        input: count(1)?,
+        output: count(2)?,
+        cache_read: count(3)?,
+        cache_write: count(4)?,
+        reasoning: count(5)?,
+        cost: r.get(at + 6)?,
+        unpriced: count(7)?,
+    })
+}
+
+fn time(r: &Row<'_>, at: usize) -> rusqlite::Result<Timestamp> {
+    r.get::<_, i64>(at).map(|t| Timestamp::from_micros(t.unsigned_abs()))
+}
+
+const fn flow_of(bytes: [u8; 16]) -> FlowId {
+    FlowId::from_u128(u128::from_be_bytes(bytes))
+}
+
+fn key_of(value: ValueRef<'_>) -> Result<Option<u128>> {
+    let ValueRef::Blob(bytes) = value else { return Ok(None) };
+    let key = bytes.try_into().map_err(|_| StoreError::damaged("a conversation's message", "its name is no name"))?;
+    Ok(Some(u128::from_be_bytes(key)))
+}
+
+/// A first byte says whether the rest is compressed.
+fn compress_text(body: &str) -> Vec<u8> {
+    if body.len() > MIN_COMPRESSED_LEN
+        && let Ok(squeezed) = zstd::bulk::compress(body.as_bytes(), 3)
+        && squeezed.len() + 5 < body.len()
+        && let Ok(length) = u32::try_from(body.len())
+    {
+        return [&[1][..], &length.to_be_bytes(), &squeezed].concat();
+    }
+    [&[0][..], body.as_bytes()].concat()
+}
+
+fn decompress_text(value: ValueRef<'_>) -> Result<String> {
+    let damaged = || StoreError::damaged("a conversation's message", "its body cannot be read");
+    let bytes = match value {
+        ValueRef::Blob([0, plain @ ..]) => plain.to_vec(),
+        ValueRef::Blob([1, a, b, c, d, squeezed @ ..]) => {
+            let length = (u32::from_be_bytes([*a, *b, *c, *d]) as usize).min(MAX_DECOMPRESSED_LEN);
+            zstd::bulk::decompress(squeezed, length).map_err(|_| damaged())?
+        }
+        _ => Vec::new(),
+    };
+    String::from_utf8(bytes).map_err(|_| damaged())
+}

@@ -1,0 +1,324 @@
+//! What the writer does for disk space: flows are deleted although the disk is full, and the bound of bytes is held while
+//! traffic is being written.
+//!
+//! On a full disk SQLite cannot even delete: that takes pages for its log. So whole segment files that hold nothing but the
+//! bodies of doomed flows go first, then the reserve is released, and only then rows are deleted, a few at a time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use rusqlite::params;
+
+use super::retention::{ChunkBitmap, EARLY_PERCENT};
+use super::store_state::ReplySender;
+use super::subscriptions::Notification;
+use super::writer::{CHECKPOINT_BYTES, RETRY, StoreWriter, WriteBatch};
+use super::{chunk_refs, quarantine, schema, segment};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+
+/// Flows deleted in one transaction while the disk is full: its log must fit into the reserve.
+const STEP: usize = 32;
+/// Segments and the database's log are a sixteenth of the bound, but not smaller than this.
+const MIN_SHARE: u64 = 512 << 10;
+
+impl StoreWriter {
+    /// Deletes flows whatever the disk says; how many there were.
+    pub(crate) fn delete_on_full_disk(&mut self, seqs: &[i64]) -> Result<u64> {
+        let doomed: HashSet<i64> = seqs.iter().copied().collect();
+        self.free_segments(&doomed)?;
+        self.reserve.release();
+        self.forget_freed()?;
+        for part in seqs.chunks(STEP) {
+            self.step(|w| w.delete_rows(part))?;
+        }
+        Ok(seqs.len() as u64)
+    }
+
+    /// Runs the collector to its end while recording is suspended, and asks whether the disk takes bytes again.
+    pub(crate) fn collect_on_full_disk(&mut self) -> Result<u64> {
+        self.reserve.release();
+        let freed = self.collect_fully();
+        if freed.is_err() {
+            self.roll_back();
+            self.keeper.stop();
+            self.chunks.revived = None;
+        }
+        self.probe_now();
+        freed
+    }
+
+    fn collect_fully(&mut self) -> Result<u64> {
+        self.start_marking()?;
+        while self.keeper.is_busy() {
+            self.run_retention_step()?;
+        }
+        Ok(self.keeper.take_freed())
+    }
+
+    /// Retention while recording is suspended.
+    pub(crate) fn retain_on_full_disk(&mut self) -> Result<()> {
+        let Some(up_to) = self.check_when_full()? else { return Ok(()) };
+        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
+        let seqs: Vec<i64> = {
+            let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq")?;
+            let rows = statement.query_map([up_to], |r| r.get(0))?;
+            rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
+        };
+        if !seqs.is_empty() {
+            let gone = self.delete_on_full_disk(&seqs)?;
+            self.shared.expired_flows.fetch_add(gone, Relaxed);
+            self.collect_on_full_disk()?;
+        }
+        Ok(())
+    }
+
+    /// Deletes segment files in which every chunk belongs to doomed flows alone, or to nobody. Needs no page of the database.
+    fn free_segments(&mut self, doomed: &HashSet<i64>) -> Result<()> {
+        let mut live = ChunkBitmap::new(self.chunks.next());
+        for flow in self.open.values() {
+            flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
+        }
+        for sql in ["SELECT seq, chunks FROM flows", "SELECT seq, chunks FROM messages"] {
+            let mut statement = self.db.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                if doomed.contains(&row.get(0)?) {
+                    continue;
+                }
+                let blob = row.get_ref(1)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
+                // What cannot be read names nothing that could be found again.
+                if let Ok(lists) = chunk_refs::decode(blob) {
+                    lists.iter().flatten().for_each(|r| live.set(r.id));
+                }
+            }
+        }
+        let mut used: HashMap<u64, bool> = HashMap::new();
+        {
+            let mut statement = self.db.prepare("SELECT id, segment FROM chunks")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                *used.entry(row.get(1)?).or_default() |= live.has(row.get(0)?);
+            }
+        }
+        for (number, size) in segment::list(&self.dir_segments())? {
+            if number < self.segments.segment() && !used.get(&number).copied().unwrap_or_default() {
+                // Before the file: after a failure in between nobody may find the chunks of a file that is gone.
+                self.freed.insert(number);
+                self.delete_segment(number, size)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the chunks of deleted segments out of the index: bytes that come again must not be found there.
+    pub(crate) fn forget_freed(&mut self) -> Result<()> {
+        let freed: Vec<u64> = self.freed.iter().copied().collect();
+        for number in freed {
+            self.chunks.forget(|_| true);
+            loop {
+                let mut gone = 0;
+                self.step(|w| {
+                    let sql = "DELETE FROM chunks WHERE id IN (SELECT id FROM chunks WHERE segment = ? LIMIT 2000)";
+                    gone = w.db.prepare_cached(sql)?.execute(params![number])?;
+                    Ok(())
+                })?;
+                if gone == 0 {
+                    break;
+                }
+            }
+            self.freed.remove(&number);
+        }
+        Ok(())
+    }
+
+    /// A small transaction, taken out of the log at once.
+    fn step(&mut self, change: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let done = self.begin().and_then(|()| change(self)).and_then(|()| self.commit());
+        match done {
+            Ok(()) => self.truncate_log(),
+            Err(e) => {
+                self.roll_back();
+                Err(e)
+            }
+        }
+    }
+
+    /// Keeps the store within its bound of bytes: begins retention before it is reached, and writes nothing more while it is
+    /// exceeded, so that traffic waits or is dropped as `record.overflow` says.
+    pub(crate) fn enforce_size_limit(&mut self) -> Result<()> {
+        let bound = self.config.retention_bytes.0;
+        if bound == 0 || self.taken_bytes()? <= bound / 100 * EARLY_PERCENT {
+            return Ok(());
+        }
+        let expired = |w: &Self| w.shared.expired_flows.load(Relaxed);
+        if !self.keeper.is_busy() && self.keeper.is_check_due(expired(self)) {
+            self.start_if_due()?;
+        }
+        let (mut before, mut fruitless) = (expired(self), 0);
+        while self.taken_bytes()? > bound {
+            if !self.keeper.is_busy() {
+                let now = expired(self);
+                fruitless = if now == before { fruitless + 1 } else { 0 };
+                before = now;
+                // Nothing but running flows is left.
+                if fruitless > 2 || !self.start_if_due()? {
+                    self.end_running_bodies();
+                    return Ok(());
+                }
+            }
+            self.run_retention_step()?;
+            if self.logged >= self.log_bytes() {
+                self.checkpoint()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the store takes on disk: segments, the used pages of the database, and its log.
+    pub(crate) fn taken_bytes(&self) -> Result<u64> {
+        let pragma = |text: &str| -> Result<u64> { Ok(self.db.prepare_cached(text)?.query_row([], |r| r.get(0))?) };
+        let pages = pragma("PRAGMA page_count")?.saturating_sub(pragma("PRAGMA freelist_count")?);
+        let log = std::fs::metadata(self.dir.join("flows.db-wal")).map_or(0, |m| m.len());
+        Ok(self.closed_bytes + self.segments.len() + pages * pragma("PRAGMA page_size")? + log)
+    }
+
+    /// Running flows keep no more of their bodies: they alone are more than the bound allows.
+    fn end_running_bodies(&mut self) {
+        let mut ended = 0;
+        for flow in self.open.values_mut().filter(|f| f.bodies.iter().any(|b| b.stored_bytes() > 0)) {
+            ended += 1;
+            flow.end_bodies();
+        }
+        if ended > 0 {
+            tracing::warn!(
+                flows = ended,
+                "running flows alone exceed record.retention_bytes: no more of their bodies is recorded"
+            );
+        }
+    }
+
+    /// Answers a request to delete.
+    pub(crate) fn run_delete(&mut self, ids: &[interflow_types::FlowId]) -> Result<u64> {
+        if self.is_disk_refusing() {
+            let seqs = self.seqs_of(ids)?;
+            return self.delete_on_full_disk(&seqs);
+        }
+        match self.in_batch(|w| w.delete(ids)) {
+            Err(e) if e.is_disk() => {
+                let seqs = self.seqs_of(ids)?;
+                self.delete_on_full_disk(&seqs)
+            }
+            done => done,
+        }
+    }
+
+    /// Answers a request to give disk space back.
+    pub(crate) fn run_collect(&mut self, reply: ReplySender<u64>) {
+        if self.is_disk_refusing() {
+            let _ = reply.send(self.collect_on_full_disk().map_err(|e| StoreError::Suspended(e.to_string())));
+        } else {
+            self.collect_now(reply);
+        }
+    }
+
+    /// Undoes the transaction that is open.
+    pub(crate) fn roll_back(&mut self) {
+        let _ = self.db.execute_batch("ROLLBACK");
+        self.segments.rollback();
+        self.chunks.rollback();
+        self.hosts.clear();
+    }
+
+    /// Whether recording is suspended.
+    pub(crate) const fn is_disk_refusing(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// The batch did not hold: everything goes back to where it was before, and recording stops until the disk
+    /// takes bytes again.
+    pub(crate) fn handle_disk_error(&mut self, error: &StoreError, batch: &mut WriteBatch) {
+        let first_chunk = self.chunks.committed();
+        self.roll_back();
+        for flow in std::mem::take(&mut batch.finished) {
+            self.open.insert(flow.row.id, flow);
+        }
+        let generation = self.generation();
+        for flow in self.open.values_mut().filter(|f| f.touched == generation) {
+            flow.undo(generation, first_chunk);
+        }
+        batch.told = Notification::default();
+        self.keeper.stop();
+        self.chunks.revived = None;
+        if error.is_damage() {
+            quarantine::mark_suspect(&self.dir);
+        }
+        self.suspend(error);
+    }
+
+    /// Stops recording until the disk takes bytes again.
+    pub(crate) fn suspend(&mut self, error: &StoreError) {
+        self.refused = Some(Instant::now());
+        let remedy = match (error.is_damage(), error.is_disk()) {
+            (true, _) => "; restart Interflow: it sets a damaged database aside and begins another one",
+            (_, true) => {
+                "; free disk space or delete flows with `interflow flows prune`, and recording goes on by itself"
+            }
+            _ => "",
+        };
+        self.shared.suspend(Some(format!("{error}{remedy}")));
+        tracing::error!(%error, "recording is suspended: the store cannot be written{remedy}; traffic goes on");
+    }
+
+    /// Asks now and then whether the disk takes bytes again.
+    pub(crate) fn probe(&mut self) {
+        if self.refused.is_some_and(|at| at.elapsed() >= RETRY) {
+            self.probe_now();
+        }
+    }
+
+    /// Recording goes on when the disk takes bytes again beside the reserve.
+    fn probe_now(&mut self) {
+        if self.refused.is_none() {
+            return;
+        }
+        self.refused = Some(Instant::now());
+        if self.try_write().is_ok() {
+            self.refused = None;
+            self.shared.suspend(None);
+            tracing::info!("recording goes on: the store can be written again");
+        }
+    }
+
+    fn try_write(&mut self) -> Result<()> {
+        if !self.freed.is_empty() {
+            self.forget_freed()?;
+        }
+        self.segments.probe()?;
+        self.reserve.ensure().map_err(StoreError::io("could not write the reserve in", &self.dir))?;
+        schema::touch(&self.db)
+    }
+
+    /// The most that the database's log grows before it is taken into the database.
+    pub(crate) fn log_bytes(&self) -> usize {
+        log_bytes(&self.config)
+    }
+}
+
+/// A segment is small beside the bound, so that dropping the oldest flows drops whole files.
+pub(crate) fn segment_bytes(config: &RecordConfig) -> u64 {
+    share_of_limit(config, config.segment_bytes.0)
+}
+
+/// The most that the database's log grows: small beside the bound.
+pub(crate) fn log_bytes(config: &RecordConfig) -> usize {
+    share_of_limit(config, CHECKPOINT_BYTES as u64) as usize
+}
+
+fn share_of_limit(config: &RecordConfig, usual: u64) -> u64 {
+    match config.retention_bytes.0 {
+        0 => usual,
+        bound => usual.min((bound / 16).max(MIN_SHARE)),
+    }
+}

@@ -1,0 +1,136 @@
+//! A disk that refuses while flows run: recording stops and goes on, and nothing that is read back is wrong.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_types::{
+    ByteStr, ClientInfo, Direction, EntryKind, Flow, FlowOutcome, FlowRecording, Headers, HttpVersion, Method,
+    Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp, Url,
+};
+
+use super::queue::WriterQueue;
+use super::store_state::{StoreState, WriterCommand};
+use super::writer::StoreWriter;
+use super::{FlowStore, SqliteStore, recover, schema, segments_dir};
+use crate::config::RecordConfig;
+use crate::error::StoreError;
+use crate::model::{FlowState, MissingReason};
+use crate::recorder::StoreRecorder;
+
+/// A writer whose disk can be made to refuse.
+struct Rig {
+    shared: Arc<StoreState>,
+    fault: Arc<std::sync::atomic::AtomicBool>,
+    recorder: StoreRecorder,
+    thread: Option<std::thread::JoinHandle<bool>>,
+}
+
+impl Rig {
+    fn new(dir: &Path) -> Self {
+        let config = RecordConfig::default();
+        std::fs::create_dir_all(segments_dir(dir)).unwrap();
+        let db = schema::open_writer(dir).unwrap();
+        let (segments, _) = recover::recover(dir, &segments_dir(dir), &db).unwrap();
+        let fault = segments.fault.clone();
+        let shared = Arc::new(StoreState::new(WriterQueue::new(&config)));
+        let recorder = StoreRecorder::new(shared.queue.clone(), &config);
+        let writer = StoreWriter::new(dir.to_owned(), shared.clone(), db, segments, config).unwrap();
+        let thread = Some(std::thread::spawn(move || writer.run()));
+        Self { shared, fault, recorder, thread }
+    }
+
+    fn flush(&self) -> Result<(), StoreError> {
+        self.shared.send_command(WriterCommand::Flush)
+    }
+
+    fn begin(&self, path: &str) -> (Flow, Box<dyn FlowRecording>) {
+        let client = ClientInfo {
+            connection: 1,
+            peer: "127.0.0.1:1".parse().unwrap(),
+            local: "127.0.0.1:2".parse().unwrap(),
+            listener: "proxy".into(),
+            accepted: Timestamp::now(),
+            container: None,
+            process: None,
+        };
+        let flow = Flow::begin(client.into(), EntryKind::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
+        let head = RequestHead {
+            method: Method::GET,
+            url: Url { scheme: Scheme::Http, authority: flow.authority.clone(), path: ByteStr::from(path) },
+            version: HttpVersion::Http11,
+            headers: Headers::new(),
+            protocol: None,
+        };
+        let mut capture = self.recorder.begin(&flow, Some(&head)).unwrap();
+        capture.response(&flow, &ResponseHead::new(StatusCode::OK));
+        (flow, capture)
+    }
+
+    fn close(mut self) {
+        self.shared.closing.store(true, SeqCst);
+        self.shared.queue.request_urgent_batch();
+        assert!(self.thread.take().unwrap().join().unwrap());
+    }
+}
+
+fn noise(len: usize, seed: u8) -> Bytes {
+    let mut out = vec![0; len];
+    blake3::Hasher::new().update(&[seed]).finalize_xof().fill(&mut out);
+    out.into()
+}
+
+#[test]
+fn flows_that_run_while_the_disk_is_full_keep_a_true_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::new(dir.path());
+    let (quiet, quiet_capture) = rig.begin("/quiet");
+    let (stream, mut capture) = rig.begin("/stream");
+    let (ending, mut ending_capture) = rig.begin("/ending");
+    let first = noise(200_000, 1);
+    capture.data(Direction::Response, &first);
+    rig.flush().unwrap();
+
+    rig.fault.store(true, SeqCst);
+    capture.data(Direction::Response, &noise(200_000, 2));
+    ending_capture.data(Direction::Response, &noise(20_000, 3));
+    ending_capture.finish(&ending, FlowOutcome::Complete);
+    assert!(matches!(rig.flush(), Err(StoreError::Suspended(_))));
+    assert!(rig.shared.suspended().is_some());
+    assert!(rig.recorder.begin(&quiet, None).is_none(), "nothing is taken up meanwhile");
+    assert_eq!(rig.shared.queue.dropped_flows.load(Relaxed), 1);
+    capture.data(Direction::Response, &noise(200_000, 4));
+
+    rig.fault.store(false, SeqCst);
+    let start = Instant::now();
+    while rig.shared.suspended().is_some() {
+        assert!(start.elapsed() < Duration::from_secs(20), "recording never went on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    capture.data(Direction::Response, &noise(200_000, 5));
+    capture.finish(&stream, FlowOutcome::Complete);
+    quiet_capture.finish(&quiet, FlowOutcome::Complete);
+    let (later, mut later_capture) = rig.begin("/later");
+    later_capture.data(Direction::Response, &noise(200_000, 2));
+    later_capture.finish(&later, FlowOutcome::Complete);
+    rig.flush().unwrap();
+    assert_eq!(rig.shared.queue.depth(), (0, 0));
+    rig.close();
+
+    let store = SqliteStore::open_read(dir.path()).unwrap();
+    let read = |f: &Flow| store.body(f.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
+    let row = store.get(stream.id).unwrap();
+    let body = row.response.unwrap().body;
+    assert_eq!((row.state, body.size, body.missing), (FlowState::Complete, 800_000, Some(MissingReason::Dropped)));
+    let kept = read(&stream);
+    assert_eq!(kept.len() as u64, body.kept);
+    assert!(first.starts_with(&kept), "what is kept is not the beginning of what was sent");
+    assert_eq!(store.get(quiet.id).unwrap().state, FlowState::Complete);
+    let row = store.get(ending.id).unwrap();
+    assert_eq!((row.state, row.response.unwrap().body.missing), (FlowState::Complete, Some(MissingReason::Dropped)));
+    assert_eq!(read(&later), noise(200_000, 2));
+    assert_eq!(store.stats().unwrap().flows, 4);
+    assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
+}

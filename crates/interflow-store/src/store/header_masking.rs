@@ -1,0 +1,212 @@
+//! Secrets in header fields and in the URL's query are masked before anything is written.
+
+use interflow_types::Headers;
+
+/// Which fields and parameters are masked.
+pub(crate) struct MaskRules {
+    names: Vec<String>,
+    prefixes: Vec<String>,
+    /// First letters and lengths of `names`, one bit each: most fields are let go by a look at these.
+    letters: u32,
+    lengths: u64,
+    parameters: Vec<String>,
+}
+
+/// The bit of a name's first letter, in either case.
+fn letter(name: &[u8]) -> u32 {
+    name.first().map_or(0, |b| 1 << (b & 31))
+}
+
+/// The bit of a name's length; long ones share the last.
+fn length(name: &[u8]) -> u64 {
+    1 << name.len().min(63)
+}
+
+/// Beginnings of placeholders for secrets, and how many characters follow: those made here, and Greyproxy's with the name of
+/// a session.
+const PLACEHOLDERS: [(&str, std::ops::RangeInclusive<usize>); 2] =
+    [("interflow-secret-", 26..=26), ("greyproxy:credential:v1:", 3..=200)];
+
+/// The same masks for heads that are shown before anything was written.
+pub struct HeaderMasker(MaskRules);
+
+impl HeaderMasker {
+    /// As the section `record` of a configuration has them, as JSON; the usual ones where it says nothing.
+    pub fn from_config(record: &serde_json::Value) -> Self {
+        let config: crate::RecordConfig = serde_json::from_value(record.clone()).unwrap_or_default();
+        Self(MaskRules::new(&config.mask_headers, &config.mask_query))
+    }
+
+    /// The fields, secrets in them replaced.
+    pub fn mask_fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
+        let masked = |(name, value): &(String, String)| {
+            let hit = self.0.matches_name(name.as_bytes());
+            (name.clone(), if hit { masked_value(value.as_bytes()) } else { value.clone() })
+        };
+        fields.iter().map(masked).collect()
+    }
+
+    /// The URL, secrets in its query replaced.
+    pub fn mask_url(&self, url: &str) -> String {
+        self.0.mask_path(url)
+    }
+}
+
+impl MaskRules {
+    /// From names, or prefixes with `*` behind them.
+    pub(crate) fn new(fields: &[String], parameters: &[String]) -> Self {
+        let lower = fields.iter().map(|f| f.trim().to_ascii_lowercase());
+        let (prefixes, names): (Vec<String>, Vec<String>) = lower.partition(|f| f.ends_with('*'));
+        let letters = names.iter().fold(0, |all, n| all | letter(n.as_bytes()));
+        let lengths = names.iter().fold(0, |all, n| all | length(n.as_bytes()));
+        let prefixes = prefixes.into_iter().map(|p| p.trim_end_matches('*').to_owned()).collect();
+        Self { names, prefixes, letters, lengths, parameters: parameters.to_vec() }
+    }
+
+    fn matches_name(&self, name: &[u8]) -> bool {
+        let may_be_named = self.letters & letter(name) != 0 && self.lengths & length(name) != 0;
+        (may_be_named && self.names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes())))
+            || self
+                .prefixes
+                .iter()
+                .any(|p| name.get(..p.len()).is_some_and(|head| head.eq_ignore_ascii_case(p.as_bytes())))
+    }
+
+    /// The same path, secrets in its query replaced.
+    pub(crate) fn mask_path(&self, path: &str) -> String {
+        let Some((before, query)) = path.split_once('?') else { return path.to_owned() };
+        let secret = |part: &str| {
+            let (name, value) = part.split_once('=')?;
+            let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
+            let shown = value.is_empty() || is_placeholder(value.replace("%3A", ":").as_bytes());
+            (named && !shown).then(|| format!("{name}=***"))
+        };
+        if !query.split('&').any(|part| secret(part).is_some()) {
+            return path.to_owned();
+        }
+        let parts: Vec<String> = query.split('&').map(|part| secret(part).unwrap_or_else(|| part.to_owned())).collect();
+        format!("{before}?{}", parts.join("&"))
+    }
+
+    /// The same fields, secrets replaced by their length; an authentication scheme stays readable.
+    pub(crate) fn mask_headers(&self, headers: Headers) -> Headers {
+        if !headers.iter().any(|(name, _)| self.matches_name(name)) {
+            return headers;
+        }
+        let mut masked = Headers::with_capacity(headers.len(), headers.size());
+        for (name, value) in &headers {
+            if self.matches_name(name) {
+                masked.append_unchecked(name, masked_value(value).as_bytes());
+            } else {
+                masked.append_unchecked(name, value);
+            }
+        }
+        masked
+    }
+}
+
+fn masked_value(value: &[u8]) -> String {
+    const SCHEMES: [&str; 6] = ["Bearer", "Basic", "Digest", "Negotiate", "NTLM", "AWS4-HMAC-SHA256"];
+    let scheme = SCHEMES.iter().find(|s| {
+        value.get(..s.len()).is_some_and(|v| v.eq_ignore_ascii_case(s.as_bytes())) && value.get(s.len()) == Some(&b' ')
+    });
+    let secret = scheme.map_or(value, |s| &value[s.len() + 1..]);
+    if is_placeholder(secret) {
+        return String::from_utf8_lossy(value).into_owned();
+    }
+    // What an archive brings may have been masked when it was recorded: it keeps the length of what it stands for.
+    let size = masked_size(secret).unwrap_or(secret.len());
+    match scheme {
+        Some(s) => format!("{s} *** ({size} bytes)"),
+        None => format!("*** ({size} bytes)"),
+    }
+}
+
+/// What stands for a secret is none: with it, a request can be sent again as it was.
+fn is_placeholder(value: &[u8]) -> bool {
+    PLACEHOLDERS.iter().any(|(prefix, length)| {
+        let rest = value.strip_prefix(prefix.as_bytes()).unwrap_or_default();
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':');
+        length.contains(&rest.len()) && rest.iter().all(plain)
+    })
+}
+
+/// The length of what was masked so; `None` when this is something else.
+fn masked_size(value: &[u8]) -> Option<usize> {
+    std::str::from_utf8(value.strip_prefix(b"*** (")?.strip_suffix(b" bytes)")?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_for_secrets_are_shown_and_what_only_begins_like_one_is_not() {
+        let ours = format!("interflow-secret-{}", "k5".repeat(13));
+        let theirs = "greyproxy:credential:v1:global:00ff";
+        for (value, shown) in [
+            (ours.clone(), true),
+            (format!("Bearer {ours}"), true),
+            (theirs.to_owned(), true),
+            (format!("{ours}x"), false),
+            (format!("{theirs} sk-real"), false),
+            ("interflow-secret-sk-real".to_owned(), false),
+        ] {
+            assert_eq!(masked_value(value.as_bytes()) == value, shown, "{value}");
+        }
+        let mask = MaskRules::new(&[], &["key".to_owned()]);
+        for (path, shown) in [
+            (format!("/x?key={theirs}"), true),
+            ("/x?key=greyproxy%3Acredential%3Av1%3Ag%3A00".into(), true),
+            ("/x?key=sk".into(), false),
+        ] {
+            assert_eq!(mask.mask_path(&path) == path, shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn secrets_in_a_query_go() {
+        let mask = MaskRules::new(&[], &["api_password".into(), "key".into()]);
+        for (path, masked) in [
+            ("/a", "/a"),
+            ("/a?b=c", "/a?b=c"),
+            ("/a?key=s3cret&b=c&API_PASSWORD=x%3D", "/a?key=***&b=c&API_PASSWORD=***"),
+            ("/a?monkey=1&key=&key", "/a?monkey=1&key=&key"),
+        ] {
+            assert_eq!(mask.mask_path(path), masked);
+        }
+    }
+
+    #[test]
+    fn what_is_masked_already_stays_as_it_is() {
+        for (value, masked) in [
+            ("*** (11 bytes)", "*** (11 bytes)"),
+            ("Bearer *** (51 bytes)", "Bearer *** (51 bytes)"),
+            ("s3cret *** (11 bytes)", "*** (21 bytes)"),
+            ("*** (s3cret bytes)", "*** (18 bytes)"),
+        ] {
+            assert_eq!(masked_value(value.as_bytes()), masked, "{value}");
+        }
+    }
+
+    #[test]
+    fn secrets_go_and_everything_else_stays() {
+        let mask = MaskRules::new(&["Authorization".into(), "x-secret-*".into(), "cookie".into()], &[]);
+        let headers: Headers = [
+            ("Host", "a"),
+            ("AUTHORIZATION", "Bearer sk-123456"),
+            ("X-Secret-One", "hidden"),
+            ("Cookie", "s=topsecret"),
+            ("Cookies", "no secret"),
+        ]
+        .into_iter()
+        .collect();
+        let mut text = Vec::new();
+        mask.mask_headers(headers).write_to(&mut text);
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "Host: a\r\nAUTHORIZATION: Bearer *** (9 bytes)\r\nX-Secret-One: *** (6 bytes)\r\nCookie: *** (11 bytes)\r\n\
+             Cookies: no secret\r\n"
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! A flow in the writer's hands: news are put into its row, its bodies are assembled.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use interflow_types::{Direction, Headers, ResponseHead, UpstreamInfo};
+
+use super::body_assembly::BodyAssembly;
+use super::chunk_refs::{self, SIDES, body_index};
+use super::header_masking::MaskRules;
+use super::pending_flow::{
+    FlowEnd, FlowSnapshot, FlowStart, OriginalUpdates, PendingFlow, PendingUpdates, RequestStart,
+};
+use super::rows::NewRow;
+use crate::model::*;
+use crate::originals::*;
+
+/// A flow that is being written.
+pub(crate) struct InFlightFlow {
+    pub(crate) slot: Option<Arc<PendingFlow>>,
+    pub(crate) row: FlowRow,
+    pub(crate) seq: i64,
+    /// The transaction in which it got its row in the database.
+    pub(crate) stored: Option<u64>,
+    /// The last transaction that wrote anything of it.
+    pub(crate) touched: u64,
+    /// There is news that its row does not show.
+    pub(crate) dirty: bool,
+    pub(crate) since: Instant,
+    pub(crate) bodies: [BodyAssembly; SIDES],
+    /// What goes beside the row of one that is over: the ends of its bodies that lie in no chunk. `None` once written.
+    pub(crate) ends: Option<[Bytes; SIDES]>,
+    /// The owner's own tags, put on while it runs.
+    pub(crate) marked: Vec<String>,
+}
+
+impl InFlightFlow {
+    /// A flow with nothing but its beginning. Boxed, as it is more than a kilobyte and goes from hand to hand.
+    pub(crate) fn begin(slot: Option<Arc<PendingFlow>>, row: FlowRow, seq: i64) -> Box<Self> {
+        Box::new(Self {
+            slot,
+            row,
+            seq,
+            stored: None,
+            touched: 0,
+            dirty: true,
+            since: Instant::now(),
+            bodies: Default::default(),
+            ends: None,
+            marked: Vec::new(),
+        })
+    }
+
+    /// The flow as it is written for the first time.
+    pub(crate) fn as_new<'a>(&'a self, ends: &'a [Bytes; SIDES]) -> NewRow<'a> {
+        NewRow {
+            seq: self.seq,
+            row: &self.row,
+            refs: self.bodies.each_ref().map(BodyAssembly::refs),
+            inline: ends.each_ref().map(|e| &e[..]),
+        }
+    }
+
+    /// Puts the news that concern heads and state into the row.
+    pub(crate) fn apply_updates(&mut self, news: &mut PendingUpdates, mask: &MaskRules) {
+        self.dirty = true;
+        for head in news.interim.drain(..) {
+            self.row
+                .interim
+                .push(InterimRow { status: head.status.as_u16(), headers: mask.mask_headers(head.headers) });
+        }
+        if let Some(head) = news.response.take() {
+            self.row.response = Some(response(head, mask));
+        }
+        if let Some(original) = news.original.as_mut() {
+            self.apply_original_updates(original, mask);
+        }
+        let [request, response] = &mut news.trailers;
+        if let (Some(t), Some(r)) = (request.take(), &mut self.row.request) {
+            r.trailers = mask.mask_headers(t);
+        }
+        if let (Some(t), Some(r)) = (response.take(), &mut self.row.response) {
+            r.trailers = mask.mask_headers(t);
+        }
+        if let Some(state) = news.state.take() {
+            self.apply_snapshot(state);
+        }
+        if let Some(end) = news.end.take() {
+            self.end(end);
+        }
+    }
+
+    /// Puts sizes into the row; `kept` is known only after the bodies were taken up.
+    pub(crate) fn measure(&mut self, sizes: [u64; 2], missing: [Option<MissingReason>; 2]) {
+        let kept = [self.bodies[0].stored_bytes(), self.bodies[1].stored_bytes()];
+        let bodies = [self.row.request.as_mut().map(|r| &mut r.body), self.row.response.as_mut().map(|r| &mut r.body)];
+        for (i, body) in bodies.into_iter().enumerate() {
+            if let Some(body) = body {
+                let missing = body.missing.or(missing[i]).filter(|_| kept[i] < sizes[i]);
+                let head_sha256 = self.bodies[i].digest().filter(|_| missing == Some(MissingReason::Head));
+                *body = BodyRow { size: sizes[i], kept: kept[i], missing, head_sha256 };
+            }
+        }
+    }
+
+    /// Puts the sizes of all bodies into the row.
+    pub(crate) fn measure_all(&mut self, news: &PendingUpdates) {
+        self.measure(news.sizes, news.missing);
+        if let Some(original) = &news.original {
+            self.measure_originals(original.sizes, original.missing);
+        }
+    }
+
+    fn apply_original_updates(&mut self, news: &mut OriginalUpdates, mask: &MaskRules) {
+        if let Some((url, head, body_edited)) = news.request.take() {
+            let url =
+                format!("{}://{}{}", url.scheme, url.authority.to_host_header(url.scheme), mask.mask_path(&url.path));
+            let head = request(head, mask);
+            self.row.original.get_or_insert_default().request = Some(OriginalRequestRow { url, head, body_edited });
+        }
+        if let Some((head, body_edited)) = news.response.take() {
+            let head = response(head, mask);
+            self.row.original.get_or_insert_default().response = Some(OriginalResponseRow { head, body_edited });
+        }
+    }
+
+    /// The same as [`measure`](Self::measure) for bodies as they came in.
+    pub(crate) fn measure_originals(&mut self, sizes: [u64; 2], missing: [Option<MissingReason>; 2]) {
+        let Some(original) = &mut self.row.original else { return };
+        for direction in [Direction::Request, Direction::Response] {
+            let Some(body) = original.edited_body_mut(direction) else { continue };
+            let (from, to) = (body_index(direction), chunk_refs::original_body_index(direction));
+            let kept = self.bodies[to].stored_bytes();
+            let missing = body.missing.or(missing[from]).filter(|_| kept < sizes[from]);
+            let head_sha256 = self.bodies[to].digest().filter(|_| missing == Some(MissingReason::Head));
+            *body = BodyRow { size: sizes[from], kept, missing, head_sha256 };
+        }
+    }
+
+    /// After a transaction that did not hold: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
+    pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
+        self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
+        self.ends = None;
+        if self.stored == Some(transaction) {
+            self.stored = None;
+        }
+        self.dirty = true;
+        let row = &self.row;
+        let sizes = [row.request.as_ref().map(|r| r.body.size), row.response.as_ref().map(|r| r.body.size)];
+        let originals = [Direction::Request, Direction::Response]
+            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).map_or(0, |b| b.size));
+        self.measure(sizes.map(Option::unwrap_or_default), [Some(MissingReason::Dropped); 2]);
+        self.measure_originals(originals, [Some(MissingReason::Dropped); 2]);
+        if let Some(slot) = &self.slot {
+            slot.news.lock().mark_missing(MissingReason::Dropped);
+        }
+    }
+
+    /// Its bodies end here, whatever comes.
+    pub(crate) fn end_bodies(&mut self) {
+        self.bodies.iter_mut().for_each(BodyAssembly::give_up);
+        self.dirty = true;
+        if let Some(slot) = &self.slot {
+            slot.news.lock().mark_missing(MissingReason::Dropped);
+        }
+    }
+
+    fn apply_snapshot(&mut self, s: FlowSnapshot) {
+        self.row.user = s.user;
+        self.row.timings = s.timings;
+        self.row.upstream = s.upstream.map(upstream);
+        self.row.tags = s.tags.iter().map(|t| t.to_string()).collect();
+        for tag in &self.marked {
+            if !self.row.tags.contains(tag) {
+                self.row.tags.push(tag.clone());
+            }
+        }
+        self.row.passthrough = s.passthrough.map(|why| why.as_str().into());
+        self.row.client.http2 = s.client_http2.map(|f| f.to_string());
+        self.row.client.ja4h = s.ja4h.map(|f| f.to_string());
+        if let Some(tls) = s.client_tls {
+            self.row.client.tls = Some(ClientTlsRow {
+                sni: tls.sni.as_ref().map(ToString::to_string),
+                version: tls.version.map(Into::into),
+                cipher: tls.cipher.as_ref().map(ToString::to_string),
+                alpn_offered: tls.alpn_offered.iter().map(ToString::to_string).collect(),
+                alpn: tls.alpn.as_ref().map(ToString::to_string),
+                ja3: tls.ja3.as_ref().map(ToString::to_string),
+                ja4: tls.ja4.as_ref().map(ToString::to_string),
+            });
+        }
+    }
+
+    fn end(&mut self, end: FlowEnd) {
+        self.row.state = end.state;
+        self.row.error = end.error;
+        if let Some(t) = end.tunnel {
+            self.row.tunnel = Some(TunnelRow { sent: t.sent, received: t.received });
+        }
+        if end.after > 0 && self.row.timings.done.is_none() {
+            self.row.timings.done = Some(end.after);
+        }
+    }
+}
+
+/// The row of a flow that begins.
+pub(crate) fn row_of(slot: &PendingFlow, begin: FlowStart, mask: &MaskRules) -> FlowRow {
+    let mut row = FlowRow::new(slot.id, begin.born, begin.transport, begin.scheme, begin.authority);
+    row.parent = begin.parent;
+    row.client = ClientRow {
+        connection: begin.client.connection,
+        peer: Some(begin.client.peer),
+        local: Some(begin.client.local),
+        listener: begin.client.listener.clone(),
+        accepted: begin.client.accepted,
+        process: begin.client.process.as_ref().map(|p| ProcessRow { pid: p.pid, name: p.name.to_string() }),
+        container: begin.client.container.as_deref().map(str::to_owned),
+        ..ClientRow::default()
+    };
+    row.kind = match &begin.request {
+        None => FlowKind::Tunnel,
+        Some(r) if r.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket")) => FlowKind::WebSocket,
+        Some(_) => FlowKind::Http,
+    };
+    row.request = begin.request.map(|r| request(r, mask));
+    row
+}
+
+fn request(r: RequestStart, mask: &MaskRules) -> RequestRow {
+    RequestRow {
+        method: r.method.as_str().to_owned(),
+        path: mask.mask_path(&r.path),
+        version: r.version.as_str().into(),
+        protocol: r.protocol.map(|p| p.to_string()),
+        headers: mask.mask_headers(r.headers),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    }
+}
+
+fn response(head: ResponseHead, mask: &MaskRules) -> ResponseRow {
+    ResponseRow {
+        status: head.status.as_u16(),
+        reason: head.reason,
+        version: head.version.as_str().into(),
+        headers: mask.mask_headers(head.headers),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    }
+}
+
+fn upstream(u: UpstreamInfo) -> UpstreamRow {
+    UpstreamRow {
+        peer: u.peer,
+        local: u.local,
+        via: u.via,
+        version: u.version.as_str().into(),
+        connection: u.connection,
+        reused: u.reused,
+        tls: u.tls.map(|t| UpstreamTlsRow {
+            version: t.version.map(Into::into),
+            cipher: t.cipher.as_ref().map(ToString::to_string),
+            alpn: t.alpn.as_ref().map(ToString::to_string),
+            unverified: t.unverified,
+            problem: t.problem.as_ref().map(ToString::to_string),
+            resumed: t.resumed,
+            fingerprint: t.fingerprint.as_ref().map(ToString::to_string),
+        }),
+    }
+}

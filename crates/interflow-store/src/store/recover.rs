@@ -1,0 +1,125 @@
+//! What happens when a store is opened after its writer did not end as it should.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+
+use interflow_types::Direction;
+use rusqlite::{Connection, params};
+
+use super::chunk_refs;
+use super::damage::is_of_row;
+use super::rows;
+use super::segment::{self, RecordLocation, SegmentAppender};
+use crate::error::{Result, StoreError};
+use crate::model::{BodyRow, MissingReason};
+
+/// What was found when the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreRecovery {
+    /// The last writer ended without closing the store.
+    pub unclean: bool,
+    /// Flows that ran at that moment; they are kept as cut off.
+    pub cut_flows: u64,
+    /// Bytes of the last, unfinished batch, cut off the newest segment.
+    pub cut_bytes: u64,
+    /// Flows whose bodies lost something that had been written; they say so in their rows.
+    pub damaged_flows: u64,
+    /// The database could not be read and was set aside: the store began anew.
+    pub set_aside: bool,
+    /// The disk is full: recording is suspended until there is room.
+    pub full: bool,
+}
+
+/// A file that is there while the store is being written.
+pub(crate) fn marker(dir: &Path) -> std::path::PathBuf {
+    dir.join("writing")
+}
+
+/// Brings a store to a state in which all that rows name is there, and opens its newest segment.
+pub(crate) fn recover(dir: &Path, segments: &Path, db: &Connection) -> Result<(SegmentAppender, StoreRecovery)> {
+    let mut recovery = StoreRecovery { unclean: marker(dir).exists(), ..StoreRecovery::default() };
+    let files = segment::list(segments)?;
+    let named: Option<u64> = db.query_row("SELECT max(segment) FROM chunks", [], |r| r.get(0))?;
+    let newest = files.last().map_or(0, |(n, _)| *n).max(named.unwrap_or(0)).max(1);
+    if recovery.unclean {
+        recovery.cut_flows = db.execute("UPDATE flows SET state = 3 WHERE state = 0", [])? as u64;
+        let lost = lost_chunks(segments, db, &files.into_iter().collect(), newest)?;
+        if !lost.is_empty() {
+            recovery.damaged_flows = mark_lost(db, &lost)?;
+        }
+    }
+    let end: Option<u64> =
+        db.query_row("SELECT max(offset + len) FROM chunks WHERE segment = ?", [newest], |r| r.get(0))?;
+    let (appender, cut) = SegmentAppender::open(segments, newest, end.unwrap_or(0))?;
+    recovery.cut_bytes = cut;
+    let path = marker(dir);
+    std::fs::write(&path, b"").map_err(StoreError::io("could not write", path))?;
+    Ok((appender, recovery))
+}
+
+/// Chunks that rows name and no segment has: looked for in all segments by length, in the newest one by reading.
+fn lost_chunks(segments: &Path, db: &Connection, files: &HashMap<u64, u64>, newest: u64) -> Result<HashSet<u64>> {
+    let file = File::open(segment::path(segments, newest)).ok();
+    let mut statement = db.prepare("SELECT id, segment, offset, len FROM chunks")?;
+    let mut rows = statement.query([])?;
+    let mut lost = HashSet::new();
+    while let Some(row) = rows.next()? {
+        let place = RecordLocation { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
+        let there = files.get(&place.segment).is_some_and(|len| place.offset + place.len <= *len);
+        let whole =
+            there && (place.segment != newest || file.as_ref().is_some_and(|f| segment::read(f, place).is_ok()));
+        if !whole {
+            lost.insert(row.get(0)?);
+        }
+    }
+    Ok(lost)
+}
+
+/// Says in the rows of flows that they lost a part of their bodies, and takes lost chunks out of the index.
+fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
+    let mut hit = Vec::new();
+    {
+        let mut statement = db.prepare("SELECT seq, id, chunks FROM flows WHERE chunks IS NOT NULL")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let Ok(lists) = chunk_refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?)
+            else {
+                continue;
+            };
+            if lists.iter().flatten().any(|r| lost.contains(&r.id)) {
+                hit.push(u128::from_be_bytes(row.get(1)?));
+            }
+        }
+    }
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    for id in &hit {
+        let mut stored = match rows::get(db, interflow_types::FlowId::from_u128(*id)) {
+            Err(e) if is_of_row(&e) => continue,
+            read => read?,
+        };
+        for (side, refs) in stored.refs.iter_mut().enumerate() {
+            let Some(first) = refs.iter().position(|r| lost.contains(&r.id)) else { continue };
+            refs.truncate(first);
+            let kept = refs.iter().map(|r| r.len).sum();
+            stored.inline[side].clear();
+            db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
+            let row = &mut stored.row;
+            let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };
+            let body = match (side, direction) {
+                (2.., _) => row.original.as_mut().and_then(|o| o.edited_body_mut(direction)),
+                (_, Direction::Request) => row.request.as_mut().map(|r| &mut r.body),
+                (_, Direction::Response) => row.response.as_mut().map(|r| &mut r.body),
+            };
+            if let Some(b) = body {
+                *b = BodyRow::partial(b.size, kept, Some(MissingReason::Lost));
+            }
+        }
+        rows::update(db, &stored.as_new())?;
+    }
+    for id in lost {
+        db.prepare_cached("DELETE FROM chunks WHERE id = ?")?.execute([id])?;
+    }
+    db.execute_batch("COMMIT")?;
+    Ok(hit.len() as u64)
+}

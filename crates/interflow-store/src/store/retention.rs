@@ -1,0 +1,488 @@
+//! Upkeep: old flows are dropped, and the disk space of what nobody needs any more is given back.
+//!
+//! Chunks have no counters that could drift. Garbage is found by marking: every chunk that a flow or a block of messages
+//! names is live (one bit each), every other one of the same age is dead. Segments without live chunks are deleted;
+//! from those where few are left, the live ones are copied to the newest segment first. All of it happens on the
+//! writer's thread in steps of a few milliseconds, between batches.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use interflow_types::Timestamp;
+use rusqlite::params;
+
+use super::chunk_refs;
+use super::chunks::ChunkWriter;
+use super::segment::{self, RecordLocation};
+use super::store_state::ReplySender;
+use super::writer::StoreWriter;
+use crate::error::{Result, StoreError};
+
+/// How often age and size are looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// The same while the disk is full.
+const CHECK_INTERVAL_WHEN_FULL: Duration = Duration::from_secs(1);
+/// Flows deleted in one step.
+const EXPIRE_STEP: usize = 1000;
+/// Rows looked at in one step of marking and sweeping.
+const ROW_STEP: i64 = 5000;
+/// Chunks moved in one step.
+const MOVE_STEP: i64 = 200;
+/// A flow's weight beside its bodies, when the oldest ones are chosen by size.
+const ROW_WEIGHT: u64 = 1500;
+/// Free pages of the database worth giving back, and how many at a time.
+const FREE_PAGES: i64 = 256;
+/// When the store is over its bound, it is brought to this share of it, in percent.
+const TARGET_PERCENT: u64 = 85;
+/// Retention begins at this share of the bound, in percent, so that what is written meanwhile stays below it.
+pub(crate) const EARLY_PERCENT: u64 = 95;
+
+/// Where the upkeep stands.
+pub(crate) struct GarbageCollector {
+    phase: CollectionPhase,
+    looked: Option<Instant>,
+    /// Flows that had expired when it was looked last.
+    expired: u64,
+    replies: Vec<ReplySender<u64>>,
+    freed: u64,
+}
+
+enum CollectionPhase {
+    Idle,
+    /// Flows up to this row go.
+    Expire {
+        up_to: i64,
+    },
+    MarkFlows {
+        live: ChunkBitmap,
+        after: i64,
+    },
+    MarkMessages {
+        live: ChunkBitmap,
+        after: (i64, i64),
+    },
+    Sweep {
+        live: ChunkBitmap,
+        after: i64,
+        used: HashMap<u64, u64>,
+    },
+    Move {
+        sparse: HashSet<u64>,
+        after: i64,
+    },
+    Shrink,
+}
+
+/// One bit for each chunk that existed when marking began.
+pub(crate) struct ChunkBitmap {
+    words: Vec<u64>,
+    limit: u64,
+}
+
+impl ChunkBitmap {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { words: vec![0; (limit / 64 + 1) as usize], limit }
+    }
+
+    pub(crate) fn set(&mut self, id: u64) {
+        if id < self.limit
+            && let Some(word) = self.words.get_mut((id / 64) as usize)
+        {
+            *word |= 1 << (id % 64);
+        }
+    }
+
+    /// Chunks that came after the beginning count as live.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        id >= self.limit || self.words.get((id / 64) as usize).is_some_and(|w| w >> (id % 64) & 1 == 1)
+    }
+
+    fn revive(&mut self, chunks: &mut ChunkWriter) {
+        if let Some(revived) = &mut chunks.revived {
+            revived.drain(..).for_each(|id| self.set(id));
+        }
+    }
+}
+
+impl GarbageCollector {
+    pub(crate) const fn new() -> Self {
+        Self { phase: CollectionPhase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
+    }
+
+    /// Whether the next step is waiting.
+    pub(crate) const fn is_busy(&self) -> bool {
+        !matches!(self.phase, CollectionPhase::Idle)
+    }
+
+    /// Gives up what is under way: after a transaction that did not hold. It begins again at the next look.
+    pub(crate) fn stop(&mut self) {
+        self.phase = CollectionPhase::Idle;
+        self.looked = Some(Instant::now());
+        self.reply_waiters();
+    }
+
+    /// Whether another look may find more to do than the last one did.
+    pub(crate) fn is_check_due(&self, expired: u64) -> bool {
+        expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= CHECK_INTERVAL_WHEN_FULL)
+    }
+
+    /// Bytes of segments that were deleted.
+    pub(crate) const fn take_freed(&mut self) -> u64 {
+        std::mem::replace(&mut self.freed, 0)
+    }
+
+    fn reply_waiters(&mut self) {
+        let freed = std::mem::take(&mut self.freed);
+        for reply in self.replies.drain(..) {
+            let _ = reply.send(Ok(freed));
+        }
+    }
+}
+
+impl StoreWriter {
+    /// Starts giving disk space back, whatever the bounds say.
+    pub(crate) fn collect_now(&mut self, reply: ReplySender<u64>) {
+        self.keeper.replies.push(reply);
+        if !self.keeper.is_busy()
+            && let Err(e) = self.start_marking()
+        {
+            tracing::warn!(error = %e, "disk space could not be given back");
+            self.keeper.stop();
+        }
+    }
+
+    /// One step of the upkeep.
+    pub(crate) fn run_retention_step(&mut self) -> Result<()> {
+        let phase = std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle);
+        self.keeper.phase = match phase {
+            CollectionPhase::Idle => return self.check_retention(),
+            CollectionPhase::Expire { up_to } => self.expire(up_to)?,
+            CollectionPhase::MarkFlows { live, after } => self.mark_flows(live, after)?,
+            CollectionPhase::MarkMessages { live, after } => self.mark_messages(live, after)?,
+            CollectionPhase::Sweep { live, after, used } => self.sweep_chunks(live, after, used)?,
+            CollectionPhase::Move { sparse, after } => self.move_chunks(sparse, after)?,
+            CollectionPhase::Shrink => self.shrink()?,
+        };
+        if let CollectionPhase::Idle = self.keeper.phase {
+            self.keeper.reply_waiters();
+        }
+        Ok(())
+    }
+
+    /// Compares the store with its bounds, now and then.
+    fn check_retention(&mut self) -> Result<()> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL) {
+            return Ok(());
+        }
+        if self.reserve.ensure().is_err() {
+            tracing::debug!("the disk has no room for the store's reserve");
+        }
+        self.start_if_due().map(drop)
+    }
+
+    /// Compares the store with its bounds; says whether flows have to go.
+    pub(crate) fn start_if_due(&mut self) -> Result<bool> {
+        self.keeper.expired = self.shared.expired_flows.load(Relaxed);
+        self.keeper.looked = Some(Instant::now());
+        let by_age = self.expired_by_age()?;
+        let up_to = by_age.max(self.expired_by_size()?);
+        if up_to > 0 {
+            self.keeper.phase = CollectionPhase::Expire { up_to };
+        }
+        Ok(up_to > 0)
+    }
+
+    /// The last row that has to go, asked now and then while the disk is full; nothing when none has to.
+    pub(crate) fn check_when_full(&mut self) -> Result<Option<i64>> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < CHECK_INTERVAL_WHEN_FULL) {
+            return Ok(None);
+        }
+        self.keeper.looked = Some(Instant::now());
+        let up_to = self.expired_by_age()?.max(self.expired_by_size()?);
+        Ok((up_to > 0).then_some(up_to))
+    }
+
+    /// The last row that is over the age, 0 when none is.
+    fn expired_by_age(&self) -> Result<i64> {
+        let age = self.config.retention_age.0.as_micros() as u64;
+        if age == 0 {
+            return Ok(0);
+        }
+        let limit = Timestamp::now().micros().saturating_sub(age);
+        // `stored` grows with `seq`: the search may stop at the first one that is young enough.
+        let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
+        let oldest: Option<(i64, i64)> = optional_row(self.db.query_row(
+            "SELECT seq, stored FROM flows ORDER BY seq LIMIT 1",
+            [],
+            |r| Ok((r.get(0)?, r.get(1)?)),
+        ))?;
+        match oldest {
+            Some((_, stored)) if (stored as u64) < limit => {
+                let first_young: Option<i64> = optional_row(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
+                let last: i64 = self.db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+                Ok(first_young.map_or(last, |s| s - 1))
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// The last row that has to go for the store to be within its size, 0 when it is.
+    fn expired_by_size(&self) -> Result<i64> {
+        let bound = self.config.retention_bytes.0;
+        let size = self.taken_bytes()?;
+        if bound == 0 || size <= bound / 100 * EARLY_PERCENT {
+            return Ok(0);
+        }
+        let weigh = format!("SELECT coalesce(sum(kept + {ROW_WEIGHT}), 0) FROM flows");
+        let all: i64 = self.db.query_row(&weigh, [], |r| r.get(0))?;
+        let excess = size.saturating_sub(bound / 100 * TARGET_PERCENT);
+        let wanted = (all as u128 * u128::from(excess) / u128::from(size)) as u64;
+        let mut statement = self.db.prepare_cached("SELECT seq, kept FROM flows ORDER BY seq")?;
+        let mut rows = statement.query([])?;
+        let (mut weight, mut last) = (0, 0);
+        while let Some(row) = rows.next()? {
+            last = row.get(0)?;
+            weight += row.get::<_, i64>(1)? as u64 + ROW_WEIGHT;
+            if weight >= wanted {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Deletes the oldest flows up to a row; those that still run stay.
+    fn expire(&mut self, up_to: i64) -> Result<CollectionPhase> {
+        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
+        let seqs: Vec<i64> = {
+            let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?")?;
+            let limit = (EXPIRE_STEP + running.len()) as i64;
+            let rows = statement.query_map(params![up_to, limit], |r| r.get(0))?;
+            rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
+        };
+        if seqs.is_empty() {
+            self.start_marking()?;
+            return Ok(std::mem::replace(&mut self.keeper.phase, CollectionPhase::Idle));
+        }
+        self.begin()?;
+        self.delete_rows(&seqs)?;
+        self.commit()?;
+        self.shared.expired_flows.fetch_add(seqs.len() as u64, Relaxed);
+        Ok(CollectionPhase::Expire { up_to })
+    }
+
+    /// Deletes everything of these rows but their chunks.
+    pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
+        self.detach_flows(seqs)?;
+        for table in ["flows", "details", "tails", "messages"] {
+            let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
+            for seq in seqs {
+                statement.execute([seq])?;
+            }
+        }
+        self.logged += seqs.len() * 2048;
+        Ok(())
+    }
+
+    pub(crate) fn start_marking(&mut self) -> Result<()> {
+        // The newest segment cannot be deleted; so it must not be the one that holds the garbage.
+        if self.segments.has_records() {
+            self.roll()?;
+        }
+        let mut live = ChunkBitmap::new(self.chunks.next());
+        for flow in self.open.values() {
+            flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
+        }
+        self.chunks.revived = Some(Vec::new());
+        self.keeper.freed = 0;
+        self.keeper.phase = CollectionPhase::MarkFlows { live, after: 0 };
+        Ok(())
+    }
+
+    fn mark_flows(&mut self, mut live: ChunkBitmap, mut after: i64) -> Result<CollectionPhase> {
+        let sql = "SELECT seq, chunks FROM flows WHERE seq > ? ORDER BY seq LIMIT ?";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![after, ROW_STEP])?;
+        let mut seen = 0;
+        while let Some(row) = rows.next()? {
+            seen += 1;
+            after = row.get(0)?;
+            mark(&mut live, row.get_ref(1)?);
+        }
+        Ok(if seen < ROW_STEP {
+            CollectionPhase::MarkMessages { live, after: (0, -1) }
+        } else {
+            CollectionPhase::MarkFlows { live, after }
+        })
+    }
+
+    fn mark_messages(&mut self, mut live: ChunkBitmap, mut after: (i64, i64)) -> Result<CollectionPhase> {
+        let sql = "SELECT seq, first, chunks FROM messages WHERE (seq, first) > (?, ?) ORDER BY seq, first LIMIT ?";
+        let mut seen = 0;
+        {
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after.0, after.1, ROW_STEP])?;
+            while let Some(row) = rows.next()? {
+                seen += 1;
+                after = (row.get(0)?, row.get(1)?);
+                mark(&mut live, row.get_ref(2)?);
+            }
+        }
+        if seen == ROW_STEP {
+            return Ok(CollectionPhase::MarkMessages { live, after });
+        }
+        live.revive(&mut self.chunks);
+        self.chunks.forget(|id| !live.has(id));
+        Ok(CollectionPhase::Sweep { live, after: 0, used: HashMap::new() })
+    }
+
+    /// Deletes the rows of dead chunks, and adds up what each segment still holds.
+    fn sweep_chunks(
+        &mut self,
+        mut live: ChunkBitmap,
+        mut after: i64,
+        mut used: HashMap<u64, u64>,
+    ) -> Result<CollectionPhase> {
+        live.revive(&mut self.chunks);
+        let (mut dead, mut seen) = (Vec::new(), 0);
+        {
+            let sql = "SELECT id, segment, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after, ROW_STEP])?;
+            while let Some(row) = rows.next()? {
+                seen += 1;
+                after = row.get(0)?;
+                if live.has(after as u64) {
+                    *used.entry(row.get(1)?).or_default() += row.get::<_, u64>(2)?;
+                } else {
+                    dead.push(after);
+                }
+            }
+        }
+        if !dead.is_empty() {
+            self.begin()?;
+            {
+                let mut statement = self.db.prepare_cached("DELETE FROM chunks WHERE id = ?")?;
+                for id in &dead {
+                    statement.execute([id])?;
+                }
+            }
+            self.commit()?;
+            self.logged += dead.len() * 128;
+        }
+        if seen == ROW_STEP {
+            return Ok(CollectionPhase::Sweep { live, after, used });
+        }
+        self.chunks.revived = None;
+        self.sort_segments(&used)
+    }
+
+    /// Deletes segments that hold nothing, and finds those that hold little.
+    fn sort_segments(&mut self, used: &HashMap<u64, u64>) -> Result<CollectionPhase> {
+        // Rows that name a segment must be gone from the disk before the segment is.
+        self.checkpoint()?;
+        let mut sparse = HashSet::new();
+        for (number, size) in segment::list(&self.dir_segments())? {
+            if number >= self.segments.segment() {
+                continue;
+            }
+            match used.get(&number) {
+                None | Some(0) => self.delete_segment(number, size)?,
+                Some(live) if live * 4 < size * 3 => drop(sparse.insert(number)),
+                Some(_) => {}
+            }
+        }
+        Ok(if sparse.is_empty() { CollectionPhase::Shrink } else { CollectionPhase::Move { sparse, after: 0 } })
+    }
+
+    /// Copies live chunks out of sparse segments.
+    fn move_chunks(&mut self, mut sparse: HashSet<u64>, mut after: i64) -> Result<CollectionPhase> {
+        let mut found: Vec<(u64, RecordLocation)> = Vec::new();
+        let mut seen = 0;
+        {
+            let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after, ROW_STEP])?;
+            while let Some(row) = rows.next()?
+                && found.len() < MOVE_STEP as usize
+            {
+                seen += 1;
+                after = row.get(0)?;
+                let place = RecordLocation { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
+                if sparse.contains(&place.segment) {
+                    found.push((after as u64, place));
+                }
+            }
+        }
+        self.begin()?;
+        for (id, place) in &found {
+            if let Err(e) = self.move_chunk(*id, *place) {
+                let StoreError::Damaged { .. } = e else { return Err(e) };
+                tracing::warn!(error = %e, "a damaged chunk stays where it is");
+                sparse.remove(&place.segment);
+            }
+        }
+        self.commit()?;
+        if seen == ROW_STEP || found.len() == MOVE_STEP as usize {
+            return Ok(CollectionPhase::Move { sparse, after });
+        }
+        self.checkpoint()?;
+        for (number, size) in segment::list(&self.dir_segments())? {
+            if sparse.contains(&number) {
+                self.delete_segment(number, size)?;
+            }
+        }
+        Ok(CollectionPhase::Shrink)
+    }
+
+    fn move_chunk(&mut self, id: u64, from: RecordLocation) -> Result<()> {
+        let path = segment::path(&self.dir_segments(), from.segment);
+        let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
+        let (raw, hash) = segment::read(&file, from)?;
+        let to = self.chunks.rewrite(&mut self.segments, &raw, &hash)?;
+        self.db
+            .prepare_cached("UPDATE chunks SET segment = ?, offset = ?, len = ? WHERE id = ?")?
+            .execute(params![to.segment, to.offset, to.len, id])?;
+        Ok(())
+    }
+
+    pub(crate) fn delete_segment(&mut self, number: u64, size: u64) -> Result<()> {
+        let path = segment::path(&self.dir_segments(), number);
+        std::fs::remove_file(&path).map_err(StoreError::io("could not delete", path))?;
+        self.closed_bytes = self.closed_bytes.saturating_sub(size);
+        self.keeper.freed += size;
+        Ok(())
+    }
+
+    /// Gives free pages of the database back, some at a time.
+    fn shrink(&mut self) -> Result<CollectionPhase> {
+        let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        if free < FREE_PAGES {
+            self.checkpoint()?;
+            return Ok(CollectionPhase::Idle);
+        }
+        self.db.execute_batch(&format!("PRAGMA incremental_vacuum({})", FREE_PAGES * 8))?;
+        self.logged += (FREE_PAGES * 8 * 4096) as usize;
+        let rest: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        Ok(if rest < free { CollectionPhase::Shrink } else { CollectionPhase::Idle })
+    }
+
+    pub(crate) fn dir_segments(&self) -> std::path::PathBuf {
+        super::segments_dir(&self.dir)
+    }
+}
+
+/// A list that is damaged names nothing that could be found again, and stands in nobody's way.
+fn mark(live: &mut ChunkBitmap, blob: rusqlite::types::ValueRef<'_>) {
+    if let Ok(blob) = blob.as_blob_or_null()
+        && let Ok(lists) = chunk_refs::decode(blob)
+    {
+        lists.iter().flatten().for_each(|r| live.set(r.id));
+    }
+}
+
+fn optional_row<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {
+    use rusqlite::OptionalExtension;
+    Ok(found.optional()?)
+}

@@ -1,0 +1,367 @@
+//! Flow rows in and out of the database.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use interflow_types::{Authority, FlowId, Headers, Host, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
+
+use super::chunk_refs::{self, ChunkRef, SIDES};
+use super::details_blob;
+use crate::error::{Result, StoreError};
+use crate::model::*;
+use crate::originals::*;
+use crate::serde_repr;
+
+/// A row as it lies in the database, with what makes up its bodies.
+pub(crate) struct StoredRow {
+    pub(crate) seq: i64,
+    pub(crate) row: FlowRow,
+    pub(crate) refs: [Vec<ChunkRef>; SIDES],
+    pub(crate) inline: [Bytes; SIDES],
+}
+
+impl StoredRow {
+    /// The flow as it is written again.
+    pub(crate) fn as_new(&self) -> NewRow<'_> {
+        NewRow {
+            seq: self.seq,
+            row: &self.row,
+            refs: self.refs.each_ref().map(Vec::as_slice),
+            inline: self.inline.each_ref().map(|b| &b[..]),
+        }
+    }
+}
+
+/// Columns in the order in which [`read`] wants them; `details.detail` is the last.
+pub(crate) const COLUMNS: &str = "f.seq, f.id, f.state, f.kind, f.started, f.transport, f.scheme, h.name, f.port, f.method, \
+     f.path, f.version, f.user, f.listener, f.messages, f.error, f.tags, f.chunks, d.detail";
+/// Where [`COLUMNS`] come from.
+pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN hosts h ON h.id = f.host";
+
+/// Numbers of hosts, so that a row names its host in a few bytes. Bounded: what does not fit is asked for again.
+#[derive(Default)]
+pub(crate) struct HostIds {
+    numbers: HashMap<String, i64>,
+    /// The one asked for last: flows of one host come together.
+    last: (String, i64),
+    /// The client's address written last.
+    client: Option<(IpAddr, String)>,
+}
+
+impl HostIds {
+    /// The number of a host, given out when it has none.
+    fn number(&mut self, db: &Connection, name: Cow<'_, str>) -> Result<i64> {
+        if self.last.0 == *name && !name.is_empty() {
+            return Ok(self.last.1);
+        }
+        let number = match self.numbers.get(&*name) {
+            Some(n) => *n,
+            None => self.look_up(db, &name)?,
+        };
+        self.last.0.clear();
+        self.last.0.push_str(&name);
+        self.last.1 = number;
+        Ok(number)
+    }
+
+    fn look_up(&mut self, db: &Connection, name: &str) -> Result<i64> {
+        let found =
+            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([name], |r| r.get(0)).optional()?;
+        let number = match found {
+            Some(n) => n,
+            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([name])?,
+        };
+        if self.numbers.len() >= 4096 {
+            self.numbers.clear();
+        }
+        self.numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    /// A client's address as text.
+    fn client(&mut self, peer: Option<SocketAddr>) -> Option<&str> {
+        let ip = peer?.ip();
+        if self.client.as_ref().is_none_or(|(known, _)| *known != ip) {
+            self.client = Some((ip, ip.to_string()));
+        }
+        self.client.as_ref().map(|(_, text)| text.as_str())
+    }
+
+    /// Forgets everything: after a transaction that did not hold.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration, transport, scheme, host, port, method, path, \
+     status, version, user, client, listener, request_size, response_size, request_type, response_type, messages, error, \
+     tags, stored, kept, chunks) VALUES";
+const INSERT_DETAILS: &str = "INSERT INTO details(seq, detail) VALUES";
+/// How many columns a flow has.
+const COLUMN_COUNT: usize = 27;
+/// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes. With more,
+/// its parameters would not find room in the memory that SQLite keeps at hand for a connection.
+pub(crate) const ROWS_PER_INSERT: usize = 16;
+
+/// An insertion of so many rows of so many columns each.
+fn insertion(into: &str, width: usize, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; width].join(","));
+    format!("{into}{}", vec![row; rows].join(","))
+}
+
+/// What may change while a flow runs.
+const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5, request_size=?6, response_size=?7, \
+     request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
+
+/// A flow as it is written.
+pub(crate) struct NewRow<'a> {
+    pub(crate) seq: i64,
+    pub(crate) row: &'a FlowRow,
+    pub(crate) refs: [&'a [ChunkRef]; SIDES],
+    pub(crate) inline: [&'a [u8]; SIDES],
+}
+
+/// Writes flows for the first time: as many at once as one statement takes, the rest one by one. Gives the length of
+/// their details.
+pub(crate) fn insert(db: &Connection, hosts: &mut HostIds, flows: &[NewRow<'_>]) -> Result<usize> {
+    static TEXTS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
+        [1, ROWS_PER_INSERT].map(|rows| [insertion(INSERT, COLUMN_COUNT, rows), insertion(INSERT_DETAILS, 2, rows)])
+    });
+    let mut written = 0;
+    let whole = flows.len() / ROWS_PER_INSERT * ROWS_PER_INSERT;
+    let (many, few) = flows.split_at(whole);
+    for (texts, flows, size) in [(&TEXTS[1], many, ROWS_PER_INSERT), (&TEXTS[0], few, 1)] {
+        if flows.is_empty() {
+            continue;
+        }
+        let numbers = flows.iter().map(|f| hosts.number(db, f.row.host())).collect::<Result<Vec<_>>>()?;
+        let (mut rows, mut details) = (db.prepare_cached(&texts[0])?, db.prepare_cached(&texts[1])?);
+        let now = Timestamp::now().micros() as i64;
+        for (flows, numbers) in flows.chunks(size).zip(numbers.chunks(size)) {
+            for (i, (flow, host)) in flows.iter().zip(numbers).enumerate() {
+                let client = hosts.client(flow.row.client.peer);
+                bind(&mut rows, i * COLUMN_COUNT, flow, (*host, client), now)?;
+                details.raw_bind_parameter(i * 2 + 1, flow.seq)?;
+                let detail = details_blob::encode(flow.row, flow.inline);
+                written += detail.len();
+                details.raw_bind_parameter(i * 2 + 2, detail)?;
+            }
+            rows.raw_execute()?;
+            details.raw_execute()?;
+        }
+    }
+    Ok(written)
+}
+
+/// Gives a statement the columns of a flow, behind the first `before` parameters.
+fn bind(
+    to: &mut Statement<'_>,
+    before: usize,
+    flow: &NewRow<'_>,
+    (host, client): (i64, Option<&str>),
+    now: i64,
+) -> Result<()> {
+    let NewRow { seq, row, refs, .. } = flow;
+    let c = DerivedColumns::from_row(row);
+    let request = row.request.as_ref();
+    let id = row.id.to_u128().to_be_bytes();
+    let chunks = chunk_refs::encode(*refs);
+    let columns: [&dyn ToSql; COLUMN_COUNT] = [
+        seq,
+        &id,
+        &state_number(row.state),
+        &kind_number(row.kind),
+        &(row.started.micros() as i64),
+        &c.duration,
+        &number_of(serde_repr::transport::ALL, row.transport),
+        &number_of(serde_repr::scheme::ALL, row.scheme),
+        &host,
+        &row.authority.port,
+        &request.map(|r| r.method.as_str()),
+        &request.map(|r| r.path.as_str()),
+        &c.status,
+        &request.map(|r| &*r.version),
+        &row.user.as_deref(),
+        &client,
+        &&*row.client.listener,
+        &c.request_size,
+        &c.response_size,
+        &c.request_type,
+        &c.response_type,
+        &(row.messages as i64),
+        &row.error.as_ref().map(|e| &*e.kind),
+        &c.tags,
+        &now,
+        &c.kept,
+        &chunks,
+    ];
+    for (i, column) in columns.into_iter().enumerate() {
+        to.raw_bind_parameter(before + i + 1, column)?;
+    }
+    Ok(())
+}
+
+/// Writes what has changed of a flow. Gives the length of its details.
+pub(crate) fn update(db: &Connection, flow: &NewRow<'_>) -> Result<usize> {
+    let NewRow { seq, row, refs, inline } = flow;
+    let c = DerivedColumns::from_row(row);
+    db.prepare_cached(UPDATE)?.execute(params![
+        seq,
+        state_number(row.state),
+        kind_number(row.kind),
+        c.duration,
+        c.status,
+        c.request_size,
+        c.response_size,
+        c.request_type,
+        c.response_type,
+        row.messages as i64,
+        row.error.as_ref().map(|e| &*e.kind),
+        c.tags,
+        c.kept,
+        chunk_refs::encode(*refs),
+        row.user.as_deref(),
+    ])?;
+    let detail = details_blob::encode(row, *inline);
+    db.prepare_cached("UPDATE details SET detail = ?2 WHERE seq = ?1")?.execute(params![seq, detail])?;
+    Ok(detail.len())
+}
+
+/// The columns that are made from several parts of a row.
+struct DerivedColumns<'a> {
+    duration: Option<i64>,
+    status: Option<u16>,
+    request_size: i64,
+    response_size: i64,
+    request_type: Option<Cow<'a, str>>,
+    response_type: Option<Cow<'a, str>>,
+    tags: Option<String>,
+    kept: i64,
+}
+
+impl<'a> DerivedColumns<'a> {
+    fn from_row(row: &'a FlowRow) -> Self {
+        let body = |d| row.body(d).copied().unwrap_or_default();
+        let (request, response) =
+            (body(interflow_types::Direction::Request), body(interflow_types::Direction::Response));
+        let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
+        Self {
+            duration: row.duration().map(|d| d as i64),
+            status: row.response.as_ref().map(|r| r.status),
+            request_size: sizes.sent as i64,
+            response_size: sizes.received as i64,
+            request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
+            response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
+            tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
+            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::stored_bytes)) as i64,
+        }
+    }
+}
+
+/// Reads a row that was selected with [`COLUMNS`].
+pub(crate) fn read(r: &Row<'_>) -> Result<StoredRow> {
+    let text = |i: usize| -> Result<Option<String>> {
+        Ok(match r.get_ref(i)? {
+            ValueRef::Text(t) | ValueRef::Blob(t) => Some(String::from_utf8_lossy(t).into_owned()),
+            _ => None,
+        })
+    };
+    let seq: i64 = r.get(0)?;
+    let damaged = |what: &str| StoreError::damaged(format!("row {seq}"), what);
+    let id = FlowId::from_u128(u128::from_be_bytes(r.get(1)?));
+    let started = Timestamp::from_micros(r.get::<_, i64>(4)? as u64);
+    let transport =
+        *serde_repr::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *serde_repr::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
+    let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
+    let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
+    row.state = match r.get(2)? {
+        0 => FlowState::Open,
+        1 => FlowState::Complete,
+        2 => FlowState::Failed,
+        _ => FlowState::Cut,
+    };
+    row.kind = match r.get(3)? {
+        0 => FlowKind::Http,
+        1 => FlowKind::WebSocket,
+        _ => FlowKind::Tunnel,
+    };
+    row.request = text(9)?
+        .map(|method| -> Result<RequestRow> {
+            Ok(RequestRow {
+                method,
+                path: text(10)?.unwrap_or_default(),
+                version: version(text(11)?.unwrap_or_default()),
+                protocol: None,
+                headers: Headers::new(),
+                trailers: Headers::new(),
+                body: BodyRow::default(),
+            })
+        })
+        .transpose()?;
+    row.user = text(12)?.map(Into::into);
+    row.client.listener = text(13)?.unwrap_or_default().into();
+    row.messages = r.get::<_, i64>(14)? as u64;
+    row.error =
+        text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+    row.tags =
+        text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
+    let refs = chunk_refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+    let inline = details_blob::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
+    Ok(StoredRow { seq, row, refs, inline })
+}
+
+/// The row of this id.
+pub(crate) fn get(db: &Connection, id: FlowId) -> Result<StoredRow> {
+    let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE f.id = ?"))?;
+    let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
+    match rows.next()? {
+        Some(r) => read(r),
+        None => Err(StoreError::NotFound(id)),
+    }
+}
+
+/// A host as `hosts` has it: an IPv6 address stands without brackets.
+fn host(name: &str) -> Option<Host> {
+    match name.parse() {
+        Ok(ip) => Some(Host::Ip(ip)),
+        Err(_) => Host::parse(name).ok(),
+    }
+}
+
+fn version(text: String) -> StaticLabel {
+    for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
+        if text == usual {
+            return Cow::Borrowed(usual);
+        }
+    }
+    Cow::Owned(text)
+}
+
+/// The number under which a state is stored.
+pub(crate) const fn state_number(s: FlowState) -> i64 {
+    match s {
+        FlowState::Open => 0,
+        FlowState::Complete => 1,
+        FlowState::Failed => 2,
+        FlowState::Cut => 3,
+    }
+}
+
+const fn kind_number(k: FlowKind) -> i64 {
+    match k {
+        FlowKind::Http => 0,
+        FlowKind::WebSocket => 1,
+        FlowKind::Tunnel => 2,
+    }
+}
+
+/// Enums of the vocabulary are stored as their place in the published list.
+fn number_of<T: PartialEq>(all: &[T], value: T) -> i64 {
+    all.iter().position(|v| *v == value).unwrap_or_default() as i64
+}

@@ -1,0 +1,237 @@
+//! Flows chosen by a query: what SQL can say is left to SQL, the rest is matched row by row, bodies last.
+
+use std::ops::ControlFlow;
+
+use bytes::Bytes;
+use interflow_query::sql::{SqlCondition, SqlParam};
+use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
+use interflow_types::{Direction, FlowId};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::body::{BodyReader, SegmentFiles, StoredBodyParts};
+use super::chunk_refs::body_index;
+use super::damage::DamagedRows;
+use super::rows::{self, StoredRow};
+use super::{conversations, messages, segments_dir};
+use crate::conversations::{call_text_matches, call_tokens};
+use crate::decoded_body;
+use crate::error::{Result, StoreError};
+use crate::model::FlowRow;
+use crate::subject::SqliteTables;
+
+/// The most of a decoded body that a search looks at.
+const MAX_SEARCHED_BODY: usize = 64 << 20;
+/// Messages loaded at a time by a search.
+const MESSAGE_STEP: u64 = 256;
+
+/// In which order flows are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    /// The latest first.
+    #[default]
+    Newest,
+    /// The earliest first.
+    Oldest,
+}
+
+/// What is asked of a list.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    /// Which flows.
+    pub query: Query,
+    /// In which order.
+    pub order: ListOrder,
+    /// Only flows behind this one in that order: the last id of the page before.
+    pub after: Option<FlowId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for ListOptions {
+    fn default() -> Self {
+        Self { query: Query::all(), order: ListOrder::Newest, after: None, limit: 100 }
+    }
+}
+
+/// How far a search has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchProgress {
+    /// Flows looked at.
+    pub looked: u64,
+    /// Flows found.
+    pub found: u64,
+    /// How many there are to look at, as far as the database can tell.
+    pub total: u64,
+}
+
+/// Walks the flows that a query selects. `each` is shown every one; `watch` is told of the rows looked at, and may
+/// stop the walk. Damaged rows are noted and left out.
+pub(crate) fn for_each_match(
+    (db, dir, damages): (&Connection, &std::path::Path, &DamagedRows),
+    options: &ListOptions,
+    watch: &mut dyn FnMut() -> ControlFlow<()>,
+    each: &mut dyn FnMut(StoredRow) -> ControlFlow<()>,
+) -> Result<()> {
+    let SqlCondition { sql, params, residual } = options.query.to_sql(&SqliteTables);
+    let values = values(params);
+    let (order, beyond) = match options.order {
+        ListOrder::Newest => ("DESC", "<"),
+        ListOrder::Oldest => ("ASC", ">"),
+    };
+    let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
+    let mut after = options.after.map(|id| id.to_u128().to_be_bytes().to_vec());
+    let mut found = 0;
+    loop {
+        let mut values = values.clone();
+        let cursor = match after.clone() {
+            Some(id) => {
+                values.push(Value::Blob(id));
+                format!(" AND f.id {beyond} ?")
+            }
+            None => String::new(),
+        };
+        // Without the limit a matcher may need many rows; with it SQLite stops sorting early.
+        let left = options.limit - found;
+        let limit = if residual.is_none() { format!(" LIMIT {}", left.min(1 << 62)) } else { String::new() };
+        // Which rows, then the rows: what SQLite may have to sort stays narrow, and an index alone often tells it.
+        let text = format!("SELECT f.seq, f.id FROM flows f WHERE {sql}{cursor} ORDER BY f.id {order}{limit}");
+        let mut which = db.prepare_cached(&text)?;
+        let mut chosen = which.query(params_from_iter(values))?;
+        let mut skipped = false;
+        while found < options.limit
+            && let Some(row) = chosen.next()?
+        {
+            if watch().is_break() {
+                return Err(StoreError::Cancelled);
+            }
+            let seq = row.get::<_, i64>(0)?;
+            let read = one.query_row([seq], |r| Ok(rows::read(r))).map_err(StoreError::from).and_then(|read| read);
+            let Some(mut stored) = damages.skip_damaged(seq, read)? else {
+                skipped = true;
+                after = row.get(1).ok();
+                continue;
+            };
+            let selected = match &residual {
+                None => true,
+                Some(query) => matches(db, dir, &mut stored, query),
+            };
+            if skipped {
+                after = row.get(1).ok();
+            }
+            if selected {
+                found += 1;
+                if each(stored).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        // Rows that were left out stood in the place of others that the limit cut off.
+        if !skipped || residual.is_some() || found >= options.limit || after.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// How many flows a query selects, when SQL alone can tell.
+pub(crate) fn count(db: &Connection, query: &Query) -> Result<(u64, bool)> {
+    let SqlCondition { sql, params, residual } = query.to_sql(&SqliteTables);
+    let text = format!("SELECT count(*) FROM flows f WHERE {sql}");
+    let n = db.prepare_cached(&text)?.query_row(params_from_iter(values(params)), |r| r.get(0))?;
+    Ok((n, residual.is_none()))
+}
+
+pub(crate) fn values(params: Vec<SqlParam>) -> Vec<Value> {
+    params
+        .into_iter()
+        .map(|p| match p {
+            SqlParam::Text(t) => Value::Text(t),
+            SqlParam::Integer(n) => Value::Integer(n),
+        })
+        .collect()
+}
+
+pub(crate) fn matches(db: &Connection, dir: &std::path::Path, stored: &mut StoredRow, query: &Query) -> bool {
+    query.matches(&LazyFlowSubject { db, dir, stored })
+}
+
+/// A row whose bodies and messages are loaded when a query asks for them.
+struct LazyFlowSubject<'a> {
+    db: &'a Connection,
+    dir: &'a std::path::Path,
+    stored: &'a StoredRow,
+}
+
+impl LazyFlowSubject<'_> {
+    fn row(&self) -> &FlowRow {
+        &self.stored.row
+    }
+
+    /// The decoded body, at most [`SEARCHED`] of it; nothing where it is damaged.
+    fn load(&self, direction: Direction) -> Result<Bytes> {
+        let at = body_index(direction);
+        let mut copy = StoredRow {
+            seq: self.stored.seq,
+            row: self.row().clone(),
+            refs: self.stored.refs.clone(),
+            inline: self.stored.inline.clone(),
+        };
+        let parts = StoredBodyParts::for_side(self.db, &mut copy, at)?;
+        let body = BodyReader::pieces(self.db, &segments_dir(self.dir), parts, MAX_SEARCHED_BODY)?;
+        Ok(match FlowRow::headers(self.row(), direction) {
+            Some(h) => decoded_body::decode_body(h, body, MAX_SEARCHED_BODY).bytes,
+            None => body,
+        })
+    }
+
+    fn any_message(&self, direction: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
+        let mut files = SegmentFiles::default();
+        let segments = segments_dir(self.dir);
+        let mut reader = super::body::ChunkReader::new(self.db, &segments, &mut files);
+        let mut first = 0;
+        while first < self.row().messages {
+            let block = messages::read(self.db, &mut reader, self.stored.seq, first..first + MESSAGE_STEP)?;
+            if block.iter().any(|m| m.direction == direction && fits(&m.payload)) {
+                return Ok(true);
+            }
+            first += MESSAGE_STEP;
+        }
+        Ok(false)
+    }
+}
+
+impl QuerySubject for LazyFlowSubject<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
+        match key {
+            Key::Model | Key::Provider | Key::Agent => {
+                let calls = conversations::calls(self.db, self.row().id).unwrap_or_default();
+                call_text_matches(&calls, key, fits).unwrap_or(Tristate::Known(false))
+            }
+            key => self.row().text(key, fits),
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        match key {
+            Key::Tokens => call_tokens(&conversations::calls(self.db, self.row().id).unwrap_or_default()),
+            key => self.row().number(key),
+        }
+    }
+
+    fn flag(&self, flag: Flag) -> Tristate {
+        self.row().flag(flag)
+    }
+
+    fn address(&self, key: Key) -> Fact<std::net::SocketAddr> {
+        self.row().address(key)
+    }
+
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
+        QuerySubject::headers(self.row(), side, fits)
+    }
+
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
+        let whole = self.row().body(side).is_some_and(|b| b.kept > 0) && self.load(side).is_ok_and(|b| fits(&b));
+        Tristate::Known(whole || self.any_message(side, fits).unwrap_or(false))
+    }
+}

@@ -1,0 +1,359 @@
+//! The embedded store: opening, closing, and everything that reads.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::{ControlFlow, Range};
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::thread::JoinHandle;
+
+use interflow_query::Query;
+use interflow_types::{Direction, FlowId};
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::broadcast;
+
+use super::body::{BodyReader, ChunkReader, SegmentFiles, StoredBodyParts};
+use super::chunk_refs::{self, body_index};
+use super::connection_pool::{PooledConnection, ReadPool};
+use super::damage::DamagedRows;
+use super::disk_reserve::DiskReserve;
+use super::queue::WriterQueue;
+use super::recover::{self, StoreRecovery};
+use super::select::{self, ListOptions, ListOrder, SearchProgress};
+use super::store_state::{FlowAnnotation, NewFlow, StoreState, WriterCommand};
+use super::{
+    CheckReport, FlowFilterFn, FlowStore, StoreStats, Subscription, messages, rows, schema, search, segment,
+    segments_dir, startup, verify,
+};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+use crate::model::{FlowRow, MessageRow};
+use crate::recorder::StoreRecorder;
+
+/// Flows that [`FlowStore::prune`] deletes at a time.
+const PRUNE_STEP: usize = 1000;
+
+/// A store in a folder: SQLite and segment files, one writer thread. Dropping it writes what is left and closes it.
+pub struct SqliteStore {
+    dir: PathBuf,
+    readers: ReadPool,
+    writing: Option<WriterHandle>,
+    config: RecordConfig,
+    recovery: StoreRecovery,
+    damages: Arc<DamagedRows>,
+}
+
+/// What a store has that was opened for writing.
+struct WriterHandle {
+    shared: Arc<StoreState>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Locked as long as the store is open.
+    _lock: File,
+}
+
+impl SqliteStore {
+    /// Whether a process records in this folder at the moment.
+    pub fn has_writer(dir: &Path) -> bool {
+        dir.join("lock").exists() && matches!(lock(dir), Err(StoreError::Busy(_)))
+    }
+
+    /// Opens the store in `dir` for recording, makes it when there is none, and starts its writer. `config.dir` is
+    /// not looked at.
+    ///
+    /// # Errors
+    /// [`Busy`](StoreError::Busy) when another process records there; the folder cannot be written; a newer version
+    /// made the store.
+    pub fn open(dir: &Path, config: &RecordConfig) -> Result<Self> {
+        let segments = segments_dir(dir);
+        make_private(&segments)?;
+        let lock = lock(dir)?;
+        let shared = Arc::new(StoreState::new(WriterQueue::new(config)));
+        let (start, recovery) = startup::open(dir, &shared, config)?;
+        let marker = recover::marker(dir);
+        let watched = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| start.run())) {
+                Ok(true) => drop(fs::remove_file(marker)),
+                Ok(false) => {}
+                // Nobody may wait for a writer that is no more.
+                Err(_) => watched.end_with_error("the thread that writes the store has panicked"),
+            })
+            .map_err(StoreError::io("could not start the thread that writes", dir))?;
+        let writing = WriterHandle { shared, thread: Mutex::new(Some(thread)), _lock: lock };
+        Ok(Self {
+            dir: dir.to_owned(),
+            readers: ReadPool::default(),
+            writing: Some(writing),
+            config: config.clone(),
+            recovery,
+            damages: Arc::default(),
+        })
+    }
+
+    /// Opens the store in `dir` for reading, also while another process records there.
+    ///
+    /// # Errors
+    /// [`Absent`](StoreError::Absent) when there is none.
+    pub fn open_read(dir: &Path) -> Result<Self> {
+        let first = schema::open_reader(dir)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            readers: ReadPool::with_connection(first),
+            writing: None,
+            config: RecordConfig::default(),
+            recovery: StoreRecovery::default(),
+            damages: Arc::default(),
+        })
+    }
+
+    /// Gives back the disk space that the store holds in reserve; false when there is none. It is taken again when there is room.
+    pub fn release_reserve(&self) -> bool {
+        self.writing.is_some() && DiskReserve::for_store(&self.dir).release()
+    }
+
+    /// What was found when the store was opened.
+    pub const fn recovery(&self) -> StoreRecovery {
+        self.recovery
+    }
+
+    /// The recorder for the corridor; `None` when the store was opened for reading.
+    pub fn recorder(&self) -> Option<StoreRecorder> {
+        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), &self.config))
+    }
+
+    /// Writes everything that was told so far and ends the writer; running flows are kept as cut off. Recorders that
+    /// are still about keep nothing from here on.
+    pub fn close(&self) {
+        let Some(w) = &self.writing else { return };
+        w.shared.closing.store(true, SeqCst);
+        w.shared.queue.request_urgent_batch();
+        if let Some(thread) = w.thread.lock().take() {
+            let _ = thread.join();
+        }
+    }
+
+    pub(super) fn shared(&self) -> Result<&StoreState> {
+        self.writing.as_ref().map(|w| &*w.shared).ok_or(StoreError::ReadOnly)
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Lends a connection for reading.
+    pub(super) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let db = self.connection()?;
+        f(&db)
+    }
+
+    /// Opens one of a flow's bodies: `place` says which, by the row.
+    fn body_at(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRow) -> usize) -> Result<BodyReader> {
+        let db = self.connection()?;
+        // One view for row and tails: a running stream is cut meanwhile.
+        let parts = {
+            let view = db.unchecked_transaction()?;
+            let mut stored = rows::get(&view, id)?;
+            let place = place(&stored.row);
+            StoredBodyParts::for_side(&view, &mut stored, place)?
+        };
+        Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
+    }
+
+    fn connection(&self) -> Result<PooledConnection> {
+        self.readers.acquire(&self.dir)
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl FlowStore for SqliteStore {
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
+        self.read(|db| {
+            let mut found = Vec::new();
+            select::for_each_match((db, &self.dir, &self.damages), options, watch, &mut |stored| {
+                found.push(stored.row);
+                ControlFlow::Continue(())
+            })?;
+            Ok(found)
+        })
+    }
+
+    fn search(
+        &self,
+        query: &Query,
+        progress: &(dyn Fn(SearchProgress) -> ControlFlow<()> + Sync),
+        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+    ) -> Result<()> {
+        search::search((&self.dir, &self.damages), query, progress, each)
+    }
+
+    fn get(&self, id: FlowId) -> Result<FlowRow> {
+        self.read(|db| rows::get(db, id).map(|s| s.row))
+    }
+
+    fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        self.body_at(id, range, |_| body_index(direction))
+    }
+
+    fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        self.body_at(id, range, |row| match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
+            Some(_) => chunk_refs::original_body_index(direction),
+            None => body_index(direction),
+        })
+    }
+
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
+        self.read(|db| {
+            let stored = rows::get(db, id)?;
+            let (dir, mut files) = (segments_dir(&self.dir), SegmentFiles::default());
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+        })
+    }
+
+    fn count(&self, query: &Query) -> Result<u64> {
+        self.read(|db| {
+            let (candidates, exact) = select::count(db, query)?;
+            if exact {
+                return Ok(candidates);
+            }
+            let mut n = 0;
+            let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+            select::for_each_match(
+                (db, &self.dir, &self.damages),
+                &all,
+                &mut || ControlFlow::Continue(()),
+                &mut |_| {
+                    n += 1;
+                    ControlFlow::Continue(())
+                },
+            )?;
+            Ok(n)
+        })
+    }
+
+    fn insert(&self, flow: NewFlow) -> Result<bool> {
+        self.shared()?.send_command(|reply| WriterCommand::Insert(Box::new(flow), reply))
+    }
+
+    fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<()> {
+        self.shared()?.send_command(|reply| WriterCommand::Annotate(id, change, reply))
+    }
+
+    fn delete(&self, ids: &[FlowId]) -> Result<u64> {
+        self.shared()?.send_command(|reply| WriterCommand::Delete(ids.to_vec(), reply))
+    }
+
+    fn prune(&self, query: &Query) -> Result<u64> {
+        let shared = self.shared()?;
+        match shared.send_command(WriterCommand::Flush) {
+            // The disk is full: this is what makes room.
+            Err(StoreError::Suspended(_)) => {}
+            flushed => flushed?,
+        }
+        let (mut pruned, mut after) = (0, None);
+        let mut all = Vec::new();
+        loop {
+            let page = ListOptions { query: query.clone(), order: ListOrder::Oldest, after, limit: PRUNE_STEP };
+            let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
+            let Some(last) = ids.last().copied() else { break };
+            after = Some(last);
+            // With all of them known, whole segments can be given back before the database needs room.
+            match shared.suspended() {
+                Some(_) => all.extend(ids),
+                None => pruned += self.delete(&ids)?,
+            }
+        }
+        if !all.is_empty() {
+            pruned += self.delete(&all)?;
+        }
+        if pruned > 0 {
+            shared.send_command(WriterCommand::Collect)?;
+        }
+        Ok(pruned)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared()?.send_command(WriterCommand::Flush)
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        verify::check(&*self.connection()?, &segments_dir(&self.dir), progress)
+    }
+
+    fn damaged_flows(&self) -> u64 {
+        self.damages.count()
+    }
+
+    fn stats(&self) -> Result<StoreStats> {
+        let files = segment::list(&segments_dir(&self.dir))?;
+        let size = |name: &str| fs::metadata(self.dir.join(name)).map_or(0, |m| m.len());
+        let mut stats = StoreStats {
+            flows: self.read(|db| Ok(db.query_row("SELECT count(*) FROM flows", [], |r| r.get(0))?))?,
+            segments: files.len() as u64,
+            segment_bytes: files.iter().map(|(_, size)| size).sum(),
+            database_bytes: size("flows.db") + size("flows.db-wal"),
+            damaged_flows: self.damages.count(),
+            ..StoreStats::default()
+        };
+        if let Some(w) = &self.writing {
+            let (s, queue) = (&w.shared, &w.shared.queue);
+            let (bytes, flows) = queue.depth();
+            stats.open_flows = s.open_flows.load(SeqCst) as u64;
+            stats.queue_bytes = bytes as u64;
+            stats.queue_flows = flows as u64;
+            stats.recorded_flows = s.recorded_flows.load(Relaxed);
+            stats.dropped_flows = queue.dropped_flows.load(Relaxed);
+            stats.dropped_bytes = queue.dropped_bytes.load(Relaxed);
+            stats.lost_flows = s.lost_flows.load(Relaxed);
+            stats.waits = queue.waits.load(Relaxed);
+            stats.expired_flows = s.expired_flows.load(Relaxed);
+            stats.suspended = s.suspended();
+        }
+        Ok(stats)
+    }
+
+    fn subscribe(&self) -> Subscription {
+        match &self.writing {
+            Some(w) => Subscription(w.shared.feeds.subscribe()),
+            // Nothing happens in a store that is only read: a channel whose sender is gone.
+            None => Subscription(broadcast::channel(1).1),
+        }
+    }
+
+    fn subscribe_to(&self, wanted: FlowFilterFn) -> Subscription {
+        match &self.writing {
+            Some(w) => Subscription(w.shared.feeds.subscribe_to(wanted)),
+            None => self.subscribe(),
+        }
+    }
+}
+
+/// One process writes a store at a time.
+fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(StoreError::io("could not open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
+        Err(fs::TryLockError::Error(e)) => Err(StoreError::io("could not lock", path)(e)),
+    }
+}
+
+/// Makes a folder for its owner alone: what is recorded is nobody else's business. One that is there keeps its mode.
+fn make_private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(StoreError::io("could not make", dir))
+}

@@ -1,0 +1,80 @@
+//! Who hears of flows as they begin, go on and end. What nobody wants to hear of is not put together.
+
+use std::sync::Arc;
+
+use interflow_types::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use super::FlowFilterFn;
+use crate::model::{FlowRow, FlowSummary};
+
+/// Batches that a slow subscriber may be behind before it is told that it missed some.
+const BATCHES: usize = 256;
+
+type FlowSender = broadcast::Sender<Arc<[FlowSummary]>>;
+type FlowReceiver = broadcast::Receiver<Arc<[FlowSummary]>>;
+
+/// The subscribers of a store.
+pub(crate) struct Subscriptions {
+    all: FlowSender,
+    chosen: Mutex<Vec<(FlowFilterFn, FlowSender)>>,
+}
+
+/// What is to be told, in the making: to those who hear of everything, and to each that chooses.
+#[derive(Default)]
+pub(crate) struct Notification {
+    all: Vec<FlowSummary>,
+    chosen: Vec<Vec<FlowSummary>>,
+}
+
+impl Subscriptions {
+    pub(crate) fn new() -> Self {
+        Self { all: broadcast::channel(BATCHES).0, chosen: Mutex::default() }
+    }
+
+    /// Hears of every flow.
+    pub(crate) fn subscribe(&self) -> FlowReceiver {
+        self.all.subscribe()
+    }
+
+    /// Hears of the flows that `wanted` lets by.
+    pub(crate) fn subscribe_to(&self, wanted: FlowFilterFn) -> FlowReceiver {
+        let (sender, receiver) = broadcast::channel(BATCHES);
+        self.chosen.lock().push((wanted, sender));
+        receiver
+    }
+
+    /// Adds a flow as it is now.
+    pub(crate) fn add(&self, row: &FlowRow, told: &mut Notification) {
+        let summary = || row.summary(Timestamp::now());
+        if self.all.receiver_count() > 0 {
+            told.all.push(summary());
+        }
+        for (i, (wanted, _)) in self.chosen.lock().iter_mut().enumerate() {
+            if wanted(row) {
+                told.chosen.resize_with(told.chosen.len().max(i + 1), Vec::new);
+                told.chosen[i].push(summary());
+            }
+        }
+    }
+
+    /// Tells everybody; only the writer's thread may call this, after what was added before.
+    pub(crate) fn notify(&self, told: Notification) {
+        if !told.all.is_empty() {
+            let _ = self.all.send(told.all.into());
+        }
+        let mut chosen = self.chosen.lock();
+        for ((_, sender), summaries) in chosen.iter().zip(told.chosen).filter(|(_, s)| !s.is_empty()) {
+            let _ = sender.send(summaries.into());
+        }
+        chosen.retain(|(_, sender)| sender.receiver_count() > 0);
+    }
+
+    /// Tells of one flow.
+    pub(crate) fn notify_row(&self, row: &FlowRow) {
+        let mut told = Notification::default();
+        self.add(row, &mut told);
+        self.notify(told);
+    }
+}

@@ -1,0 +1,695 @@
+//! The one writer: takes news from the queue, and writes them in batches, segments first, rows after.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_types::{FlowId, StreamMessage};
+use rusqlite::Connection;
+
+use super::body_assembly::{BodyAssembly, ChunkSink};
+use super::chunk_refs::SIDES;
+use super::chunks::ChunkWriter;
+use super::disk_reserve::DiskReserve;
+use super::header_masking::MaskRules;
+use super::in_flight::{self, InFlightFlow};
+use super::pending_flow::{PendingFlow, PendingUpdates};
+use super::retention::GarbageCollector;
+use super::rows::{self, HostIds};
+use super::segment::SegmentAppender;
+use super::store_state::{StoreState, WriterCommand};
+use super::subscriptions::Notification;
+use super::{disk_space, messages, schema, segment};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+use crate::model::{FlowRow, FlowState, MissingReason};
+
+/// How long news gather before they are written.
+const GATHER_INTERVAL: Duration = Duration::from_millis(20);
+/// How often running flows are looked at.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// The longest sleep: retention is looked at this often.
+const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+/// One transaction holds about this much.
+const BATCH_BYTES: usize = 4 << 20;
+const BATCH_FLOWS: usize = 512;
+/// Flows that are over gather in a batch until they are so many, and get their rows then.
+const ROWS_AT_ONCE: usize = 4 * rows::ROWS_PER_INSERT;
+/// The database's log is taken into the database when it holds about this much, or after this time.
+pub(crate) const CHECKPOINT_BYTES: usize = 16 << 20;
+const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
+/// The same when there is little to do: a log much longer than what it says is not left lying about.
+const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
+/// What a commit adds to the log beside its rows: pages are written whole.
+const COMMIT_BYTES: usize = 36 << 10;
+/// What a flow adds to the log beside its details: its columns, and its places in two indexes.
+const ROW_BYTES: usize = 224;
+/// After the disk refused, it is asked again this often.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// The ends of a flow's bodies that lie in no chunk.
+type InlineTails = [Bytes; SIDES];
+
+/// The state of the writer's thread.
+pub(crate) struct StoreWriter {
+    pub(crate) dir: PathBuf,
+    pub(crate) shared: Arc<StoreState>,
+    pub(crate) db: Connection,
+    pub(crate) segments: SegmentAppender,
+    pub(crate) chunks: ChunkWriter,
+    pub(crate) config: RecordConfig,
+    pub(crate) hosts: HostIds,
+    mask: MaskRules,
+    pub(crate) open: HashMap<FlowId, Box<InFlightFlow>>,
+    next_seq: i64,
+    /// Counts transactions: tells what belongs to the one that is open.
+    generation: u64,
+    pub(crate) keeper: GarbageCollector,
+    swept: Instant,
+    checkpointed: Instant,
+    /// The log's file is as long as it was before the last checkpoint.
+    uncut: bool,
+    pub(crate) logged: usize,
+    pub(crate) refused: Option<Instant>,
+    /// Held back for deleting when the disk is full.
+    pub(crate) reserve: DiskReserve,
+    /// Segments that are gone while chunks in the index still name them.
+    pub(crate) freed: HashSet<u64>,
+    /// Bytes of the segment files but the newest one.
+    pub(crate) closed_bytes: u64,
+}
+
+/// What is due with the database's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CheckpointNeed {
+    Nothing,
+    /// It is taken into the database, and its file is used again from the beginning.
+    Taking,
+    /// That, and its file is cut to nothing.
+    Cutting,
+}
+
+impl CheckpointNeed {
+    /// For a log that has grown by about `logged` bytes in the time since it was last seen to, and may grow by `bound`; `uncut`
+    /// when its file has not been cut since it was written.
+    fn for_log(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
+        let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
+        match waited >= CHECKPOINT_TIME {
+            true if logged > 0 || uncut => Self::Cutting,
+            _ if logged >= bound || soon => Self::Taking,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Whether running flows are looked at in a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SweepMode {
+    No,
+    /// Those that have run for a while.
+    Due,
+    All,
+}
+
+/// A batch in the making.
+#[derive(Default)]
+pub(crate) struct WriteBatch {
+    charge: usize,
+    flows: usize,
+    /// Flows that are over, until the transaction holds.
+    #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
+    pub(crate) finished: Vec<Box<InFlightFlow>>,
+    /// The first so many of these have their rows; of the others, so many have none.
+    written: usize,
+    unwritten: usize,
+    pub(crate) told: Notification,
+}
+
+impl StoreWriter {
+    pub(crate) fn new(
+        dir: PathBuf,
+        shared: Arc<StoreState>,
+        db: Connection,
+        segments: SegmentAppender,
+        mut config: RecordConfig,
+    ) -> Result<Self> {
+        let chunks = ChunkWriter::open(&db, config.compress)?;
+        let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+        let next_seq = last.unwrap_or(0) + 1;
+        config.segment_bytes.0 = disk_space::segment_bytes(&config);
+        if config.retention_bytes.0 > 0 {
+            db.pragma_update(None, "journal_size_limit", (disk_space::log_bytes(&config) * 3 / 2) as i64)?;
+        }
+        let files = segment::list(&super::segments_dir(&dir))?;
+        let closed_bytes = files.iter().filter(|(n, _)| *n != segments.segment()).map(|(_, size)| size).sum();
+        Ok(Self {
+            mask: MaskRules::new(&config.mask_headers, &config.mask_query),
+            keeper: GarbageCollector::new(),
+            hosts: HostIds::default(),
+            open: HashMap::new(),
+            generation: 1,
+            swept: Instant::now(),
+            checkpointed: Instant::now(),
+            uncut: false,
+            logged: 0,
+            refused: None,
+            reserve: DiskReserve::for_store(&dir),
+            freed: HashSet::new(),
+            closed_bytes,
+            dir,
+            shared,
+            db,
+            segments,
+            chunks,
+            config,
+            next_seq,
+        })
+    }
+
+    /// Runs until the store is closed. Everything that was told before is written then; says whether it could be.
+    pub(crate) fn run(mut self) -> bool {
+        self.shared.queue.adopt_writer();
+        loop {
+            let closing = self.shared.closing.load(SeqCst);
+            if !closing {
+                self.wait_for_work();
+            }
+            self.run_round();
+            if closing {
+                break;
+            }
+        }
+        self.shared.queue.close();
+        // What was pushed while the door was being closed.
+        self.run_round();
+        self.mark_open_as_cut();
+        self.shared.fail_commands();
+        self.refused.is_none() && self.checkpoint().is_ok()
+    }
+
+    /// Sleeps while there is nothing to do, then lets news gather.
+    fn wait_for_work(&self) {
+        let queue = &self.shared.queue;
+        let longest = if self.keeper.is_busy() {
+            Duration::ZERO
+        } else if !self.open.is_empty() {
+            SWEEP_INTERVAL.saturating_sub(self.swept.elapsed())
+        } else if self.refused.is_some() {
+            RETRY
+        } else {
+            IDLE_INTERVAL
+        };
+        if !longest.is_zero() {
+            queue.sleep(longest);
+        }
+        if !queue.is_urgent() && !self.keeper.is_busy() {
+            std::thread::park_timeout(GATHER_INTERVAL);
+        }
+    }
+
+    /// Writes what there is, does what was asked for, and a piece of the upkeep.
+    fn run_round(&mut self) {
+        // Jobs first: what was told before a job was given is drained after the job is taken.
+        self.shared.queue.clear_urgent();
+        let jobs = self.shared.take_commands();
+        let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, WriterCommand::Flush(_)));
+        let mut slots = self.shared.queue.drain();
+        let mut left = slots.len();
+        let sweep = match all {
+            true => SweepMode::All,
+            false if self.swept.elapsed() >= SWEEP_INTERVAL => SweepMode::Due,
+            false => SweepMode::No,
+        };
+        if sweep != SweepMode::No {
+            self.swept = Instant::now();
+        }
+        // When flows wait, what others hold back has to go as well.
+        if sweep != SweepMode::No || self.shared.queue.is_behind() {
+            self.sweep(&mut slots);
+        }
+        let mut slots = slots.into_iter().peekable();
+        loop {
+            let part: Vec<_> = slots.by_ref().take(BATCH_FLOWS).collect();
+            let last = slots.peek().is_none();
+            let counted = part.len().min(left);
+            left -= counted;
+            self.batch(part, counted, if last { sweep } else { SweepMode::No });
+            if last {
+                break;
+            }
+        }
+        jobs.into_iter().for_each(|job| self.run_command(job));
+        self.upkeep();
+        self.shared.note_writer(self.open.len(), self.segments.segment());
+    }
+
+    /// Takes the news of running flows that are in no queue.
+    fn sweep(&self, slots: &mut Vec<Arc<PendingFlow>>) {
+        for flow in self.open.values() {
+            let Some(slot) = &flow.slot else { continue };
+            let mut news = slot.news.lock();
+            if !news.queued && !news.is_empty() {
+                news.queued = true;
+                slots.push(slot.clone());
+            }
+        }
+    }
+
+    /// Writes one batch, or gives it up as a whole.
+    fn batch(&mut self, slots: Vec<Arc<PendingFlow>>, counted: usize, sweep: SweepMode) {
+        let mut batch = WriteBatch { flows: counted, ..WriteBatch::default() };
+        if slots.is_empty() && !(sweep != SweepMode::No && self.open.values().any(|f| f.dirty)) {
+            return;
+        }
+        if self.refused.is_some() {
+            self.discard(slots, &mut batch);
+        } else if let Err(e) = self.write(slots, sweep, &mut batch) {
+            self.handle_disk_error(&e, &mut batch);
+        }
+        self.shared.queue.release_charge(batch.charge, batch.flows);
+        self.shared.feeds.notify(batch.told);
+    }
+
+    fn write(&mut self, slots: Vec<Arc<PendingFlow>>, sweep: SweepMode, batch: &mut WriteBatch) -> Result<()> {
+        let mut slots = slots.into_iter();
+        let done = self.write_parts(&mut slots, sweep, batch);
+        if done.is_err() {
+            // What had not been looked at is given up with the rest, so that nothing stays charged.
+            self.discard(slots.collect(), batch);
+        }
+        done
+    }
+
+    fn write_parts(
+        &mut self,
+        slots: &mut std::vec::IntoIter<Arc<PendingFlow>>,
+        sweep: SweepMode,
+        batch: &mut WriteBatch,
+    ) -> Result<()> {
+        self.begin()?;
+        let mut in_part = 0;
+        for slot in slots {
+            let before = batch.charge;
+            self.take_updates(&slot, batch)?;
+            if batch.unwritten >= ROWS_AT_ONCE {
+                self.insert_finished(batch)?;
+            }
+            in_part += batch.charge - before;
+            if in_part >= BATCH_BYTES {
+                in_part = 0;
+                self.finish_batch(batch)?;
+                self.begin()?;
+            }
+        }
+        if sweep != SweepMode::No {
+            self.save_open(sweep == SweepMode::All, batch)?;
+        }
+        self.finish_batch(batch)
+    }
+
+    /// Commits; flows that are over need not be remembered any more.
+    fn finish_batch(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        self.insert_finished(batch)?;
+        self.commit()?;
+        self.shared.recorded_flows.fetch_add(batch.finished.len() as u64, Relaxed);
+        batch.finished.clear();
+        batch.written = 0;
+        Ok(())
+    }
+
+    /// Gives the flows of a batch that are over their rows, many with one statement.
+    fn insert_finished(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        let finished = &mut batch.finished[batch.written..];
+        let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
+        self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
+        for flow in finished {
+            if flow.ends.take().is_some() {
+                self.mark_stored(flow);
+            }
+        }
+        (batch.written, batch.unwritten) = (batch.finished.len(), 0);
+        Ok(())
+    }
+
+    /// The flow has its row, as part of this transaction.
+    fn mark_stored(&mut self, flow: &mut InFlightFlow) {
+        flow.touched = self.generation;
+        flow.stored.get_or_insert(self.generation);
+        flow.dirty = false;
+        self.logged += ROW_BYTES;
+    }
+
+    pub(crate) fn begin(&self) -> Result<()> {
+        Ok(self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)?)
+    }
+
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        self.segments.flush()?;
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.logged += COMMIT_BYTES;
+        self.segments.commit();
+        self.chunks.commit();
+        self.generation += 1;
+        if self.segments.len() >= self.config.segment_bytes.0 {
+            self.roll()?;
+        }
+        Ok(())
+    }
+
+    /// Closes the newest segment and begins another one.
+    pub(crate) fn roll(&mut self) -> Result<()> {
+        let closed = self.segments.len();
+        self.segments.roll()?;
+        self.closed_bytes += closed;
+        Ok(())
+    }
+
+    /// Takes a flow's news up.
+    fn take_updates(&mut self, slot: &Arc<PendingFlow>, batch: &mut WriteBatch) -> Result<()> {
+        let mut news = {
+            let mut news = slot.news.lock();
+            news.queued = false;
+            news.take()
+        };
+        batch.charge += news.charge;
+        let mut flow = match (self.open.remove(&slot.id), news.begin.take()) {
+            (Some(flow), _) => flow,
+            (None, Some(begin)) => {
+                let row = in_flight::row_of(slot, begin, &self.mask);
+                let seq = self.seq();
+                InFlightFlow::begin(Some(slot.clone()), row, seq)
+            }
+            // Its beginning was given up when the disk refused.
+            (None, None) => return Ok(()),
+        };
+        flow.touched = self.generation;
+        let over = news.end.is_some();
+        let taken =
+            self.apply_updates(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
+        self.shared.feeds.add(&flow.row, &mut batch.told);
+        if over && taken.is_ok() {
+            batch.unwritten += usize::from(flow.ends.is_some());
+            batch.finished.push(flow);
+        } else {
+            self.open.insert(slot.id, flow);
+        }
+        taken
+    }
+
+    fn apply_updates(&mut self, flow: &mut InFlightFlow, news: &mut PendingUpdates) -> Result<()> {
+        flow.apply_updates(news, &self.mask);
+        if !news.messages.is_empty() {
+            self.take_messages(flow, &news.messages)?;
+        }
+        let mut cut = false;
+        let [request, response] = std::mem::take(&mut news.data);
+        let original = news.original.as_mut().map(|o| (std::mem::take(&mut o.data), o.hashed));
+        let ([came, came_back], came_hashed) = original.unwrap_or_default();
+        let ([a, b], [c, d]) = (news.hashed, came_hashed);
+        let hashed = [a, b, c, d];
+        for (side, pieces) in [request, response, came, came_back].into_iter().enumerate() {
+            if !pieces.is_empty() {
+                if hashed[side] {
+                    flow.bodies[side].hash_from_here();
+                }
+                let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
+            }
+        }
+        flow.measure_all(news);
+        // What was cut off is no tail any more: the row must name the chunks in the same transaction.
+        if cut && flow.stored.is_some() && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
+    }
+
+    /// Writes a running flow: its row, and the ends of its bodies.
+    fn save_running(&mut self, flow: &mut InFlightFlow) -> Result<()> {
+        for side in 0..SIDES {
+            flow.bodies[side].save_tail(&self.db, flow.seq, side)?;
+        }
+        self.save(flow, InlineTails::default())
+    }
+
+    pub(crate) fn take_messages(&mut self, flow: &mut InFlightFlow, block: &[(StreamMessage, u64)]) -> Result<()> {
+        let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+        messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
+        flow.row.messages += block.len() as u64;
+        // Messages without their flow would be found by nobody.
+        if flow.stored.is_some() { Ok(()) } else { self.save(flow, InlineTails::default()) }
+    }
+
+    /// Writes a flow that is over.
+    pub(crate) fn finish(&mut self, flow: &mut InFlightFlow) -> Result<()> {
+        let ends = self.end_bodies(flow)?;
+        self.save(flow, ends)
+    }
+
+    /// Writes what belongs to a flow that is over; the row of one that has none yet is left to
+    /// [`insert_finished`](Self::insert_finished).
+    fn end(&mut self, flow: &mut InFlightFlow) -> Result<()> {
+        let ends = self.end_bodies(flow)?;
+        if flow.stored.is_some() {
+            return self.save(flow, ends);
+        }
+        flow.ends = Some(ends);
+        Ok(())
+    }
+
+    fn end_bodies(&mut self, flow: &mut InFlightFlow) -> Result<InlineTails> {
+        let mut ends = InlineTails::default();
+        for (side, end) in ends.iter_mut().enumerate() {
+            let mut shelf = ChunkSink { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+            *end = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
+        }
+        Ok(ends)
+    }
+
+    /// Writes a flow's row.
+    fn save(&mut self, flow: &mut InFlightFlow, ends: InlineTails) -> Result<()> {
+        flow.touched = self.generation;
+        let new = flow.as_new(&ends);
+        self.logged += match flow.stored {
+            Some(_) => rows::update(&self.db, &new)?,
+            None => rows::insert(&self.db, &mut self.hosts, &[new])?,
+        };
+        self.mark_stored(flow);
+        Ok(())
+    }
+
+    /// Masks the secrets of a row that came from elsewhere.
+    pub(crate) fn mask_row(&self, row: &mut FlowRow) {
+        use std::mem::take;
+        let mask = |h: &mut interflow_types::Headers| *h = self.mask.mask_headers(take(h));
+        if let Some(r) = &mut row.request {
+            mask(&mut r.headers);
+            mask(&mut r.trailers);
+        }
+        if let Some(r) = &mut row.response {
+            mask(&mut r.headers);
+            mask(&mut r.trailers);
+        }
+        if let Some(original) = &mut row.original {
+            original.request.iter_mut().for_each(|r| mask(&mut r.head.headers));
+            original.response.iter_mut().for_each(|r| mask(&mut r.head.headers));
+        }
+        row.interim.iter_mut().for_each(|i| mask(&mut i.headers));
+    }
+
+    /// Gives running flows their row, and their bodies' ends a place in the database.
+    fn save_open(&mut self, all: bool, batch: &mut WriteBatch) -> Result<()> {
+        let ids: Vec<FlowId> = self
+            .open
+            .iter()
+            .filter(|(_, f)| {
+                f.dirty
+                    && (all
+                        || f.stored.is_some()
+                        || f.since.elapsed() >= SWEEP_INTERVAL / 2
+                        || f.row.state != FlowState::Open)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            let Some(mut flow) = self.open.remove(&id) else { continue };
+            // One that is over has waited here for the disk.
+            let over = flow.row.state != FlowState::Open;
+            let saved = if over { self.finish(&mut flow) } else { self.save_running(&mut flow) };
+            self.shared.feeds.add(&flow.row, &mut batch.told);
+            if over && saved.is_ok() {
+                batch.finished.push(flow);
+            } else {
+                self.open.insert(id, flow);
+            }
+            saved?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) const fn seq(&mut self) -> i64 {
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
+    /// While the disk refuses: news are counted and let go.
+    fn discard(&mut self, slots: Vec<Arc<PendingFlow>>, batch: &mut WriteBatch) {
+        for slot in slots {
+            let mut news = {
+                let mut news = slot.news.lock();
+                news.queued = false;
+                news.mark_missing(MissingReason::Dropped);
+                news.take()
+            };
+            batch.charge += news.charge;
+            let originals = news.original.iter().flat_map(|o| &o.data);
+            let bytes: usize = news.data.iter().chain(originals).flatten().map(Bytes::len).sum();
+            self.shared.queue.dropped_bytes.fetch_add(bytes as u64, Relaxed);
+            match self.open.get_mut(&slot.id) {
+                // Its row can still be written when there is room again.
+                Some(flow) => {
+                    flow.bodies.iter_mut().for_each(BodyAssembly::give_up);
+                    flow.apply_updates(&mut news, &self.mask);
+                    flow.measure_all(&news);
+                }
+                None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
+            }
+        }
+    }
+
+    /// What the store does for itself, in small steps.
+    fn upkeep(&mut self) {
+        self.probe();
+        if self.refused.is_some() {
+            if let Err(error) = self.retain_on_full_disk() {
+                tracing::debug!(%error, "retention could not delete anything on a full disk");
+            }
+            return;
+        }
+        let due = CheckpointNeed::for_log(self.logged, self.log_bytes(), self.uncut, self.checkpointed.elapsed());
+        let done = match due {
+            CheckpointNeed::Nothing => Ok(()),
+            CheckpointNeed::Taking => self.checkpoint(),
+            CheckpointNeed::Cutting => self.truncate_log(),
+        };
+        if let Err(e) = done.and_then(|()| self.run_retention_step()).and_then(|()| self.enforce_size_limit()) {
+            self.handle_disk_error(&e, &mut WriteBatch::default());
+        }
+    }
+
+    /// Takes the log into the database: segments must be on the disk before rows that name their places are.
+    pub(crate) fn checkpoint(&mut self) -> Result<()> {
+        self.checkpointed = Instant::now();
+        self.uncut |= self.logged > 0;
+        self.logged = 0;
+        self.segments.sync()?;
+        Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+    }
+
+    /// The same, and the log's room is given back to the disk; not while somebody reads from it.
+    pub(crate) fn truncate_log(&mut self) -> Result<()> {
+        self.checkpointed = Instant::now();
+        (self.uncut, self.logged) = (true, 0);
+        self.segments.sync()?;
+        self.db.busy_timeout(Duration::ZERO)?;
+        let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
+        self.db.busy_timeout(schema::BUSY_TIMEOUT)?;
+        match cut {
+            Err(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
+            Err(e) => Err(e.into()),
+            Ok(busy) => {
+                self.uncut = busy;
+                Ok(())
+            }
+        }
+    }
+
+    /// At the end of the process: flows that still run are kept as cut off.
+    fn mark_open_as_cut(&mut self) {
+        if self.refused.is_some() || self.open.is_empty() {
+            return;
+        }
+        let written = self.begin().and_then(|()| {
+            for (_, mut flow) in std::mem::take(&mut self.open) {
+                if flow.row.state == FlowState::Open {
+                    flow.row.state = FlowState::Cut;
+                }
+                self.finish(&mut flow)?;
+            }
+            self.commit()
+        });
+        if let Err(e) = written {
+            self.handle_disk_error(&e, &mut WriteBatch::default());
+        }
+    }
+
+    /// Does what somebody asked for.
+    fn run_command(&mut self, job: WriterCommand) {
+        match job {
+            WriterCommand::Flush(reply) => drop(reply.send(self.state())),
+            WriterCommand::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
+            WriterCommand::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            WriterCommand::Delete(ids, reply) => drop(reply.send(self.run_delete(&ids))),
+            WriterCommand::Keep(found, reply) => {
+                drop(reply.send(self.in_batch(|w| w.save_conversation_update(&found))))
+            }
+            WriterCommand::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
+            WriterCommand::Collect(reply) => self.run_collect(reply),
+        }
+    }
+
+    fn state(&self) -> Result<()> {
+        self.shared.suspended().map_or(Ok(()), |why| Err(StoreError::Suspended(why)))
+    }
+
+    /// Runs a job in a transaction of its own.
+    pub(crate) fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.state()?;
+        self.begin()?;
+        let done = job(self).and_then(|t| self.commit().map(|()| t));
+        match &done {
+            Err(StoreError::NotFound(_) | StoreError::Damaged { .. } | StoreError::Stale(_)) => {
+                self.db.execute_batch("ROLLBACK")?;
+                self.segments.rollback();
+                self.chunks.rollback();
+            }
+            Err(e) => {
+                let e = StoreError::Suspended(e.to_string());
+                self.handle_disk_error(&e, &mut WriteBatch::default());
+            }
+            Ok(_) => {}
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_seen_to_by_one_decision() {
+        let seconds = Duration::from_secs_f64;
+        for (logged, uncut, waited, due) in [
+            (0, false, seconds(60.0), CheckpointNeed::Nothing),
+            (0, true, seconds(9.0), CheckpointNeed::Nothing),
+            (0, true, seconds(10.0), CheckpointNeed::Cutting),
+            (1, false, seconds(9.0), CheckpointNeed::Nothing),
+            (1, false, seconds(10.0), CheckpointNeed::Cutting),
+            (CHECKPOINT_SOON.0, true, seconds(0.9), CheckpointNeed::Nothing),
+            (CHECKPOINT_SOON.0, true, seconds(1.0), CheckpointNeed::Taking),
+            (CHECKPOINT_BYTES, false, Duration::ZERO, CheckpointNeed::Taking),
+            (CHECKPOINT_BYTES, true, seconds(10.0), CheckpointNeed::Cutting),
+        ] {
+            assert_eq!(
+                CheckpointNeed::for_log(logged, CHECKPOINT_BYTES, uncut, waited),
+                due,
+                "{logged} {uncut} {waited:?}"
+            );
+        }
+    }
+}

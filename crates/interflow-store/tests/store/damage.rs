@@ -1,0 +1,132 @@
+//! Databases and rows that are damaged: what is sound goes on.
+
+use std::os::unix::fs::FileExt;
+
+use interflow_archive::{ArchiveFormat, ReadableBodySource, exporter};
+use interflow_query::Query;
+use interflow_store::*;
+use interflow_types::Direction;
+
+use super::*;
+
+fn recorded(dir: &std::path::Path, flows: u64) -> Vec<Flow> {
+    let store = SqliteStore::open(dir, &RecordConfig::default()).unwrap();
+    let recorder = store.recorder().unwrap();
+    (0..flows).map(|i| exchange(&recorder, "a.test", "/x", b"sent", &noise(5_000, i))).collect()
+}
+
+fn set_aside(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    entries.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with("damaged-")).collect()
+}
+
+#[test]
+fn a_damaged_database_is_set_aside_and_recording_goes_on_with_a_new_one() {
+    let header = |dir: &std::path::Path| {
+        let file = std::fs::OpenOptions::new().write(true).open(dir.join("flows.db")).unwrap();
+        file.write_all_at(&[0xEE; 64], 0).unwrap();
+    };
+    let schema = |dir: &std::path::Path| {
+        let db = rusqlite::Connection::open(dir.join("flows.db")).unwrap();
+        db.execute_batch("DROP TABLE details; DROP TABLE chunks;").unwrap();
+    };
+    let emptied = |dir: &std::path::Path| std::fs::write(dir.join("flows.db"), b"").unwrap();
+    for damage in [&header as &dyn Fn(&std::path::Path), &schema, &emptied] {
+        let dir = tempfile::tempdir().unwrap();
+        recorded(dir.path(), 3);
+        damage(dir.path());
+        let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+        assert!(store.recovery().set_aside);
+        let aside = set_aside(dir.path());
+        assert_eq!(aside.len(), 1);
+        assert!(aside[0].join("flows.db").exists() && aside[0].join("segments/00000001.seg").exists());
+        let flow = exchange(&store.recorder().unwrap(), "b.test", "/", b"", &noise(5_000, 7));
+        store.flush().unwrap();
+        assert_eq!(store.stats().unwrap().flows, 1);
+        assert!(store.get(flow.id).is_ok());
+        assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
+        drop(store);
+        assert!(!SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap().recovery().set_aside);
+    }
+}
+
+#[test]
+fn damaged_rows_are_left_out_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let flows = recorded(dir.path(), 30);
+    {
+        let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
+        // A blob that breaks off, details that are gone, a list of chunks that is none, a column of another type.
+        db.execute("UPDATE details SET detail = x'03ffff' WHERE seq = 3", []).unwrap();
+        db.execute("DELETE FROM details WHERE seq = 5", []).unwrap();
+        db.execute("UPDATE flows SET chunks = x'ff' WHERE seq = 7", []).unwrap();
+        db.execute("UPDATE flows SET transport = 'x' WHERE seq = 9", []).unwrap();
+    }
+    let store = SqliteStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    let list = |options: ListOptions| store.list(&options).unwrap().len();
+    assert_eq!(list(ListOptions { limit: 1000, ..ListOptions::default() }), 26);
+    assert_eq!(store.damaged_flows(), 4);
+    assert_eq!(store.stats().unwrap().damaged_flows, 4, "each is counted once");
+    // Pages are full although rows of them are damaged: whoever pages sees the end only at the end.
+    for order in [ListOrder::Oldest, ListOrder::Newest] {
+        let mut seen = 0;
+        let mut after = None;
+        loop {
+            let page = store.list(&ListOptions { order, after, limit: 5, ..ListOptions::default() }).unwrap();
+            seen += page.len();
+            after = page.last().map(|r| r.id);
+            if page.len() < 5 {
+                break;
+            }
+        }
+        assert_eq!(seen, 26);
+    }
+    let mut found = 0;
+    let each = &mut |_: FlowRow| {
+        found += 1;
+        std::ops::ControlFlow::Continue(())
+    };
+    store.search(&Query::parse("body:sent").unwrap(), &|_| std::ops::ControlFlow::Continue(()), each).unwrap();
+    assert_eq!(found, 26);
+    // Retention and pruning work beside them.
+    assert_eq!(store.delete(&[flows[0].id]).unwrap(), 1);
+    assert!(store.prune(&Query::parse("host:a.test").unwrap()).unwrap() >= 25);
+    assert!(store.stats().unwrap().suspended.is_none());
+}
+
+#[test]
+fn an_export_goes_on_behind_a_damaged_body() {
+    let dir = tempfile::tempdir().unwrap();
+    let flows = recorded(dir.path(), 3);
+    let place: (u64, u64) = {
+        let db = rusqlite::Connection::open(dir.path().join("flows.db")).unwrap();
+        db.query_row("SELECT offset, len FROM chunks ORDER BY id LIMIT 1 OFFSET 1", [], |r| Ok((r.get(0)?, r.get(1)?)))
+            .unwrap()
+    };
+    let segment = std::fs::OpenOptions::new().write(true).open(dir.path().join("segments/00000001.seg")).unwrap();
+    segment.write_all_at(b"damage", place.0 + place.1 - 20).unwrap();
+    let store = SqliteStore::open_read(dir.path()).unwrap();
+    for format in [
+        ArchiveFormat::Har,
+        ArchiveFormat::Jsonl,
+        ArchiveFormat::Mitm,
+        ArchiveFormat::Saz,
+        ArchiveFormat::Fxzy,
+        ArchiveFormat::Pcapng,
+    ] {
+        let sound = ReadableBodySource::new(&store);
+        let mut out = Vec::new();
+        {
+            let mut exporter = exporter(format, &mut out).unwrap();
+            for row in store.list(&ListOptions { order: ListOrder::Oldest, ..ListOptions::default() }).unwrap() {
+                exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
+            }
+            exporter.finish().unwrap();
+        }
+        assert_eq!(sound.truncated_flows(), 1, "{format}");
+    }
+    let sound = ReadableBodySource::new(&store);
+    let row = store.get(flows[1].id).unwrap();
+    let body = *sound.row(&row).unwrap().body(Direction::Response).unwrap();
+    assert_eq!(body, BodyRow::partial(5_000, 0, Some(MissingReason::Lost)));
+}

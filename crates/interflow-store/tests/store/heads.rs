@@ -1,0 +1,94 @@
+//! Media and large bodies are recorded as heads.
+
+use interflow_store::*;
+use interflow_types::{DecryptedMedia, Direction};
+use sha2::Digest as _;
+
+use super::*;
+
+/// Records a response of this type whose length is told; gives its row.
+fn recorded(config: &RecordConfig, kind: &str, body: &[u8], clear: bool) -> (tempfile::TempDir, SqliteStore, FlowRow) {
+    let (dir, store) = store(config);
+    let mut flow = flow("media.test");
+    let recorder = store.recorder().unwrap();
+    let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
+    if clear {
+        flow.extension_mut::<DecryptedMedia>();
+    }
+    let mut head = response(200);
+    head.headers = [("Content-Type", kind), ("Content-Length", &body.len().to_string())].into_iter().collect();
+    capture.response(&flow, &head);
+    feed(&mut *capture, Direction::Response, body);
+    capture.finish(&flow, FlowOutcome::Complete);
+    store.flush().unwrap();
+    let row = store.get(flow.id).unwrap();
+    (dir, store, row)
+}
+
+#[test]
+fn of_a_segment_the_size_the_first_part_and_its_hash_are_recorded() {
+    let body = noise(7 << 20, 1);
+    for kind in ["video/mp2t", "video/mp4", "application/octet-stream"] {
+        let (dir, store, row) = recorded(&RecordConfig::default(), kind, &body, false);
+        let known = row.response.as_ref().unwrap().body;
+        assert_eq!((known.size, known.kept, known.missing), (7 << 20, 64 << 10, Some(MissingReason::Head)), "{kind}");
+        let digest: [u8; 32] = sha2::Sha256::digest(&body[..64 << 10]).into();
+        assert_eq!(known.head_sha256, Some(Sha256Digest(digest)));
+        let read = store.body(row.id, Direction::Response, 0..u64::MAX).unwrap().read_all(usize::MAX).unwrap();
+        assert_eq!(read, body[..64 << 10]);
+        assert!(disk(&dir.path().join("segments")) < 100_000);
+        let json = serde_json::to_string(&row).unwrap();
+        assert!(
+            json.contains(&Sha256Digest(digest).to_string()) && serde_json::from_str::<FlowRow>(&json).unwrap() == row
+        );
+    }
+}
+
+#[test]
+fn text_stays_whole_and_so_does_everything_when_it_is_asked_for() {
+    let body = noise(3 << 20, 2);
+    let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
+    for (config, kind) in [(&RecordConfig::default(), "application/json"), (&full, "video/mp4"), (&full, "")] {
+        let (_dir, _store, row) = recorded(config, kind, &body, false);
+        assert_eq!(row.response.unwrap().body, BodyRow::whole(3 << 20), "{kind}");
+    }
+    let (_dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body[..64 << 10], false);
+    assert_eq!(row.response.unwrap().body, BodyRow::whole(64 << 10), "a body no longer than a head is whole");
+}
+
+#[test]
+fn decrypted_media_is_recorded_only_when_it_is_asked_for_by_name() {
+    let body = noise(200_000, 3);
+    let (dir, _store, row) = recorded(&RecordConfig::default(), "video/mp4", &body, true);
+    assert_eq!(row.response.unwrap().body, BodyRow::partial(200_000, 0, Some(MissingReason::Decrypted)));
+    assert!(disk(&dir.path().join("segments")) < 1000);
+    let full = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
+    let (_dir, _store, row) = recorded(&full, "video/mp4", &body, true);
+    assert_eq!(row.response.unwrap().body.kept, 0, "the other key does not ask for it");
+    let named = RecordConfig { decrypted_media: true, ..full };
+    let (_dir, _store, row) = recorded(&named, "video/mp4", &body, true);
+    assert_eq!(row.response.unwrap().body, BodyRow::whole(200_000));
+}
+
+#[test]
+fn an_upload_is_recorded_as_a_head_and_what_is_only_counted_takes_nothing_of_the_queue() {
+    let (_dir, store) = store(&RecordConfig::default());
+    let recorder = store.recorder().unwrap();
+    let flow = flow("upload.test");
+    let mut head = request(&flow, "PUT", "/film.mp4");
+    head.headers = [("Content-Type", "video/mp4"), ("Content-Length", "33554432")].into_iter().collect();
+    let mut capture = recorder.begin(&flow, Some(&head)).unwrap();
+    feed(&mut *capture, Direction::Request, &noise(1 << 20, 4));
+    store.flush().unwrap();
+    for _ in 0..31 {
+        feed(&mut *capture, Direction::Request, &noise(1 << 20, 5));
+        // A word for each MiB, so that a running flow's size is seen to grow.
+        assert!(store.stats().unwrap().queue_bytes < 1000);
+    }
+    capture.response(&flow, &response(200));
+    capture.finish(&flow, FlowOutcome::Complete);
+    store.flush().unwrap();
+    let body = store.get(flow.id).unwrap().request.unwrap().body;
+    assert_eq!((body.size, body.kept, body.missing), (32 << 20, 64 << 10, Some(MissingReason::Head)));
+    assert!(body.head_sha256.is_some());
+}
