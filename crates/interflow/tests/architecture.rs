@@ -99,10 +99,10 @@ fn tests_of_a_crate_use_nothing_above_it_either() {
 #[test]
 fn h2_and_rustls_stay_inside_net() {
     let mut broken = Vec::new();
-    for (name, used) in dependencies(|kind| kind != "dev") {
+    for (krate, used) in dependencies(|kind| kind != "dev") {
         for (name, crates) in CONFINED {
-            if used.contains(name) && !crates.contains(&name.as_str()) {
-                broken.push(format!("{name} depends on {name}"));
+            if used.contains(name) && !crates.contains(&krate.as_str()) {
+                broken.push(format!("{krate} depends on {name}"));
             }
         }
     }

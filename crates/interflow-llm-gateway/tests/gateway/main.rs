@@ -6,7 +6,7 @@ mod leaks;
 mod routing;
 mod sockets;
 /// The harness of the proxy's own tests, of which these use a part.
-#[allow(dead_code)]
+#[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
 mod vectors;
@@ -87,7 +87,7 @@ impl Gate {
             restore,
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
-        let proxy = Proxy::rooms(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
+        let proxy = Proxy::with_components(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
         let _ = late.0.set(Arc::downgrade(&proxy.engine));
         Self { proxy }
     }

@@ -186,7 +186,8 @@ impl Proxy {
     }
 
     /// One with rooms beside its corridor: stages, doors on the gateway port.
-    pub fn rooms(
+    #[allow(dead_code)] // used by the tests of interflow-llm-gateway
+    pub fn with_components(
         origins: &[&Origin],
         stages: Vec<Arc<dyn Stage>>,
         mounts: Vec<Arc<dyn GatewayMount>>,
