@@ -5,7 +5,7 @@ impersonate-test: ## Build with the feature impersonate and run its tests: every
 	@scripts/setup test
 	@scripts/boringssl $(BORINGSSL)
 	@$(WITH_BORINGSSL) $(CARGO) test --locked -p interflow-net --features impersonate
-	@$(WITH_BORINGSSL) $(CARGO) test --locked -p interflow-proxy --features impersonate --test corridor impersonat
+	@$(WITH_BORINGSSL) $(CARGO) test --locked -p interflow-proxy --features impersonate --test proxy impersonat
 
 .PHONY: impersonate-capture
 impersonate-capture: ## What curl and Chromium of this machine send, beside what Interflow sends in their place

@@ -2,6 +2,7 @@
 //!
 //! Export and import go flow by flow, so that neither holds a whole archive in memory. Bytes of bodies come through
 //! [`BodySource`]; an import hands out one [`FlowWithBodies`] after another.
+#![forbid(unsafe_code)]
 
 pub mod content_coding;
 pub mod curl;

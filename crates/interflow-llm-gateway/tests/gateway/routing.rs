@@ -222,19 +222,19 @@ fn a_wrong_config_is_named_by_its_key() {
     use interflow_llm::gateway::LlmGateway;
     let none = |_: &str| Err("the environment variable X is not set".to_owned());
     for (toml, says) in [
-        (r#"{"upstream":{"x":{}}}"#, "llm.provider.x.target: it is missing"),
-        (r#"{"upstream":{"v1":{"target":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
-        (r#"{"upstream":{"openai":{"target":"ftp://a"}}}"#, "llm.provider.openai.target: `ftp://a` is no target"),
-        (r#"{"upstream":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
-        (r#"{"upstream":{"openai":{"fallback":["anthropic"]}}}"#, "speaks anthropic, not openai"),
-        (r#"{"upstream":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
+        (r#"{"provider":{"x":{}}}"#, "llm.provider.x.url: it is missing"),
+        (r#"{"provider":{"v1":{"url":"http://a"}}}"#, "llm.provider.v1: an upstream cannot have this name"),
+        (r#"{"provider":{"openai":{"url":"ftp://a"}}}"#, "llm.provider.openai.url: `ftp://a` is no URL of a provider"),
+        (r#"{"provider":{"openai":{"kind":"opnai"}}}"#, "llm.provider.openai.kind: `opnai`"),
+        (r#"{"provider":{"openai":{"fallback":["anthropic"]}}}"#, "speaks anthropic, not openai"),
+        (r#"{"provider":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
         (r#"{"aliases":{"a":"b","b":"a"}}"#, "llm.aliases: the names of models a -> b -> a come to no end"),
         (
-            r#"{"aliases":{"a":"b"},"upstream":{"openai":{"models":{"b":"a"}}}}"#,
+            r#"{"aliases":{"a":"b"},"provider":{"openai":{"models":{"b":"a"}}}}"#,
             "llm.provider.openai.models: the names of models b -> a -> b",
         ),
-        (r#"{"upstream":{"openai":{"key":"env:X"}}}"#, "llm.provider.openai.key: the environment variable X"),
-        (r#"{"upstream":{"bedrock":{"access_key":"env:X"}}}"#, "llm.provider.bedrock.access_key"),
+        (r#"{"provider":{"openai":{"api_key":"env:X"}}}"#, "llm.provider.openai.api_key: the environment variable X"),
+        (r#"{"provider":{"bedrock":{"access_key":"env:X"}}}"#, "llm.provider.bedrock.access_key"),
     ] {
         let config: LlmConfig = serde_json::from_str(toml).unwrap();
         let error = LlmGateway::compile(&config, &none).err().unwrap_or_else(|| panic!("{toml}"));

@@ -72,7 +72,7 @@ impl UpstreamTable {
                 return Err(format!("llm.provider.{name}: an upstream cannot have this name"));
             }
             if own.url.is_none() {
-                return Err(at("target: it is missing; write it as https://host/path".into()));
+                return Err(at("url: it is missing; write it as https://host/path".into()));
             }
             let provider = provider_kind(own).unwrap_or(Ok(Provider::OpenAi)).map_err(at)?;
             upstreams.insert(name.clone(), Arc::new(LlmUpstream::new(name, provider, None, own, secret).map_err(at)?));

@@ -46,11 +46,11 @@ impl LlmUpstream {
         secret: &SecretReader<'_>,
     ) -> Result<Self, String> {
         let target =
-            config.url.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("target: {e}"))?;
+            config.url.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("url: {e}"))?;
         let read = |key: &str, value: &Option<String>| {
             value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
         };
-        let key = read("key", &config.api_key)?;
+        let key = read("api_key", &config.api_key)?;
         let pair = (read("access_key", &config.access_key)?, read("secret_key", &config.secret_key)?);
         let token = read("session_token", &config.session_token)?;
         let aws = match pair {
@@ -273,7 +273,7 @@ fn profile_credentials(
 }
 
 pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
-    let wrong = |why: &str| format!("`{target}` is no target: {why}; write it as https://host/path");
+    let wrong = |why: &str| format!("`{target}` is no URL of a provider: {why}; write it as https://host/path");
     let (scheme, rest) = target.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
     let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
     let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

@@ -125,16 +125,18 @@ impl PhilterImporter {
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
             self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
         }
-        for (theirs, ours) in
-            [("readHeaderTimeoutMs", "head"), ("readTimeoutMs", "body"), ("tlsHandshakeTimeoutMs", "handshake")]
-        {
+        for (theirs, ours) in [
+            ("readHeaderTimeoutMs", "header_timeout"),
+            ("readTimeoutMs", "body_idle_timeout"),
+            ("tlsHandshakeTimeoutMs", "handshake"),
+        ] {
             if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
                 self.set("timeouts", ours, format!("{ms}ms"));
             }
         }
         let drain = &listen["shutdownTimeout"];
         if let Some(span) = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s"))) {
-            self.set("proxy", "drain", span);
+            self.set("proxy", "drain_timeout", span);
         }
         if !listen["maxConcurrentTLSHandshakes"].is_null() {
             self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate bound connections instead");
@@ -156,7 +158,7 @@ impl PhilterImporter {
             upstreams.insert(name.clone(), upstream.into());
         }
         if !upstreams.is_empty() {
-            self.set("llm", "upstream", upstreams);
+            self.set("llm", "provider", upstreams);
         }
         let all: Vec<&Yaml> = providers.as_object().into_iter().flatten().map(|(_, own)| own).collect();
         let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
@@ -164,8 +166,8 @@ impl PhilterImporter {
         let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
         for (theirs, section, ours) in [
             ("connectMs", "timeouts", "connect"),
-            ("responseHeaderMs", "timeouts", "response"),
-            ("idleConnMs", "upstream", "idle"),
+            ("responseHeaderMs", "timeouts", "response_header_timeout"),
+            ("idleConnMs", "upstream", "idle_timeout"),
         ] {
             if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
                 self.set(section, ours, format!("{ms}ms"));
@@ -190,13 +192,13 @@ impl PhilterImporter {
 
     fn provider(&mut self, name: &str, own: &Yaml) -> Table {
         let mut upstream = Table::new();
-        let keys = [("target", "target"), ("endpoint", "target"), ("apiVersion", "api_version"), ("region", "region")];
+        let keys = [("target", "url"), ("endpoint", "url"), ("apiVersion", "api_version"), ("region", "region")];
         for (theirs, ours) in keys {
             if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
                 upstream.insert(ours.into(), value.into());
             }
         }
-        let target = upstream.get("target").and_then(Value::as_str).map(str::to_owned);
+        let target = upstream.get("url").and_then(Value::as_str).map(str::to_owned);
         self.verify(own, target.as_deref(), &format!("providers.{name}"));
         // These clouds give the proxy its credentials.
         let entra = own["entraID"].as_bool() == Some(true);
@@ -243,7 +245,7 @@ impl PhilterImporter {
         if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
             self.set("redact", "context", context);
         }
-        self.set("redact", "outbound", response_mode(&defaults["outbound"]));
+        self.set("redact", "responses", response_mode(&defaults["outbound"]));
         self.set("redact", "restore", false);
         if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
             self.note("defaults.outbound.allowUnscannedStreams: streams are looked at as they pass");
@@ -280,7 +282,7 @@ impl PhilterImporter {
                 route.insert("context".into(), context.into());
             }
             // A route of theirs takes nothing over from the defaults.
-            route.insert("outbound".into(), response_mode(&theirs["outbound"]).into());
+            route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
             if let Some(policy) = theirs["policy"].as_str() {
                 self.note(format!(
                     "routes[{i}].policy: save the policy {policy} as JSON and name its file in redact.route[{i}].policy"
@@ -297,7 +299,7 @@ impl PhilterImporter {
     fn keys(&mut self, auth: &Yaml) -> Option<String> {
         let keys = auth["apiKeys"].as_array().filter(|keys| !keys.is_empty())?;
         let required = auth["enabled"].as_bool() != Some(false);
-        self.set("keys", "required", required);
+        self.set("keys", "require_virtual_key", required);
         if required {
             // No web page has a key, so it gains nothing by a name of its own.
             self.set("gateway", "hosts", vec!["*"]);

@@ -61,7 +61,7 @@ async fn answers_of_the_gateways_own_carry_the_id_too() {
         assert_eq!((answer.status, request_id(&answer).as_str()), (status, "mine"), "{path}: {text}");
         if status != 404 {
             assert_eq!(answer.json()["error"]["request_id"], "mine", "{text}");
-            assert!(answer.header("x-interflow-types").is_some_and(|id| id.len() == 26));
+            assert!(answer.header("x-interflow-flow").is_some_and(|id| id.len() == 26));
         }
     }
     running.stop();
