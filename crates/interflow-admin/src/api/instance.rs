@@ -230,7 +230,7 @@ mod tests {
             "proxy": {"tls": {"key": "/etc/key.pem"}},
             "service": {"headers": {"X-GitHub-Token": "ghp_1", "accept": "*/*"}, "private-token": "g", "tokens": 5},
             "users": {"passwords": {"ann": "a-pass"}, "old_secrets": ["one", "env:TWO"]},
-            "limits": {"head_bytes": "64KiB"},
+            "limits": {"max_header_bytes": "64KiB"},
         });
         mask_config_secrets(&mut config);
         assert_eq!(
@@ -241,7 +241,7 @@ mod tests {
                 "proxy": {"tls": {"key": "/etc/key.pem"}},
                 "service": {"headers": {"X-GitHub-Token": "***", "accept": "*/*"}, "private-token": "***", "tokens": 5},
                 "users": {"passwords": {"ann": "***"}, "old_secrets": ["***", "env:TWO"]},
-                "limits": {"head_bytes": "64KiB"},
+                "limits": {"max_header_bytes": "64KiB"},
             })
         );
     }

@@ -133,10 +133,10 @@ const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
 const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
 const ROWS: &str = "interflow-rules/tests/actions.rs";
 const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
-const WAYS: &str = "interflow/tests/rules/ways.rs";
+const WAYS: &str = "interflow/tests/rules/upstream_actions.rs";
 const MESSAGES: &str = "interflow/tests/rules/messages.rs";
 const REPLAYS: &str = "interflow/tests/rules/replays.rs";
-const MATCHERS: &str = "interflow-rules/src/when.rs";
+const MATCHERS: &str = "interflow-rules/src/matchers.rs";
 const FLUXZY: &str = "interflow-rules/tests/fluxzy";
 
 fn crates() -> PathBuf {
@@ -207,7 +207,7 @@ fn page() -> String {
     }
     out.push_str("\n## Matchers\n\n| matcher | holds for | test |\n|---|---|---|\n");
     let (schema, tests) = (schema(), source(MATCHERS));
-    let matchers = schema["$defs"]["Matchers"]["properties"].as_object().expect("the schema names the matchers");
+    let matchers = schema["$defs"]["MatcherMap"]["properties"].as_object().expect("the schema names the matchers");
     for (name, about) in matchers {
         let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
         assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");

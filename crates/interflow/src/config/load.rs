@@ -186,7 +186,7 @@ mod tests {
         }
         assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
         assert!(fails("x = = 1").starts_with("c.toml:1:"));
-        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known here are count, pin"));
+        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known here are count, cpu_affinity"));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl PhilterImporter {
             self.set("llm", "max_body", bytes.to_string());
         }
         if let Some(bytes) = listen["maxHeaderBytes"].as_u64() {
-            self.set("limits", "head_bytes", bytes.to_string());
+            self.set("limits", "max_header_bytes", bytes.to_string());
         }
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
             self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
