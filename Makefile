@@ -5,27 +5,27 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# Where cargo builds; CARGO_TARGET_DIR moves it.
+# Cargo's target directory; CARGO_TARGET_DIR overrides it.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 INTERFLOW := $(TARGET_DIR)/release/interflow
-# What `make run` passes on: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
+# Arguments for `interflow run`: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
 ARGS ?=
 # Features of the binary: make run FEATURES=impersonate
 FEATURES ?=
 FEATURE_FLAGS := $(if $(FEATURES),--features $(FEATURES))
-# Seconds that `make fuzz` gives to each target.
+# Seconds per target of `make fuzz`.
 FUZZ_SECONDS ?= 30
 
-# What a build with `impersonate` takes BoringSSL from.
+# Where a build with `impersonate` finds BoringSSL.
 BORINGSSL := $(abspath $(TARGET_DIR))/boringssl/src
 WITH_BORINGSSL := BORING_BSSL_SOURCE_PATH=$(BORINGSSL) BORING_BSSL_ASSUME_PATCHED=1
 PREPARE := $(if $(findstring impersonate,$(FEATURES)),scripts/boringssl $(BORINGSSL),true)
 CARGO_ENV := $(if $(findstring impersonate,$(FEATURES)),$(WITH_BORINGSSL))
 
-# Rooms with targets of their own keep them beside their files.
+# Targets of one folder are defined in that folder.
 include $(wildcard bench/*.mk ui/*.mk tests/*.mk tests/*/*.mk)
-# Suites from outside (conformance, clients, suites): `make NAME` runs tests/NAME/run, an executable that builds what it
-# needs and fails unless all cases pass or stand in its exclusions.
+# Black-box suites (conformance, clients, suites): `make NAME` runs tests/NAME/run, an executable that builds what it
+# needs and fails unless all cases pass or are listed in its exclusions.
 OUTSIDE := $(patsubst tests/%/run,%,$(wildcard tests/*/run))
 
 .PHONY: help
@@ -67,14 +67,14 @@ fmt: ## Format all code
 	@$(CARGO) fmt --all
 
 .PHONY: docs
-docs: ## Write the pages that are made from the code: docs/config.md, docs/rules-reference.md
+docs: ## Generate the pages made from the code: docs/config.md, docs/rules-reference.md
 	@$(CARGO) run --locked -q -p interflow -- config reference > docs/config.md.new
 	@mv docs/config.md.new docs/config.md
 	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-rules --test fluxzy the_reference_page > /dev/null
 	@scripts/say "docs/config.md and docs/rules-reference.md are written"
 
 .PHONY: deploy-check
-deploy-check: ## Check what lies in deploy/ as far as this machine can
+deploy-check: ## Check the files in deploy/ with the tools of this machine
 	@scripts/deploy-check
 
 .PHONY: deny
@@ -83,7 +83,7 @@ deny: ## Check licences, sources, bans and advisories (installs cargo-deny, whic
 	@$(CARGO) deny --all-features check
 
 .PHONY: fuzz
-fuzz: ## Fuzz every parser that reads the wire, FUZZ_SECONDS each (needs the nightly toolchain and cargo-fuzz)
+fuzz: ## Fuzz every parser of network input, FUZZ_SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	@scripts/fuzz $(FUZZ_SECONDS)
 
 .PHONY: $(OUTSIDE)
@@ -92,5 +92,5 @@ $(OUTSIDE):
 	@tests/$@/run $(ARGS)
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove build output
 	@$(CARGO) clean

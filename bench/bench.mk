@@ -5,23 +5,23 @@
 bench-build:
 	cargo build --release -p interflow -p interflow-testkit -p interflow-bench
 
-# Every table in its short form, in less than 15 minutes.
+# Short form of every table, in less than 15 minutes.
 bench: bench-build
 	./target/release/interflow-bench run
 
-# Every table and case, longer runs and more of them, a million flows and a soak of half an hour; about four hours.
+# Every table and case, longer and more runs, a million flows and a soak of half an hour; about four hours.
 bench-full: bench-build
 	./target/release/interflow-bench run --full
 
-# Installs the peers and asks each for a page.
+# Installs the peers and requests a page from each.
 bench-peers: bench-build
 	./target/release/interflow-bench peers
 
-# The report again from the results there are.
+# Regenerates the report from the existing results.
 bench-report: bench-build
 	./target/release/interflow-bench report
 
-# Instruction counts of the hot paths; fails when one grows by more than 5 %. `UPDATE=1` writes them anew.
+# Instruction counts of the hot paths; fails when one grows by more than 5 %. `UPDATE=1` rewrites them.
 bench-instructions:
 	cargo build --release -p interflow -p interflow-bench
 	./target/release/interflow-bench instructions $(if $(UPDATE),--update)
@@ -31,12 +31,12 @@ bench-pii:
 	@bench/pii/run
 
 .PHONY: bench-conversations
-# What it costs to put conversations together as their histories grow, and how many exchanges of 100 KB a core takes.
+# Cost of assembling conversations as their histories grow, and exchanges of 100 KB per core.
 bench-conversations:
 	@cargo run --locked --release -q -p interflow-llm --example conversation_cost -- bench/results/conversations.json
 
 .PHONY: bench-media-costs bench-media-viewers media-soak
-# Playlists, manifests, decryption by themselves, beside openssl and mediaflow-proxy's decrypter.
+# Playlists, manifests and decryption in isolation, beside openssl and mediaflow-proxy's decrypter.
 bench-media-costs:
 	@python3 bench/media/costs.py --write bench/results/media-costs.json
 
@@ -45,7 +45,7 @@ bench-media-viewers:
 	@cargo build --locked --release -q -p interflow
 	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --write bench/results/media-viewers.json
 
-# The same with slow viewers among them for an hour (MINUTES=60): memory must stay flat.
+# The same with some slow viewers for an hour (MINUTES=60): memory must stay flat.
 media-soak:
 	@cargo build --locked --release -q -p interflow
 	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --viewers 200 --slow 0.3 --minutes $(or $(MINUTES),60) --write bench/results/media-soak.json

@@ -1,9 +1,9 @@
-# The web UI: built once, and again when something in ui/ is newer than what was built.
+# The web UI: rebuilt when a file in ui/ is newer than the build.
 
 UI_SOURCES := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts
 
 .PHONY: ui
-ui: ui/dist/index.html ## Build the web UI into ui/dist, which the next build of the binary takes in (needs Node 20)
+ui: ui/dist/index.html ## Build the web UI into ui/dist, which the next build of the binary embeds (needs Node 20.19)
 
 ui/node_modules/.package-lock.json: ui/package.json ui/package-lock.json
 	@cd ui && npm ci --no-audit --no-fund
@@ -18,12 +18,12 @@ ui-test: ui/node_modules/.package-lock.json ## Check and test the web UI, withou
 	@cd ui && npm run check && npm test
 
 .PHONY: ui-e2e
-ui-e2e: ui/dist/index.html ## Drive the web UI in Chromium over real traffic (needs chromium and the debug binary)
+ui-e2e: ui/dist/index.html ## Test the web UI in Chromium with real traffic (needs chromium and the debug binary)
 	@$(CARGO) build --locked -p interflow
 	@cd ui && npm run e2e
 
 .PHONY: ui-million
-# Flows in the store, minutes over which the page's memory is watched: `make ui-million FLOWS=20000 MINUTES=60`.
+# Flows in the store, minutes of watching the page's memory: `make ui-million FLOWS=20000 MINUTES=60`.
 UI_FLOWS ?= $(or $(FLOWS),1000000)
 UI_MINUTES ?= $(or $(MINUTES),5)
 ui-million: ui/dist/index.html ## Measure the web UI over 1,000,000 recorded flows (bench/results/ui.json; about UI_MINUTES + 5 minutes)

@@ -249,7 +249,7 @@ def table():
 
 
 def named(binary, origin):
-    """Sends each profile, and compares it with what the page promises."""
+    """Sends each profile, and compares it with the page."""
     wrong = 0
     for name, ja3, ja4, akamai in table():
         process, proxy = interflow(binary, name, origin.port, place("ca.pem"))
@@ -260,7 +260,7 @@ def named(binary, origin):
         text = ours and [ja3 and hashlib.md5(ours[0].encode()).hexdigest(), ours[1], ours[2]]
         good = text == [ja3, ja4, akamai]
         wrong += not good
-        print(f"  as = \"{name}\": " + ("as docs/fingerprints.md says" if good else f"{text}, not {[ja3, ja4, akamai]}"))
+        print(f"  profile = \"{name}\": " + ("as docs/fingerprints.md says" if good else f"{text}, not {[ja3, ja4, akamai]}"))
     return wrong
 
 
@@ -298,7 +298,7 @@ def main():
             if like == "mirror":
                 wrong = [w for w in wrong if not w.startswith("first request")]
             failed += bool(wrong)
-            print(f"  as = \"{like}\": " + ("; ".join(wrong) if wrong else "the same"))
+            print(f"  profile = \"{like}\": " + ("; ".join(wrong) if wrong else "the same"))
     print("each profile")
     failed += named(binary, Origin())
     sys.exit(1 if failed else 0)

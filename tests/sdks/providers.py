@@ -1,4 +1,4 @@
-"""Fake Gemini, Ollama and Bedrock: each answers with the last text it was told, in a tool call when it is given tools, and counts
+"""Fake Gemini, Ollama and Bedrock: each answers with the last text it received, in a tool call when it is given tools, and counts
 what it must not see."""
 
 import json

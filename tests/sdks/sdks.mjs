@@ -1,16 +1,16 @@
-// One SDK of Node: `sdks.mjs SDK GATEWAY`, or `sdks.mjs SDK -` for one that is told nothing, behind the proxy. Fails when an
+// One SDK of Node: `sdks.mjs SDK GATEWAY`, or `sdks.mjs SDK -` without configuration, behind the proxy. Fails when an
 // answer is not what was said.
 
 const [sdk, gateway] = process.argv.slice(2);
-const told = gateway !== "-";
+const configured = gateway !== "-";
 const SAID = 'I am Anna Berg, anna.berg@firm.com, SSN 123-45-6789, and that is "all".';
-// The fake provider says what it was told when it is asked to.
+// The fake provider repeats what it received when asked to.
 const ECHO = { "x-echo": "1", "x-chunks": "20" };
 const TOOL = { type: "object", properties: { city: { type: "string", description: "for anna.berg@firm.com" } } };
 const tools = [{ type: "function", function: { name: "weather", parameters: TOOL } }];
 
 function at(path) {
-  return told ? gateway + path : undefined;
+  return configured ? gateway + path : undefined;
 }
 
 function same(got, place) {
@@ -36,7 +36,7 @@ async function useOpenai() {
     if (event.type === "response.output_text.delta") text += event.delta;
   }
   same(text, "responses, stream");
-  if (!told) return;
+  if (!configured) return;
   try {
     await client.chat.completions.create(ask, { headers: { "content-encoding": "nonsense" } });
   } catch (error) {

@@ -1,4 +1,4 @@
-"""One SDK: `sdks.py SDK GATEWAY`, or `sdks.py SDK -` for one that is told nothing, behind the proxy.
+"""One SDK: `sdks.py SDK GATEWAY`, or `sdks.py SDK -` without configuration, behind the proxy.
 
 Fails when an answer is not what was said.
 """
@@ -8,15 +8,15 @@ import os
 import sys
 
 sdk, gateway = sys.argv[1:]
-told = gateway != "-"
+configured = gateway != "-"
 SAID = 'I am Anna Berg, anna.berg@firm.com, SSN 123-45-6789, and that is "all".'
-# The fake provider says what it was told when it is asked to.
+# The fake provider repeats what it received when asked to.
 ECHO = {"x-echo": "1", "x-chunks": "20"}
 TOOL = {"type": "object", "properties": {"city": {"type": "string", "description": "for anna.berg@firm.com"}}}
 
 
 def at(path, otherwise=None):
-    return gateway + path if told else otherwise
+    return gateway + path if configured else otherwise
 
 
 def same(got, place):
@@ -42,7 +42,7 @@ def use_openai():
         same(events.get_final_response().output_text, "responses, at the end")
     assert len(client.models.list().data) == 2
     realtime(client)
-    if not told:
+    if not configured:
         return
     try:
         client.chat.completions.create(model="m", messages=messages, extra_headers={"content-encoding": "nonsense"})
@@ -53,7 +53,7 @@ def use_openai():
 
 def realtime(client):
     """The SDK's WebSocket; it takes no proxy, so that it goes through the gateway only."""
-    if not told:
+    if not configured:
         return
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": SAID}]}
     with client.realtime.connect(model="m", extra_headers=ECHO) as connection:
@@ -81,7 +81,7 @@ def use_anthropic():
     with client.messages.stream(**ask, tools=tools, extra_headers={"x-tool": "weather"}) as stream:
         assert stream.get_final_message().content[-1].input == {"city": "Paris", "days": 3}
     assert client.messages.count_tokens(model="m", messages=ask["messages"]).input_tokens > 0
-    if not told:
+    if not configured:
         return
     try:
         client.messages.create(**ask, extra_headers={"content-encoding": "nonsense"})
@@ -158,7 +158,7 @@ def use_langchain():
 
     def models(headers):
         yield ChatOpenAI(model="m", api_key="k", base_url=at("/openai/v1"), default_headers=headers)
-        base = {"base_url": gateway + "/anthropic"} if told else {}
+        base = {"base_url": gateway + "/anthropic"} if configured else {}
         yield ChatAnthropic(model="m", api_key="k", default_headers=headers, **base)
 
     for chat in models(ECHO):

@@ -65,7 +65,7 @@ impl Interflow {
         }
         let redact = match self {
             Self::Redacting => "",
-            Self::Scanning => "outbound = \"redact\"\n",
+            Self::Scanning => "responses = \"redact\"\n",
             _ => "gateway = \"off\"\n",
         };
         let (certificate, key) = (lab.path("leaf.pem"), lab.path("leaf.key"));
