@@ -71,9 +71,9 @@ impl Compressor {
 fn fragments_are_joined_across_control_frames() {
     let raw = b"\x01\x03Hel\x89\x05Hello\x80\x02lo\x88\x02\x03\xe8";
     let got = messages(raw, None).unwrap();
-    let messages: Vec<_> = got.iter().map(|m| (m.kind, &m.data[..], m.size)).collect();
+    let received: Vec<_> = got.iter().map(|m| (m.kind, &m.data[..], m.size)).collect();
     assert_eq!(
-        messages,
+        received,
         [(MessageType::Ping, &b"Hello"[..], 5), (MessageType::Text, b"Hello", 5), (MessageType::Close, b"\x03\xe8", 2)]
     );
     assert_eq!(&got[1].raw[..], b"\x01\x03Hel\x80\x02lo");
