@@ -84,7 +84,7 @@ fn ja3_text_becomes_a_hello_with_that_ja3() {
 fn unsupported_parts_are_reported() {
     for (text, reported) in [
         ("ja3:771,4865,0", "five parts between commas, this has 3"),
-        ("ja3:769,47,0-10-11,23,0", "version 769"),
+        ("ja3:769,47,0-10-11,23,0", "version is 769"),
         ("ja3:771,4865-x,0,29,0", "ciphers: `x` is not a number"),
         ("ja3:771,4865-4865,0,29,0", "ciphers: 4865 occurs twice"),
         ("ja3:771,4868-49195,10-11-13-23-43-51,29,0", "cipher 4868 is not known"),
@@ -120,7 +120,7 @@ fn akamai_text_is_read_and_written_alike() {
         ("1=1|0|0|m", "`1=1` is not a setting"),
         ("1:1|x|0|m", "`x` is not a window"),
         ("1:1|0|3:0|m", "`3:0` is not a priority"),
-        ("1:1|0|3:0:0:0|m", "no priority"),
+        ("1:1|0|3:0:0:0|m", "not a priority"),
         ("1:1|0|0|m,x", "`x` is not a pseudo"),
     ] {
         let error = text.parse::<Http2Fingerprint>().unwrap_err();

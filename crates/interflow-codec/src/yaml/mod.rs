@@ -285,7 +285,7 @@ mod tests {
             ("a: 1\nb: [1, 2\n", (3, 1), ""),
             ("a: 1\na: 2\n", (2, 1), "duplicate key `a`"),
             ("a: *none\n", (1, 4), ""),
-            ("a: &x [*x]\n", (1, 8), "within"),
+            ("a: &x [*x]\n", (1, 8), "inside the node"),
             ("---\na\n---\nb\n", (3, 1), "more than one document"),
             ("? [a]\n: b\n", (1, 3), "a key must be a string"),
         ] {

@@ -83,7 +83,7 @@ fn files_that_are_not_a_ca_are_refused_with_the_reason() {
     let spoil: [(&dyn Fn(), &str); 5] = [
         (&|| std::fs::copy(stranger.path().join("ca.pem"), &pem).map(drop).unwrap(), "ca.key is not the key of ca.pem"),
         (&|| std::fs::write(&pem, &no_ca).unwrap(), "is not a CA's"),
-        (&|| std::fs::write(&pem, "nonsense").unwrap(), "holds no certificate"),
+        (&|| std::fs::write(&pem, "nonsense").unwrap(), "contains no certificate"),
         (&|| std::fs::remove_file(&pem).unwrap(), "ca.pem is missing although"),
         (
             &|| {

@@ -148,7 +148,7 @@ impl DnsResolver {
         tokio::spawn(async move {
             let (answer, ttl) = inner.look_up(&name).await;
             inner.known.write().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
-            tell.send_replace(Some(answer));
+            send.send_replace(Some(answer));
         });
         DnsCacheEntry::InFlight(result)
     }

@@ -140,7 +140,7 @@ async fn an_unverified_server_is_not_queried() {
 #[tokio::test]
 async fn invalid_responses_are_reported() {
     for (says, part) in
-        [(Says::Unavailable, "503"), (Says::Page, "text/html"), (Says::Rubbish, "its answer cannot be read")]
+        [(Says::Unavailable, "503"), (Says::Page, "text/html"), (Says::Rubbish, "its response cannot be parsed")]
     {
         let server = Server::start(says).await;
         let failed = server.resolver(true).resolve(&host("name.test")).await.unwrap_err();

@@ -136,7 +136,7 @@ impl Http2Connection {
 
     /// The reason why the connection was ended, if the peer flooded it.
     pub(super) fn flooded(&self) -> Option<Error> {
-        let text = "the origin sent too many HTTP/2 frames that carry no answer (PING, SETTINGS, PRIORITY, \
+        let text = "the origin sent too many HTTP/2 frames that carry no response (PING, SETTINGS, PRIORITY, \
                     WINDOW_UPDATE, RST_STREAM, or empty ones), so that the connection was ended";
         self.flood.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::BadResponse, text))
     }
