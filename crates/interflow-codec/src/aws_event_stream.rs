@@ -1,28 +1,26 @@
-//! `application/vnd.amazon.eventstream`, the binary framing in which Bedrock and others stream: messages of typed
-//! headers and a payload, with checksums (AWS, "Event stream encoding").
+//! `application/vnd.amazon.eventstream`, the binary framing in which Bedrock and other AWS services stream: messages
+//! of typed headers and a payload, with checksums (AWS, "Event stream encoding").
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::ByteStr;
 
 use crate::cursor::Cursor;
 
-/// Two lengths and their checksum.
+/// The size of the prelude: two lengths and their CRC.
 const PRELUDE: usize = 12;
-/// The checksum behind a message.
+/// The size of the CRC after a message.
 const TRAILER: usize = 4;
 
-/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStreamMessage {
     /// Names and values, in order.
     pub headers: Vec<(ByteStr, HeaderValue)>,
-    /// The payload.
     pub payload: Bytes,
-    /// All of it as it came.
+    /// The whole message as received.
     pub raw: Bytes,
 }
 
-/// A header's value.
+/// The value of a header, by type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderValue {
     /// Types 0 and 1.
@@ -45,28 +43,27 @@ pub enum HeaderValue {
     Uuid([u8; 16]),
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventStreamError {
-    /// The checksum of the two lengths does not hold.
-    #[error("the checksum of an event stream prelude does not hold")]
+    /// The CRC of the prelude does not match.
+    #[error("the checksum of an event stream prelude does not match")]
     PreludeChecksum,
-    /// The checksum of the message does not hold.
-    #[error("the checksum of an event stream message does not hold")]
+    /// The CRC of the message does not match.
+    #[error("the checksum of an event stream message does not match")]
     MessageChecksum,
-    /// Lengths that contradict each other.
     #[error("the lengths of an event stream message contradict each other")]
     Length,
-    /// A header that cannot be read or written.
+    /// A header that cannot be parsed, or is too long to be written.
     #[error("a header of an event stream message is malformed")]
     Header,
-    /// It is over the limit.
+    /// The message exceeds the limit.
     #[error("an event stream message of {0} bytes is larger than the limit")]
     TooLarge(u32),
 }
 
 impl EventStreamMessage {
-    /// The header of this name, when it is a string: `:event-type`, `:message-type`, `:exception-type`.
+    /// The value of this header, if it is a string: `:event-type`, `:message-type`, `:exception-type`.
     pub fn header_str(&self, name: &str) -> Option<&str> {
         self.headers.iter().find_map(|(n, value)| match value {
             HeaderValue::String(text) if n == name => Some(text.as_str()),
@@ -75,11 +72,11 @@ impl EventStreamMessage {
     }
 }
 
-/// Takes the next message of at most `max` bytes in all from the front of `buf`, without a copy of its payload;
-/// `None` when it is not all there.
+/// Takes the next message of at most `max` bytes in total from the front of `buf`, without copying its payload;
+/// `None` if it is incomplete.
 ///
 /// # Errors
-/// A checksum, length or header that does not hold, a length over `max`. The buffer is left as it is.
+/// An invalid checksum, length or header, or a length over `max`. The buffer is left unchanged.
 pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStreamMessage>, EventStreamError> {
     let Some(prelude) = buf.first_chunk::<PRELUDE>() else { return Ok(None) };
     let (lengths, checksum) = prelude.split_at(PRELUDE - 4);
@@ -108,7 +105,7 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<EventStream
 /// Appends a message.
 ///
 /// # Errors
-/// A name or value that is too long for its length field, a message of 4 GiB or more.
+/// A name or value that is too long for its length field, or a message of 4 GiB or more.
 pub fn write_message(
     out: &mut Vec<u8>,
     headers: &[(ByteStr, HeaderValue)],
@@ -202,7 +199,7 @@ mod tests {
         next_message(&mut BytesMut::from(raw), 1 << 20)
     }
 
-    /// The empty message and the one with a payload from AWS's own test suite for SDKs.
+    /// The empty message, and the one with a payload from AWS's SDK test suite.
     #[test]
     fn published_messages_are_read_and_written() {
         let empty = b"\x00\x00\x00\x10\x00\x00\x00\x00\x05\xc2\x48\xeb\x7d\x98\xc8\xff";
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_by_where_it_is() {
+    fn corruption_is_reported_by_location() {
         let good = written(&[("a".into(), HeaderValue::Bool(true))], b"payload");
         for at in 0..good.len() {
             let mut bad = good.clone();
@@ -245,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_headers_that_do_not_hold_are_refused() {
+    fn invalid_lengths_and_headers_are_refused() {
         let summed = |total: u32, headers: u32, rest: &[u8]| {
             let mut out = [total.to_be_bytes(), headers.to_be_bytes()].concat();
             out.extend(crc32fast::hash(&out).to_be_bytes());
@@ -266,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_cut_off_asks_for_more() {
+    fn a_truncated_message_needs_more_bytes() {
         let raw = written(&[("a".into(), HeaderValue::Byte(1))], b"payload");
         for end in 0..raw.len() {
             assert_eq!(next(&raw[..end]), Ok(None), "{end}");

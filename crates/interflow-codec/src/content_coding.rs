@@ -1,5 +1,5 @@
-//! Content codings undone (RFC 9110 8.4): gzip, deflate, br, zstd, one on top of another if need be. The one decoder of
-//! the house, with one set of bounds, as a stream, for whole bodies, and as a reader.
+//! Decoding of content codings (RFC 9110 8.4): gzip, deflate, br and zstd, also stacked. The only decoder in the
+//! workspace, with one set of bounds, as a stream, for whole bodies, and as a reader.
 
 use std::io::{self, Read, Write};
 use std::sync::LazyLock;
@@ -11,35 +11,32 @@ use interflow_types::{Error, Headers};
 use tokio::sync::Semaphore;
 use zstd::stream::raw::{DParameter, InBuffer, Operation, OutBuffer};
 
-/// The most codings on one body; more is an attack, not a message.
+/// The most codings on one body; no legitimate message has more.
 pub const MAX_CODINGS: usize = 4;
 
-/// The largest window that a zstd body may ask for, as a power of two: 8 MiB (RFC 9659 2.1).
+/// The largest window that a zstd body may require, as a power of two: 8 MiB (RFC 9659 2.1).
 const MAX_ZSTD_WINDOW: u32 = 23;
 
-/// A body may grow to this many times its size, beside [`FREE_GROWTH`]. Texts grow 3- to 20-fold, logs and tables up to
-/// a hundredfold; gzip alone can do a thousand, and brotli and zstd have hardly any limit.
+/// A body may expand to this many times its size, plus [`FREE_GROWTH`]. Text expands 3- to 20-fold, logs and tables
+/// up to a hundredfold; a decompression bomb reaches a thousandfold with gzip, and far more with brotli and zstd.
 const MAX_RATIO: u64 = 200;
 
-/// What a body may grow to whatever its size: 4 MiB.
+/// The size to which any body may expand, whatever its own size: 4 MiB.
 const FREE_GROWTH: u64 = 4 << 20;
 
-/// How much is decoded at once: bounds what a layer gives before it is looked at how much that is.
+/// How many bytes are decoded per step, which bounds the output of a layer before its size is checked.
 const DECODE_STEP: usize = 16 << 10;
 
-/// A held body up to this size is decoded on the thread that asks; a larger one off the workers.
+/// A buffered body up to this size is decoded on the calling thread; a larger one on a blocking thread.
 const MAX_INLINE_SIZE: usize = 4 << 10;
 
-/// A content coding that we know (RFC 9110 8.4.1, RFC 7932, RFC 8878).
+/// A supported content coding (RFC 9110 8.4.1, RFC 7932, RFC 8878).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentCoding {
-    /// `gzip`.
     Gzip,
-    /// `deflate`: zlib by the standard, raw deflate by many senders.
+    /// `deflate`: the zlib format by the standard, but raw deflate from many senders.
     Deflate,
-    /// `br`.
     Brotli,
-    /// `zstd`.
     Zstd,
 }
 
@@ -55,15 +52,15 @@ impl ContentCoding {
     }
 }
 
-/// Whether the head names a content coding, known or not.
+/// Whether the head has a content coding, supported or not.
 pub fn has_content_coding(headers: &Headers) -> bool {
     headers.list_items("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"))
 }
 
-/// The codings of a head in the order in which they were applied.
+/// The codings of a head, in the order in which they were applied.
 ///
 /// # Errors
-/// A coding that is not known, or more than [`MAX_CODINGS`].
+/// An unsupported coding, or more than [`MAX_CODINGS`].
 pub fn parse_codings(headers: &Headers) -> io::Result<Vec<ContentCoding>> {
     let mut codings = Vec::new();
     for token in headers.list_items("content-encoding").filter(|t| !t.eq_ignore_ascii_case(b"identity")) {
@@ -78,19 +75,20 @@ pub fn parse_codings(headers: &Headers) -> io::Result<Vec<ContentCoding>> {
     Ok(codings)
 }
 
-/// Takes the codings of one body off, as it comes.
+/// Decodes all codings of one body incrementally.
 pub struct ContentDecoder {
-    /// The coding that was applied last is undone first.
+    /// The coding that was applied last is decoded first.
     layers: Vec<DecodeLayer>,
     max: u64,
     taken: u64,
 }
 
 impl ContentDecoder {
-    /// A decoder for the body behind this head that gives at most `max` bytes; `None` when there is nothing to undo.
+    /// A decoder for the body of this head that returns at most `max` bytes in total; `None` if the body has no
+    /// coding.
     ///
     /// # Errors
-    /// A coding that is not known, or more than [`MAX_CODINGS`].
+    /// An unsupported coding, or more than [`MAX_CODINGS`].
     pub fn new(headers: &Headers, max: u64) -> io::Result<Option<Self>> {
         if !has_content_coding(headers) {
             return Ok(None);
@@ -99,7 +97,7 @@ impl ContentDecoder {
         Ok(Some(Self { layers: layers?, max, taken: 0 }))
     }
 
-    /// Takes the body's next bytes, and gives what comes out of them.
+    /// Decodes the next bytes of the body.
     ///
     /// # Errors
     /// As [`push_into`](Self::push_into).
@@ -108,10 +106,10 @@ impl ContentDecoder {
         self.push_into(bytes, &mut out).map(|()| out)
     }
 
-    /// Takes the body's next bytes, and adds what comes out of them, up to where it failed.
+    /// Decodes the next bytes of the body and appends the output, up to the point of failure.
     ///
     /// # Errors
-    /// Bytes that are none of the coding, bytes behind its end, or more than may come out.
+    /// Invalid data, bytes after the end of the coded data, or output over the bound.
     pub fn push_into(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         bytes.chunks(DECODE_STEP).try_for_each(|step| {
             self.taken += step.len() as u64;
@@ -120,7 +118,7 @@ impl ContentDecoder {
         })
     }
 
-    /// The end of the body: what is still to come out.
+    /// Ends the body and returns the remaining output.
     ///
     /// # Errors
     /// As [`finish_into`](Self::finish_into).
@@ -129,10 +127,10 @@ impl ContentDecoder {
         self.finish_into(&mut out).map(|()| out)
     }
 
-    /// The end of the body: adds what is still to come out. A body of no bytes at all is empty.
+    /// Ends the body and appends the remaining output. A body of no bytes is valid.
     ///
     /// # Errors
-    /// A body that is cut short.
+    /// A truncated body.
     pub fn finish_into(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         if self.taken == 0 {
             return Ok(());
@@ -149,7 +147,7 @@ impl ContentDecoder {
     }
 }
 
-/// Passes bytes through the layers. What the last one gave before it failed counts.
+/// Passes bytes through the layers. The output of the last layer before a failure is kept.
 fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec<u8>) -> io::Result<()> {
     let Some((layer, above)) = layers.split_first_mut() else {
         out.extend_from_slice(bytes);
@@ -157,12 +155,12 @@ fn run_layers(layers: &mut [DecodeLayer], bytes: &[u8], most: u64, out: &mut Vec
     };
     let done = layer.push(bytes, most);
     let given = layer.take();
-    // In steps too: what one layer gives may be large already.
+    // In steps here too, because the output of a layer may be large.
     given.chunks(DECODE_STEP).try_for_each(|step| run_layers(above, step, most, out))?;
     done
 }
 
-/// Where a decoder puts its bytes, as far as it may.
+/// The output buffer of a decoder, with its bound.
 #[derive(Default)]
 struct BoundedSink {
     bytes: Vec<u8>,
@@ -174,13 +172,10 @@ impl BoundedSink {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
         let given = self.given + bytes.len() as u64;
         if given > self.most {
-            let room = usize::try_from(self.most.saturating_sub(self.given)).unwrap_or(usize::MAX);
-            self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            let allowed = usize::try_from(self.most.saturating_sub(self.given)).unwrap_or(usize::MAX);
+            self.bytes.extend_from_slice(bytes.get(..allowed).unwrap_or(bytes));
             self.given = self.most;
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the body grows beyond its bound when its content coding is undone",
-            ));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the decoded body exceeds its size limit"));
         }
         self.given = given;
         self.bytes.extend_from_slice(bytes);
@@ -198,10 +193,9 @@ impl Write for BoundedSink {
     }
 }
 
-/// One coding.
 enum DecodeLayer {
     Gzip(Box<flate2::write::MultiGzDecoder<BoundedSink>>),
-    /// The first two bytes tell whether it is zlib or raw deflate.
+    /// The first two bytes decide between zlib and raw deflate.
     Deflate(BoundedSink, Vec<u8>),
     Inflate(Box<InflateLayer>),
     Brotli(Box<brotli::DecompressorWriter<BoundedSink>>),
@@ -237,7 +231,7 @@ impl DecodeLayer {
         if let Self::Deflate(sink, first) = self {
             first.extend_from_slice(bytes);
             let [method, check, ..] = first.as_slice() else { return Ok(()) };
-            // RFC 1950 2.2: the method, and a check over both bytes.
+            // RFC 1950 2.2: the method, and a checksum over both bytes.
             let zlib = method & 15 == 8 && (u16::from(*method) << 8 | u16::from(*check)) % 31 == 0;
             let (sink, first) = (std::mem::take(sink), std::mem::take(first));
             *self = Self::Inflate(Box::new(InflateLayer { sink, inner: Decompress::new(zlib), ended: false }));
@@ -267,7 +261,7 @@ impl DecodeLayer {
             Self::Inflate(i) if i.ended => {}
             Self::Zstd(z) if z.complete => {}
             Self::Deflate(..) | Self::Inflate(_) | Self::Zstd(_) => {
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is cut short"));
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the body is truncated"));
             }
         }
         Ok(self.take())
@@ -286,7 +280,11 @@ impl InflateLayer {
         let mut out = [0; 8 << 10];
         loop {
             if self.ended {
-                return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body goes on behind its end")) };
+                return if bytes.is_empty() {
+                    Ok(())
+                } else {
+                    Err(invalid_data("the body continues after the end of its coding"))
+                };
             }
             let (read, written) = (self.inner.total_in(), self.inner.total_out());
             let status = self.inner.decompress(bytes, &mut out, FlushDecompress::None).map_err(io::Error::from)?;
@@ -295,7 +293,7 @@ impl InflateLayer {
             bytes = bytes.get(read..).unwrap_or_default();
             self.sink.add(out.get(..written).unwrap_or_default())?;
             self.ended = status == Status::StreamEnd;
-            // Output may be left over while there is no input left.
+            // Output may be pending although the input is used up.
             if !self.ended && read == 0 && written == 0 {
                 return if bytes.is_empty() { Ok(()) } else { Err(invalid_data("the body is not deflate")) };
             }
@@ -303,11 +301,11 @@ impl InflateLayer {
     }
 }
 
-/// zstd, within the bound on its window.
+/// zstd with a bounded window.
 struct ZstdLayer {
     sink: BoundedSink,
     inner: zstd::stream::raw::Decoder<'static>,
-    /// What came until now ends with a frame's end.
+    /// The input so far ends at the end of a frame.
     complete: bool,
 }
 
@@ -341,11 +339,11 @@ fn invalid_data(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// A whole body without its codings, of at most `max` bytes; `None` when it has none. What comes out counts towards the
-/// process's [budget](interflow_types::budget) of held bytes as long as it is there.
+/// Decodes a whole body to at most `max` bytes; `None` if it has no coding. The output counts against the process's
+/// [memory budget](interflow_types::budget) while it is held.
 ///
 /// # Errors
-/// As [`ContentDecoder`]; a budget that is spent has an [`Error`] inside.
+/// As [`ContentDecoder`]; if the budget is exhausted, the error contains an [`Error`].
 pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Bytes>> {
     let Some(mut decoder) = ContentDecoder::new(headers, max)? else { return Ok(None) };
     let mut held = PROCESS_BUDGET.reserve(0).map_err(io::Error::other)?;
@@ -360,11 +358,11 @@ pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Byt
     Ok(Some(held.attach_to(out)))
 }
 
-/// How many bodies are decoded off the workers at once; others wait.
+/// How many bodies are decoded on blocking threads at once; others wait.
 static DECODE_SLOTS: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from).max(2)));
 
-/// As [`decode`], off the worker when the body is not a small one.
+/// As [`decode`], but a body that is not small is decoded on a blocking thread.
 ///
 /// # Errors
 /// As [`decode`].
@@ -380,7 +378,7 @@ pub async fn decode_off_thread(headers: &Headers, body: &Bytes, max: u64) -> io:
     decoded.map_err(io::Error::other)?
 }
 
-/// The fields that decoding needs.
+/// The fields that decoding depends on.
 fn coding_headers(headers: &Headers) -> Headers {
     let mut fields = Headers::new();
     for value in headers.get_all("content-encoding") {
@@ -389,13 +387,13 @@ fn coding_headers(headers: &Headers) -> Headers {
     fields
 }
 
-/// The error of the process inside an error of decoding: a budget that is spent.
+/// The [`Error`] inside a decoding error, if the memory budget is exhausted.
 pub fn budget_error(error: &io::Error) -> Option<Error> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(Error::new(inner.kind(), inner.message()))
 }
 
-/// Takes out of a head what no longer holds once its body was decoded and edited.
+/// Removes the fields that are no longer valid once the body was decoded and edited.
 pub fn strip_stale_headers(headers: &mut Headers) {
     for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest", "repr-digest"]
     {
@@ -403,7 +401,7 @@ pub fn strip_stale_headers(headers: &mut Headers) {
     }
 }
 
-/// A body without its codings, decoded as it is read.
+/// Decodes a body while it is read.
 pub struct DecodeReader<R> {
     inner: R,
     decoder: ContentDecoder,
@@ -414,7 +412,6 @@ pub struct DecodeReader<R> {
 }
 
 impl<R: Read> DecodeReader<R> {
-    /// Reads from `inner`.
     pub fn new(inner: R, decoder: ContentDecoder) -> Self {
         Self { inner, decoder, buffer: Vec::new(), at: 0, ended: false, failed: None }
     }
@@ -452,7 +449,7 @@ impl<R: Read> Read for DecodeReader<R> {
             if into.is_empty() {
                 return Ok(0);
             }
-            // What came before the failure was given first.
+            // Output that preceded the failure is returned first.
             if let Some(e) = self.failed.take() {
                 return Err(e);
             }

@@ -1,6 +1,6 @@
-//! Reads big-endian numbers and counted fields from the front of a slice; `None` when it is too short.
+//! Reads big-endian integers and length-prefixed fields from the front of a slice; `None` if it is too short.
 
-/// What is left to read.
+/// The bytes not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a>(pub(crate) &'a [u8]);
 
@@ -37,13 +37,13 @@ impl<'a> Cursor<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A field behind its length in one byte.
+    /// A field with a length prefix of one byte.
     pub(crate) fn counted8(&mut self) -> Option<&'a [u8]> {
         let n = self.u8()?;
         self.take(n.into())
     }
 
-    /// A field behind its length in two bytes.
+    /// A field with a length prefix of two bytes.
     pub(crate) fn counted16(&mut self) -> Option<&'a [u8]> {
         let n = self.u16()?;
         self.take(n.into())

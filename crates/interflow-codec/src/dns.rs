@@ -1,49 +1,47 @@
-//! DNS messages (RFC 1035), as far as somebody needs who passes them on: whose addresses an answer tells, and how a question
-//! that nobody answered is refused.
+//! DNS messages (RFC 1035), as far as a forwarder needs them: the addresses in a response, and error responses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::cursor::Cursor;
 
-/// The shortest message: a header (RFC 1035 4.1.1).
+/// The size of the header (RFC 1035 4.1.1).
 const HEADER_LEN: usize = 12;
 /// The longest name, in bytes (RFC 1035 2.3.4).
 const MAX_NAME_LEN: usize = 255;
-/// The most records that are looked at in an answer.
+/// Records beyond this number are ignored.
 const MAX_RECORDS: usize = 256;
 
-/// The code of a failed answer (RFC 1035 4.1.1): the server failed.
+/// RCODE 2 (RFC 1035 4.1.1): the server failed.
 pub const SERVFAIL: u8 = 2;
-/// The code of a failed answer: the server refuses.
+/// RCODE 5: the server refuses.
 pub const REFUSED: u8 = 5;
 
-/// What a message asks.
+/// The question of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsQuestion {
-    /// The number that ties question and answer together.
+    /// The message id, which matches a response to its query.
     pub id: u16,
-    /// The name, lower case, without the dot at its end.
+    /// The name in lower case, without the trailing dot.
     pub name: String,
-    /// The type of record: 1 for A, 28 for AAAA.
+    /// The record type: 1 for A, 28 for AAAA.
     pub kind: u16,
 }
 
-/// What an answer tells of a name.
+/// The addresses in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRecords {
-    /// The question.
     pub question: DnsQuestion,
     /// The addresses, each with its time to live in seconds.
     pub addresses: Vec<(IpAddr, u32)>,
 }
 
-/// Reads the one question of a query or a response; `None` when there is not exactly one, or it cannot be read.
+/// Parses the question of a query or a response; `None` if there is not exactly one, or it is malformed.
 pub fn parse_question(message: &[u8]) -> Option<DnsQuestion> {
     read_question(message, &mut DnsReader::new(message)?)
 }
 
-/// Reads the addresses that a response gives for the name it was asked for, by whatever aliases (CNAME); `None` when it is no
-/// response or cannot be read.
+/// Parses the addresses that a response gives for the queried name, through any aliases (CNAME); `None` if the
+/// message is not a response or is malformed.
 pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
     let mut reader = DnsReader::new(message)?;
     let is_response = message.get(2)? & 0x80 != 0;
@@ -61,18 +59,18 @@ pub fn parse_addresses(message: &[u8]) -> Option<AddressRecords> {
             (1, 28) => <[u8; 16]>::try_from(data).ok().map(|a| IpAddr::V6(Ipv6Addr::from(a))),
             _ => None,
         };
-        // A time to live with its highest bit set counts as none (RFC 2181 8).
+        // A TTL with its most significant bit set is treated as 0 (RFC 2181 8).
         addresses.extend(address.map(|a| (a, if ttl > i32::MAX as u32 { 0 } else { ttl })));
     }
     Some(AddressRecords { question, addresses })
 }
 
-/// The answer to a query that gives nothing but this code; `None` when the query cannot be answered at all.
+/// An error response to a query; `None` if the query cannot be answered at all.
 pub fn error_response(query: &[u8], code: u8) -> Option<Vec<u8>> {
     let mut reader = DnsReader::new(query)?;
     read_question(query, &mut reader)?;
     let mut out = query.get(..reader.at)?.to_vec();
-    // A response, recursion as it was asked for and offered; one question, nothing else.
+    // A response with the query's RD flag, RA set, its question, and no records.
     out[2] = 0x80 | (out[2] & 0x79);
     out[3] = 0x80 | (code & 0x0f);
     out[6..HEADER_LEN].fill(0);
@@ -92,7 +90,7 @@ fn read_question(message: &[u8], reader: &mut DnsReader<'_>) -> Option<DnsQuesti
     Some(DnsQuestion { id, name, kind })
 }
 
-/// A place in a message.
+/// A position in a message.
 struct DnsReader<'a> {
     message: &'a [u8],
     at: usize,
@@ -103,7 +101,8 @@ impl<'a> DnsReader<'a> {
         (message.len() >= HEADER_LEN).then_some(Self { message, at: HEADER_LEN })
     }
 
-    /// The name here (RFC 1035 4.1.4); a name that points anywhere but backwards is none, so that reading ends.
+    /// The name at this position (RFC 1035 4.1.4). Compression pointers must point backwards, which guarantees
+    /// termination.
     fn name(&mut self) -> Option<String> {
         let mut name = String::new();
         let (mut at, mut end, mut jumped) = (self.at, None, self.at);
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_the_addresses_of_the_name_that_was_asked_for() {
+    fn a_response_gives_the_addresses_of_the_queried_name() {
         let back: &[u8] = &[0xc0, 12];
         let alias = name("edge.cdn.test");
         let message = response(
@@ -176,17 +175,17 @@ mod tests {
             1,
             &[(back, 5, 300, &alias), (&alias, 1, 60, &[192, 0, 2, 7]), (back, 1, u32::MAX, &[192, 0, 2, 8])],
         );
-        let told = parse_addresses(&message).unwrap();
-        assert_eq!(told.question, DnsQuestion { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
-        assert_eq!(told.addresses, [("192.0.2.7".parse().unwrap(), 60), ("192.0.2.8".parse().unwrap(), 0)]);
+        let records = parse_addresses(&message).unwrap();
+        assert_eq!(records.question, DnsQuestion { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
+        assert_eq!(records.addresses, [("192.0.2.7".parse().unwrap(), 60), ("192.0.2.8".parse().unwrap(), 0)]);
         let six = "2001:db8::1".parse::<Ipv6Addr>().unwrap();
         let message = response("v6.test", 28, &[(back, 28, 5, &six.octets())]);
         assert_eq!(parse_addresses(&message).unwrap().addresses, [(IpAddr::V6(six), 5)]);
-        assert_eq!(parse_addresses(&query("a.test", 1)), None, "a question tells nothing");
+        assert_eq!(parse_addresses(&query("a.test", 1)), None, "a query has no addresses");
     }
 
     #[test]
-    fn messages_that_are_none_are_refused() {
+    fn malformed_messages_are_refused() {
         let mut looping = response("a.test", 1, &[(&[0xc0, 12], 1, 1, &[1, 2, 3, 4])]);
         let at = looping.len() - 16;
         (looping[at], looping[at + 1]) = (0xc0, at as u8);
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_repeats_the_question_and_nothing_else() {
+    fn an_error_response_repeats_only_the_question() {
         let mut asked = query("a.test", 1);
         asked[11] = 1;
         asked.extend_from_slice(&[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]);
@@ -213,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_comes_makes_it_stumble(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (parse_addresses(&bytes), parse_question(&bytes), error_response(&bytes, REFUSED));
             let mut message = query("a.test", 1);
             message[2] |= 0x80;

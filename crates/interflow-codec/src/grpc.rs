@@ -1,4 +1,4 @@
-//! Splits gRPC's and gRPC-Web's length-prefixed messages (gRPC over HTTP/2, "Length-Prefixed-Message").
+//! Splits the length-prefixed messages of gRPC and gRPC-Web (gRPC over HTTP/2, "Length-Prefixed-Message").
 
 use std::io::Read;
 
@@ -7,38 +7,35 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use crate::cursor::Cursor;
 
-/// The length of a message's prefix: a byte of flags and the length in four.
+/// The length of a message's prefix: one byte of flags and four of length.
 pub const PREFIX_LEN: usize = 5;
 
-/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcMessage {
-    /// Whether `data` is compressed as `grpc-encoding` says.
+    /// Whether `data` is compressed with the `grpc-encoding`.
     pub compressed: bool,
-    /// Whether it is the trailer block that ends a gRPC-Web body.
+    /// Whether this is the trailer block that ends a gRPC-Web body.
     pub trailers: bool,
-    /// The content.
     pub data: Bytes,
-    /// Prefix and content as they came.
+    /// Prefix and content as received.
     pub raw: Bytes,
 }
 
-/// Why bytes are no message.
+/// Why bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrpcError {
-    /// Flags that nobody defined.
-    #[error("the flags of a gRPC message are not known")]
+    #[error("a gRPC message has unknown flags")]
     Flags,
-    /// It is over the limit.
+    /// The message exceeds the limit.
     #[error("a gRPC message of {0} bytes is larger than the limit")]
     TooLarge(u32),
 }
 
-/// Takes the next message of at most `max` bytes of content from the front of `buf`, without a copy; `None` when it
-/// is not all there.
+/// Takes the next message of at most `max` content bytes from the front of `buf`, without copying; `None` if it is
+/// incomplete.
 ///
 /// # Errors
-/// Unknown flags, a length over `max`. The buffer is left as it is.
+/// Unknown flags, or a length over `max`. The buffer is left unchanged.
 pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage>, GrpcError> {
     const COMPRESSED: u8 = 1;
     const TRAILERS: u8 = 0x80;
@@ -58,8 +55,8 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
     Ok(Some(GrpcMessage { compressed: flags & COMPRESSED != 0, trailers: flags & TRAILERS != 0, data, raw }))
 }
 
-/// Decompresses the content of a message as `grpc-encoding` says: gzip, or deflate (which is zlib's format, RFC 1950).
-/// `None` for another encoding, for what is not of this one, and for more than `max` bytes.
+/// Decompresses a message's content with the `grpc-encoding` gzip or deflate (the zlib format, RFC 1950). `None` for
+/// another encoding, invalid data, or more than `max` bytes of output.
 pub fn decompress(encoding: &str, data: &[u8], max: usize) -> Option<Bytes> {
     let most = max as u64 + 1;
     let mut out = Vec::new();
@@ -72,7 +69,7 @@ pub fn decompress(encoding: &str, data: &[u8], max: usize) -> Option<Bytes> {
     (out.len() <= max).then(|| out.into())
 }
 
-/// Appends the prefix of a message of `len` bytes, fewer than 4 GiB; the content follows.
+/// Appends the prefix of a message of `len` bytes (less than 4 GiB); the content follows.
 pub fn write_prefix(out: &mut Vec<u8>, compressed: bool, len: u32) {
     out.push(compressed.into());
     out.extend_from_slice(&len.to_be_bytes());
@@ -94,10 +91,10 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_split_and_flags_told() {
+    fn messages_are_split_and_flags_parsed() {
         let (got, rest) = all(b"\0\0\0\0\x02hi\x01\0\0\0\0\x80\0\0\0\x01x\0\0\0\0\x09cut", 10).unwrap();
-        let told: Vec<_> = got.iter().map(|m| (m.compressed, m.trailers, &m.data[..])).collect();
-        assert_eq!(told, [(false, false, &b"hi"[..]), (true, false, b""), (false, true, b"x")]);
+        let fields: Vec<_> = got.iter().map(|m| (m.compressed, m.trailers, &m.data[..])).collect();
+        assert_eq!(fields, [(false, false, &b"hi"[..]), (true, false, b""), (false, true, b"x")]);
         assert_eq!(&rest[..], b"\0\0\0\0\x09cut");
         assert_eq!(&got[0].raw[..], b"\0\0\0\0\x02hi");
     }
@@ -109,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_nobody_defined_are_refused() {
+    fn unknown_flags_are_refused() {
         assert_eq!(all(b"\x02", 10), Err(GrpcError::Flags));
         assert_eq!(all(b"{\"a\":1}", 10), Err(GrpcError::Flags));
     }
@@ -134,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(messages in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..50)), 0..5)) {
+        fn written_messages_parse_back(messages in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..50)), 0..5)) {
             let mut out = Vec::new();
             for (compressed, data) in &messages {
                 write_prefix(&mut out, *compressed, u32::try_from(data.len()).unwrap());

@@ -1,4 +1,4 @@
-//! HTML text.
+//! Escaping for HTML.
 
 /// Escapes text for HTML, for elements and for quoted attribute values.
 pub fn escape(text: &str) -> String {

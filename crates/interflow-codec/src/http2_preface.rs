@@ -1,14 +1,14 @@
-//! What an HTTP/2 client does first, which tells clients apart: its SETTINGS, window and priorities, and the order of its
-//! pseudo-header fields (RFC 9113; the text is Akamai's, "Passive Fingerprinting of HTTP/2 Clients", 2017).
+//! Computes Akamai's HTTP/2 fingerprint from a client's first frames: SETTINGS, window, priorities and the order of
+//! pseudo-header fields (RFC 9113; Akamai, "Passive Fingerprinting of HTTP/2 Clients", 2017).
 
 use std::fmt::Write as _;
 
-/// The client's preface (RFC 9113 3.4).
+/// The client connection preface (RFC 9113 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Frames beyond this many bytes before the first request are no opening of any client known.
+/// No known client sends more bytes before its first request.
 const MAX_PREFACE_BYTES: usize = 64 << 10;
 
-/// Reads along with a client's first frames.
+/// Parses a copy of a client's first frames.
 #[derive(Debug, Default)]
 pub struct PrefaceReader {
     seen: Vec<u8>,
@@ -18,22 +18,20 @@ pub struct PrefaceReader {
     priorities: String,
 }
 
-/// Where the reading stands.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PrefaceState {
-    /// The first request has not come yet.
+    /// The first request has not arrived yet.
     More,
     /// The fingerprint: `1:65536;4:6291456|15663105|0|m,a,s,p`.
     Done(String),
-    /// It is no HTTP/2, or nothing to read along with; no more bytes are wanted.
+    /// Not HTTP/2, or over the size limit; no more bytes are needed.
     Strange,
 }
 
 impl PrefaceReader {
-    /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) -> PrefaceState {
-        let room = MAX_PREFACE_BYTES - self.seen.len().min(MAX_PREFACE_BYTES);
-        self.seen.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let remaining = MAX_PREFACE_BYTES - self.seen.len().min(MAX_PREFACE_BYTES);
+        self.seen.extend_from_slice(&bytes[..bytes.len().min(remaining)]);
         if self.at == 0 {
             let n = self.seen.len().min(PREFACE.len());
             if self.seen[..n] != PREFACE[..n] {
@@ -54,7 +52,7 @@ impl PrefaceReader {
         if self.seen.len() < MAX_PREFACE_BYTES { PrefaceState::More } else { PrefaceState::Strange }
     }
 
-    /// The next whole frame (RFC 9113 4.1): what it says goes into the text; a HEADERS frame gives the order.
+    /// Consumes the next complete frame (RFC 9113 4.1) and adds it to the fingerprint; a HEADERS frame completes it.
     fn frame(&mut self) -> Option<Option<String>> {
         let rest = self.seen.get(self.at..)?;
         let head = rest.get(..9)?;
@@ -105,15 +103,15 @@ fn fragment(payload: &[u8], flags: u8) -> &[u8] {
     &rest[..rest.len().saturating_sub(padding)]
 }
 
-/// The order of the pseudo-header fields by their first letters, as far as the block names them by the static table,
-/// which every client does (RFC 7541 6, appendix A).
+/// The order of the pseudo-header fields by their initials, if the block uses static-table names, as all clients do
+/// (RFC 7541 6, appendix A).
 fn pseudo_order(mut block: &[u8]) -> String {
     let mut order = String::new();
     while let Some(first) = block.first().copied() {
         let (prefix, value) = match first {
             0x80.. => (7, false),
             0x40..0x80 => (6, true),
-            // A change of the table's size comes before any field.
+            // Dynamic table size updates precede all fields.
             0x20..0x40 => (5, false),
             _ => (4, true),
         };
@@ -141,7 +139,7 @@ fn pseudo_order(mut block: &[u8]) -> String {
     order
 }
 
-/// An integer with a prefix of so many bits (RFC 7541 5.1), and what follows it.
+/// An integer with a prefix of this many bits (RFC 7541 5.1), and the bytes after it.
 fn integer(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     let mask = (1_usize << prefix) - 1;
     let (first, mut rest) = bytes.split_first()?;
@@ -207,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_opening_is_left_alone() {
+    fn other_bytes_give_no_fingerprint() {
         assert_eq!(PrefaceReader::default().feed(b"GET / HTTP/1.1"), PrefaceState::Strange);
         assert_eq!(PrefaceReader::default().feed(b"PRI * HT"), PrefaceState::More);
         let endless = [PREFACE, &frame(0xff, 0, 0, &[0; 16_000]).repeat(5)].concat();
@@ -225,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = PrefaceReader::default().feed(&[PREFACE, &bytes].concat());
             let _ = pseudo_order(&bytes);
         }

@@ -1,10 +1,10 @@
-//! JA4H: the fingerprint of an HTTP client in the shape of its requests (FoxIO, JA4+ suite).
+//! JA4H: the fingerprint of an HTTP client from its requests (FoxIO, JA4+ suite).
 
 use interflow_types::{Headers, HttpVersion, Method};
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of one request, as `ge11cr05enus_…_…_…`: method, version, cookie, referer, number of fields, language;
-/// then hashes of the fields' names in their order, of the cookies' names, and of the cookies.
+/// The fingerprint of one request, as `ge11cr05enus_…_…_…`: method, version, cookie, referer, number of fields,
+/// language; then hashes of the field names in order, of the cookie names, and of the cookies.
 pub fn ja4h(method: &Method, version: HttpVersion, headers: &Headers) -> String {
     let counted =
         || headers.iter().map(|(name, _)| name).filter(|n| !name_equals(n, b"cookie") && !name_equals(n, b"referer"));

@@ -1,30 +1,30 @@
-//! A pull reader for JSON (RFC 8259) that gives places instead of values, so that a body can be edited where it stands.
+//! A pull parser for JSON (RFC 8259) that returns byte ranges instead of values, so that a body can be edited in
+//! place.
 
 use std::ops::Range;
 
-/// Deepest nesting of arrays and objects that is read.
+/// The deepest nesting of arrays and objects.
 pub const MAX_DEPTH: usize = 256;
 
-/// What is no JSON, and where.
+/// Why a text is not valid JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no JSON at byte {at}: {reason}")]
+#[error("invalid JSON at byte {at}: {reason}")]
 pub struct JsonError {
     /// Byte offset into the body.
     pub at: usize,
-    /// What is wrong there.
     pub reason: &'static str,
 }
 
-/// A piece of JSON. Ranges of strings and names leave out the quotes.
+/// A token of JSON. Ranges of strings and names exclude the quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JsonToken {
-    /// `{` at this byte.
+    /// `{` at this offset.
     Object(usize),
-    /// `[` at this byte.
+    /// `[` at this offset.
     Array(usize),
-    /// `}` or `]`, and the byte behind it.
+    /// `}` or `]`; the offset after it.
     End(usize),
-    /// A member's name.
+    /// The name of a member.
     Name(Range<usize>),
     /// A string value.
     Text(Range<usize>),
@@ -42,12 +42,12 @@ enum JsonExpectation {
     Nothing,
 }
 
-/// Reads one value, token by token, and checks that it is JSON on the way.
+/// Reads one value token by token, and validates it on the way.
 #[derive(Debug)]
 pub struct JsonReader<'j> {
     json: &'j [u8],
     at: usize,
-    /// Whether each open container is an object.
+    /// For each open container, whether it is an object.
     open: Vec<bool>,
     expect: JsonExpectation,
 }
@@ -59,16 +59,16 @@ impl std::fmt::Debug for JsonExpectation {
 }
 
 impl<'j> JsonReader<'j> {
-    /// A reader at the beginning of a body; a byte order mark is skipped.
+    /// A reader at the start of a body; skips a byte order mark.
     pub fn new(json: &'j [u8]) -> Self {
         let at = if json.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
         Self { json, at, open: Vec::new(), expect: JsonExpectation::Value }
     }
 
-    /// The next token; `None` behind the value.
+    /// The next token; `None` after the value.
     ///
     /// # Errors
-    /// What is no JSON, something behind the value, or nesting deeper than [`MAX_DEPTH`].
+    /// Invalid JSON, data after the value, or nesting deeper than [`MAX_DEPTH`].
     pub fn next_token(&mut self) -> Result<Option<JsonToken>, JsonError> {
         loop {
             self.skip_whitespace();
@@ -158,8 +158,8 @@ impl<'j> JsonReader<'j> {
                 let rest = self.json.get(at..).unwrap_or_default();
                 let len = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
                 let len = len.count();
-                let word = rest.get(..len).unwrap_or_default();
-                if !matches!(word, b"true" | b"false" | b"null") && !is_number(word) {
+                let literal = rest.get(..len).unwrap_or_default();
+                if !matches!(literal, b"true" | b"false" | b"null") && !is_number(literal) {
                     return self.fail("no JSON value");
                 }
                 self.at += len;
@@ -169,7 +169,7 @@ impl<'j> JsonReader<'j> {
         }
     }
 
-    /// The bytes between the quotes; the reader then stands behind the closing one.
+    /// The range between the quotes; afterwards the reader is positioned after the closing quote.
     fn string(&mut self) -> Result<Range<usize>, JsonError> {
         let start = self.at + 1;
         let mut at = start;
@@ -195,13 +195,13 @@ impl<'j> JsonReader<'j> {
     }
 }
 
-/// Where the first byte is that may not simply stand in a string: a quote, a backslash, a control character. Bodies are mostly
-/// text, so eight bytes are looked at in one step.
+/// The offset of the first byte that needs attention in a string: a quote, a backslash, or a control character.
+/// Bodies are mostly text, so this checks eight bytes per step.
 fn find_special_byte(bytes: &[u8]) -> Option<usize> {
     const fn all(byte: u8) -> u64 {
         byte as u64 * 0x0101_0101_0101_0101
     }
-    // The lowest byte that is marked is right; those above it may be marked by its borrow.
+    // Only the lowest marked byte is certain; borrows may mark bytes above it.
     let zero = |x: u64| x.wrapping_sub(all(1)) & !x & all(0x80);
     let mut at = 0;
     while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
@@ -217,14 +217,14 @@ fn find_special_byte(bytes: &[u8]) -> Option<usize> {
 }
 
 /// RFC 8259 6.
-fn is_number(word: &[u8]) -> bool {
-    let word = word.strip_prefix(b"-").unwrap_or(word);
+fn is_number(text: &[u8]) -> bool {
+    let text = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
-    let whole = digits(word);
-    if whole == 0 || whole > 1 && word.first() == Some(&b'0') {
+    let whole = digits(text);
+    if whole == 0 || whole > 1 && text.first() == Some(&b'0') {
         return false;
     }
-    let mut rest = word.get(whole..).unwrap_or_default();
+    let mut rest = text.get(whole..).unwrap_or_default();
     if let Some(fraction) = rest.strip_prefix(b".") {
         let n = digits(fraction);
         if n == 0 {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn every_token_is_given_with_its_place() {
+    fn every_token_has_its_range() {
         assert_eq!(
             tokens(r#" {"a":"x\"y","b":[1,-2.5e3,true,null,{}],"c":[]} "#).unwrap(),
             [
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_plain_text_is_found_at_every_place() {
+    fn special_bytes_are_found_at_every_offset() {
         for byte in [b'"', b'\\', 0, 0x1f, 0x20, b'!', b'#', 0x7f, 0x80, 0xff] {
             for length in 0..20 {
                 for at in 0..length {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_an_error() {
+    fn invalid_json_is_an_error() {
         for json in [
             "",
             "{",

@@ -1,8 +1,8 @@
-//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream, JSON,
-//! content codings; and YAML, which stands in files.
+//! Sans-io codecs for wire formats: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event
+//! stream, JSON and content codings; and YAML for files.
 //!
-//! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
-//! holds no more of them than its limits allow.
+//! Nothing here reads a socket or a clock. Every parser is given bytes, returns what it parsed or that it needs more,
+//! and buffers no more than its limits allow.
 #![forbid(unsafe_code)]
 
 pub mod aws_event_stream;

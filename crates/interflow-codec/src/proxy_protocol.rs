@@ -1,50 +1,48 @@
-//! The PROXY protocol, versions 1 and 2, receiving side: the addresses of the connection that a load balancer
-//! accepted, told ahead of its bytes (HAProxy, "The PROXY protocol", 2020).
+//! The receiving side of the PROXY protocol, versions 1 and 2: a load balancer sends the addresses of the connection
+//! that it accepted before the connection's bytes (HAProxy, "The PROXY protocol", 2020).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::cursor::Cursor;
 
-/// The most bytes that a header may take; version 2 allows 64 KiB of extensions, of which senders use a few hundred.
+/// The longest accepted header. Version 2 allows 64 KiB of extensions, of which senders use a few hundred bytes.
 pub const MAX_BYTES: usize = 16 << 10;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V1_SIGNATURE: &[u8; 6] = b"PROXY ";
-/// Section 2.1: the longest line, CRLF included.
+/// The longest version 1 line, CRLF included (section 2.1).
 const V1_MAX: usize = 107;
 
-/// The two ends of the connection that the sender accepted.
+/// The two addresses of the connection that the sender accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client.
+    /// The client's address.
     pub source: SocketAddr,
-    /// What the client connected to.
+    /// The address that the client connected to.
     pub destination: SocketAddr,
 }
 
-/// Why a connection's first bytes are no PROXY header that can be used.
+/// Why the first bytes of a connection are not a usable PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// They are none at all.
     #[error("the connection does not begin with a PROXY protocol header")]
     Missing,
-    /// They begin like one.
     #[error("the PROXY protocol header is malformed")]
     Malformed,
     /// The header is longer than [`MAX_BYTES`].
     #[error("the PROXY protocol header is longer than {MAX_BYTES} bytes")]
     TooLong,
-    /// A UNIX socket or a datagram.
-    #[error("the PROXY protocol header names no TCP connection")]
+    /// The header is for a UNIX socket or a datagram.
+    #[error("the PROXY protocol header does not describe a TCP connection")]
     Unsupported,
 }
 
-/// Reads a header from the start of `buf`: the addresses and how many bytes it took. `None` outside: it is not all
-/// there. `None` inside: the sender speaks for itself (`LOCAL`, a health check) or does not know (`UNKNOWN`); the
-/// connection's own addresses count.
+/// Parses a header at the start of `buf` and returns the addresses and its length. The outer `None` means incomplete.
+/// The inner `None` means that the sender speaks for itself (`LOCAL`, a health check) or does not know the addresses
+/// (`UNKNOWN`), so the connection's own addresses apply.
 ///
 /// # Errors
-/// Anything else. The protocol demands to close then, never to guess.
+/// Anything else. The protocol requires the receiver to close the connection then, never to guess.
 pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
     if matches_signature(buf, V2_SIGNATURE) {
         parse_v2(buf)
@@ -55,7 +53,7 @@ pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHe
     }
 }
 
-/// Whether `buf` agrees with the signature as far as both go.
+/// Whether `buf` and the signature agree on their common length.
 fn matches_signature(buf: &[u8], signature: &[u8]) -> bool {
     buf.iter().zip(signature).all(|(a, b)| a == b)
 }
@@ -114,7 +112,7 @@ fn parse_v2(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHea
     Ok(Some((header, total)))
 }
 
-/// The address block; what stands behind it are extensions, which nothing here needs.
+/// The address block; the extensions (TLVs) after it are ignored.
 fn v2_addresses(family: u8, mut c: Cursor<'_>) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
     let ips: Option<(IpAddr, IpAddr)> = match family {
         0x00 => return Ok(None),
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_lines_that_are_off_are_refused() {
+    fn malformed_version_1_lines_are_refused() {
         let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(100));
         for raw in [
             "PROXY TCP4 192.0.2.1 198.51.100.2 1 2\n",
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_headers_that_are_off_are_refused() {
+    fn malformed_version_2_headers_are_refused() {
         use ProxyHeaderError::*;
         for (raw, error) in [
             (v2(0x22, 0x11, &[0; 12]), Malformed),
@@ -214,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_cut_off_asks_for_more() {
+    fn a_truncated_header_needs_more_bytes() {
         for raw in [b"PROXY TCP4 192.0.2.1 198.51.100.2 1 2\r\n".to_vec(), v2(0x21, 0x11, &[0; 20])] {
             for end in 0..raw.len() {
                 assert_eq!(parse(&raw[..end]), Ok(None), "{end}");
@@ -224,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_told_apart_at_the_first_byte_that_differs() {
+    fn other_protocols_are_recognised_at_the_first_differing_byte() {
         for raw in [&b"G"[..], b"PROXZ", b"\r\n\r\nG", b"\x16\x03\x01", b"POST / HTTP/1.1\r\n"] {
             assert_eq!(parse(raw), Err(ProxyHeaderError::Missing));
         }

@@ -1,7 +1,7 @@
-//! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides of the conversation.
+//! SOCKS5 (RFC 1928) with username/password authentication (RFC 1929), client and server side.
 //!
-//! The server reads a [`MethodOffer`], perhaps [`SocksCredentials`], and a [`SocksCommand`]; the client writes those and reads
-//! what comes back. Every `parse_*` gives the message and its length, or `None` when it is not all there.
+//! The server parses a [`MethodOffer`], possibly [`SocksCredentials`], and a [`SocksCommand`]; the client writes
+//! those and parses the replies. Every `parse_*` returns the message and its length, or `None` if it is incomplete.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,19 +9,19 @@ use interflow_types::{Authority, Host};
 
 use crate::cursor::Cursor;
 
-/// A message and how many bytes it took; `None` when more are needed.
+/// A message and its length in bytes; `None` if more bytes are needed.
 pub type SocksParseResult<T> = Result<Option<(T, usize)>, SocksError>;
 
 const VERSION: u8 = 5;
-/// RFC 1929 2: the version of the subnegotiation.
+/// The version of the subnegotiation (RFC 1929 2).
 const AUTH_VERSION: u8 = 1;
 
-/// How a client may prove who it is (RFC 1928 3).
+/// An authentication method (RFC 1928 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// Not at all.
+    /// No authentication.
     None,
-    /// User and password (RFC 1929).
+    /// Username and password (RFC 1929).
     Password,
 }
 
@@ -36,21 +36,18 @@ impl AuthMethod {
     }
 }
 
-/// The methods that a client offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MethodOffer {
-    /// Whether it would go without.
+    /// Whether the client accepts to use no authentication.
     pub none: bool,
-    /// Whether it would send a user and a password.
+    /// Whether the client accepts to send a username and password.
     pub password: bool,
 }
 
-/// A user and a password, as bytes: RFC 1929 names no character set.
+/// Username and password, as bytes: RFC 1929 specifies no character set.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SocksCredentials {
-    /// The user's name.
     pub user: Vec<u8>,
-    /// The password.
     pub password: Vec<u8>,
 }
 
@@ -60,35 +57,34 @@ impl std::fmt::Debug for SocksCredentials {
     }
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocksCommand {
-    /// A connection to this authority.
+    /// Connect to this authority.
     Connect(Authority),
-    /// BIND, UDP ASSOCIATE or a command that is not known: answer [`SocksReply::CommandNotSupported`].
+    /// BIND, UDP ASSOCIATE or an unknown command; reply with [`SocksReply::CommandNotSupported`].
     Unsupported(u8),
 }
 
-/// The outcome of a request (RFC 1928 6).
+/// The reply code of a request (RFC 1928 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksReply {
-    /// Connected.
     Succeeded,
-    /// Anything else.
+    /// Any failure without a code of its own.
     GeneralFailure,
-    /// Rules forbid it.
+    /// Not allowed by the ruleset.
     NotAllowed,
-    /// The network cannot be reached.
+    /// The network is unreachable.
     NetworkUnreachable,
-    /// The host cannot be reached, or has no address.
+    /// The host is unreachable, or has no address.
     HostUnreachable,
-    /// The host refused.
+    /// The host refused the connection.
     ConnectionRefused,
-    /// It took too long.
+    /// Used for timeouts.
     TtlExpired,
-    /// Neither BIND nor UDP ASSOCIATE is offered.
+    /// BIND or UDP ASSOCIATE was requested.
     CommandNotSupported,
-    /// An address that is neither IPv4, IPv6 nor a name.
+    /// The address is neither IPv4, IPv6 nor a domain name.
     AddressTypeNotSupported,
 }
 
@@ -109,7 +105,7 @@ impl SocksReply {
         self as u8
     }
 
-    /// In words, for a message to the owner.
+    /// A description for error messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -125,34 +121,34 @@ impl SocksReply {
     }
 }
 
-/// Why bytes are no message of the conversation.
+/// Why bytes are not a valid SOCKS5 message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SocksError {
-    /// Another version, SOCKS4 perhaps.
+    /// Another version; possibly SOCKS4.
     #[error("the SOCKS version is not 5")]
     Version,
-    /// The version of the password exchange is not 1.
+    /// The version of the username/password subnegotiation is not 1.
     #[error("the version of the SOCKS password exchange is not 1")]
     AuthVersion,
-    /// An address type beyond 1, 3 and 4.
-    #[error("the SOCKS address type is not known")]
+    /// An address type other than 1, 3 and 4.
+    #[error("the SOCKS address type is unknown")]
     AddressType,
-    /// A host that is no name, or port 0.
-    #[error("the SOCKS message names no valid host and port")]
+    /// The host is not a valid name, or the port is 0.
+    #[error("the SOCKS message has no valid host and port")]
     Address,
-    /// The server wants a method that was not offered.
-    #[error("the SOCKS server accepts none of the offered ways to sign in")]
+    /// The server selected a method that was not offered.
+    #[error("the SOCKS server accepts none of the offered authentication methods")]
     NoMethod,
-    /// A user or password that is empty or longer than 255 bytes.
-    #[error("a SOCKS user or password takes 1 to 255 bytes")]
+    /// A username or password that is empty or longer than 255 bytes.
+    #[error("a SOCKS username or password must have 1 to 255 bytes")]
     Credentials,
     /// The target's name is longer than 255 bytes.
-    #[error("a SOCKS host name takes 255 bytes at most")]
+    #[error("a SOCKS host name must not exceed 255 bytes")]
     NameTooLong,
 }
 
 impl SocksError {
-    /// What a server answers to a request that failed so; `None`: it just closes.
+    /// The reply to a request that failed to parse; `None` if the server just closes.
     pub const fn reply(self) -> Option<SocksReply> {
         match self {
             Self::AddressType => Some(SocksReply::AddressTypeNotSupported),
@@ -162,7 +158,7 @@ impl SocksError {
     }
 }
 
-/// Server: reads the client's first message (RFC 1928 3).
+/// Server: parses the client's method offer (RFC 1928 3).
 ///
 /// # Errors
 /// [`SocksError::Version`].
@@ -177,12 +173,12 @@ pub fn parse_method_offer(buf: &[u8]) -> SocksParseResult<MethodOffer> {
     })
 }
 
-/// Server: the answer to a greeting. `None` refuses all offers; close then.
+/// Server: the reply to a method offer. `None` rejects all methods; close the connection then.
 pub fn write_method_selection(out: &mut Vec<u8>, method: Option<AuthMethod>) {
     out.extend_from_slice(&[VERSION, method.map_or(AuthMethod::NOT_ACCEPTABLE, AuthMethod::code)]);
 }
 
-/// Server: reads user and password (RFC 1929 2).
+/// Server: parses username and password (RFC 1929 2).
 ///
 /// # Errors
 /// [`SocksError::AuthVersion`].
@@ -195,15 +191,15 @@ pub fn parse_credentials(buf: &[u8]) -> SocksParseResult<SocksCredentials> {
     })
 }
 
-/// Server: the answer to credentials. After a refusal, close.
+/// Server: the reply to credentials. If they are rejected, close the connection then.
 pub fn write_auth_status(out: &mut Vec<u8>, welcome: bool) {
     out.extend_from_slice(&[AUTH_VERSION, u8::from(!welcome)]);
 }
 
-/// Server: reads the request (RFC 1928 4).
+/// Server: parses the request (RFC 1928 4).
 ///
 /// # Errors
-/// A version, address type, host or port that does not hold.
+/// An invalid version, address type, host or port.
 pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
     const CONNECT: u8 = 1;
     parse(buf, |c| {
@@ -221,7 +217,8 @@ pub fn parse_request(buf: &[u8]) -> SocksParseResult<SocksCommand> {
     })
 }
 
-/// Server: the answer to a request (RFC 1928 6). `bound` is our end of the connection to the target, when there is one.
+/// Server: the reply to a request (RFC 1928 6). `bound` is the local address of the connection to the target, if
+/// there is one.
 pub fn write_reply(out: &mut Vec<u8>, reply: SocksReply, bound: Option<SocketAddr>) {
     let bound = bound.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
     out.extend_from_slice(&[VERSION, reply.code(), 0]);
@@ -229,15 +226,15 @@ pub fn write_reply(out: &mut Vec<u8>, reply: SocksReply, bound: Option<SocketAdd
     out.extend_from_slice(&bound.port().to_be_bytes());
 }
 
-/// Client: the first message; offers a password only when there is one to send.
+/// Client: the method offer; offers username/password only if there are credentials to send.
 pub fn write_method_offer(out: &mut Vec<u8>, with_password: bool) {
     out.extend_from_slice(if with_password { &[VERSION, 2, 0, 2] } else { &[VERSION, 1, 0] });
 }
 
-/// Client: reads the server's choice.
+/// Client: parses the server's method selection.
 ///
 /// # Errors
-/// [`SocksError::NoMethod`] when it is none that [`write_greeting`] offered.
+/// [`SocksError::NoMethod`] if it is not one that [`write_method_offer`] offered.
 pub fn parse_method_selection(buf: &[u8], with_password: bool) -> SocksParseResult<AuthMethod> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
@@ -249,10 +246,10 @@ pub fn parse_method_selection(buf: &[u8], with_password: bool) -> SocksParseResu
     })
 }
 
-/// Client: user and password.
+/// Client: username and password.
 ///
 /// # Errors
-/// [`SocksError::SocksCredentials`] when one does not fit.
+/// [`SocksError::Credentials`] if one is empty or too long.
 pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Result<(), SocksError> {
     let length = |text: &[u8]| u8::try_from(text.len()).ok().filter(|&n| n > 0).ok_or(SocksError::Credentials);
     let lengths = (length(user)?, length(password)?);
@@ -263,7 +260,7 @@ pub fn write_credentials(out: &mut Vec<u8>, user: &[u8], password: &[u8]) -> Res
     Ok(())
 }
 
-/// Client: reads whether the credentials were accepted.
+/// Client: parses whether the credentials were accepted.
 ///
 /// # Errors
 /// [`SocksError::AuthVersion`].
@@ -274,7 +271,7 @@ pub fn parse_auth_status(buf: &[u8]) -> SocksParseResult<bool> {
     })
 }
 
-/// Client: asks for a connection. A name goes as a name, so that the server resolves it.
+/// Client: requests a connection. A name is sent as a name, so that the server resolves it.
 ///
 /// # Errors
 /// [`SocksError::NameTooLong`].
@@ -296,10 +293,10 @@ pub fn write_connect(out: &mut Vec<u8>, target: &Authority) -> Result<(), SocksE
     Ok(())
 }
 
-/// Client: reads the outcome. Codes that RFC 1928 does not name are general failures.
+/// Client: parses the reply to a request. Codes not in RFC 1928 are treated as general failures.
 ///
 /// # Errors
-/// A version or address type that does not hold.
+/// An invalid version or address type.
 pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
     parse(buf, |c| {
         version(c, VERSION, SocksError::Version)?;
@@ -310,7 +307,7 @@ pub fn parse_reply(buf: &[u8]) -> SocksParseResult<SocksReply> {
     })
 }
 
-/// Why a message cannot be read now.
+/// Why a message cannot be parsed yet, or at all.
 enum Incomplete {
     More,
     Bad(SocksError),
@@ -335,7 +332,7 @@ fn version(c: &mut Cursor<'_>, expected: u8, error: SocksError) -> Result<(), In
     if c.u8().ok_or(Incomplete::More)? == expected { Ok(()) } else { Err(error.into()) }
 }
 
-/// Host and port; no host where the name is empty, as some servers leave it in replies.
+/// Host and port; the host is `None` if the name is empty, as in the replies of some servers.
 fn address(c: &mut Cursor<'_>) -> Result<(Option<Host>, u16), Incomplete> {
     let host = match c.u8().ok_or(Incomplete::More)? {
         1 => Some(Host::Ip(c.array::<4>().ok_or(Incomplete::More)?.into())),
@@ -346,7 +343,7 @@ fn address(c: &mut Cursor<'_>) -> Result<(Option<Host>, u16), Incomplete> {
     Ok((host, c.u16().ok_or(Incomplete::More)?))
 }
 
-/// A name; an address written as text counts as the address, which some clients send.
+/// A domain name; an address in text form, which some clients send, is treated as an address.
 fn name(raw: &[u8]) -> Result<Option<Host>, Incomplete> {
     if raw.is_empty() {
         return Ok(None);
@@ -381,7 +378,7 @@ mod tests {
         out
     }
 
-    /// Every prefix asks for more, the whole gives the message and leaves what follows.
+    /// Checks that every proper prefix needs more bytes, and that the whole is parsed without what follows it.
     fn grows<T: PartialEq + std::fmt::Debug>(raw: &[u8], parse: impl Fn(&[u8]) -> SocksParseResult<T>, expected: T) {
         for end in 0..raw.len() {
             assert_eq!(parse(&raw[..end]), Ok(None), "{end} of {raw:?}");
@@ -441,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_do_not_hold_are_refused() {
+    fn invalid_requests_are_refused() {
         for (raw, error) in [
             (&b"\x04\x01"[..], SocksError::Version),
             (b"\x05\x01\x00\x02", SocksError::AddressType),
@@ -459,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_are_told_by_their_number() {
+    fn other_commands_are_reported_by_number() {
         assert_eq!(parse_request(b"\x05\x03\x00\x01\0\0\0\0\0\0"), Ok(Some((SocksCommand::Unsupported(3), 10))));
     }
 
@@ -470,12 +467,12 @@ mod tests {
     }
 
     #[test]
-    fn credentials_that_do_not_fit_are_refused_and_never_shown() {
+    fn credentials_of_invalid_length_are_refused_and_never_logged() {
         let long = vec![b'x'; 256];
         for (user, password) in [(&b""[..], &b"p"[..]), (b"u", b""), (&long, b"p"), (b"u", &long)] {
             assert_eq!(write_credentials(&mut Vec::new(), user, password), Err(SocksError::Credentials));
         }
-        let shown = format!("{:?}", SocksCredentials { user: b"me".into(), password: b"secret".into() });
-        assert_eq!(shown, "Credentials(***)");
+        let text = format!("{:?}", SocksCredentials { user: b"me".into(), password: b"secret".into() });
+        assert_eq!(text, "Credentials(***)");
     }
 }

@@ -1,36 +1,35 @@
-//! Server-sent events, read as they come (WHATWG HTML 9.2): each event's bytes to hand on, and what they say.
+//! An incremental parser for server-sent events (WHATWG HTML 9.2) that returns each event's fields and raw bytes.
 
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::budget::MemoryReservation;
 
-/// Reads an event stream.
+/// Parses an event stream incrementally.
 ///
-/// Every byte that goes in comes out again in an event's `raw` or in [`rest`](Self::rest), in order, so that a relay
-/// may forward what it has looked at. An event is given as soon as its empty line is there.
+/// Every input byte is returned once, in order, in an event's `raw` or by [`rest`](Self::rest), so a relay can
+/// forward exactly what it inspected. An event is returned as soon as its final empty line has arrived.
 #[derive(Debug)]
 pub struct SseParser {
     buf: BytesMut,
     max_event: usize,
-    /// Where the current line begins, and how far it has been searched for its end.
+    /// Where the current line starts, and up to where it has been searched for its end.
     line: usize,
     searched: usize,
-    /// The last line ended in a CR that was the last byte then: a LF that follows belongs to it.
+    /// The last line ended in a CR at the end of the input, so a following LF belongs to it.
     after_cr: bool,
     started: bool,
-    /// Counts what is held of an event that is not all there.
+    /// Counts the bytes of an incomplete event against the memory budget.
     held: MemoryReservation,
 }
 
-/// A block of lines up to its empty line, that one included.
+/// A block of lines, with the empty line that ends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// The block's bytes as they came.
+    /// The block's bytes as received.
     pub raw: Bytes,
-    /// The last `event` field.
     pub event: Option<String>,
-    /// The `data` fields joined by LF. Without any, no browser dispatches the event: a comment, or a lone `id`.
+    /// The `data` fields joined by LF. Without any, browsers do not dispatch the event (a comment, or a lone `id`).
     pub data: Option<String>,
     /// The last `id` field without NUL.
     pub id: Option<String>,
@@ -38,14 +37,14 @@ pub struct SseEvent {
     pub retry: Option<u64>,
 }
 
-/// An event that goes over the limit, or for which the process's [budget](interflow_types::budget) of held bytes has no
-/// room; [`SseParser::rest`] has its bytes.
+/// The event exceeds the limit or the process's [memory budget](interflow_types::budget); [`SseParser::rest`] returns
+/// its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event of the stream is larger than may be held")]
+#[error("an event of the stream exceeds the size limit")]
 pub struct EventTooLarge;
 
 impl SseParser {
-    /// A parser for a stream whose events take at most `max_event` bytes each.
+    /// A parser for a stream whose events have at most `max_event` bytes each.
     pub fn new(max_event: usize) -> Self {
         Self {
             buf: BytesMut::new(),
@@ -58,15 +57,16 @@ impl SseParser {
         }
     }
 
-    /// Adds bytes that have come. Take the events out before adding more: the limit is checked there.
+    /// Adds received bytes. Call [`next_event`](Self::next_event) until it returns `None` before adding more, because
+    /// the limit is checked there.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// The next whole event, or `None` when it is not all there.
+    /// The next complete event, if there is one.
     ///
     /// # Errors
-    /// [`EventTooLarge`], again at every call until [`rest`](Self::rest) is called.
+    /// [`EventTooLarge`], at every call until [`rest`](Self::rest) is called.
     pub fn next_event(&mut self) -> Result<Option<SseEvent>, EventTooLarge> {
         loop {
             self.join_crlf();
@@ -92,8 +92,8 @@ impl SseParser {
         }
     }
 
-    /// Everything that is not yet part of an event: what to forward when the stream ends or is no longer looked at.
-    /// An event that is cut off is never dispatched. The parser starts anew after it.
+    /// The bytes that are not part of a complete event: forward them when the stream ends or is no longer inspected.
+    /// Browsers do not dispatch a truncated event. The parser is reset.
     pub fn rest(&mut self) -> Bytes {
         (self.line, self.searched, self.after_cr) = (0, 0, false);
         self.held = MemoryReservation::default();
@@ -116,7 +116,7 @@ impl SseParser {
         }
     }
 
-    /// Whether the line up to `end` is empty; a byte order mark at the very start does not count.
+    /// Whether the line up to `end` is empty; a byte order mark at the start of the stream is ignored.
     fn is_empty_line(&self, end: usize) -> bool {
         let line = self.buf.get(self.line..end).unwrap_or_default();
         line.is_empty() || (!self.started && self.line == 0 && line == BOM)
@@ -139,8 +139,8 @@ impl SseParser {
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 impl SseEvent {
-    /// Writes an event that carries these fields; `raw` plays no part. No value can add a field or end the event:
-    /// CR, LF and CRLF in `data` become the LF that joins its lines, elsewhere they are left out.
+    /// Writes an event with these fields; `raw` is ignored. No value can inject a field or end the event: line breaks
+    /// in `data` start a new `data` line, and in other fields they are removed.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         let mut field = |name: &str, value: &str| {
             out.extend_from_slice(name.as_bytes());
@@ -194,7 +194,7 @@ impl SseEvent {
     }
 }
 
-/// The bytes as a text, what is no UTF-8 replaced. Nearly all of them are: the quick look comes first.
+/// Decodes UTF-8 with replacement characters; valid input, the common case, is not copied.
 fn text(bytes: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(fields("id: a\0b\nretry: 1x\nretry:\nother: x\n\n"), [SseEvent::default()]);
     }
 
-    /// The examples of the WHATWG text.
+    /// The examples of the WHATWG specification.
     #[test]
     fn data_is_joined_as_the_standard_says() {
         let s = |text: &str| Some(text.to_owned());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_comes_back_as_bytes() {
+    fn a_truncated_event_is_returned_as_bytes() {
         let (got, rest) = events(b"data: a\n\ndata: cut\n");
         assert_eq!((got.len(), &rest[..]), (1, &b"data: cut\n"[..]));
     }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_add_a_field() {
+    fn no_value_can_inject_a_field() {
         let event = SseEvent {
             event: Some("a\ndata: x".to_owned()),
             data: Some("one\r\ntwo\rthree\n\nevent: x".to_owned()),
@@ -353,7 +353,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_reads_back(event in prop::option::of("[a-z]{1,5}"), id in prop::option::of("[a-z ]{0,5}"), retry: Option<u64>, data in prop::option::of("[a-z :\n]{0,20}")) {
+        fn written_events_parse_back(event in prop::option::of("[a-z]{1,5}"), id in prop::option::of("[a-z ]{0,5}"), retry: Option<u64>, data in prop::option::of("[a-z :\n]{0,20}")) {
             let event = SseEvent { raw: Bytes::new(), event, data, id, retry };
             let mut out = Vec::new();
             event.write_to(&mut out);

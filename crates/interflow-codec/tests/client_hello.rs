@@ -1,4 +1,5 @@
-//! ClientHellos: RFC 8448's, ones made here, cut and spread in every way; JA3 and JA4 against published values.
+//! ClientHello parsing: RFC 8448's example, generated ones, truncated and fragmented; JA3 and JA4 against published
+//! values.
 
 use interflow_codec::client_hello::{ClientHello, ClientHelloError, MAX_BYTES, looks_like_tls};
 use proptest::prelude::*;
@@ -48,7 +49,7 @@ fn parsed(handshake: &[u8]) -> ClientHello {
     ClientHello::parse(&records(handshake, 16_000)).unwrap().unwrap()
 }
 
-/// The extensions of the browser whose fingerprint the JA4 specification takes as its example.
+/// The extensions of the browser in the example of the JA4 specification.
 fn example() -> Vec<(u16, Vec<u8>)> {
     let algorithms = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
     let empty = |n| (n, Vec::new());
@@ -79,7 +80,7 @@ const EXAMPLE_CIPHERS: [u16; 16] = [
 ];
 
 #[test]
-fn the_hello_of_rfc_8448_is_read() {
+fn the_client_hello_of_rfc_8448_is_parsed() {
     let h = parsed(&rfc_8448());
     assert_eq!(h.legacy_version, 0x0303);
     assert_eq!(h.ciphers, [0x1301, 0x1303, 0x1302]);
@@ -92,7 +93,7 @@ fn the_hello_of_rfc_8448_is_read() {
     assert_eq!(h.ja3_text(), "771,4865-4867-4866,0-65281-10-35-51-43-13-45-28,29-23-24-25-256-257-258-259-260,");
 }
 
-/// FoxIO, "JA4 technical details": the fingerprint taken apart there.
+/// The fingerprint explained in FoxIO's "JA4 technical details".
 #[test]
 fn ja4_agrees_with_its_specification() {
     let h = parsed(&hello(&EXAMPLE_CIPHERS, &example()));
@@ -168,7 +169,7 @@ fn a_hello_may_be_spread_over_records_and_reads() {
 }
 
 #[test]
-fn other_bytes_are_refused_as_soon_as_they_show() {
+fn other_bytes_are_refused_as_early_as_possible() {
     use ClientHelloError::*;
     for (raw, error) in [
         (&b"GET"[..], NotTls),
@@ -188,7 +189,7 @@ fn other_bytes_are_refused_as_soon_as_they_show() {
 }
 
 #[test]
-fn lengths_that_contradict_each_other_are_refused() {
+fn inconsistent_lengths_are_refused() {
     let bad = |extension: (u16, Vec<u8>)| {
         let raw = records(&hello(&[0x1301], &[extension]), 16_000);
         assert_eq!(ClientHello::parse(&raw), Err(ClientHelloError::Malformed), "{raw:?}");
@@ -211,13 +212,13 @@ fn only_visible_text_counts_as_a_server_name() {
 }
 
 #[test]
-fn an_extension_that_comes_twice_counts_once() {
+fn the_first_of_duplicate_extensions_counts() {
     let h = parsed(&hello(&[], &[sni(b"first"), sni(b"second")]));
     assert_eq!((h.server_name.as_deref(), h.extensions.len()), (Some("first"), 2));
 }
 
 #[test]
-fn tls_is_known_by_three_bytes() {
+fn tls_is_recognised_by_three_bytes() {
     for (raw, expected) in [
         (&b""[..], None),
         (b"\x16", None),

@@ -1,4 +1,4 @@
-//! Content codings are undone within bounds, the same ones for everybody.
+//! Content codings are decoded within the same bounds by every interface.
 
 use std::io::{Read, Write};
 
@@ -46,7 +46,7 @@ fn text() -> Vec<u8> {
 }
 
 #[test]
-fn every_coding_is_undone_however_it_comes() {
+fn every_coding_is_decoded_at_any_segmentation() {
     let body = text();
     for (coding, by) in ALL {
         let wire = encode(by, &body);
@@ -70,7 +70,7 @@ fn every_coding_is_undone_however_it_comes() {
 }
 
 #[test]
-fn up_to_four_codings_come_off_from_the_last_to_the_first() {
+fn up_to_four_codings_are_decoded_last_to_first() {
     let body = text();
     let wire = encode("gzip", &encode("zstd", &encode("br", &encode("zlib", &body))));
     assert_eq!(decode(&headers("deflate, br, identity, zstd, gzip"), &wire, 1 << 20).unwrap().unwrap(), body);
@@ -83,7 +83,7 @@ fn up_to_four_codings_come_off_from_the_last_to_the_first() {
 }
 
 #[test]
-fn a_body_that_is_cut_short_or_no_body_of_its_coding_is_an_error() {
+fn truncated_or_invalid_bodies_are_errors() {
     for (coding, by) in ALL {
         let wire = encode(by, &text());
         for cut in [1, 2, wire.len() / 2, wire.len() - 1] {
@@ -91,13 +91,13 @@ fn a_body_that_is_cut_short_or_no_body_of_its_coding_is_an_error() {
         }
         assert!(decode(&headers(coding), b"{\"plain\": \"json, which is nothing else\"}", 1 << 20).is_err(), "{by}");
         let behind = [&wire[..], b"hidden behind the end"].concat();
-        assert!(decode(&headers(coding), &behind, 1 << 20).is_err(), "{by} with more behind it");
+        assert!(decode(&headers(coding), &behind, 1 << 20).is_err(), "{by} with trailing bytes");
     }
 }
 
 #[test]
-fn what_was_decoded_before_a_fault_is_read_before_the_fault() {
-    // More than one block of zstd's.
+fn output_before_a_failure_is_returned_first() {
+    // More than one zstd block.
     let body: Vec<u8> = (0..200_000_u32).flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
     for (coding, by) in ALL {
         let wire = encode(by, &body);
@@ -109,7 +109,7 @@ fn what_was_decoded_before_a_fault_is_read_before_the_fault() {
 }
 
 #[test]
-fn a_body_does_not_grow_beyond_its_bound_nor_beyond_its_size_times_a_factor() {
+fn expansion_is_limited_by_size_and_by_ratio() {
     let zeros = vec![0; 32 << 20];
     for (coding, by) in ALL {
         let bomb = encode(by, &zeros);
@@ -122,7 +122,7 @@ fn a_body_does_not_grow_beyond_its_bound_nor_beyond_its_size_times_a_factor() {
         }
     }
     let twice = encode("gzip", &encode("gzip", &zeros));
-    assert!(decode(&headers("gzip, gzip"), &twice, u64::MAX).is_err(), "the factor is over all codings");
+    assert!(decode(&headers("gzip, gzip"), &twice, u64::MAX).is_err(), "the ratio applies to all codings together");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_zstd_window_beyond_8_mib_is_refused() {
 }
 
 #[tokio::test]
-async fn a_held_body_is_decoded_off_the_worker() {
+async fn a_large_body_is_decoded_off_the_worker() {
     let body: Vec<u8> = (0..200_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let wire = Bytes::from(encode("gzip", &body));
     assert_eq!(decode_off_thread(&headers("gzip"), &wire, 1 << 20).await.unwrap().unwrap(), body);

@@ -1,4 +1,4 @@
-//! Bodies: chunk syntax, lengths, closes and trailers (RFC 9112 6 to 8), and that the writers' output reads back.
+//! Bodies: chunk syntax, lengths, closes and trailers (RFC 9112 6 to 8), and round trips through the writers.
 
 use bytes::BytesMut;
 use interflow_codec::h1::{
@@ -7,7 +7,7 @@ use interflow_codec::h1::{
 };
 use interflow_types::{ErrorKind, Headers, HttpVersion, Method};
 
-/// What came out of a buffer: content, trailers, whether the body ended, and what was left.
+/// The result of decoding a buffer: content, trailers, whether the body ended, and what was left.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     data: Vec<u8>,
@@ -138,7 +138,7 @@ fn trailers_are_bounded() {
 }
 
 #[test]
-fn a_length_takes_no_byte_more() {
+fn a_length_delimited_body_takes_no_byte_more() {
     let seen = read(BodyFraming::Length(5), b"helloGET").unwrap();
     assert_eq!((seen.data, seen.done, seen.left), (b"hello".to_vec(), true, b"GET".to_vec()));
     assert_eq!(read(BodyFraming::None, b"GET").unwrap(), Seen { done: true, left: b"GET".to_vec(), ..Seen::default() });
@@ -146,7 +146,7 @@ fn a_length_takes_no_byte_more() {
 
 /// RFC 9112 8.
 #[test]
-fn a_close_ends_only_what_a_close_may_end() {
+fn only_close_delimited_bodies_end_with_the_connection() {
     let limits = HeadLimits::default();
     for (framing, raw, whole) in [
         (BodyFraming::UntilClose, "hello", true),
@@ -185,7 +185,7 @@ fn remaining_is_known_by_length_alone() {
 }
 
 #[test]
-fn heads_that_are_written_read_back() {
+fn written_heads_parse_back() {
     let limits = HeadLimits::default();
     let headers: Headers = [("Host", "a"), ("x-Odd", ""), ("X-Odd", "\u{e9}")].into_iter().collect();
     let mut out = Vec::new();
@@ -220,7 +220,7 @@ fn a_reason_phrase_cannot_split_the_head() {
 }
 
 #[test]
-fn chunks_that_are_written_read_back() {
+fn written_chunks_parse_back() {
     let mut out = Vec::new();
     for piece in [&b"hello "[..], &[b'x'; 300]] {
         write_chunk_size(&mut out, piece.len());

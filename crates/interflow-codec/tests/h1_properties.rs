@@ -1,5 +1,4 @@
-//! What holds for HTTP/1 input of every kind: no panic, no dependence on how the bytes arrive, no loss on the way
-//! out and in again.
+//! Properties of HTTP/1 parsing for any input: no panic, no dependence on segmentation, and lossless round trips.
 
 use bytes::BytesMut;
 use interflow_codec::h1::{
@@ -11,7 +10,7 @@ use proptest::prelude::*;
 
 const LIMITS: HeadLimits = HeadLimits { max_bytes: 600, max_fields: 8, max_line: 120 };
 
-/// Bytes that look enough like HTTP to get past the first line.
+/// Bytes similar enough to HTTP to get past the first line.
 fn shaped() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just("GET / HTTP/1.1\r\n".to_owned()),
@@ -29,7 +28,7 @@ fn shaped() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat().into_bytes())
 }
 
-/// The outcome of a body that arrives in pieces: its content and end, or that it was refused.
+/// The outcome of decoding a body in pieces: its content and end, or `None` if it was refused.
 fn body(framing: BodyFraming, pieces: &[&[u8]]) -> Option<(Vec<u8>, String, bool, Vec<u8>)> {
     let mut decoder = BodyDecoder::new(framing, &LIMITS);
     let mut buf = BytesMut::new();
@@ -80,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn a_head_reads_the_same_however_it_arrives(raw in shaped()) {
+    fn a_head_parses_the_same_at_any_segmentation(raw in shaped()) {
         let whole = parse_request(&raw, &LIMITS).map(|f| f.map(|(r, used)| (r.method, r.target, r.headers, used)));
         let first = (0..=raw.len()).find_map(|end| parse_request(&raw[..end], &LIMITS).transpose());
         match (whole, first) {
@@ -102,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn a_body_reads_the_same_however_it_arrives(raw in shaped(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+    fn a_body_decodes_the_same_at_any_segmentation(raw in shaped(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
         for framing in [BodyFraming::Chunked, BodyFraming::Length(7), BodyFraming::UntilClose] {
             let bytewise: Vec<&[u8]> = raw.chunks(1).collect();
             prop_assert_eq!(body(framing, &[&raw]), body(framing, &bytewise));
@@ -111,7 +110,7 @@ proptest! {
     }
 
     #[test]
-    fn requests_survive_the_way_out_and_in(method in token(), path in "/[!-\"$-~]{0,40}", fields in fields()) {
+    fn requests_round_trip(method in token(), path in "/[!-\"$-~]{0,40}", fields in fields()) {
         prop_assume!(method != "CONNECT");
         let mut headers = fields;
         headers.append("Host", "a").unwrap();
@@ -123,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn responses_survive_the_way_out_and_in(status in 100u16..1000, reason in "([!-~][ -~]{0,20})?", headers in fields()) {
+    fn responses_round_trip(status in 100u16..1000, reason in "([!-~][ -~]{0,20})?", headers in fields()) {
         let raw = format!("HTTP/1.1 {status} {reason}\r\n\r\n");
         let mut head = parse_response(raw.as_bytes(), &LIMITS).unwrap().unwrap().0;
         head.headers = headers;
@@ -134,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn chunked_bodies_survive_the_way_out_and_in(
+    fn chunked_bodies_round_trip(
         pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
         trailers in prop::option::of(fields()),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),

@@ -1,4 +1,4 @@
-//! Request heads: one table per section of RFC 9112, and what each line of it must give.
+//! Request heads: one table of inputs and expected results per section of RFC 9112.
 
 use interflow_codec::h1::{BodyFraming, H1Error, HeadLimits, RequestLine, Violation, parse_request, request_framing};
 use interflow_types::{ErrorKind, HttpVersion, RequestTarget, Scheme};
@@ -13,9 +13,9 @@ fn whole(raw: &str) -> RequestLine {
     request
 }
 
-/// What a head leads to: the framing of its body, or the rule it breaks.
+/// The framing of the body of a request head, or the rule it violates.
 fn judged(raw: &[u8]) -> Result<BodyFraming, Violation> {
-    let (r, _) = parse(raw).map_err(|e| e.violation())?.expect("the head is whole");
+    let (r, _) = parse(raw).map_err(|e| e.violation())?.expect("the head is complete");
     request_framing(r.version, &r.method, &r.headers).map_err(|e| e.violation())
 }
 
@@ -23,7 +23,7 @@ fn with_fields(fields: &[u8]) -> Vec<u8> {
     [b"POST /s HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat()
 }
 
-fn shown(target: &RequestTarget) -> String {
+fn target_text(target: &RequestTarget) -> String {
     match target {
         RequestTarget::Origin(path) => path.to_string(),
         RequestTarget::Absolute(url) => format!("{}|{}|{}", url.scheme, url.authority, url.path),
@@ -36,14 +36,17 @@ fn shown(target: &RequestTarget) -> String {
 fn a_head_is_read_and_what_follows_is_left() {
     let raw = b"POST /a?b=c HTTP/1.1\r\nHost: x:8080\r\nX-Two:  1 \t\r\nx-two:\r\n\r\nbody";
     let (r, used) = parse(raw).unwrap().unwrap();
-    assert_eq!((r.method.as_str(), shown(&r.target).as_str(), r.version), ("POST", "/a?b=c", HttpVersion::Http11));
+    assert_eq!(
+        (r.method.as_str(), target_text(&r.target).as_str(), r.version),
+        ("POST", "/a?b=c", HttpVersion::Http11)
+    );
     let fields: Vec<_> = r.headers.iter().collect();
     assert_eq!(fields, [(&b"Host"[..], &b"x:8080"[..]), (b"X-Two", b"1"), (b"x-two", b"")]);
     assert_eq!(&raw[used..], b"body");
 }
 
 #[test]
-fn an_unfinished_head_asks_for_more() {
+fn an_incomplete_head_needs_more_bytes() {
     let raw = "GET http://a/ HTTP/1.1\r\nHost: a\r\nX: y\r\n\r\n";
     for end in 0..raw.len() {
         assert!(parse(&raw[..end]).unwrap().is_none(), "{end}");
@@ -52,7 +55,7 @@ fn an_unfinished_head_asks_for_more() {
 }
 
 #[test]
-fn one_empty_line_may_stand_before_the_request_line() {
+fn one_empty_line_may_precede_the_request_line() {
     assert_eq!(parse("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap().1, 2 + 27);
     assert_eq!(parse("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap_err().violation(), Violation::RequestLine);
     assert!(parse("\n GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err());
@@ -80,7 +83,7 @@ fn targets_are_read_by_form() {
         ("M-SEARCH /", "/"),
     ] {
         let r = whole(&format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        assert_eq!(shown(&r.target), expected, "{line}");
+        assert_eq!(target_text(&r.target), expected, "{line}");
     }
 }
 
@@ -231,7 +234,7 @@ fn a_request_has_one_valid_host() {
 }
 
 #[test]
-fn the_target_names_the_authority_before_the_host_field_does() {
+fn the_target_takes_precedence_over_the_host_field() {
     let named = |raw: &str| whole(raw).authority(Scheme::Https).unwrap().map(|a| a.to_string());
     assert_eq!(named("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap(), "a:443");
     assert_eq!(named("OPTIONS * HTTP/1.1\r\nHost: a:1\r\n\r\n").unwrap(), "a:1");

@@ -14,7 +14,7 @@ fn whole(raw: &str) -> ResponseHead {
 }
 
 fn framing(method: Method, raw: &str) -> Result<BodyFraming, Violation> {
-    let head = parse(raw).map_err(|e| e.violation())?.expect("the head is whole").0;
+    let head = parse(raw).map_err(|e| e.violation())?.expect("the head is complete").0;
     response_framing(&method, &head).map_err(|e| e.violation())
 }
 
@@ -78,7 +78,7 @@ fn space_before_a_colon_and_folding_are_repaired() {
 }
 
 #[test]
-fn an_unfinished_head_asks_for_more() {
+fn an_incomplete_head_needs_more_bytes() {
     let raw = "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n";
     for end in 0..raw.len() {
         assert!(parse(&raw[..end]).unwrap().is_none(), "{end}");
@@ -87,7 +87,7 @@ fn an_unfinished_head_asks_for_more() {
 
 /// RFC 9112 6.3.
 #[test]
-fn bodies_end_where_the_rules_say() {
+fn body_framing_follows_rfc_9112() {
     let both = "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n";
     for (method, status, fields, expected) in [
         ("GET", 200, "", Ok(BodyFraming::UntilClose)),

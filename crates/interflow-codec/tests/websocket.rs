@@ -1,4 +1,4 @@
-//! WebSocket messages out of frames, compressed or not, and back onto the wire.
+//! WebSocket messages: decoding from frames, with and without compression, and re-encoding.
 
 use bytes::BytesMut;
 use flate2::{Compress, Compression, FlushCompress};
@@ -32,7 +32,7 @@ fn messages(raw: &[u8], deflate: Option<PermessageDeflate>) -> Result<Vec<WebSoc
         .into_iter()
         .map(|item| match item {
             WebSocketItem::Message(message) => message,
-            WebSocketItem::Part { .. } => panic!("nothing here is too large to hold"),
+            WebSocketItem::Part { .. } => panic!("no message here is too large to buffer"),
         })
         .collect())
 }
@@ -51,7 +51,7 @@ fn raw_of(items: &[WebSocketItem]) -> Vec<u8> {
         .collect()
 }
 
-/// A sender that compresses and keeps its window.
+/// A sender with compression and context takeover.
 struct Compressor(Compress);
 
 impl Compressor {
@@ -68,12 +68,12 @@ impl Compressor {
 
 /// RFC 6455 5.7.
 #[test]
-fn fragments_are_joined_and_control_frames_come_between() {
+fn fragments_are_joined_across_control_frames() {
     let raw = b"\x01\x03Hel\x89\x05Hello\x80\x02lo\x88\x02\x03\xe8";
     let got = messages(raw, None).unwrap();
-    let told: Vec<_> = got.iter().map(|m| (m.kind, &m.data[..], m.size)).collect();
+    let received: Vec<_> = got.iter().map(|m| (m.kind, &m.data[..], m.size)).collect();
     assert_eq!(
-        told,
+        received,
         [(MessageType::Ping, &b"Hello"[..], 5), (MessageType::Text, b"Hello", 5), (MessageType::Close, b"\x03\xe8", 2)]
     );
     assert_eq!(&got[1].raw[..], b"\x01\x03Hel\x80\x02lo");
@@ -113,7 +113,7 @@ fn frames_that_break_a_rule_are_refused() {
 }
 
 #[test]
-fn after_an_error_nothing_is_lost() {
+fn no_bytes_are_lost_after_an_error() {
     let mut d = decoder(FrameSender::Server, None);
     let mut buf = BytesMut::from(&b"\x01\x03Hel\x00\x01l\xff rest"[..]);
     assert_eq!(d.decode(&mut buf), Err(WebSocketError::ReservedBits));
@@ -121,7 +121,7 @@ fn after_an_error_nothing_is_lost() {
 }
 
 #[test]
-fn a_message_too_large_to_hold_is_passed_in_parts() {
+fn a_message_over_the_limit_is_forwarded_in_parts() {
     let mut raw = Vec::new();
     write_frame(&mut raw, Opcode::Binary, &[7; 5000], Some([1, 2, 3, 4]));
     write_frame(&mut raw, Opcode::Text, b"next", Some([5, 6, 7, 8]));
@@ -146,7 +146,7 @@ fn a_decompression_bomb_costs_no_memory() {
 }
 
 #[test]
-fn messages_that_nobody_touched_go_on_as_they_came() {
+fn unedited_messages_are_forwarded_byte_for_byte() {
     let mut c = Compressor(Compress::new(Compression::default(), false));
     let raw: Vec<u8> = ["one two", "one two three", "one two three four"].iter().flat_map(|t| c.frame(t)).collect();
     let deflate = Some(PermessageDeflate::default());
@@ -159,7 +159,7 @@ fn messages_that_nobody_touched_go_on_as_they_came() {
 }
 
 #[test]
-fn after_a_change_the_receiver_still_understands() {
+fn later_messages_decompress_after_an_edit() {
     let mut c = Compressor(Compress::new(Compression::default(), false));
     let said = ["one two three", "one two three four", "one two three five", "one two"];
     let raw: Vec<u8> = said.iter().flat_map(|t| c.frame(t)).collect();
@@ -180,7 +180,7 @@ fn after_a_change_the_receiver_still_understands() {
 }
 
 #[test]
-fn what_would_have_to_be_written_anew_but_is_not_held_is_refused() {
+fn a_partly_buffered_message_that_must_be_reencoded_is_refused() {
     let mut c = Compressor(Compress::new(Compression::best(), false));
     let raw = [c.frame("first"), c.frame(&"x".repeat(100_000))].concat();
     let deflate = Some(PermessageDeflate::default());
@@ -194,7 +194,7 @@ fn what_would_have_to_be_written_anew_but_is_not_held_is_refused() {
 
 proptest! {
     #[test]
-    fn frames_do_not_depend_on_how_they_arrive(
+    fn decoding_does_not_depend_on_segmentation(
         sent in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), any::<[u8; 4]>(), any::<bool>()), 0..6),
         size in 1usize..50,
     ) {

@@ -1,7 +1,6 @@
-//! What another client's fingerprint costs towards an origin: CPU of our side per handshake and per request of 8 KiB, and
-//! requests per second, beside the same without:
-//! `cargo run --release -p interflow-net --features impersonate --example disguise_cost -- [FILE] [HANDSHAKES] [REQUESTS]`.
-//! Five rounds through all of them; medians are told, and written into the file as JSON.
+//! Cost of impersonation: client CPU per handshake and per request of 8 KiB, and requests per second, compared with
+//! plain TLS: `cargo run --release -p interflow-net --features impersonate --example disguise_cost -- [FILE]
+//! [HANDSHAKES] [REQUESTS]`. Five rounds; medians are printed, and written to the file as JSON.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +46,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let mut found: Vec<[Vec<f64>; 3]> = ways.iter().map(|_| Default::default()).collect();
-        // In rounds, so that neither end of the list is the warmer one, and noise falls on all alike.
+        // In rounds, so that warm-up and noise affect all variants alike.
         for _ in 0..ROUNDS {
             for ((_, tls), found) in ways.iter().zip(&mut found) {
                 let shake = handshake(addr, tls, handshakes).await;

@@ -1,5 +1,5 @@
-//! What a request through one worker's pool costs in CPU, the origin's own work left out:
-//! `cargo run --release -p interflow-net --example egress_cost -- [BODY_BYTES] [REQUESTS] [CONCURRENCY]`.
+//! CPU cost of a request through one worker's pool, without the origin's own work: `cargo run --release -p
+//! interflow-net --example egress_cost -- [BODY_BYTES] [REQUESTS] [CONCURRENCY]`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! What leaves and tunnels cost on this machine: microseconds per leaf, and throughput and CPU of a tunnel with and
-//! without `splice(2)`. Run it with `cargo run --release -p interflow-net --example net_costs`.
+//! Cost of leaf certificates and tunnels on this machine: microseconds per leaf, and throughput and CPU of a tunnel
+//! with and without `splice(2)`. Run it with `cargo run --release -p interflow-net --example net_costs`.
 
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ fn leaves() {
         }
         let each = |spent: Duration| spent.as_secs_f64() * 1e6 / hosts.len() as f64;
         print!("leaf, {what}: {:.2} us", each(begun.elapsed()));
-        // The kernel counts CPU at its ticks, so that a short run shows none.
+        // The kernel counts CPU in ticks, so that a short run may show none.
         match thread_cpu() - cpu {
             Duration::ZERO => println!(),
             cpu => println!(", {:.2} us CPU of the asking thread", each(cpu)),
@@ -52,7 +52,7 @@ fn leaves() {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// The tunnel has a thread of its own, so that its CPU can be told from that of the two ends.
+/// Runs the tunnel in a thread of its own, to measure its CPU separately from the two ends.
 fn tunnel_cost(splice: bool) -> (Duration, Duration) {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (tell, told) = std::sync::mpsc::channel();
@@ -99,7 +99,7 @@ fn tunnel_cost(splice: bool) -> (Duration, Duration) {
     (wall, relay.join().expect("it does not panic"))
 }
 
-/// CPU time of this thread so far, to the nearest of the kernel's clock ticks where nothing finer is to be had.
+/// CPU time of this thread so far, in kernel clock ticks if nothing finer is available.
 fn thread_cpu() -> Duration {
     let Ok(stat) = std::fs::read_to_string("/proc/thread-self/schedstat") else { return Duration::ZERO };
     Duration::from_nanos(stat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0))

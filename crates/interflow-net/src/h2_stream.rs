@@ -1,4 +1,4 @@
-//! An HTTP/2 stream as a connection, on either leg: CONNECT (RFC 9113 8.5) and extended CONNECT (RFC 8441).
+//! An HTTP/2 stream as a byte stream, downstream or upstream: CONNECT (RFC 9113 8.5) and extended CONNECT (RFC 8441).
 
 use std::io;
 use std::pin::Pin;
@@ -8,14 +8,14 @@ use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most that one write hands on.
+/// The most bytes passed on per write.
 const MAX_WRITE: usize = 64 * 1024;
 
-/// Both halves of a stream; `_held` lives as long as they do.
+/// Both halves of a stream; `_held` is dropped with them.
 pub(crate) struct H2Stream<H> {
     send: SendStream<Bytes>,
     recv: RecvStream,
-    /// What came and was not read yet; its part of the window is given back as it is read.
+    /// Received but unread bytes; their window capacity is released as they are read.
     unread: Bytes,
     shut: bool,
     _held: H,
@@ -34,7 +34,7 @@ impl<H: Unpin> AsyncRead for H2Stream<H> {
             match ready!(this.recv.poll_data(cx)) {
                 None => return Poll::Ready(Ok(())),
                 Some(Ok(data)) => this.unread = data,
-                // A peer that wants no more and has had its say ends its side so.
+                // A peer that has finished and wants no more data ends its side this way.
                 Some(Err(e)) if e.reason() == Some(Reason::NO_ERROR) => return Poll::Ready(Ok(())),
                 Some(Err(e)) => return Poll::Ready(Err(io_error(e))),
             }
@@ -42,7 +42,7 @@ impl<H: Unpin> AsyncRead for H2Stream<H> {
         let n = this.unread.len().min(buf.remaining());
         buf.put_slice(&this.unread[..n]);
         this.unread.advance(n);
-        // Fails only for a stream that is over, whose window nobody needs.
+        // Fails only for a closed stream, whose window does not matter.
         let _ = this.recv.flow_control().release_capacity(n);
         Poll::Ready(Ok(()))
     }
@@ -54,14 +54,14 @@ impl<H: Unpin> AsyncWrite for H2Stream<H> {
             return Poll::Ready(Ok(0));
         }
         self.send.reserve_capacity(buf.len().min(MAX_WRITE));
-        let room = match self.send.capacity() {
+        let capacity = match self.send.capacity() {
             0 => match ready!(self.send.poll_capacity(cx)) {
-                Some(room) => room.map_err(io_error)?,
+                Some(capacity) => capacity.map_err(io_error)?,
                 None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             },
-            room => room,
+            capacity => capacity,
         };
-        let n = room.min(buf.len()).min(MAX_WRITE);
+        let n = capacity.min(buf.len()).min(MAX_WRITE);
         self.send.send_data(Bytes::copy_from_slice(&buf[..n]), false).map_err(io_error)?;
         Poll::Ready(Ok(n))
     }

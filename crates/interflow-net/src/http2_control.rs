@@ -1,6 +1,6 @@
-//! Counts the frames of an HTTP/2 peer that carry neither request nor response: answering or storing them costs us, and
-//! sending them costs the peer nothing (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate bounds resets and
-//! the size of heads; this bounds the rest, as Envoy does, for clients and for upstreams alike.
+//! Limits the rate of HTTP/2 frames that carry neither request nor response: processing them is expensive for us, and
+//! sending them is free for the peer (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate limits resets
+//! and the size of heads; this limits the rest, as Envoy does, for clients and upstreams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 /// Set once the peer has sent too many.
 pub(crate) type FloodFlag = Arc<AtomicBool>;
 
-/// The frames of a kind that are allowed at first.
+/// How many frames of a kind are allowed initially.
 const BURST: u32 = 1000;
-/// The same for frames that are empty and end nothing.
+/// The same for empty frames that do not end a stream.
 const BURST_EMPTY: u32 = 100;
-/// Further ones for each second.
+/// How many more are allowed per second.
 const PER_SECOND: u32 = 20;
-/// What a connection may save up.
+/// The most that a connection can accumulate.
 const MAX_ALLOWANCE: u32 = 20_000;
 
 /// The length of the client's connection preface (RFC 9113 3.4).
@@ -34,7 +34,7 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Where frames begin in a stream of bytes.
+/// Finds frame boundaries in a byte stream.
 struct FrameScanner {
     skip: usize,
     head: [u8; FRAME_HEADER_LEN],
@@ -46,19 +46,19 @@ impl FrameScanner {
         Self { skip, head: [0; FRAME_HEADER_LEN], have: 0 }
     }
 
-    /// Shows each frame's type, flags and length as its head is complete.
+    /// Calls `frame` with each frame's type, flags and length as soon as its header is complete.
     fn scan(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8, usize)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = bytes.get(skipped..).unwrap_or_default();
-            let Some(room) = self.head.get_mut(self.have..) else { return };
-            let n = room.len().min(bytes.len());
+            let Some(header) = self.head.get_mut(self.have..) else { return };
+            let n = header.len().min(bytes.len());
             if self.skip > 0 || n == 0 {
                 continue;
             }
             let (taken, rest) = bytes.split_at(n);
-            room.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
+            header.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
             bytes = rest;
             self.have += n;
             if self.have == FRAME_HEADER_LEN {
@@ -71,10 +71,10 @@ impl FrameScanner {
     }
 }
 
-/// How many frames of a kind may still come.
+/// A token bucket for one kind of frame.
 struct FrameAllowance {
     left: u32,
-    /// Up to when the seconds were counted.
+    /// Up to when tokens were added.
     at: Instant,
 }
 
@@ -87,7 +87,7 @@ impl FrameAllowance {
         self.left = self.left.saturating_add(more).min(MAX_ALLOWANCE);
     }
 
-    /// Takes one; false when there is none.
+    /// Takes a token; false if there is none.
     fn take(&mut self) -> bool {
         if self.left == 0 {
             let seconds = self.at.elapsed().as_secs();
@@ -100,35 +100,35 @@ impl FrameAllowance {
     }
 }
 
-/// The frames of one connection.
+/// The frame limits of one connection.
 pub(crate) struct FrameLimiter {
-    /// Whether the peer is an upstream, which may answer each request that it is sent.
+    /// Whether the peer is an upstream, which may answer every request.
     upstream: bool,
     read: FrameScanner,
     written: FrameScanner,
-    /// What has to be answered: PING, SETTINGS; and RST_STREAM, GOAWAY.
+    /// Frames that need a reply (PING, SETTINGS), and RST_STREAM and GOAWAY.
     answered: FrameAllowance,
     window: FrameAllowance,
-    /// PRIORITY, and types that we do not know.
+    /// PRIORITY, and unknown frame types.
     ignored: FrameAllowance,
     empty: FrameAllowance,
     flood: FloodFlag,
 }
 
 impl FrameLimiter {
-    /// For what a client sends.
+    /// For frames from a client.
     pub fn of_client() -> (Self, FloodFlag) {
         Self::new(false)
     }
 
-    /// For what an upstream sends.
+    /// For frames from an upstream.
     pub fn of_upstream() -> (Self, FloodFlag) {
         Self::new(true)
     }
 
     fn new(upstream: bool) -> (Self, FloodFlag) {
         let flood = FloodFlag::default();
-        // The client's side begins with the preface.
+        // The client's side begins with the connection preface.
         let (read, written) = if upstream { (0, PREFACE_LEN) } else { (PREFACE_LEN, 0) };
         let control = Self {
             upstream,
@@ -143,17 +143,16 @@ impl FrameLimiter {
         (control, flood)
     }
 
-    /// Whether too many came.
     pub fn is_flood(&self) -> bool {
         self.flood.load(Relaxed)
     }
 
-    /// Whether what was written ends with a whole frame.
+    /// Whether the written bytes end with a complete frame.
     pub fn is_between_frames(&self) -> bool {
         self.written.skip == 0 && self.written.have == 0
     }
 
-    /// Bytes from the peer.
+    /// Counts the frames in bytes from the peer.
     pub fn on_read(&mut self, bytes: &[u8]) {
         let Self { read, answered, window, ignored, empty, flood, .. } = self;
         read.scan(bytes, |kind, flags, length| {
@@ -177,7 +176,7 @@ impl FrameLimiter {
         });
     }
 
-    /// Bytes to the peer: for what it is sent, it may answer.
+    /// Counts the frames in bytes to the peer, which permit it to reply.
     pub fn on_write(&mut self, bytes: &[u8]) {
         let Self { upstream, written, answered, window, .. } = self;
         written.scan(bytes, |kind, _, _| match kind {
@@ -193,7 +192,7 @@ impl FrameLimiter {
         });
     }
 
-    /// As [`written`](Self::written), of which only the first `n` bytes went out.
+    /// As [`on_write`](Self::on_write) for vectored writes, of which only the first `n` bytes were written.
     pub fn written_from(&mut self, bufs: &[std::io::IoSlice<'_>], n: usize) {
         let mut left = n;
         for buf in bufs {

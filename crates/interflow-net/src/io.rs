@@ -1,5 +1,4 @@
-//! One byte stream, whatever lies below: TCP, TLS over any of these, an HTTP/2 stream, or bytes read ahead in front
-//! of another.
+//! [`IoStream`]: one byte stream type over TCP, TLS, an HTTP/2 stream, or any of these with bytes read ahead.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -14,12 +13,12 @@ use tokio::net::TcpStream;
 
 use crate::relay::buffer;
 
-/// A stream of bytes in both directions that is not known to this crate: an HTTP/2 stream, a test's pipe.
+/// A bidirectional byte stream of another type, such as an HTTP/2 stream or a test's pipe.
 pub trait AsyncReadWrite: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> AsyncReadWrite for T {}
 
-/// A connection.
+/// A byte stream of a connection.
 pub struct IoStream(IoInner);
 
 enum IoInner {
@@ -40,10 +39,10 @@ struct RewindStream {
     io: IoStream,
 }
 
-/// A stream that is read in large pieces, whatever its reader asks for: TLS asks for 4 KiB at a time.
+/// Reads a stream in large pieces whatever the reader requests: TLS requests 4 KiB at a time.
 struct ReadAhead {
     io: IoStream,
-    /// A pooled buffer, while there is something in it, and where that stands.
+    /// A pooled buffer while it has content, and the unread range.
     held: Option<(Box<[u8]>, Range<usize>)>,
 }
 
@@ -83,12 +82,11 @@ impl Drop for ReadAhead {
 }
 
 impl IoStream {
-    /// A stream over anything.
     pub fn other(stream: impl AsyncReadWrite + 'static) -> Self {
         Self(IoInner::Other(Box::new(stream)))
     }
 
-    /// A stream that is at its end: reads give nothing, writes fail.
+    /// A closed stream: reads return the end, writes fail.
     pub const fn closed() -> Self {
         Self(IoInner::Closed)
     }
@@ -107,12 +105,12 @@ impl IoStream {
         Self(IoInner::Impersonated(Box::new(stream)))
     }
 
-    /// The same stream, read in large pieces: for readers that ask for little at a time.
+    /// Reads the stream in large pieces, for readers that request little at a time.
     pub(crate) fn read_ahead(self) -> Self {
         Self(IoInner::Ahead(Box::new(ReadAhead { io: self, held: None })))
     }
 
-    /// The same stream with `bytes` to be read before it.
+    /// Puts `bytes` in front of what is read from the stream.
     #[must_use]
     pub fn prefixed(mut self, bytes: Bytes) -> Self {
         if bytes.is_empty() {
@@ -125,10 +123,10 @@ impl IoStream {
         Self(IoInner::Prefixed(Box::new(RewindStream { bytes, io: self })))
     }
 
-    /// The TCP connection below, with the bytes that were read ahead of it.
+    /// The TCP connection, with the bytes that were read ahead of it.
     ///
     /// # Errors
-    /// Gives the stream back when it is not plain TCP.
+    /// Returns the stream if it is not plain TCP.
     pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
         match self.0 {
             IoInner::Tcp(tcp) => Ok((tcp, Bytes::new())),
@@ -140,7 +138,7 @@ impl IoStream {
         }
     }
 
-    /// The TCP connection, when that is all this is (bytes read ahead aside).
+    /// The TCP connection, if this is plain TCP (possibly with bytes read ahead).
     pub fn tcp_ref(&self) -> Option<&TcpStream> {
         match &self.0 {
             IoInner::Tcp(tcp) => Some(tcp),
@@ -149,7 +147,7 @@ impl IoStream {
         }
     }
 
-    /// The TCP connection at the very bottom, below any TLS: for socket options and addresses, never for bytes.
+    /// The TCP connection below all layers, for socket options and addresses. Must not be used for I/O.
     pub fn socket(&self) -> Option<&TcpStream> {
         match &self.0 {
             IoInner::Tcp(tcp) => Some(tcp),
@@ -163,7 +161,7 @@ impl IoStream {
         }
     }
 
-    /// The TLS session with the upstream, when there is one.
+    /// The TLS session with the upstream, if there is one.
     #[cfg(test)]
     pub(crate) fn client_session(&self) -> Option<&rustls::ClientConnection> {
         match &self.0 {
@@ -172,11 +170,10 @@ impl IoStream {
         }
     }
 
-    /// From now on, dropping the stream resets the TCP connection, so that the peer cannot take what it got for the
-    /// whole.
+    /// Makes dropping the stream reset the TCP connection, so that the peer cannot take what it received as complete.
     pub fn reset_on_drop(&self) {
         if let Some(tcp) = self.socket() {
-            // A socket that refuses the option is closed in the usual way: nothing better can be done.
+            // If the socket refuses the option, it is closed normally; nothing better is possible.
             let _ = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
         }
     }
@@ -321,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_read_ahead_is_read_before_the_rest_and_the_end_is_told() {
+    async fn bytes_read_ahead_precede_the_rest_and_the_end_is_reported() {
         let (mut far, near) = tokio::io::duplex(1 << 20);
         let sent: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
         far.write_all(&sent).await.unwrap();
@@ -342,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tcp_comes_out_again_with_its_prefix() {
+    async fn into_tcp_returns_the_prefix() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let io = IoStream::from(tcp).prefixed(Bytes::from_static(b"x"));
@@ -354,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_closed_stream_reads_as_ended_and_takes_nothing() {
+    async fn a_closed_stream_reads_as_ended_and_accepts_nothing() {
         let mut io = IoStream::closed();
         assert_eq!(io.read(&mut [0; 4]).await.unwrap(), 0);
         assert_eq!(io.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);

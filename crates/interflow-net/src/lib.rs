@@ -1,7 +1,7 @@
-//! Accepting, dialling and speaking: ingress, egress, relay and the certificate authority.
+//! Network I/O: accepting connections (ingress), connecting to origins (egress), tunnels (relay), TLS, and the CA.
 #![deny(unsafe_code)]
 
-// The same interface, with more to choose in what a client sends first.
+// An API-compatible fork with more control over what a client sends first.
 #[cfg(feature = "impersonate")]
 extern crate http2 as h2;
 

@@ -1,14 +1,13 @@
-//! The program's own code in this process' memory: what only the start needed is given back, and read from the file when it is
-//! wanted again.
+//! Releases the program's own code pages after startup: those that are needed again are read from the file.
 #![allow(unsafe_code)]
 
 use std::fs;
 use std::ops::Range;
 
-/// Takes the program's own code out of this process' memory; each page comes back with the next step into it. The kernel keeps
-/// pages that are mapped as code longer than others, so without this the code of the start stays for good.
+/// Releases the program's own code from this process's memory; each page is read again when it is next executed. The
+/// kernel keeps executable pages longer than others, so without this the startup code would stay resident.
 ///
-/// Gives the number of bytes that were looked at: 0 where the system does not tell what is mapped.
+/// Returns the number of bytes examined: 0 if the system does not report mappings.
 pub fn release_code() -> usize {
     let Ok(program) = fs::read_link("/proc/self/exe") else { return 0 };
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return 0 };
@@ -16,7 +15,7 @@ pub fn release_code() -> usize {
     maps.lines().filter_map(|line| parse_code_mapping(line, program)).map(release_pages).sum()
 }
 
-/// Where a line of `/proc/self/maps` (proc_pid_maps(5)) shows code of this program.
+/// The address range in a line of `/proc/self/maps` (proc_pid_maps(5)), if it is code of this program.
 fn parse_code_mapping(line: &str, program: &str) -> Option<Range<usize>> {
     let mut words = line.split_ascii_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
@@ -27,8 +26,9 @@ fn parse_code_mapping(line: &str, program: &str) -> Option<Range<usize>> {
 }
 
 fn release_pages(code: Range<usize>) -> usize {
-    // SAFETY: the range is a private mapping, not writable, of a file that the kernel lets nobody write while it runs
-    // (ETXTBSY): each page that goes comes back from the file as it was. No memory that Rust allocates lies in it.
+    // SAFETY: the range is a private, non-writable mapping of a file that the kernel does not allow to be written
+    // while it runs (ETXTBSY), so every released page is read from the file unchanged. No memory allocated by Rust is
+    // in it.
     let done = unsafe { libc::madvise(code.start as *mut libc::c_void, code.len(), libc::MADV_DONTNEED) };
     if done == 0 { code.len() } else { 0 }
 }
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_goes_on_without_the_code_that_was_mapped() {
+    fn the_program_runs_after_its_code_was_released() {
         assert!(release_code() > 0);
         assert!(release_code() > 0, "and again");
     }

@@ -1,42 +1,39 @@
-//! What a query says, as a tree. It is kept in a normal form, so that its text reads back to the same tree.
+//! The syntax tree of a query, kept in a normal form so that its text parses back to the same tree.
 
 use ipnet::IpNet;
 
 use crate::key::{Flag, Key};
 
-/// Where something stands in the query's text, in bytes.
+/// A range of bytes in the query's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuerySpan {
-    /// The first byte.
     pub start: usize,
-    /// The byte behind the last.
+    /// The offset after the last byte.
     pub end: usize,
 }
 
 impl QuerySpan {
-    /// From the first byte to the one behind the last.
     pub const fn new(start: usize, end: usize) -> Self {
         Self { start, end }
     }
 }
 
-/// A condition. Build it with [`and`](Self::and), [`or`](Self::or) and [`not`](Self::not), which keep it normal.
+/// A condition. Build it with [`and`](Self::and), [`or`](Self::or) and [`not`](Self::not), which maintain the normal
+/// form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// Every flow.
     All,
-    /// Each of them holds; at least two, none of them an `And`.
+    /// All of them hold; at least two, none of them an `And`.
     And(Vec<Expr>),
-    /// One of them holds; at least two, none of them an `Or`.
+    /// Any of them holds; at least two, none of them an `Or`.
     Or(Vec<Expr>),
     /// It does not hold; never a `Not`.
     Not(Box<Expr>),
-    /// One test.
     Term(Term),
 }
 
 impl Expr {
-    /// All of these; without any, every flow.
+    /// The conjunction; selects every flow if empty.
     pub fn and(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -53,7 +50,7 @@ impl Expr {
         }
     }
 
-    /// One of these; without any, no flow.
+    /// The disjunction; selects no flow if empty.
     pub fn or(parts: impl IntoIterator<Item = Self>) -> Self {
         let mut flat = Vec::new();
         for part in parts {
@@ -70,7 +67,7 @@ impl Expr {
         }
     }
 
-    /// The opposite.
+    /// The negation.
     #[must_use]
     #[allow(clippy::should_implement_trait)]
     pub fn not(inner: Self) -> Self {
@@ -80,17 +77,16 @@ impl Expr {
         }
     }
 
-    /// One test without a place in a text.
+    /// A term without a position in a text.
     pub fn term(key: Key, test: TermTest) -> Self {
         Self::Term(Term { key, name: None, test, span: QuerySpan::default() })
     }
 
-    /// A flag.
     pub fn flag(flag: Flag) -> Self {
         Self::term(Key::Is, TermTest::Flag(flag))
     }
 
-    /// Shows every term to `see`, from left to right.
+    /// Calls `see` with every term, from left to right.
     pub fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Term)) {
         match self {
             Self::All => {}
@@ -101,68 +97,63 @@ impl Expr {
     }
 }
 
-/// One test of one fact.
+/// One test of one fact of a flow.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Which fact.
     pub key: Key,
-    /// The header field's name in lower case, for `header.name:value`.
+    /// The field name in lower case, for `header.name:value`.
     pub name: Option<String>,
-    /// What is asked of it.
     pub test: TermTest,
-    /// Where it stands in the text it was read from.
+    /// Its position in the text it was parsed from.
     pub span: QuerySpan,
 }
 
 impl PartialEq for Term {
-    /// Two terms that say the same are equal wherever they stand.
+    /// Positions do not count for equality.
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key && self.name == other.name && self.test == other.test
     }
 }
 
-/// What is asked of a fact.
+/// What is tested.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TermTest {
-    /// The fact is there at all: `key:*`.
+    /// The fact is present: `key:*`.
     Present,
-    /// One of its texts fits.
+    /// One of its texts matches.
     Text(TextPattern),
-    /// The number fits.
     Number(NumberTest),
-    /// The moment fits.
     Time(TimeTest),
-    /// The flag is set.
     Flag(Flag),
-    /// The address is this one or lies in this network.
+    /// The address is this one or in this network.
     Net(IpNet),
 }
 
-/// What a text must look like. ASCII letters fit in either case, but in a [`RegexSource`], which says so itself.
+/// A pattern for texts. ASCII case is ignored, except in a [`RegexSource`], which specifies it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextPattern {
-    /// This text: as a whole, at the start, or anywhere, as its key's kind says.
+    /// This text as a whole, as a prefix, or as a substring, depending on the key's kind.
     Text(String),
-    /// This text and nothing else: `key:=text`.
+    /// Exactly this text: `key:=text`.
     Exact(String),
-    /// These pieces in this order, anything between them: `*.openai.com` is `["", ".openai.com"]`. At least two
-    /// pieces; those between the first and the last are not empty, nor are all of them.
+    /// These pieces in this order, with any text between them: `*.openai.com` is `["", ".openai.com"]`. At least two
+    /// pieces; inner ones are not empty, and not all of them are.
     Glob(Vec<String>),
     /// A regular expression, found anywhere.
     Regex(RegexSource),
 }
 
-/// A regular expression's source. It compiles; the parser has seen to that.
+/// The source of a regular expression; the parser guarantees that it compiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegexSource {
     source: String,
-    /// Letters fit in either case.
+    /// Whether case is ignored.
     pub ignore_case: bool,
 }
 
 impl RegexSource {
-    /// A source in the syntax of the `regex` crate. A backslash before a slash or a space goes, and nothing becomes an
-    /// empty group, so that the form between slashes reads back to the same.
+    /// Normalizes a source in the syntax of the `regex` crate: an unneeded backslash before a slash or a space is
+    /// removed, and an empty source becomes an empty group, so that the form between slashes parses back to the same.
     pub fn new(source: &str, ignore_case: bool) -> Self {
         let mut plain = String::with_capacity(source.len());
         let mut chars = source.chars().peekable();
@@ -180,29 +171,23 @@ impl RegexSource {
         Self { source: plain, ignore_case }
     }
 
-    /// The source.
     pub fn source(&self) -> &str {
         &self.source
     }
 }
 
-/// How a number compares.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareOp {
-    /// Smaller.
     Lt,
-    /// Smaller or equal.
     Le,
-    /// Equal.
     Eq,
-    /// Greater or equal.
     Ge,
-    /// Greater.
     Gt,
 }
 
 impl CompareOp {
-    /// As it is written; nothing for equality.
+    /// The operator as written; empty for equality.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lt => "<",
@@ -217,16 +202,15 @@ impl CompareOp {
 /// A test of a number in the base unit of its key: bytes, microseconds, or a plain count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberTest {
-    /// Against one number.
     Compare(CompareOp, u64),
-    /// Between two, both included.
+    /// Between two numbers, both inclusive.
     Range(u64, u64),
     /// A class of status codes: 4 for `4xx`.
     Class(u8),
 }
 
 impl NumberTest {
-    /// The smallest and the greatest number that fit; `None` when none does.
+    /// The smallest and the largest matching number; `None` if there is none.
     pub fn bounds(self) -> Option<(u64, u64)> {
         Some(match self {
             Self::Compare(CompareOp::Lt, n) => (0, n.checked_sub(1)?),
@@ -240,23 +224,22 @@ impl NumberTest {
     }
 }
 
-/// A test of a moment.
+/// A test of a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeTest {
-    /// Against one point.
     Compare(CompareOp, TimePoint),
-    /// From one point to another, both included.
+    /// From one point to another, both inclusive.
     Range(TimePoint, TimePoint),
 }
 
-/// A point in time as a person writes it: a day is as long as a day.
+/// A point in time with the precision in which it was written: a date covers its whole day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimePoint {
-    /// So many microseconds before now.
+    /// This many microseconds before now.
     Ago(u64),
-    /// A date or a time of day: its first microsecond since the Unix epoch, and how many it lasts.
+    /// A date or a time of day.
     At {
-        /// Its first microsecond.
+        /// Its first microsecond, since the Unix epoch.
         start: u64,
         /// Its length in microseconds: a day, a minute, a second, or one.
         lasts: u64,
@@ -264,7 +247,7 @@ pub enum TimePoint {
 }
 
 impl TimePoint {
-    /// Its first microsecond and the one behind its last.
+    /// Its first microsecond, and the one after its last.
     fn extent(self, now: u64) -> (u64, u64) {
         let (start, lasts) = match self {
             Self::Ago(micros) => (now.saturating_sub(micros), 1),
@@ -275,7 +258,7 @@ impl TimePoint {
 }
 
 impl TimeTest {
-    /// The first and the last microsecond that fit; `None` when none does.
+    /// The first and the last matching microsecond; `None` if there is none.
     pub fn bounds(self, now: u64) -> Option<(u64, u64)> {
         Some(match self {
             Self::Compare(op, point) => {
@@ -343,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn comparisons_beyond_the_ends_fit_nothing() {
+    fn comparisons_out_of_range_match_nothing() {
         assert_eq!(NumberTest::Compare(CompareOp::Lt, 0).bounds(), None);
         assert_eq!(NumberTest::Compare(CompareOp::Gt, u64::MAX).bounds(), None);
         assert_eq!(NumberTest::Class(4).bounds(), Some((400, 499)));

@@ -1,21 +1,20 @@
-//! Completion of a query being typed, and the help text; both come from the table of keys.
+//! Completion of a query being typed, and the help text; both are derived from the table of keys.
 
 use std::fmt::Write;
 
 use crate::key::{FLAGS, KEYS, Key, ValueKind};
 
-/// Something that could stand at the end of the query.
+/// A completion for the end of the query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// From which byte on the query's text is replaced.
+    /// The byte offset from which the query's text is replaced.
     pub start: usize,
-    /// With what: `status:`, `is:websocket`.
+    /// The replacement, such as `status:` or `is:websocket`.
     pub text: String,
-    /// What it means.
     pub doc: &'static str,
 }
 
-/// What the last word of an unfinished query may become: keys, flags behind `is:`, the few values of some keys.
+/// Completions for the last word of an unfinished query: keys, flags after `is:`, and values of keys that have few.
 pub fn complete(query: &str) -> Vec<Completion> {
     if is_inside_quotes(query) {
         return Vec::new();
@@ -75,20 +74,20 @@ fn has_prefix(name: &str, prefix: &str) -> bool {
     name.get(..prefix.len()).is_some_and(|n| n.eq_ignore_ascii_case(prefix))
 }
 
-/// The language on one screen or two: its grammar, its keys, its flags.
+/// The help text: grammar, keys, flags.
 pub fn help() -> String {
     let mut out = String::from(GRAMMAR);
     out.push_str("\nKeys:\n");
     for info in KEYS.iter().filter(|k| !k.name.is_empty()) {
         let mut names = info.name.to_owned();
         for alias in info.aliases.iter().take(1) {
-            write!(names, ", {alias}").expect("a String takes all");
+            write!(names, ", {alias}").expect("writing to a String cannot fail");
         }
-        writeln!(out, "  {names:<22} {}; {}", info.doc, info.example).expect("a String takes all");
+        writeln!(out, "  {names:<22} {}; {}", info.doc, info.example).expect("writing to a String cannot fail");
     }
     out.push_str("\nFlags:\n");
     for info in FLAGS {
-        writeln!(out, "  is:{:<19} {}", info.name, info.doc).expect("a String takes all");
+        writeln!(out, "  is:{:<19} {}", info.name, info.doc).expect("writing to a String cannot fail");
     }
     out
 }
@@ -101,7 +100,7 @@ Query language:
   word \"a phrase\"        text in the URL or in a body
   /regex/ key:/regex/i   regular expressions; i ignores case; write \\s for a space in a path or word
   key:*  key:=text       there at all; this very text
-  host:*.example.com     * stands for anything
+  host:*.example.com     * matches anything
   status:>=400 status:4xx status:400..499 dur:>2s size:<=1.5MB
   time:>=2026-01-31 time:<2026-01-31T12:00+01:00 time:-2h (the last two hours)
   header.name:value      a header field by value; header:name by name; req. or resp. before it for one side

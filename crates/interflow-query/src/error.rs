@@ -1,17 +1,16 @@
-//! Why a query could not be read.
+//! Parse errors with position and remedy.
 
 use std::fmt;
 
 use crate::QuerySpan;
 
-/// A query that could not be read: where, what is wrong, and what to do about it.
+/// Why a query could not be parsed, where, and how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryError {
-    /// The place in the text, in bytes.
+    /// The position in the text, in bytes.
     pub span: QuerySpan,
-    /// The column of the first character there, from 1.
+    /// The column of its first character, starting at 1.
     pub column: usize,
-    /// What is wrong.
     pub message: String,
     /// What to write instead, or what was expected.
     pub remedy: Option<String>,
@@ -28,7 +27,7 @@ impl QueryError {
         self
     }
 
-    /// The error under the query's text, with a mark below the place; for a terminal.
+    /// The query's text with the position underlined, and the error; for a terminal.
     pub fn render(&self, text: &str) -> String {
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let width = text.get(self.span.start..self.span.end).map_or(0, |s| s.chars().count()).max(1);
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_stands_below_the_place() {
+    fn the_mark_is_below_the_position() {
         let text = "é stats:4";
         let error =
             QueryError::new(text, QuerySpan::new(3, 8), "unknown key 'stats'").with_remedy("did you mean 'status'?");

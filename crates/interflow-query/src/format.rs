@@ -1,4 +1,4 @@
-//! A query as text that reads back to the same query.
+//! Formats a query as text that parses back to the same query.
 
 use std::fmt::{self, Write};
 
@@ -60,7 +60,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// Which numbers a key takes; plain ones for a key that takes none.
+/// The kind of numbers a key takes; a plain count for a key that takes none.
 pub(crate) fn number_kind(key: Key) -> NumberKind {
     match key.kind() {
         ValueKind::Status => NumberKind::Status,
@@ -93,7 +93,7 @@ fn write_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &TextPattern) ->
     }
 }
 
-/// Bare where it can be, else in quotes.
+/// Unquoted if possible, else quoted.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
     let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
@@ -111,7 +111,7 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')
 }
 
-/// A piece of a glob: whatever could mean something else gets a backslash.
+/// Escapes a piece of a glob with backslashes where it would be misread.
 fn escape_glob_piece(piece: &str, leading: bool) -> String {
     let mut out = String::with_capacity(piece.len());
     for (i, c) in piece.chars().enumerate() {

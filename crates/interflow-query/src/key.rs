@@ -1,74 +1,67 @@
-//! The one table of keys and flags: names, kinds, words for the help, examples. The parser, the completion and the
-//! help text all read it.
+//! The table of keys and flags with their names, kinds, help texts and examples, from which parser, completion and
+//! help are derived.
 
 use interflow_types::Phase;
 
-/// What kind of value a key takes.
+/// The kind of value that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// A text that must fit as a whole.
+    /// A text that must match as a whole.
     Whole,
-    /// The start of a text.
+    /// A prefix of a text.
     Prefix,
-    /// A text found anywhere in the value; a glob must fit the value as a whole.
+    /// A substring; a glob must match the value as a whole.
     Anywhere,
-    /// A text or glob found anywhere in something long.
+    /// A substring or glob found anywhere in a long text.
     Inside,
-    /// One of a few texts: each with its other spellings.
+    /// One of a few values, each with its aliases.
     Choice(&'static [(&'static str, &'static [&'static str])]),
-    /// A plain number.
     Count,
-    /// A status code or class of them.
+    /// A status code or a class of them.
     Status,
-    /// Bytes.
+    /// A number of bytes.
     Bytes,
-    /// A duration.
     Duration,
-    /// A moment.
+    /// A timestamp.
     Time,
-    /// An IP address or network.
     Address,
-    /// A header field's name; with `.name` behind the key, its value.
+    /// The name of a header field; as `key.name`, its value.
     Header,
-    /// One of the flags.
     Flag,
 }
 
-/// What the table says of a key.
+/// The table's entry for a key.
 #[derive(Debug)]
 pub struct KeyInfo {
-    /// The key.
     pub key: Key,
     /// Its name; empty for bare words.
     pub name: &'static str,
-    /// Other names for it.
     pub aliases: &'static [&'static str],
-    /// What it takes.
+    /// The kind of value it takes.
     pub kind: ValueKind,
-    /// The phase from which on it is known.
+    /// The phase from which it is known.
     pub phase: Phase,
-    /// What it is, for the help.
+    /// The help text.
     pub doc: &'static str,
-    /// A term that uses it.
+    /// An example term.
     pub example: &'static str,
 }
 
-/// What the table says of a flag.
+/// The table's entry for a flag.
 #[derive(Debug)]
 pub struct FlagInfo {
-    /// The flag.
     pub flag: Flag,
-    /// Its name behind `is:`.
+    /// The name after `is:`.
     pub name: &'static str,
-    /// The phase from which on it is known.
+    /// The phase from which it is known.
     pub phase: Phase,
-    /// What it is, for the help.
+    /// The help text.
     pub doc: &'static str,
 }
 
 macro_rules! keys {
     ($($key:ident $name:literal $aliases:tt $kind:expr, $phase:ident, $doc:literal, $example:literal;)*) => {
-        /// A fact that a query can ask for.
+        /// A fact of a flow that a query can test.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Key { $(#[doc = $doc] $key,)* }
@@ -83,7 +76,7 @@ macro_rules! keys {
 
 macro_rules! flags {
     ($($flag:ident $name:literal, $phase:ident, $doc:literal;)*) => {
-        /// Something that a flow is or is not: `is:error`.
+        /// A boolean property of a flow: `is:error`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Flag { $(#[doc = $doc] $flag,)* }
@@ -121,7 +114,7 @@ keys! {
     Path "path" [] ValueKind::Anywhere, RequestHead, "path of the URL, without the query", "path:/api/*";
     Query "query" ["qs"] ValueKind::Anywhere, RequestHead, "query of the URL, without the question mark", "query:page=2";
     Method "method" [] ValueKind::Whole, RequestHead, "request method", "method:POST";
-    Version "version" ["proto"] VERSIONS, RequestHead, "HTTP version of either leg", "version:h2";
+    Version "version" ["proto"] VERSIONS, RequestHead, "HTTP version of either side", "version:h2";
     Status "status" ["code"] ValueKind::Status, ResponseHead, "status code, or a class of them", "status:4xx";
     Type "type" ["mime", "content-type"] ValueKind::Anywhere, ResponseHead,
         "media type of the request or the response", "type:json";
@@ -149,16 +142,16 @@ keys! {
         "when the flow began: a date or time (UTC unless it names an offset), or how long ago", "time:>-1h";
     Error "error" ["err"] ValueKind::Inside, Done, "kind or message of the error", "error:timeout";
     Passthrough "passthrough" ["uninspected"] ValueKind::Whole, Done,
-        "why a tunnel was passed through uninspected", "passthrough:pinning_bypass";
+        "why a tunnel was passed through without inspection", "passthrough:pinning_bypass";
     Is "is" [] ValueKind::Flag, Done, "one of the flags below", "is:websocket";
-    Tag "tag" [] ValueKind::Whole, Done, "a mark on the flow", "tag:checkout";
+    Tag "tag" [] ValueKind::Whole, Done, "a tag of the flow", "tag:checkout";
     Comment "comment" ["note"] ValueKind::Inside, Done, "the comment on the flow", "comment:flaky";
     User "user" [] ValueKind::Whole, Authority, "authenticated user of the proxy", "user:alice";
     Client "client" ["src"] ValueKind::Address, Accepted, "address of the client, or its network", "client:10.0.0.0/8";
     Upstream "upstream" ["dst"] ValueKind::Address, ResponseHead,
         "address that was connected to, or its network", "upstream:192.0.2.7";
     Listener "listener" [] ValueKind::Whole, Accepted, "name of the listener", "listener:proxy";
-    Transport "transport" [] TRANSPORTS, Authority, "how the client asked for the origin", "transport:connect";
+    Transport "transport" [] TRANSPORTS, Authority, "how the request reached the proxy", "transport:connect";
     Sni "sni" [] ValueKind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
     Ja3 "ja3" [] ValueKind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
     Ja4 "ja4" [] ValueKind::Prefix, ClientHello, "JA4 fingerprint of the client, or its start", "ja4:t13d1516h2";
@@ -181,19 +174,18 @@ flags! {
     Http "http", RequestHead, "is an HTTP exchange";
     Answered "answered", ResponseHead, "has a response";
     Websocket "websocket", RequestHead, "is a WebSocket";
-    Tunnel "tunnel", Done, "is a tunnel whose bytes were passed on unseen";
+    Tunnel "tunnel", Done, "is a tunnel passed through without inspection";
     Sse "sse", ResponseHead, "the response is an event stream";
     Grpc "grpc", RequestHead, "is a gRPC call";
-    Intercepted "intercepted", RequestHead, "came out of TLS that was opened here";
-    Replay "replay", Accepted, "was sent again by Interflow";
-    Imported "imported", Accepted, "came out of an archive";
-    Open "open", Accepted, "is still going on";
-    Redacted "redacted", Done, "something in it was redacted";
+    Intercepted "intercepted", RequestHead, "was decrypted from intercepted TLS";
+    Replay "replay", Accepted, "was replayed by Interflow";
+    Imported "imported", Accepted, "was imported from an archive";
+    Open "open", Accepted, "is still in progress";
+    Redacted "redacted", Done, "has redacted content";
     Held "held", Done, "waits or waited for a decision";
 }
 
 impl Key {
-    /// What the table says.
     pub fn info(self) -> &'static KeyInfo {
         KEYS.iter().find(|k| k.key == self).expect("every key has its line in the table")
     }
@@ -203,12 +195,11 @@ impl Key {
         self.info().name
     }
 
-    /// What it takes.
     pub fn kind(self) -> ValueKind {
         self.info().kind
     }
 
-    /// By name or other name, in any case.
+    /// Finds a key by name or alias, ignoring case.
     pub fn find(name: &str) -> Option<Self> {
         let is = |n: &str| !n.is_empty() && n.eq_ignore_ascii_case(name);
         KEYS.iter().find(|k| is(k.name) || k.aliases.iter().any(|a| is(a))).map(|k| k.key)
@@ -216,23 +207,22 @@ impl Key {
 }
 
 impl Flag {
-    /// What the table says.
     pub fn info(self) -> &'static FlagInfo {
         FLAGS.iter().find(|f| f.flag == self).expect("every flag has its line in the table")
     }
 
-    /// Its name behind `is:`.
+    /// The name after `is:`.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// By name, in any case.
+    /// Finds a flag by name, ignoring case.
     pub fn find(name: &str) -> Option<Self> {
         FLAGS.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.flag)
     }
 }
 
-/// The name that was probably meant.
+/// The most similar name, for a suggestion.
 pub(crate) fn closest_name<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let written = written.to_ascii_lowercase();
     names
@@ -267,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_of_the_finger_find_their_key() {
+    fn typos_find_their_key() {
         let names = || KEYS.iter().map(|k| k.name);
         for (slip, meant) in [("stats", Some("status")), ("hots", Some("host")), ("zzzzzz", None)] {
             assert_eq!(closest_name(slip, names()), meant, "{slip}");

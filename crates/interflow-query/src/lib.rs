@@ -1,7 +1,8 @@
-//! The query language: one text that selects flows in the CLI, the UI, the REST API and in rules.
+//! The query language: one syntax to select flows in the CLI, the UI, the REST API and rules.
 //!
-//! [`Query::parse`] reads it, [`Query::matches`] tests one flow through [`QuerySubject`], and [`Query::to_sql`] hands a
-//! store the part that it can answer itself. [`key`] holds the one table from which parser, completion and help come.
+//! [`Query::parse`] parses a query, [`Query::matches`] tests one flow through [`QuerySubject`], and [`Query::to_sql`]
+//! extracts the part that a store can evaluate. [`key`] contains the table from which parser, completion and help are
+//! derived.
 #![forbid(unsafe_code)]
 
 mod ast;

@@ -1,4 +1,4 @@
-//! A query made ready: cheap tests first, patterns built once, three-valued answers.
+//! The compiled form of a query: cheap tests first, patterns compiled once, three-valued results.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::key::{Flag, Key, ValueKind};
 use crate::pattern::TextMatcher;
 use crate::subject::{QuerySubject, Tristate};
 
-/// A condition ready to be asked.
+/// A compiled condition.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledExpr {
     Always(bool),
@@ -19,7 +19,7 @@ pub(crate) enum CompiledExpr {
     Not(Box<CompiledExpr>),
     Text(Key, Option<TextMatcher>),
     Number(Key, (u64, u64)),
-    /// Relative times are bound when asked, not when built: a rule lives for days.
+    /// Relative times are resolved when evaluated, not when compiled, because a rule lives for days.
     Time(crate::ast::TimeTest),
     NumberPresent(Key),
     Flag(Flag),
@@ -41,7 +41,7 @@ const REQUEST: &[Direction] = &[Direction::Request];
 const RESPONSE: &[Direction] = &[Direction::Response];
 const BOTH: &[Direction] = &[Direction::Request, Direction::Response];
 
-/// Which sides a key of headers or bodies looks at.
+/// The directions that a key of headers or bodies covers.
 pub(crate) fn key_directions(key: Key) -> &'static [Direction] {
     match key {
         Key::ReqHeader | Key::ReqBody => REQUEST,
@@ -88,7 +88,7 @@ impl CompiledExpr {
         }
     }
 
-    /// What it costs to ask, in no unit.
+    /// The relative cost of evaluating, without a unit.
     fn cost(&self) -> u8 {
         match self {
             Self::Always(_) | Self::Flag(_) | Self::Number(..) | Self::NumberPresent(_) | Self::Time(_) => 0,
@@ -187,7 +187,7 @@ impl HeaderTest {
     }
 }
 
-/// The phase from which on every fact that the condition asks for is known.
+/// The phase from which every fact in the condition is known.
 pub(crate) fn required_phase(expr: &Expr) -> Phase {
     let mut latest = Phase::Accepted;
     expr.visit(&mut |term| {

@@ -1,5 +1,5 @@
-//! mitmproxy's filter language, read into the same tree. Its regular expressions ignore case, `!` binds stronger than
-//! `&`, that stronger than `|`, and terms side by side all hold.
+//! Parses mitmproxy's filter syntax into the same tree. Its regular expressions ignore case; `!` has precedence over
+//! `&`, and that over `|`; adjacent terms must all hold.
 
 use crate::ast::{CompareOp, Expr, NumberTest, QuerySpan, RegexSource, Term, TermTest, TextPattern};
 use crate::error::QueryError;
@@ -9,14 +9,14 @@ use crate::query::{MAX_DEPTH, MAX_TERMS};
 
 type Result<T> = std::result::Result<T, QueryError>;
 
-/// What an atom asks for.
+/// What an operator is followed by.
 #[derive(Clone, Copy)]
 enum FilterAtom {
-    /// Nothing more.
+    /// Nothing.
     Alone(fn() -> Expr),
-    /// A regex behind it, for each of these keys.
+    /// A regex, tested on each of these keys.
     Search(&'static [Key]),
-    /// A status code behind it.
+    /// A status code.
     Code,
 }
 
@@ -24,7 +24,7 @@ const ATOMS: &[(&str, FilterAtom)] = &[
     ("a", FilterAtom::Alone(asset_expr)),
     ("all", FilterAtom::Alone(|| Expr::All)),
     ("e", FilterAtom::Alone(|| Expr::flag(Flag::Error))),
-    // There a WebSocket is an HTTP flow with messages.
+    // In mitmproxy, a WebSocket is an HTTP flow with messages.
     ("http", FilterAtom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
     ("websocket", FilterAtom::Alone(|| Expr::flag(Flag::Websocket))),
     ("tcp", FilterAtom::Alone(|| Expr::flag(Flag::Tunnel))),
@@ -59,13 +59,13 @@ const ATOMS: &[(&str, FilterAtom)] = &[
     ("c", FilterAtom::Code),
 ];
 
-/// What browsers load beside a page: scripts, style sheets, images, fonts.
+/// The resources of a page: scripts, style sheets, images, fonts.
 fn asset_expr() -> Expr {
     let types = r"^(text/javascript|(application|text)/(x-)?javascript|text/css|image/|application/x-shockwave-flash|(application/(x-)?)?font)";
     Expr::term(Key::RespType, TermTest::Text(TextPattern::Regex(RegexSource::new(types, true))))
 }
 
-/// The atom that the text begins with: `~` and a name of mitmproxy's.
+/// The operator at the start of the text: `~` and a mitmproxy name.
 pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('~')?;
     let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
@@ -73,21 +73,19 @@ pub(crate) fn leading_atom(text: &str) -> Option<&str> {
     (ends && ATOMS.iter().any(|(name, _)| *name == &rest[..len])).then_some(&text[..=len])
 }
 
-/// Whether a query is written in this language: an atom is the first thing in it, but for `!` and `(`.
+/// Whether a query is in this syntax: it begins with an operator, possibly after `!` and `(`.
 pub(crate) fn starts_with_atom(text: &str) -> bool {
     let first = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '!' | '('));
     first.starts_with('~') && first[1..].starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// Reads a filter.
+/// Parses a filter.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     let mut reader = FilterParser { text, at: 0, depth: 0, terms: 0 };
     let expr = reader.juxtaposition()?;
     match reader.peek() {
         None => Ok(expr),
-        Some(_) => {
-            Err(reader.error_here("a ')' without its '('").with_remedy("take it out, or put the text in quotes"))
-        }
+        Some(_) => Err(reader.error_here("a ')' without its '('").with_remedy("remove it, or quote the text")),
     }
 }
 
@@ -103,7 +101,7 @@ impl<'a> FilterParser<'a> {
         &self.text[self.at..]
     }
 
-    /// The next character that is not space.
+    /// The next character that is not whitespace.
     fn peek(&mut self) -> Option<char> {
         self.at = self.text.len() - self.rest().trim_start().len();
         self.rest().chars().next()
@@ -210,7 +208,7 @@ impl<'a> FilterParser<'a> {
     fn code(&mut self, start: usize) -> Result<Expr> {
         let (text, span) = self.argument("~c")?;
         let code: u64 = text.parse().map_err(|_| {
-            self.error(span, format!("'{text}' is no status code")).with_remedy("write a number, as in ~c 404")
+            self.error(span, format!("'{text}' is not a status code")).with_remedy("write a number, as in ~c 404")
         })?;
         Ok(Expr::Term(Term {
             key: Key::Status,
@@ -223,12 +221,14 @@ impl<'a> FilterParser<'a> {
     fn search(&mut self, keys: &[Key], start: usize) -> Result<Expr> {
         let name = self.text[start..self.at].trim();
         let (source, span) = self.argument(name)?;
-        // Only in bodies a dot is also the end of a line.
+        // Only in bodies does a dot match line breaks.
         let in_bodies = keys.iter().all(|k| matches!(k, Key::Body | Key::ReqBody | Key::RespBody));
         let source = if in_bodies && source.contains('.') { format!("(?s){source}") } else { source };
         let regex = RegexSource::new(&source, true);
         pattern::compile(&regex).map_err(|why| {
-            self.error(span, why).with_remedy("look-around and back-references are not supported; put a backslash before signs that are meant as such")
+            self.error(span, why).with_remedy(
+                "look-around and back-references are not supported; escape special characters with a backslash",
+            )
         })?;
         let whole = QuerySpan::new(start, self.at);
         Ok(Expr::or(keys.iter().map(|&key| {
@@ -236,7 +236,7 @@ impl<'a> FilterParser<'a> {
         })))
     }
 
-    /// A text in either quote, or one without quotes, parentheses, tildes and spaces.
+    /// A quoted text, or an unquoted one without quotes, parentheses, tildes and spaces.
     fn argument(&mut self, of: &str) -> Result<(String, QuerySpan)> {
         let first = self.peek();
         let start = self.at;
@@ -247,7 +247,7 @@ impl<'a> FilterParser<'a> {
         let len = self.rest().find(ends).unwrap_or(self.rest().len());
         if len == 0 {
             return Err(self
-                .error_here(format!("'{of}' needs a text behind it"))
+                .error_here(format!("'{of}' needs a text after it"))
                 .with_remedy("put it in quotes if it has spaces or parentheses"));
         }
         self.at += len;
@@ -264,7 +264,7 @@ impl<'a> FilterParser<'a> {
                 self.at = start + i + 1;
                 return Ok((text, QuerySpan::new(start, self.at)));
             }
-            // A backslash guards a quote; before anything else it belongs to the regex.
+            // A backslash escapes a quote; elsewhere it belongs to the regex.
             match (c, chars.clone().next()) {
                 ('\\', Some((_, next))) if next == quote => {
                     text.push(next);

@@ -1,4 +1,4 @@
-//! Reads a query. Precedence from strong to weak: `-` and `NOT`, `AND` or nothing, `OR`.
+//! The parser. Precedence from high to low: `-` and `NOT`, `AND` or juxtaposition, `OR`.
 
 use crate::ast::{Expr, QuerySpan};
 use crate::error::QueryError;
@@ -8,7 +8,7 @@ use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
 
 pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
-/// Reads a query of either language.
+/// Parses a query in either syntax.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
     if text.len() > MAX_LENGTH {
         let message = format!("the query is longer than {MAX_LENGTH} bytes");
@@ -31,13 +31,13 @@ pub(crate) struct QueryParser<'a> {
     pub(crate) at: usize,
     depth: usize,
     terms: usize,
-    /// A `key:value` was met: the query is certainly ours.
+    /// A `key:value` was found: the query is certainly in Interflow's syntax.
     keyed: bool,
-    /// An atom of mitmproxy's language was met in a query that may well be its.
+    /// A mitmproxy operator was found in a query that may well be in mitmproxy's syntax.
     foreign: bool,
 }
 
-/// A key, and the field's name behind a header's.
+/// A key, and the field name for a header key.
 pub(crate) type TermSubject = (Key, Option<String>);
 
 impl<'a> QueryParser<'a> {
@@ -51,7 +51,7 @@ impl<'a> QueryParser<'a> {
             None => Ok(expr),
             Some(_) => Err(self
                 .error_here("a ')' without its '('")
-                .with_remedy("take it out, or put the text that holds it in quotes")),
+                .with_remedy("remove it, or quote the text that contains it")),
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a> QueryParser<'a> {
         self.error(QuerySpan::new(self.at, self.at + len), message)
     }
 
-    /// `a OR b`. `within` is the key whose group of values is read.
+    /// `a OR b`. `within` is the key whose group of values is being parsed.
     fn alternatives(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut parts = vec![self.conjunction(within)?];
         while self.take_operator(&["OR", "||", "|"]) {
@@ -98,7 +98,7 @@ impl<'a> QueryParser<'a> {
         }
     }
 
-    /// `-a`, `NOT a`, `!a`, and what they stand before.
+    /// `-a`, `NOT a`, `!a`, and their operands.
     fn negation(&mut self, within: Option<&TermSubject>) -> Result<Expr> {
         let mut negative = false;
         loop {
@@ -109,7 +109,7 @@ impl<'a> QueryParser<'a> {
                 negative = !negative;
                 if self.peek().is_none_or(|c| c.is_whitespace() || c == ')') {
                     return Err(self
-                        .error_here("a term is missing behind the sign")
+                        .error_here("a term is missing after the sign")
                         .with_remedy("write -term without a space"));
                 }
             } else {
@@ -129,7 +129,7 @@ impl<'a> QueryParser<'a> {
         }
     }
 
-    /// The length of one of these operators, when it stands here as a word of its own.
+    /// The length of one of these operators, if it is here as a word of its own.
     fn operator_len(&self, names: &[&str]) -> Option<usize> {
         let ends = |rest: &str| rest.chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, '(' | ')'));
         names.iter().find(|n| self.rest().strip_prefix(**n).is_some_and(ends)).map(|n| n.len())
@@ -206,15 +206,15 @@ impl<'a> QueryParser<'a> {
         }
         if let Some(atom) = mitmproxy::leading_atom(self.rest()) {
             self.foreign = !self.keyed;
-            let message = format!("'{atom}' of mitmproxy's language stands among other terms");
+            let message = format!("mitmproxy's '{atom}' is used among other terms");
             return Err(self
                 .error(QuerySpan::new(start, start + atom.len()), message)
-                .with_remedy("write the whole query in one language, or put it in quotes to search for it"));
+                .with_remedy("write the whole query in one syntax, or quote the text to search for it"));
         }
         self.value(&(Key::Word, None), start)
     }
 
-    /// The text before a colon, when this term has one that could name a key.
+    /// The text before a colon, if this term has one that could be a key.
     fn key_text(&self) -> Option<&'a str> {
         let rest = self.rest();
         let name = rest.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).next()?;

@@ -1,4 +1,4 @@
-//! Patterns made ready for matching: ASCII letters in either case, globs, regular expressions built once.
+//! Compiled patterns: case-insensitive texts, globs, and regular expressions.
 
 use std::fmt::Write;
 
@@ -7,27 +7,27 @@ use regex::bytes::{Regex as Compiled, RegexBuilder};
 use crate::ast::{RegexSource, TextPattern};
 use crate::key::ValueKind;
 
-/// The most memory that one compiled regular expression may take, in bytes.
+/// The most memory that one compiled regular expression may use, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
-/// A pattern ready to match.
+/// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(crate) enum TextMatcher {
     Equals(String),
     Prefix(String),
     Glob(Vec<String>),
-    /// These texts one behind the other: in short values looked for one by one, in long ones by the regular expression.
+    /// These texts in order: searched one by one in short values, and by the regular expression in long ones.
     Inside(Vec<String>, Compiled),
     Search(Compiled),
 }
 
-/// Values up to this many bytes are searched without waking a regular expression's machinery.
+/// In values up to this many bytes, a plain search is faster than a regular expression.
 const MAX_SHORT_VALUE: usize = 128;
 
-/// Builds a regular expression.
+/// Compiles a regular expression.
 ///
 /// # Errors
-/// What is wrong with it, in words for its writer.
+/// A description for the author of the query.
 pub(crate) fn compile(regex: &RegexSource) -> Result<Compiled, String> {
     RegexBuilder::new(regex.source())
         .case_insensitive(regex.ignore_case)
@@ -46,7 +46,7 @@ pub(crate) fn compile(regex: &RegexSource) -> Result<Compiled, String> {
 }
 
 impl TextMatcher {
-    /// Makes a pattern ready for values of this kind.
+    /// Compiles a pattern for values of this kind.
     pub(crate) fn new(pattern: &TextPattern, kind: ValueKind) -> Self {
         match pattern {
             TextPattern::Exact(text) => Self::Equals(text.clone()),
@@ -62,7 +62,7 @@ impl TextMatcher {
             }
             TextPattern::Glob(pieces) => Self::Glob(pieces.clone()),
             TextPattern::Regex(regex) => {
-                // A tree that was built by hand may hold a source that the parser would have refused.
+                // A tree built by hand may contain a source that the parser would refuse.
                 Self::Search(compile(regex).unwrap_or_else(|_| never_matching()))
             }
         }
@@ -79,7 +79,7 @@ impl TextMatcher {
     }
 }
 
-/// A search for these texts one behind the other. Spelled by bytes, so that only ASCII letters lose their case.
+/// A search for these texts in order. Spelled byte by byte, so that case is ignored for ASCII letters only.
 fn search_in_order<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
     let mut source = String::from("(?s-u)");
     for (i, piece) in pieces.into_iter().enumerate() {
@@ -90,11 +90,11 @@ fn search_in_order<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
             if byte.is_ascii_alphanumeric() {
                 source.push(byte.into());
             } else {
-                write!(source, "\\x{byte:02X}").expect("a String takes all");
+                write!(source, "\\x{byte:02X}").expect("writing to a String cannot fail");
             }
         }
     }
-    // A query's length bounds this far below any limit.
+    // The limit on a query's length keeps this far below the regex size limit.
     RegexBuilder::new(&source)
         .case_insensitive(true)
         .unicode(false)
@@ -120,7 +120,7 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
     rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
 }
 
-/// What is behind these pieces when each is found behind the one before it.
+/// The rest after these pieces, if each is found after the one before it.
 fn find_in_order<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
     for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
         let at = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece))?;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn globs_fit_whole_values() {
+    fn globs_match_whole_values() {
         for (glob, value, fits) in [
             ("*.openai.com", "API.openai.com", true),
             ("*.openai.com", "openai.com", false),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn regexes_keep_case_unless_told() {
+    fn regexes_respect_case_unless_flagged() {
         let find = |ignore_case, v: &[u8]| {
             TextMatcher::new(&TextPattern::Regex(RegexSource::new("^ab?$", ignore_case)), ValueKind::Whole).fits(v)
         };
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn regexes_that_are_malformed_or_huge_are_named() {
+    fn malformed_or_huge_regexes_are_reported() {
         assert!(compile(&RegexSource::new("a(", false)).is_err_and(|e| e.contains("unclosed group")));
         assert_eq!(compile(&RegexSource::new("\\w{1000}{10}", false)).err().as_deref(), Some("the regex is too large"));
         assert!(compile(&RegexSource::new("(?=a)", false)).is_err_and(|e| e.contains("look-around")));

@@ -1,4 +1,4 @@
-//! A query: its tree, and the matcher made from it.
+//! [`Query`]: a parsed query with its compiled matcher.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,13 +16,13 @@ use crate::{mitmproxy, parse};
 /// The longest query, in bytes.
 pub const MAX_LENGTH: usize = 16 * 1024;
 
-/// How deep parentheses may stand in one another.
+/// The deepest nesting of parentheses.
 pub const MAX_DEPTH: usize = 32;
 
 /// The most terms in one query.
 pub const MAX_TERMS: usize = 512;
 
-/// A query that has been read and made ready to match.
+/// A parsed and compiled query.
 #[derive(Clone, Debug)]
 pub struct Query {
     expr: Expr,
@@ -30,7 +30,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads a query, in our language or in mitmproxy's; nothing but space selects every flow.
+    /// Parses a query in Interflow's or mitmproxy's syntax; an empty text selects every flow.
     ///
     /// # Errors
     /// The column, what was expected there, and what to write instead.
@@ -38,7 +38,7 @@ impl Query {
         parse::parse(text).map(Self::from)
     }
 
-    /// Reads a filter in mitmproxy's language, in which a text without an atom is a regex on the URL.
+    /// Parses a filter in mitmproxy's syntax, in which a text without an operator is a regex on the URL.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -49,40 +49,37 @@ impl Query {
         mitmproxy::parse(text).map(Self::from)
     }
 
-    /// What is left of it at a moment at which there is no response yet, or at which there is one: what is certain then is
-    /// decided, and of facts that both sides have the request's count as long as it is alone.
+    /// The query simplified for the moment of a request (no response yet) or of a response: what is certain then is
+    /// decided, and facts that both directions have refer to the request as long as there is no response.
     #[must_use]
     pub fn simplified_at(self, side: Direction) -> Self {
         simplify(self.expr, side).into()
     }
 
-    /// Whether it selects no flow.
     pub fn is_none(&self) -> bool {
         matches!(&self.expr, Expr::Not(inner) if **inner == Expr::All)
     }
 
-    /// The query that selects every flow.
     pub fn all() -> Self {
         Expr::All.into()
     }
 
-    /// Whether it selects every flow.
     pub fn is_all(&self) -> bool {
         self.expr == Expr::All
     }
 
-    /// Its tree.
+    /// Its syntax tree.
     pub fn expr(&self) -> &Expr {
         &self.expr
     }
 
-    /// Flows that both select.
+    /// Selects the flows that both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Expr::and([self.expr, other.expr]).into()
     }
 
-    /// Whether the flow is selected; a fact that has not come yet selects nothing.
+    /// Whether the flow is selected; facts that are not known yet select nothing.
     pub fn matches(&self, subject: &dyn QuerySubject) -> bool {
         self.evaluate(subject).holds()
     }
@@ -92,12 +89,12 @@ impl Query {
         self.node.evaluate(subject)
     }
 
-    /// The phase from which on every fact it asks for is known. It may well be decided earlier.
+    /// The phase from which every fact in the query is known. The result may be decided earlier.
     pub fn phase(&self) -> Phase {
         matcher::required_phase(&self.expr)
     }
 
-    /// Whether it may look into the body or messages of this side.
+    /// Whether it may need the body or messages of this direction.
     pub fn wants_body(&self, side: Direction) -> bool {
         let mut wanted = false;
         self.expr.visit(&mut |term| {
@@ -108,13 +105,13 @@ impl Query {
         wanted
     }
 
-    /// What a store can answer of it, and what must be matched on the rows that come back.
+    /// The part that a store can evaluate, and what must be matched on the resulting rows.
     pub fn to_sql(&self, columns: &dyn SqlColumns) -> SqlCondition {
         sql::translate(&self.expr, columns)
     }
 }
 
-/// See [`Query::at`].
+/// See [`Query::simplified_at`].
 fn simplify(expr: Expr, side: Direction) -> Expr {
     let never = || Expr::or([]);
     match expr {
@@ -163,7 +160,7 @@ impl PartialEq for Query {
 }
 
 impl fmt::Display for Query {
-    /// In our language; nothing for the query that selects every flow.
+    /// Formats in Interflow's syntax; empty for the query that selects every flow.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_all() { Ok(()) } else { self.expr.fmt(f) }
     }

@@ -1,67 +1,67 @@
-//! The part of a query that a store can answer: a condition for its `WHERE`, and the rest of the query.
+//! Translates the part of a query that a store can evaluate to a `WHERE` condition, and returns the rest as a
+//! residual query.
 //!
-//! The condition is never too narrow: every row that the query selects passes it. What it lets through beyond that, the
-//! residual query takes out.
+//! The condition is never too narrow: every row that the query selects satisfies it. The residual query filters out
+//! what it selects in excess.
 
 use crate::ast::{Expr, Term, TermTest, TextPattern};
 use crate::key::{Flag, Key, ValueKind};
 use crate::query::Query;
 
-/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` stands for a fact that
-/// is not there. Texts must be stored without NUL characters, as the subject of the same row would give them.
+/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` means that the fact
+/// is absent. Texts must be stored without NUL characters, and equal those that the row's
+/// [`QuerySubject`](crate::QuerySubject) returns.
 #[derive(Clone, Copy, Debug)]
 pub enum SqlColumn {
-    /// Texts, any of which may fit.
+    /// Texts, any of which may match.
     Text(&'static [&'static str]),
-    /// The same, stored in lower case: compared as they are, so that an index serves.
+    /// Texts stored in lower case, compared without case folding so that an index can be used.
     LowerText(&'static [&'static str]),
-    /// Texts of another table: `exists` holds `{}` in the place of the condition on `value`, such as
+    /// Texts of another table: `exists` contains `{}` as the placeholder for the condition on `value`, such as
     /// `EXISTS (SELECT 1 FROM tag WHERE tag.flow = flow.id AND {})`.
     Rows {
-        /// The expression with the place for the condition.
+        /// The expression with the placeholder.
         exists: &'static str,
         /// The text within it.
         value: &'static str,
     },
-    /// A whole number in the unit of the key, as the subject gives it.
+    /// A whole number in the unit of the key.
     Integer(&'static str),
 }
 
-/// Where a store keeps its facts.
+/// Maps keys and flags to the columns of a store.
 pub trait SqlColumns {
     /// Where a key's texts or numbers are; `None` leaves the key to the residual query.
     fn column(&self, key: Key) -> Option<SqlColumn>;
 
-    /// A condition that is true where the flag is set and false, never `NULL`, where it is not.
+    /// A condition that is true if the flag is set, and otherwise false, never `NULL`.
     fn flag(&self, _flag: Flag) -> Option<&'static str> {
         None
     }
 }
 
-/// A value for a `?`.
+/// The value of a `?` placeholder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SqlParam {
-    /// A text.
     Text(String),
-    /// A whole number.
     Integer(i64),
 }
 
-/// A condition for a `WHERE`.
+/// A `WHERE` condition with its parameters and residual query.
 #[derive(Clone, Debug)]
 pub struct SqlCondition {
-    /// SQL, SQLite's dialect, with one `?` for each of `params`; `1` when it says nothing.
+    /// SQL in SQLite's dialect, with one `?` for each of `params`; `1` if nothing can be said.
     pub sql: String,
-    /// Values in the order of the question marks.
+    /// Values in the order of the placeholders.
     pub params: Vec<SqlParam>,
-    /// What must be matched on the rows; `None` when the condition says all.
+    /// What must still be matched on the rows; `None` if the condition is exact.
     pub residual: Option<Query>,
 }
 
-/// Globs with more stars than this are left to our own matcher: SQLite's takes exponential time on them.
+/// Globs with more stars are matched by Interflow: SQLite's matcher takes exponential time on them.
 const MAX_STARS: usize = 6;
 
-/// A condition, and whether it is the very same as what it stands for (else it lets through more).
+/// A condition, and whether it is exact (otherwise it selects too much).
 struct SqlFragment {
     sql: String,
     params: Vec<SqlParam>,
@@ -83,8 +83,8 @@ pub(crate) fn translate(expr: &Expr, columns: &dyn SqlColumns) -> SqlCondition {
     SqlCondition { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
 }
 
-/// `None` when nothing can be said of it. Negation is pushed down to the terms, so that a `NULL` never turns a
-/// negation into "unknown".
+/// `None` if nothing can be said. Negation is pushed down to the terms, so that a `NULL` never makes a negation
+/// "unknown".
 fn condition(expr: &Expr, negative: bool, columns: &dyn SqlColumns) -> Option<SqlFragment> {
     match (expr, negative) {
         (Expr::All, _) => {
@@ -196,7 +196,7 @@ fn text_condition(column: &str, lower: bool, term: &Term, negative: bool) -> Opt
     Some(with_negation(column, SqlFragment { sql, params: vec![SqlParam::Text(param)], exact: true }, negative))
 }
 
-/// A negated test also holds where there is nothing to test.
+/// A negated test also holds if the fact is absent.
 fn with_negation(column: &str, part: SqlFragment, negative: bool) -> SqlFragment {
     if !negative {
         return part;
@@ -209,7 +209,7 @@ fn presence_condition(column: &str, negative: bool) -> SqlFragment {
     SqlFragment { sql, params: vec![], exact: true }
 }
 
-/// SQLite's `GLOB`, in lower case, its own signs taken literally.
+/// The pattern for SQLite's `GLOB`, in lower case, with its special characters escaped.
 fn sqlite_glob<S: AsRef<str>>(pieces: &[S]) -> String {
     let mut out = String::new();
     for (i, piece) in pieces.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a query is matched against, and answers that may still be open.
+//! What a query is matched against, and three-valued results.
 
 use std::net::SocketAddr;
 
@@ -6,27 +6,26 @@ use interflow_types::Direction;
 
 use crate::key::{Flag, Key};
 
-/// Whether something holds, as far as is known at this phase of a flow.
+/// Whether a condition holds, as far as is known at the flow's current phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tristate {
-    /// It is known.
     Known(bool),
-    /// A fact that decides it has not come yet.
+    /// A fact that decides it is not known yet.
     NotYet,
 }
 
 impl Tristate {
-    /// Whether it holds for certain.
+    /// Whether it is known to hold.
     pub const fn holds(self) -> bool {
         matches!(self, Self::Known(true))
     }
 
-    /// Whether any of the texts fits: the body of [`QuerySubject::text`] for facts that are known.
+    /// Whether any of the texts matches: implements [`QuerySubject::text`] for facts that are known.
     pub fn any<'a>(values: impl IntoIterator<Item = &'a str>, fits: &mut dyn FnMut(&str) -> bool) -> Self {
         Self::Known(values.into_iter().any(fits))
     }
 
-    /// One of the two holds.
+    /// The disjunction of both.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -48,19 +47,18 @@ impl std::ops::Not for Tristate {
     }
 }
 
-/// A single fact.
+/// A single fact of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// It is this.
     Is(T),
-    /// There is none, and there will be none: no test of it holds.
+    /// It is absent, and will stay so: no test of it holds.
     Absent,
-    /// It has not come yet.
+    /// It is not known yet.
     NotYet,
 }
 
 impl<T> Fact<T> {
-    /// A fact that is known to be there or not.
+    /// A fact that is known to be present or absent.
     pub fn known(value: Option<T>) -> Self {
         value.map_or(Self::Absent, Self::Is)
     }
@@ -75,41 +73,41 @@ impl<T> Fact<T> {
     }
 }
 
-/// A flow as a query sees it. Every lookup has a default that says "there is none", so that an implementation names
-/// only what it knows; while a flow is under way it answers `NotYet` for what is still to come.
+/// A flow as a query sees it. All methods have a default that means "absent", so an implementation covers only what
+/// it has. For a flow in progress it returns `NotYet` for what is still to come.
 ///
-/// The visiting methods call `fits` with one value after another until it says true, and give
-/// `Tristate::Known(true)` then; else `Known(false)` when all values were there to be seen, `NotYet` otherwise.
+/// The visiting methods call `fits` with one value after another until it returns true, and return
+/// `Tristate::Known(true)` then. Otherwise they return `Known(false)` if all values were available, or else `NotYet`.
 pub trait QuerySubject {
-    /// The texts of a key of kind `Whole`, `Prefix`, `Anywhere`, `Choice`, or of `Error`, `Comment`. Spellings:
-    /// hosts in lower case and without brackets around IPv6, `Scheme::as_str`, `Transport::as_str`, `Version::as_str`.
-    /// `Error` gives the kind and the message, `Version` both legs'.
+    /// The texts of a key of kind `Whole`, `Prefix`, `Anywhere` or `Choice`, or of `Error` or `Comment`. Spellings:
+    /// hosts in lower case and IPv6 without brackets, `Scheme::as_str`, `EntryKind::as_str`, `HttpVersion::as_str`.
+    /// `Error` has the kind and the message, `Version` those of both sides.
     fn text(&self, _key: Key, _fits: &mut dyn FnMut(&str) -> bool) -> Tristate {
         Tristate::Known(false)
     }
 
-    /// The number of a key: `Count`, `Status`, `Bytes`; `Duration` and `Time` in microseconds (since the Unix epoch).
+    /// The number of a key of kind `Count`, `Status` or `Bytes`; of `Duration` and `Time` in microseconds (since the
+    /// Unix epoch).
     fn number(&self, _key: Key) -> Fact<u64> {
         Fact::Absent
     }
 
-    /// Whether the flag is set.
     fn flag(&self, _flag: Flag) -> Tristate {
         Tristate::Known(false)
     }
 
-    /// `Client` or `Upstream`. Port 0 where it is not known.
+    /// The address for `Client` or `Upstream`; port 0 if unknown.
     fn address(&self, _key: Key) -> Fact<SocketAddr> {
         Fact::Absent
     }
 
-    /// The header fields of one side, as `(name, value)`.
+    /// The header fields of one direction, as `(name, value)`.
     fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Tristate {
         Tristate::Known(false)
     }
 
-    /// The body of one side without its content coding, and each message of that side. Asked last, and only when
-    /// nothing cheaper decides; long bodies are loaded here and not before.
+    /// The decoded body of one direction, and each of its messages. Called last, and only if nothing cheaper decides,
+    /// so large bodies should be loaded only here.
     fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
         Tristate::Known(false)
     }

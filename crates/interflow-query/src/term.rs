@@ -1,4 +1,4 @@
-//! Reads the value of a term: texts, globs, regexes, numbers, addresses, as the kind of its key has it.
+//! Parses the value of a term according to the kind of its key: texts, globs, regexes, numbers, addresses.
 
 use std::net::IpAddr;
 
@@ -10,19 +10,19 @@ use crate::key::{FLAGS, Flag, Key, ValueKind, closest_name};
 use crate::parse::{QueryParser, Result, TermSubject};
 use crate::{pattern, value};
 
-/// Whether the character ends or changes an unquoted text, wherever it stands.
+/// Whether the character is special anywhere in an unquoted text.
 pub(crate) fn is_special(c: char) -> bool {
     c.is_whitespace() || matches!(c, '(' | ')' | '"' | '*' | '\\' | ':')
 }
 
-/// Whether the character means something at the start of an unquoted text.
+/// Whether the character is special at the start of an unquoted text.
 pub(crate) fn is_special_start(c: char) -> bool {
     matches!(c, '-' | '!' | '~' | '=' | '<' | '>')
 }
 
-/// When the text begins with `/regex/` or `/regex/i` and then ends, or a space or `)` follows: the length of it all,
-/// and of the source. Where a value may well be a path, a space in it needs a backslash, so that two paths side by side
-/// are no regex.
+/// If the text begins with `/regex/` or `/regex/i`, followed by its end, a space or `)`: the length of all that, and
+/// of the source. If the value could also be a path, a space in it must be escaped, so that two adjacent paths are
+/// not taken for a regex.
 pub(crate) fn regex_extent(key: Key, text: &str) -> Option<(usize, usize)> {
     let body = text.strip_prefix('/')?;
     let mut escaped = false;
@@ -46,9 +46,9 @@ pub(crate) fn takes_paths(key: Key) -> bool {
     matches!(key, Key::Word | Key::Url | Key::Path | Key::Query)
 }
 
-/// An unquoted or quoted text as it stands in the query.
+/// An unquoted or quoted text of the query.
 struct TextToken {
-    /// What stands between the wildcards; one piece when there is none.
+    /// The pieces between wildcards; one if there is no wildcard.
     pieces: Vec<String>,
     quoted: bool,
     span: QuerySpan,
@@ -65,7 +65,7 @@ impl TextToken {
 }
 
 impl QueryParser<'_> {
-    /// One value of a key; `start` is where its term begins.
+    /// Parses one value of a key; `start` is the offset of its term.
     pub(crate) fn value(&mut self, subject: &TermSubject, start: usize) -> Result<Expr> {
         let key = subject.0;
         let operators = key != Key::Word;
@@ -111,18 +111,17 @@ impl QueryParser<'_> {
         self.at += len;
         match pattern::compile(&regex) {
             Ok(_) => Ok(TermTest::Text(TextPattern::Regex(regex))),
-            Err(why) => Err(self.error(span, why).with_remedy("put a text that is no regex in quotes")),
+            Err(why) => Err(self.error(span, why).with_remedy("quote a text that is not a regex")),
         }
     }
 
-    /// A quoted or unquoted text.
     fn word(&mut self, key: Key) -> Result<TextToken> {
         let start = self.at;
         let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted()? };
         if word.span.start == word.span.end {
             let name = key.name();
             return Err(self
-                .error(QuerySpan::new(start, start), format!("a value is missing behind '{name}:'"))
+                .error(QuerySpan::new(start, start), format!("a value is missing after '{name}:'"))
                 .with_remedy(format!("write it without a space, as in {}", key.info().example)));
         }
         Ok(word)
@@ -138,7 +137,7 @@ impl QueryParser<'_> {
                     self.at = start + i + 1;
                     if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
                         return Err(self
-                            .error_here("a space is missing behind the quote")
+                            .error_here("a space is missing after the quote")
                             .with_remedy("write \\\" for a quote inside the text"));
                     }
                     return Ok(TextToken { pieces: vec![text], quoted: true, span: QuerySpan::new(start, self.at) });
@@ -194,7 +193,7 @@ impl QueryParser<'_> {
         Ok(TextToken { pieces, quoted: false, span: QuerySpan::new(start, self.at) })
     }
 
-    /// `host:localhost:8080` means both.
+    /// `host:localhost:8080` means host and port.
     fn host_and_port(&self, word: &TextToken, start: usize) -> Option<Expr> {
         let last = word.pieces.last()?;
         let (host, port) = last.rsplit_once(':')?;
@@ -228,8 +227,8 @@ impl QueryParser<'_> {
             return Ok(TermTest::Present);
         }
         let wrong = |expected: &str| {
-            let shown = &self.text[word.span.start..word.span.end];
-            self.error(word.span, format!("'{shown}' does not fit '{}'", key.name())).with_remedy(expected)
+            let found = &self.text[word.span.start..word.span.end];
+            self.error(word.span, format!("'{found}' does not fit '{}'", key.name())).with_remedy(expected)
         };
         let raw = word.plain();
         match key.kind() {
@@ -281,7 +280,7 @@ impl QueryParser<'_> {
                 && self.text[span.start..].starts_with(['<', '>'])
             {
                 return Err(self
-                    .error(span, format!("'{}' is a text and cannot be compared so", key.name()))
+                    .error(span, format!("'{}' is a text and has no order", key.name()))
                     .with_remedy("put the value in quotes if it begins with that sign"));
             }
             if exact {
@@ -289,15 +288,15 @@ impl QueryParser<'_> {
             }
         } else if exact {
             return Err(self
-                .error(span, "'=' asks for this very text, without wildcards")
-                .with_remedy("leave out the '=' or write \\* for a star"));
+                .error(span, "'=' compares the exact text, without wildcards")
+                .with_remedy("remove the '=' or write \\* for a star"));
         }
-        let pattern = pattern_from_pieces(word.pieces).expect("a lone star is dealt with before");
+        let pattern = pattern_from_pieces(word.pieces).expect("a lone star was handled before");
         Ok(TermTest::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
     }
 }
 
-/// Whether the key's value may be a text, a glob or a regex.
+/// Whether the key's value can be a text, a glob or a regex.
 fn takes_text(key: Key) -> bool {
     !matches!(
         key.kind(),
@@ -319,7 +318,7 @@ fn pattern_from_pieces(mut pieces: Vec<String>) -> Option<TextPattern> {
     }
 }
 
-/// An IPv6 address may be written in brackets or without; subjects give it without.
+/// IPv6 addresses may be written with or without brackets; subjects return them without.
 fn lower_host(pattern: TextPattern) -> TextPattern {
     match pattern {
         TextPattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {

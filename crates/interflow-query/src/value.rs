@@ -1,4 +1,4 @@
-//! Numbers, sizes, durations and times as people write them, and back.
+//! Parses numbers, sizes, durations and times as people write them, and formats them again.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -27,7 +27,7 @@ const BYTES: &[UnitScale] = &[
 /// Microseconds.
 const DURATIONS: &[UnitScale] = &[("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
-/// Microseconds, for how long ago.
+/// Microseconds, for ages.
 const AGES: &[UnitScale] = &[
     ("w", 604_800_000_000),
     ("d", 86_400_000_000),
@@ -40,10 +40,10 @@ const AGES: &[UnitScale] = &[
 
 const DAY: u64 = 86_400_000_000;
 
-/// What is expected, when a value does not read.
+/// What was expected, if a value does not parse.
 pub(crate) type ExpectedHint = &'static str;
 
-/// Which numbers a key takes.
+/// The kind of numbers that a key takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberKind {
     Count,
@@ -52,7 +52,7 @@ pub(crate) enum NumberKind {
     Duration,
 }
 
-/// `>=400`, `4xx`, `400..499`, `>1MB`.
+/// Parses `>=400`, `4xx`, `400..499`, `>1MB`.
 pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, ExpectedHint> {
     if kind == NumberKind::Status
         && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
@@ -77,7 +77,7 @@ pub(crate) fn number(kind: NumberKind, text: &str) -> Result<NumberTest, Expecte
     }
 }
 
-/// The comparison in front of a value; equality when there is none.
+/// The comparison operator in front of a value; equality if there is none.
 pub(crate) fn operator(text: &str) -> (CompareOp, &str) {
     for (sign, op) in
         [(">=", CompareOp::Ge), ("<=", CompareOp::Le), (">", CompareOp::Gt), ("<", CompareOp::Lt), ("=", CompareOp::Eq)]
@@ -106,7 +106,7 @@ fn parse_count(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
-/// A decimal number and a unit; `None` when it is not a whole number of base units, or too large.
+/// A decimal number with a unit; `None` if it is not a whole number of base units, or too large.
 fn with_unit(text: &str, units: &[UnitScale]) -> Option<u64> {
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(at);
@@ -124,7 +124,7 @@ fn with_unit(text: &str, units: &[UnitScale]) -> Option<u64> {
     u64::try_from(sum).ok()
 }
 
-/// `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour).
+/// Parses `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour).
 pub(crate) fn time(text: &str) -> Result<TimeTest, ExpectedHint> {
     match text.split_once("..") {
         Some(("", "")) => Err("a range is written 2026-01-01..2026-01-31"),
@@ -192,7 +192,7 @@ fn to_time_point(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimeP
     Some(TimePoint::At { start: u64::try_from(micros).ok()?, lasts })
 }
 
-/// A number as it reads back.
+/// Formats a number so that it parses back.
 pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
     let one = |n: u64| match kind {
         NumberKind::Count | NumberKind::Status => n.to_string(),
@@ -207,7 +207,7 @@ pub(crate) fn format_number(kind: NumberKind, number: NumberTest) -> String {
     }
 }
 
-/// With the greatest unit that divides it.
+/// Uses the largest unit that divides the number.
 fn format_in_units(n: u64, units: &[UnitScale]) -> String {
     let fits = |(_, scale): &&UnitScale| n.is_multiple_of(*scale);
     match units.iter().filter(fits).max_by_key(|(_, scale)| *scale) {
@@ -216,7 +216,7 @@ fn format_in_units(n: u64, units: &[UnitScale]) -> String {
     }
 }
 
-/// A time as it reads back.
+/// Formats a time so that it parses back.
 pub(crate) fn format_time(time: TimeTest) -> String {
     match time {
         TimeTest::Compare(CompareOp::Ge, TimePoint::Ago(micros)) => format_point(TimePoint::Ago(micros)),
@@ -246,10 +246,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_in_every_form() {
+    fn numbers_are_parsed_in_every_form() {
         use NumberKind::{Bytes, Count, Duration, Status};
         use NumberTest::{Class, Compare, Range};
-        for (kind, text, number, shown) in [
+        for (kind, text, number, formatted) in [
             (Status, "404", Compare(CompareOp::Eq, 404), "404"),
             (Status, "=404", Compare(CompareOp::Eq, 404), "404"),
             (Status, ">=400", Compare(CompareOp::Ge, 400), ">=400"),
@@ -267,8 +267,8 @@ mod tests {
             (Duration, "0", Compare(CompareOp::Eq, 0), "0s"),
         ] {
             assert_eq!(super::number(kind, text), Ok(number), "{text}");
-            assert_eq!(format_number(kind, number), shown, "{text}");
-            assert_eq!(super::number(kind, shown), Ok(number), "{shown}");
+            assert_eq!(format_number(kind, number), formatted, "{text}");
+            assert_eq!(super::number(kind, formatted), Ok(number), "{formatted}");
         }
     }
 
@@ -296,11 +296,11 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_in_every_form() {
+    fn times_are_parsed_in_every_form() {
         use TimeTest::{Compare, Range};
         const MIDNIGHT: u64 = 1_767_225_600_000_000; // 2026-01-01T00:00Z
         let at = |start, lasts| TimePoint::At { start, lasts };
-        for (text, time, shown) in [
+        for (text, time, formatted) in [
             ("2026-01-01", Compare(CompareOp::Eq, at(MIDNIGHT, DAY)), "2026-01-01"),
             (">2026-01-01", Compare(CompareOp::Gt, at(MIDNIGHT, DAY)), ">2026-01-01"),
             ("2026-01-01T01:00+01:00", Compare(CompareOp::Eq, at(MIDNIGHT, 60_000_000)), "2026-01-01T00:00Z"),
@@ -316,8 +316,8 @@ mod tests {
             ("2026-01-01..", Compare(CompareOp::Ge, at(MIDNIGHT, DAY)), ">=2026-01-01"),
         ] {
             assert_eq!(super::time(text), Ok(time), "{text}");
-            assert_eq!(format_time(time), shown, "{text}");
-            assert_eq!(super::time(shown), Ok(time), "{shown}");
+            assert_eq!(format_time(time), formatted, "{text}");
+            assert_eq!(super::time(formatted), Ok(time), "{formatted}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Runs every committed fuzz seed through the entry of its target, so that each finding stays found.
+//! Runs every committed fuzz seed through its target's entry point, as regression tests.
 
 #[path = "../../../fuzz/src/query.rs"]
 mod query;
@@ -11,6 +11,6 @@ fn every_seed_holds() {
 }
 
 #[test]
-fn what_is_made_from_the_seeds_holds() {
+fn fuzz_seeds_pass() {
     seeds::mutations_hold(&query::ENTRIES);
 }

@@ -1,4 +1,4 @@
-//! What is read as what, and what is said of a query that cannot be read.
+//! How queries are parsed, and the errors of queries that cannot be.
 
 use interflow_query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query};
 
@@ -9,7 +9,7 @@ fn canonical(text: &str) -> String {
     }
 }
 
-/// Each query and its plain form, which must read back to itself.
+/// Each query and its normalized form, which must parse back to itself.
 fn check(table: &[(&str, &str)]) {
     for (text, plain) in table {
         assert_eq!(canonical(text), *plain, "{text}");
@@ -18,7 +18,7 @@ fn check(table: &[(&str, &str)]) {
 }
 
 #[test]
-fn operators_bind_as_the_help_says() {
+fn operator_precedence_is_as_documented() {
     check(&[
         ("", ""),
         ("  ", ""),
@@ -44,7 +44,7 @@ fn operators_bind_as_the_help_says() {
 }
 
 #[test]
-fn texts_globs_and_regexes_are_told_apart() {
+fn texts_globs_and_regexes_are_distinguished() {
     check(&[
         ("refund", "refund"),
         ("\"no refund\"", "\"no refund\""),
@@ -108,7 +108,7 @@ fn keys_take_their_kinds_of_values() {
 }
 
 #[test]
-fn mitmproxys_filters_are_understood() {
+fn mitmproxy_filters_are_parsed() {
     check(&[
         ("~m POST & ~d api | !(~c 404)", "(method:/POST/i host:/api/i) OR -status:404"),
         ("~q", "-is:answered"),
@@ -126,7 +126,7 @@ fn mitmproxys_filters_are_understood() {
         ("~t a ~tq b ~ts c", "type:/a/i req.type:/b/i resp.type:/c/i"),
         ("~u \"a\\\"b\\d\"", "url:/a\"b\\d/i"),
         ("~src 10. ~dst :443", "client:/10./i authority:/:443/i"),
-        // Only in bodies a dot is also the end of a line.
+        // Only in bodies does a dot match line breaks.
         ("~b a.b ~u a.b", "body:/(?s)a.b/i url:/a.b/i"),
         ("~comment x ~marker y ~meta z", "comment:/x/i tag:/y/i (tag:/z/i OR comment:/z/i)"),
         ("~marked ~replay ~replayq ~replays", "tag:* is:replay is:replay tag:server-replay"),
@@ -163,36 +163,33 @@ fn an_error_names_column_cause_and_remedy() {
             "client:example.com",
             "column 8: 'example.com' does not fit 'client': expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)",
         ),
-        ("host: a", "column 6: a value is missing behind 'host:': write it without a space, as in host:*.openai.com"),
+        ("host: a", "column 6: a value is missing after 'host:': write it without a space, as in host:*.openai.com"),
         ("(a OR b", "column 1: this '(' is not closed: add ')'"),
-        ("a)", "column 2: a ')' without its '(': take it out, or put the text that holds it in quotes"),
+        ("a)", "column 2: a ')' without its '(': remove it, or quote the text that contains it"),
         ("()", "column 2: a term is expected before ')': add one, such as host:example.com"),
         ("a OR", "column 5: the query ends where a term is expected: add one, such as host:example.com"),
         (
             "OR a",
             "column 1: a term is expected before the operator: add one, or put the word in quotes to search for it",
         ),
-        ("a - b", "column 4: a term is missing behind the sign: write -term without a space"),
+        ("a - b", "column 4: a term is missing after the sign: write -term without a space"),
         ("\"abc", "column 1: this quote is not closed: add a quote at the end"),
-        ("\"a\"b", "column 4: a space is missing behind the quote: write \\\" for a quote inside the text"),
+        ("\"a\"b", "column 4: a space is missing after the quote: write \\\" for a quote inside the text"),
         ("a\"b", "column 2: a quote in the middle of a text: put the whole text in quotes"),
         ("f(x)", "column 2: a '(' in the middle of a text: put the text in quotes, or a space before it"),
-        (
-            "path:>x",
-            "column 6: 'path' is a text and cannot be compared so: put the value in quotes if it begins with that sign",
-        ),
+        ("path:>x", "column 6: 'path' is a text and has no order: put the value in quotes if it begins with that sign"),
         (
             "host:=a*",
-            "column 7: '=' asks for this very text, without wildcards: leave out the '=' or write \\* for a star",
+            "column 7: '=' compares the exact text, without wildcards: remove the '=' or write \\* for a star",
         ),
-        ("body:/a(/", "column 6: the regex is malformed (unclosed group): put a text that is no regex in quotes"),
+        ("body:/a(/", "column 6: the regex is malformed (unclosed group): quote a text that is not a regex"),
         (
             "host:a ~m POST",
-            "column 8: '~m' of mitmproxy's language stands among other terms: write the whole query in one language, or put it in quotes to search for it",
+            "column 8: mitmproxy's '~m' is used among other terms: write the whole query in one syntax, or quote the text to search for it",
         ),
         ("~x", "column 1: mitmproxy has no '~x': did you mean '~a'?"),
-        ("~m", "column 3: '~m' needs a text behind it: put it in quotes if it has spaces or parentheses"),
-        ("~c abc", "column 4: 'abc' is no status code: write a number, as in ~c 404"),
+        ("~m", "column 3: '~m' needs a text after it: put it in quotes if it has spaces or parentheses"),
+        ("~c abc", "column 4: 'abc' is not a status code: write a number, as in ~c 404"),
         ("~d 'a", "column 4: this quote is not closed: add a quote at the end"),
         ("(~d a", "column 1: this '(' is not closed: add ')'"),
         ("~d a | ", "column 8: a term is expected here: add one, such as ~d example.com"),

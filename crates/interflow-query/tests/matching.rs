@@ -1,11 +1,11 @@
-//! Queries against flows: which flows each of them selects.
+//! Which flows a query selects.
 
 use std::net::SocketAddr;
 
 use interflow_query::{Fact, Flag, Key, Query, QuerySubject, Tristate};
 use interflow_types::{Direction, Phase, Timestamp};
 
-/// A flow written down for a test.
+/// The facts of a flow.
 #[derive(Clone, Default)]
 struct Flow {
     texts: Vec<(Key, &'static str)>,
@@ -16,7 +16,7 @@ struct Flow {
     response: Vec<(&'static str, &'static str)>,
     request_body: &'static str,
     response_body: Option<&'static str>,
-    /// The response has not come yet.
+    /// Whether the response is still missing.
     early: bool,
 }
 
@@ -110,7 +110,7 @@ fn tunnel() -> Flow {
 #[test]
 fn queries_select_what_they_say() {
     let (order, tunnel) = (order(), tunnel());
-    // Query, whether it selects the order, whether the tunnel.
+    // Query; whether it selects the order; whether it selects the tunnel.
     for (text, first, second) in [
         ("", true, true),
         ("host:api.openai.com", true, false),
@@ -201,7 +201,7 @@ fn queries_select_what_they_say() {
 }
 
 #[test]
-fn what_is_not_known_yet_is_said_to_be_so() {
+fn unknown_facts_give_not_yet() {
     let mut early = order();
     early.early = true;
     early.texts.retain(|(k, _)| !matches!(k, Key::Type | Key::RespType | Key::Model));
@@ -253,11 +253,11 @@ fn a_query_names_its_phase_and_the_bodies_it_wants() {
 }
 
 #[test]
-fn bodies_are_asked_for_last() {
+fn bodies_are_evaluated_last() {
     struct Costly;
     impl QuerySubject for Costly {
         fn body(&self, _: Direction, _: &mut dyn FnMut(&[u8]) -> bool) -> Tristate {
-            panic!("the body was asked for although the port had decided")
+            panic!("the body was evaluated although the port had decided")
         }
     }
     assert!(!Query::parse("body:x port:80").unwrap().matches(&Costly));

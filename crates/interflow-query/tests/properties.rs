@@ -1,5 +1,5 @@
-//! What holds for every query: its text reads back, no text makes the parser panic, and a store's condition together
-//! with the residual query selects what the matcher selects.
+//! Properties of all queries: their text parses back, no text makes the parser panic, and a store's condition
+//! together with the residual query selects what the matcher selects.
 
 use interflow_query::key::{FLAGS, KEYS, ValueKind};
 use interflow_query::sql::{SqlColumn, SqlColumns, SqlParam};
@@ -16,7 +16,7 @@ fn op() -> impl Strategy<Value = CompareOp> {
     prop_oneof![Just(CompareOp::Lt), Just(CompareOp::Le), Just(CompareOp::Eq), Just(CompareOp::Ge), Just(CompareOp::Gt)]
 }
 
-/// Texts full of what means something to the parser.
+/// Texts full of special characters.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-c]{1,3}",
@@ -123,7 +123,7 @@ fn expr() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// Terms over few keys and few letters, so that random flows are often selected.
+/// Terms over few keys and letters, so that random flows are often selected.
 fn stored_term() -> impl Strategy<Value = Expr> {
     let keys = [
         Key::Word,
@@ -325,11 +325,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_query_reads_back_from_its_text(expr in expr()) {
+    fn a_query_parses_back_from_its_text(expr in expr()) {
         let query = Query::from(expr);
-        let shown = query.to_string();
-        let again = Query::parse(&shown).map_err(|e| TestCaseError::fail(e.render(&shown)))?;
-        prop_assert_eq!(again.expr(), query.expr(), "{}", shown);
+        let text = query.to_string();
+        let again = Query::parse(&text).map_err(|e| TestCaseError::fail(e.render(&text)))?;
+        prop_assert_eq!(again.expr(), query.expr(), "{}", text);
     }
 
     #[test]
@@ -409,7 +409,7 @@ fn texts(letters: &str, most: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_glob_fits_in_the_store_what_it_fits_here_for_every_short_text() {
+fn store_and_matcher_agree_on_globs_for_every_short_text() {
     let db = Connection::open_in_memory().unwrap();
     let values = texts("abA?[é", 3);
     for (key, negative) in [(Key::Comment, false), (Key::Comment, true), (Key::Path, false)] {

@@ -1,21 +1,19 @@
-//! Host and port of the origin that the client wants.
+//! The authority of an origin: scheme, host and port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// `http` or `https`; a WebSocket's `ws` and `wss` are these two on the wire.
+/// `http` or `https`; `ws` and `wss` are the same on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scheme {
-    /// Cleartext.
     Http,
-    /// Over TLS.
     Https,
 }
 
 impl Scheme {
-    /// The port used when the authority names none (RFC 9110 4.2).
+    /// The port used if the authority has none (RFC 9110 4.2).
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,
@@ -23,7 +21,6 @@ impl Scheme {
         }
     }
 
-    /// `"http"` or `"https"`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -31,7 +28,7 @@ impl Scheme {
         }
     }
 
-    /// Reads `http`, `https`, `ws` or `wss` in any case.
+    /// Parses `http`, `https`, `ws` or `wss`, ignoring case.
     pub fn parse(s: &str) -> Option<Self> {
         if s.eq_ignore_ascii_case("http") || s.eq_ignore_ascii_case("ws") {
             Some(Self::Http)
@@ -52,15 +49,14 @@ impl fmt::Display for Scheme {
 /// A registered name in lower case, or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
-    /// A DNS name, lower case, without a trailing dot's meaning changed (it is kept when given).
+    /// A DNS name in lower case. A trailing dot is kept.
     Name(Arc<str>),
-    /// An address.
     Ip(IpAddr),
 }
 
 impl Host {
-    /// Reads a host as it stands in an authority: a name, an IPv4 address, or an IPv6 address in brackets
-    /// (RFC 3986 3.2.2). Percent-encoded and non-ASCII names are refused: no two parsers agree on them.
+    /// Parses the host of an authority: a name, an IPv4 address, or an IPv6 address in brackets (RFC 3986 3.2.2).
+    /// Percent-encoded and non-ASCII names are refused, because parsers disagree on them.
     pub fn parse(s: &str) -> Result<Self, AuthorityError> {
         if let Some(inner) = s.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(AuthorityError::Brackets)?;
@@ -70,7 +66,7 @@ impl Host {
         if s.is_empty() {
             return Err(AuthorityError::Empty);
         }
-        // An address ends in a digit, which few names do.
+        // Only a text that ends in a digit can be an IPv4 address; few names do.
         if s.ends_with(|last: char| last.is_ascii_digit())
             && let Ok(v4) = s.parse::<Ipv4Addr>()
         {
@@ -87,7 +83,7 @@ impl Host {
         if upper { Ok(Self::Name(s.to_ascii_lowercase().into())) } else { Ok(Self::Name(s.into())) }
     }
 
-    /// The address, when the host is one.
+    /// The address, if the host is one.
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Ip(ip) => Some(*ip),
@@ -95,7 +91,7 @@ impl Host {
         }
     }
 
-    /// Writes it behind a text as it stands in a URL, without the detours of formatting.
+    /// Appends the host as written in a URL. Faster than `Display`.
     pub fn push_to(&self, text: &mut String) {
         match self {
             Self::Name(name) => text.push_str(name),
@@ -108,7 +104,7 @@ impl Host {
         }
     }
 
-    /// The name, when the host is one.
+    /// The name, if the host is one.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -117,7 +113,7 @@ impl Host {
     }
 }
 
-/// Letters, digits and what names on the wire really hold. `_` stands in many internal names.
+/// Bytes of names seen in practice; `_` occurs in many internal names.
 const fn is_name_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~')
 }
@@ -135,43 +131,39 @@ impl fmt::Display for Host {
 /// Host and port, both known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Authority {
-    /// The host.
     pub host: Host,
-    /// The port; never 0.
     pub port: u16,
 }
 
-/// What is wrong with a text that should name a host and a port.
+/// Why a text is not an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorityError {
-    /// There is no host.
     #[error("the host is missing")]
     Empty,
-    /// The host has a byte that no host name has, or is no address.
+    /// A byte that no host name has, or a malformed address.
     #[error("the host is neither a name nor an IP address")]
     Host,
-    /// `[` without `]`, or text behind `]` that is not `:port`.
-    #[error("an IPv6 address must stand in brackets: [::1]:443")]
+    /// `[` without `]`, or text after `]` that is not `:port`.
+    #[error("an IPv6 address must be in brackets: [::1]:443")]
     Brackets,
-    /// The port is no number from 1 to 65535.
+    /// Not a number from 1 to 65535.
     #[error("the port must be a number from 1 to 65535")]
     Port,
-    /// The port is missing where nothing stands for it.
+    /// The port is missing and there is no default.
     #[error("the port is missing: write host:port")]
     NoPort,
-    /// `user:password@` stands before the host (RFC 9110 4.2.4 says to refuse it).
+    /// `user:password@` before the host, which RFC 9110 4.2.4 says to reject.
     #[error("credentials before the host are refused")]
     UserInfo,
 }
 
 impl Authority {
-    /// From parts.
     pub fn new(host: Host, port: u16) -> Self {
         Self { host, port }
     }
 
-    /// Reads `host`, `host:port` or `[v6]:port`; a missing or empty port becomes `default`
-    /// (RFC 3986 6.2.3). `default` = `None` demands a port, as CONNECT does (RFC 9110 9.3.6).
+    /// Parses `host`, `host:port` or `[v6]:port`. A missing or empty port becomes `default` (RFC 3986 6.2.3); if
+    /// `default` is `None`, a port is required, as in CONNECT (RFC 9110 9.3.6).
     pub fn parse(s: &str, default: Option<u16>) -> Result<Self, AuthorityError> {
         if s.as_bytes().contains(&b'@') {
             return Err(AuthorityError::UserInfo);
@@ -198,8 +190,8 @@ impl Authority {
         Ok(Self { host, port })
     }
 
-    /// Whether `text` is beyond doubt this authority as [`parse`](Self::parse) reads it with the same `default`. Spares
-    /// the common case the parsing; `false` may mean that only parsing can tell.
+    /// Whether `text` is certainly this authority as [`parse`](Self::parse) would read it with the same `default`.
+    /// Avoids parsing in the common case; `false` means that it must be parsed.
     pub fn matches_text(&self, text: &[u8], default: u16) -> bool {
         let mut digits = [0; 15];
         let host = match &self.host {
@@ -217,13 +209,13 @@ impl Authority {
         }
     }
 
-    /// The text for a `Host` field: without the port where it is the scheme's own.
+    /// The value of a `Host` field: without the port if it is the scheme's default.
     pub fn to_host_header(&self, scheme: Scheme) -> String {
         if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
     }
 }
 
-/// Writes the address with dots.
+/// Writes the address in dotted form.
 fn write_ipv4(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
     let mut at = 0;
     let mut put = |b| {
@@ -280,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spelling_that_is_taken_as_right_is_parsed_so() {
+    fn matches_text_agrees_with_parse() {
         for text in [
             "a.test",
             "a.test:80",
@@ -309,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_and_ports_are_read() {
+    fn hosts_and_ports_are_parsed() {
         for (text, default, shown) in [
             ("Example.COM:8080", None, "example.com:8080"),
             ("example.com", Some(80), "example.com:80"),
@@ -348,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn host_field_leaves_out_the_default_port() {
+    fn host_header_omits_the_default_port() {
         let a: Authority = "[::1]:443".parse().unwrap();
         assert_eq!(a.to_host_header(Scheme::Https), "[::1]");
         assert_eq!(a.to_host_header(Scheme::Http), "[::1]:443");

@@ -1,4 +1,4 @@
-//! Bodies: nothing, a whole, or a stream of chunks that ends with trailers perhaps.
+//! Message bodies: empty, complete in memory, or a stream of data frames with optional trailers.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,45 +9,68 @@ use bytes::{Bytes, BytesMut};
 use crate::budget::{self, PROCESS_BUDGET};
 use crate::{Error, Headers};
 
-/// A piece of a body.
+/// One frame of a body.
 #[derive(Debug)]
 pub enum BodyFrame {
-    /// Bytes of content, never empty.
+    /// Content bytes; never empty.
     Data(Bytes),
-    /// The trailer section (RFC 9110 6.5); the last frame.
+    /// The trailer section (RFC 9110 6.5); always the last frame.
     Trailers(Headers),
 }
 
-/// A body that comes in pieces. Dropping it before its end tells the sender that nobody wants the rest.
+/// A body that arrives in frames. Dropping it before the end cancels the transfer: HTTP/2 streams are reset, HTTP/1.1
+/// connections closed.
+///
+/// ```
+/// use std::task::{Context, Poll};
+///
+/// use bytes::Bytes;
+/// use interflow_types::{Body, BodyFrame, BodyStream, Error};
+///
+/// /// Sends lines as one frame each.
+/// struct Lines(std::vec::IntoIter<&'static str>);
+///
+/// impl BodyStream for Lines {
+///     fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
+///         Poll::Ready(self.0.next().map(|line| Ok(BodyFrame::Data(Bytes::from_static(line.as_bytes())))))
+///     }
+/// }
+///
+/// let body = Body::stream(Lines(vec!["a\n", "b\n"].into_iter()));
+/// assert_eq!(body.remaining(), None);
+/// ```
 pub trait BodyStream: Send {
-    /// The next frame; `None` at the end. Not called again after `None` or an error.
+    /// The next frame; `None` at the end. Must not be called again after `None` or an error.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>>;
 
-    /// How many bytes of data are still to come, when that is known for certain (a `Content-Length`).
+    /// The number of data bytes still to come, if known exactly (from `Content-Length`).
     fn remaining(&self) -> Option<u64> {
         None
     }
 }
 
-/// A message's body.
+/// The body of a request or response.
+///
+/// Bodies are pulled: the pipeline polls the last wrapper, and back-pressure reaches the sender through it. A stage
+/// that needs all of a body uses [`collect`](Self::collect) with a limit; one that edits on the fly wraps the body in
+/// a [`BodyStream`] of its own.
 #[derive(Default)]
 pub enum Body {
-    /// None at all.
+    /// No content. A message with a `Content-Length: 0` has this body too.
     #[default]
     Empty,
-    /// All of it is here.
+    /// All content, in memory; no trailers.
     Full(Bytes),
-    /// It comes in pieces.
+    /// Content that arrives in frames.
     Stream(Box<dyn BodyStream>),
 }
 
 impl Body {
-    /// A body from a stream.
     pub fn stream(stream: impl BodyStream + 'static) -> Self {
         Self::Stream(Box::new(stream))
     }
 
-    /// How many bytes of data are still to come, when that is known.
+    /// The number of data bytes still to come, if known.
     pub fn remaining(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -56,7 +79,7 @@ impl Body {
         }
     }
 
-    /// Whether it is known that nothing comes.
+    /// Whether the body is known to have no more content; `false` for every stream.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -65,7 +88,7 @@ impl Body {
         }
     }
 
-    /// The next frame. A body that is whole gives itself once.
+    /// Polls for the next frame. A `Full` body yields one frame.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame, Error>>> {
         match self {
             Self::Empty => Poll::Ready(None),
@@ -78,18 +101,18 @@ impl Body {
         }
     }
 
-    /// The next frame. Cancel-safe.
+    /// Waits for the next frame. Cancel-safe.
     pub async fn frame(&mut self) -> Option<Result<BodyFrame, Error>> {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
 
-    /// Reads everything, at most `cap` bytes of data. They count towards the process's [budget](crate::budget) of held
-    /// bytes for as long as they are there.
+    /// Reads the whole body, at most `cap` bytes of data, and returns it with its trailers. The bytes count against
+    /// the process-wide [memory budget](crate::budget) while they are held.
     ///
     /// # Errors
-    /// [`CollectError::Broken`] with [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) when that budget is spent.
-    /// [`CollectError::TooLarge`] gives back what was read together with the rest, so that nothing is lost to a
-    /// stage that then prefers to let the body pass.
+    /// [`CollectError::TooLarge`] returns a body that replays what was read before the rest, so a caller that chooses
+    /// to forward the body unread loses nothing. [`CollectError::Broken`] if the transfer failed, or with
+    /// [`ErrorKind::Overloaded`](crate::ErrorKind::Overloaded) if the memory budget is exhausted.
     pub async fn collect(mut self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
@@ -129,7 +152,7 @@ impl Body {
         Ok((whole, trailers))
     }
 
-    /// The same body; `see` is shown every frame, and the end or the error, as it passes.
+    /// Wraps the body so that `see` is called with every frame, and once with the end (`None`) or the error.
     #[must_use]
     pub fn inspect(self, see: impl FnMut(Option<Result<&BodyFrame, &Error>>) + Send + 'static) -> Self {
         Self::stream(InspectBody { body: self, see, over: false })
@@ -152,18 +175,18 @@ impl fmt::Debug for Body {
     }
 }
 
-/// Why a body could not be had whole.
+/// Why a body could not be collected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// It is over the cap; here it is again, from its beginning.
+    /// The body exceeds the cap; this one replays it from the beginning.
     #[error("the body is larger than the cap")]
     TooLarge(Body),
-    /// It broke off.
+    /// The transfer failed, or the memory budget is exhausted.
     #[error(transparent)]
     Broken(Error),
 }
 
-/// What was read of a body, and the rest of it.
+/// The frames already read from a body, followed by the rest of it.
 struct ReplayedBody {
     read: std::vec::IntoIter<Bytes>,
     rest: Body,
@@ -212,7 +235,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Waker;
 
-    /// Runs a future that never has to wait.
+    /// Polls a future that is expected to be ready.
     fn now<T>(f: impl Future<Output = T>) -> T {
         match pin!(f).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(t) => t,
@@ -241,7 +264,7 @@ mod tests {
         assert_eq!(trailers.unwrap().get("t"), Some(&b"1"[..]));
     }
 
-    /// A stream of so many pieces of 64 KiB.
+    /// A stream of this many chunks of 64 KiB.
     struct Large(usize);
 
     impl BodyStream for Large {
@@ -253,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn collected_bytes_are_counted_as_long_as_they_are_held_and_refused_when_there_is_no_room() {
+    fn collected_bytes_count_against_the_budget_and_are_refused_when_it_is_exhausted() {
         let size = 32 << 20;
         let before = PROCESS_BUDGET.reserved();
         let (held, _) = now(Body::stream(Large(512)).collect(size)).unwrap();
@@ -261,13 +284,13 @@ mod tests {
         drop(held);
         assert!(PROCESS_BUDGET.reserved() < before + size as u64);
         let Err(CollectError::Broken(e)) = now(Body::stream(Large(9000)).collect(usize::MAX)) else {
-            panic!("half a gibibyte is held");
+            panic!("the budget was not enforced");
         };
         assert_eq!(e.kind(), crate::ErrorKind::Overloaded);
     }
 
     #[test]
-    fn a_body_over_the_cap_comes_back_from_its_beginning() {
+    fn a_body_over_the_cap_is_returned_from_its_beginning() {
         let Err(CollectError::TooLarge(body)) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(5))
         else {
             panic!("collected");
@@ -278,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_sees_each_frame_and_the_end_once() {
+    fn inspect_reports_each_frame_and_the_end_once() {
         let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let log = seen.clone();
         let body = Body::stream(Pieces(vec!["ab", "c"], false)).inspect(move |f| {

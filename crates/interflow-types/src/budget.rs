@@ -1,8 +1,8 @@
-//! The process's budget for bytes that are held in memory: collected and decoded bodies, and what is made of them.
+//! The process-wide memory budget for buffered bytes: collected and decoded bodies, and data derived from them.
 //!
-//! A body that passes is bounded by its flow's windows; one that is held is bounded by nothing but its own limit, times
-//! the number of clients. Whoever holds bytes therefore reserves them here first, and refuses the request when the
-//! budget is spent.
+//! A streamed body is bounded by flow-control windows, but a buffered one only by its own limit, times the number of
+//! clients. Code that buffers therefore reserves the bytes here first, and refuses the request if the budget is
+//! exhausted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,7 +10,6 @@ use bytes::Bytes;
 
 use crate::{Error, ErrorKind};
 
-/// A budget of bytes.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: AtomicU64,
@@ -18,32 +17,31 @@ pub struct MemoryBudget {
     refused: AtomicU64,
 }
 
-/// The budget of this process.
+/// The budget of this process (`limits.held_bytes`).
 pub static PROCESS_BUDGET: MemoryBudget = MemoryBudget::new(MemoryBudget::DEFAULT_LIMIT);
 
-/// Bodies smaller than this are not counted: what a connection's read buffer held anyway.
+/// Smaller buffers are not counted: they fit in a connection's read buffer anyway.
 const MIN_COUNTED_SIZE: usize = 4 << 10;
 
 impl MemoryBudget {
-    /// The limit of [`HELD`] before a configuration sets another: 512 MiB.
+    /// The limit of [`PROCESS_BUDGET`] before the configuration sets another: 512 MiB.
     pub const DEFAULT_LIMIT: u64 = 512 << 20;
 
-    /// A budget of this many bytes; 0 for one without a limit.
+    /// A budget of this many bytes; 0 means unlimited.
     pub const fn new(limit: u64) -> Self {
         Self { limit: AtomicU64::new(limit), held: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
-    /// Sets the limit; 0 takes it away. What is held already stays so.
+    /// Sets the limit; 0 means unlimited. Existing reservations are kept.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
     }
 
-    /// The limit; 0 when there is none.
+    /// The limit in bytes; 0 if unlimited.
     pub fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
-    /// How many bytes are reserved.
     pub fn reserved(&self) -> u64 {
         self.held.load(Relaxed)
     }
@@ -56,7 +54,7 @@ impl MemoryBudget {
     /// Reserves bytes until the reservation is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Overloaded`] when the budget does not have as many left.
+    /// [`ErrorKind::Overloaded`] if fewer bytes than that are left.
     pub fn reserve(&'static self, bytes: u64) -> Result<MemoryReservation, Error> {
         let mut reservation = MemoryReservation { budget: self, bytes: 0 };
         reservation.grow_to(bytes)?;
@@ -80,7 +78,7 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes of a budget, given back when this is dropped.
+/// Reserved bytes of a budget, released on drop.
 #[derive(Debug)]
 pub struct MemoryReservation {
     budget: &'static MemoryBudget,
@@ -88,15 +86,14 @@ pub struct MemoryReservation {
 }
 
 impl MemoryReservation {
-    /// How many bytes are reserved.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Reserves more, so that it is this many in all; fewer change nothing.
+    /// Grows the reservation to this total; never shrinks it.
     ///
     /// # Errors
-    /// As [`MemoryBudget::reserve`]; what was reserved before stays so.
+    /// As [`MemoryBudget::reserve`]; the existing reservation is kept.
     pub fn grow_to(&mut self, bytes: u64) -> Result<(), Error> {
         let more = bytes.saturating_sub(self.bytes);
         if more > 0 {
@@ -106,10 +103,10 @@ impl MemoryReservation {
         Ok(())
     }
 
-    /// Reserves this many bytes in all from here on, more or fewer than before. What is small is not counted.
+    /// Grows or shrinks the reservation to this total. Small sizes are not counted.
     ///
     /// # Errors
-    /// As [`MemoryBudget::reserve`]; what was reserved before stays so.
+    /// As [`MemoryBudget::reserve`]; the existing reservation is kept.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
         let bytes = if bytes < MIN_COUNTED_SIZE { 0 } else { bytes as u64 };
         if bytes < self.bytes {
@@ -119,7 +116,7 @@ impl MemoryReservation {
         self.grow_to(bytes)
     }
 
-    /// The bytes, which hold the reservation until the last handle to them is dropped.
+    /// Ties the reservation to the bytes: it is released when the last handle to them is dropped.
     #[must_use]
     pub fn attach_to(self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
@@ -127,7 +124,7 @@ impl MemoryReservation {
     }
 }
 
-/// Nothing of the process's budget yet.
+/// An empty reservation of the process's budget.
 impl Default for MemoryReservation {
     fn default() -> Self {
         Self { budget: &PROCESS_BUDGET, bytes: 0 }
@@ -151,7 +148,7 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// Counts bytes that are there already, until the last handle to them is dropped.
+/// Counts existing bytes until the last handle to them is dropped.
 ///
 /// # Errors
 /// As [`MemoryBudget::reserve`].
@@ -167,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_refuses_what_it_has_not_and_gets_back_what_was_reserved() {
+    fn a_budget_refuses_excess_and_recovers_what_is_released() {
         static BUDGET: MemoryBudget = MemoryBudget::new(100);
         let mut first = BUDGET.reserve(60).unwrap();
         assert_eq!(BUDGET.reserve(41).unwrap_err().kind(), ErrorKind::Overloaded);
@@ -178,7 +175,7 @@ mod tests {
         let bytes = first.attach_to(vec![1; 100]);
         let part = bytes.slice(90..);
         drop(bytes);
-        assert_eq!(BUDGET.reserved(), 100, "a part holds the whole");
+        assert_eq!(BUDGET.reserved(), 100, "a slice keeps the whole reservation");
         drop(part);
         assert_eq!(BUDGET.reserved(), 0);
         let mut some = BUDGET.reserve(0).unwrap();
@@ -188,7 +185,7 @@ mod tests {
         assert_eq!(BUDGET.reserved(), 5000);
         assert!(some.resize(10_001).is_err());
         some.resize(MIN_COUNTED_SIZE - 1).unwrap();
-        assert_eq!(BUDGET.reserved(), 0, "what is small is not counted");
+        assert_eq!(BUDGET.reserved(), 0, "small sizes are not counted");
         BUDGET.set_limit(0);
         assert!(BUDGET.reserve(u64::MAX).is_ok());
         assert_eq!(BUDGET.reserved(), 0);

@@ -1,4 +1,4 @@
-//! Text that shares its memory.
+//! [`ByteStr`]: UTF-8 text over shared, reference-counted bytes.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,28 +6,25 @@ use std::ops::Deref;
 use bytes::Bytes;
 use bytestring::ByteString;
 
-/// UTF-8 text over reference-counted bytes: a clone copies nothing.
+/// UTF-8 text over reference-counted bytes. Cloning copies no text.
 #[derive(Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteStr(ByteString);
 
 impl ByteStr {
-    /// From a constant.
     pub const fn from_static(s: &'static str) -> Self {
         Self(ByteString::from_static(s))
     }
 
-    /// From bytes, when they are UTF-8.
+    /// Returns `None` if the bytes are not valid UTF-8.
     pub fn from_utf8(bytes: Bytes) -> Option<Self> {
         ByteString::try_from(bytes).ok().map(Self)
     }
 
-    /// The text.
     #[inline]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The bytes below it.
     #[inline]
     pub fn as_bytes(&self) -> &Bytes {
         self.0.as_bytes()

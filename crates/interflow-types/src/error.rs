@@ -1,97 +1,93 @@
-//! What went wrong, whose fault it is, and whether the request may be tried again.
+//! Errors that end a flow: the cause, the party at fault, and whether the request may be retried.
 
 use std::fmt;
 
 use http::StatusCode;
 
-/// The result of whatever may end a flow.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Whose fault an error is.
+/// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorSource {
-    /// The client sent something wrong or went away.
+    /// The client sent something invalid or disconnected.
     Client,
-    /// The origin, or an upstream proxy on the way to it.
+    /// The origin, or an upstream proxy on the route to it.
     Upstream,
-    /// The owner's configuration forbids it or is wrong.
+    /// The operator's configuration forbids it or is wrong.
     Config,
     /// Interflow itself.
     Internal,
 }
 
-/// Whether the same request may be sent once more (RFC 9110 9.2.2).
+/// Whether the same request may be sent again (RFC 9110 9.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Retryable {
-    /// Never.
     No,
-    /// Only because a *reused* connection died before a byte of the response had come.
+    /// Only if a *reused* connection failed before the first byte of a response.
     ReusedOnly,
-    /// Nothing had been sent yet.
+    /// Yes: nothing had been sent yet.
     Yes,
 }
 
-/// The cause. The engine's one table maps it to a status code, a log line and a metric label.
+/// The cause of an [`Error`]. The proxy maps each kind to one status code, log line and metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// A request that breaks the protocol: framing, a bad head, a smuggling shape.
+    /// A malformed request: framing, head syntax, or a request-smuggling pattern.
     BadRequest,
-    /// A request head over the limits.
+    /// A request head over a limit on size or number of fields.
     HeadTooLarge,
     /// A body over a limit.
     BodyTooLarge,
-    /// A request line over the limits.
+    /// A request line over the limit.
     UriTooLong,
-    /// The client's bytes are no protocol that this listener speaks.
+    /// The client's bytes are not a protocol that this listener accepts.
     UnknownProtocol,
     /// A method, version or expectation that is not supported.
     Unsupported,
     /// Credentials are missing or wrong.
     Unauthorized,
-    /// A rule, an access list or an approval said no.
+    /// Refused by a rule, an access list or an approval decision.
     Denied,
-    /// A limit on connections, rate or budget is reached.
+    /// A limit on connections, rate or budget was reached.
     Limited,
-    /// The process has no memory left for what it would have to hold.
+    /// The [memory budget](crate::budget) is exhausted.
     Overloaded,
-    /// The request would come back to this proxy.
+    /// The request would be sent back to this proxy.
     Loop,
-    /// The client went away.
+    /// The client disconnected.
     ClientGone,
     /// The client did not send in time.
     ClientTimeout,
-    /// The client refused our leaf, or its TLS failed otherwise.
+    /// The client rejected Interflow's certificate, or its TLS handshake failed otherwise.
     ClientTls,
-    /// The name did not resolve.
+    /// The origin's name could not be resolved.
     Dns,
     /// No address of the origin accepted a connection.
     Connect,
-    /// Connecting took too long.
     ConnectTimeout,
-    /// The origin's certificate does not hold.
+    /// The origin's certificate failed verification.
     UpstreamCertificate,
-    /// TLS with the origin failed otherwise.
+    /// The TLS handshake with the origin failed for another reason.
     UpstreamTls,
-    /// The upstream proxy said no.
+    /// The upstream proxy refused the connection or request.
     UpstreamProxy,
-    /// The origin's answer breaks the protocol.
+    /// The origin's response is malformed.
     BadResponse,
-    /// The origin closed or reset before its answer was whole.
+    /// The origin closed or reset the connection before its response was complete.
     UpstreamClosed,
-    /// The origin did not answer in time.
+    /// The origin did not respond in time.
     UpstreamTimeout,
-    /// No connection to the origin became free in time.
+    /// No connection to the origin became available in time.
     PoolTimeout,
-    /// A stage failed and is set to fail closed.
+    /// A stage failed and is configured to fail closed.
     StageFailed,
-    /// The proxy is shutting down.
     Draining,
-    /// Anything that should not happen.
+    /// A bug in Interflow.
     Internal,
 }
 
 impl ErrorKind {
-    /// The status code that a client gets for it.
+    /// The status code sent to the client.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::BadRequest | Self::UnknownProtocol | Self::ClientTls => StatusCode::BAD_REQUEST,
@@ -117,18 +113,18 @@ impl ErrorKind {
         }
     }
 
-    /// What the operator can do about it, in one sentence; empty when there is nothing to say.
+    /// What the operator or user can do about it, in one sentence; empty if there is nothing to suggest.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::UpstreamCertificate => {
                 "If you trust this origin, add its authority with upstream.extra_ca, or its name to upstream.danger_insecure_hosts."
             }
-            Self::Dns => "Check the name, and the machine's DNS settings.",
-            Self::Connect | Self::ConnectTimeout => "Check that the origin runs and that this machine may reach it.",
-            Self::Unauthorized => "Give the proxy a user name and password.",
-            Self::Denied => "The owner of this proxy does not allow it; see the access rules.",
+            Self::Dns => "Check the name, and this machine's DNS settings.",
+            Self::Connect | Self::ConnectTimeout => "Check that the origin is running and reachable from this machine.",
+            Self::Unauthorized => "Send a user name and password to the proxy.",
+            Self::Denied => "The operator of this proxy does not allow it; see the access rules.",
             Self::Loop => {
-                "Ask an origin, not this proxy itself; where proxies forward to one another, let one of them go straight."
+                "Request an origin, not this proxy itself; if proxies forward to one another, let one of them connect directly."
             }
             Self::HeadTooLarge | Self::UriTooLong => "Send a shorter head, or raise limits.max_header_bytes.",
             Self::UpstreamProxy => "Check the upstream proxy and its credentials (upstream.proxy).",
@@ -139,12 +135,11 @@ impl ErrorKind {
                 "All connections to this origin are busy; upstream.max_connections_per_host sets how many there may be."
             }
             Self::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
-            Self::BadResponse => "The origin breaks the protocol; its answer was not passed on.",
+            Self::BadResponse => "The origin violates the protocol; its response was not forwarded.",
             _ => "",
         }
     }
 
-    /// Every kind, in order.
     pub const ALL: [Self; 27] = [
         Self::BadRequest,
         Self::HeadTooLarge,
@@ -175,7 +170,7 @@ impl ErrorKind {
         Self::Internal,
     ];
 
-    /// The label in metrics, logs and records; never changes once published.
+    /// The label in metrics, logs and records; stable once published.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadRequest => "bad_request",
@@ -208,7 +203,7 @@ impl ErrorKind {
         }
     }
 
-    /// Who is at fault unless the error says otherwise.
+    /// The party at fault, unless the error overrides it.
     pub const fn error_source(self) -> ErrorSource {
         match self {
             Self::BadRequest
@@ -238,7 +233,7 @@ impl ErrorKind {
     }
 }
 
-/// An error of a flow. One pointer wide, so that the good path does not pay for it.
+/// The error that ends a flow. One pointer wide, which keeps `Result`s small.
 pub struct Error(Box<ErrorDetails>);
 
 struct ErrorDetails {
@@ -250,7 +245,7 @@ struct ErrorDetails {
 }
 
 impl Error {
-    /// An error with a message that says what happened and, where there is one, what the owner can do.
+    /// An error with a message that says what happened and, if possible, what the operator can do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(ErrorDetails {
             kind,
@@ -261,38 +256,35 @@ impl Error {
         }))
     }
 
-    /// The same with the error below it.
+    /// Adds the underlying error.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same with another culprit.
+    /// Overrides the party at fault.
     #[must_use]
     pub fn with_error_source(mut self, blame: ErrorSource) -> Self {
         self.0.blame = blame;
         self
     }
 
-    /// The same with a word on trying again.
+    /// Overrides whether the request may be retried.
     #[must_use]
     pub fn with_retryable(mut self, retry: Retryable) -> Self {
         self.0.retry = retry;
         self
     }
 
-    /// The cause.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Whose fault it is.
     pub fn error_source(&self) -> ErrorSource {
         self.0.blame
     }
 
-    /// Whether the request may be sent once more.
     pub fn retryable(&self) -> Retryable {
         self.0.retry
     }
@@ -304,14 +296,14 @@ impl Error {
 }
 
 impl fmt::Display for Error {
-    /// The message, and the chain of sources behind it.
+    /// The message, followed by the chain of sources.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)?;
         let mut source = std::error::Error::source(self);
         while let Some(e) = source {
             match e.downcast_ref::<Self>() {
-                // One of ours would tell its sources itself, and they would be told twice.
-                Some(ours) => write!(f, ": {}", ours.message())?,
+                // `Display` of an `Error` would print its own sources, and they would appear twice.
+                Some(inner) => write!(f, ": {}", inner.message())?,
                 None => write!(f, ": {e}")?,
             }
             source = e.source();
@@ -342,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_tells_the_whole_chain() {
+    fn the_message_includes_the_whole_chain_once() {
         let e =
             Error::new(ErrorKind::Connect, "could not connect to a:80").with_source(std::io::Error::other("refused"));
         assert_eq!(e.to_string(), "could not connect to a:80: refused");

@@ -1,4 +1,4 @@
-//! The flow itself: one unit of traffic as the owner sees it.
+//! [`Flow`]: one unit of traffic with its client, upstream, timings and extensions.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -8,22 +8,22 @@ use crate::{
     Authority, ByteStr, ErrorKind, FlowClock, FlowId, FlowTimings, HttpVersion, Scheme, StatusCode, Timestamp,
 };
 
-/// How the client asked for the origin.
+/// How a request or tunnel reached the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// A request in absolute-form to the proxy.
+    /// A proxy request in absolute-form.
     Absolute,
     /// A CONNECT tunnel.
     Connect,
     /// A SOCKS5 tunnel.
     Socks5,
-    /// A connection that the firewall redirected here without the client's knowing.
+    /// A connection redirected by the firewall; the client is not aware of the proxy.
     Transparent,
-    /// A connection from a client that takes us for the origin: its own words say for which.
+    /// A connection from a client that takes the proxy for the origin; SNI or `Host` selects the origin.
     Reverse,
     /// A request in origin-form to a gateway route.
     Gateway,
-    /// A request that Interflow itself makes: a replay, a stage's own call.
+    /// A request that Interflow itself sends: a replay, or a stage's own request.
     Internal,
 }
 
@@ -42,31 +42,30 @@ impl EntryKind {
     }
 }
 
-/// Why the bytes of a tunnel were passed through uninspected.
+/// Why the bytes of a tunnel were passed through without inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Passthrough {
     /// Interception is off.
     InterceptionOff,
-    /// Only listed hosts are intercepted, and this is none.
+    /// Only listed hosts are intercepted, and this one is not listed.
     NotListed,
     /// The configuration excludes the host from interception.
     Excluded,
-    /// A rule, or another stage, decided so.
+    /// A rule or another stage decided it.
     Rule,
-    /// The client refuses our certificate for this host although it trusts our CA: it pins.
+    /// The client rejects Interflow's certificate for this host although it trusts the CA: certificate pinning.
     PinningBypass,
     /// The bytes are neither TLS nor HTTP.
     UnknownProtocol,
     /// The server spoke first.
     ServerFirst,
-    /// What is inside the intercepted TLS is not HTTP.
+    /// The decrypted content is not HTTP.
     NotHttp,
-    /// The tunnel leads to another proxy, which is asked for something inside it.
+    /// The tunnel leads to another proxy, from which a further tunnel is requested.
     NestedProxy,
 }
 
 impl Passthrough {
-    /// Every reason.
     pub const ALL: [Self; 9] = [
         Self::InterceptionOff,
         Self::NotListed,
@@ -94,12 +93,11 @@ impl Passthrough {
         }
     }
 
-    /// The reason with this label.
     pub fn from_label(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.as_str() == label)
     }
 
-    /// The reason in a word or two, for a column of a table.
+    /// A label of one or two words, for a table column.
     pub const fn short_label(self) -> &'static str {
         match self {
             Self::InterceptionOff => "off",
@@ -114,7 +112,7 @@ impl Passthrough {
         }
     }
 
-    /// The reason in words, with what to do about it.
+    /// An explanation, with what to do about it.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::InterceptionOff => "interception is off (intercept.mode)",
@@ -133,134 +131,143 @@ impl Passthrough {
     }
 }
 
-/// What is known of a client's connection.
+/// The client's side of a flow: its connection.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
-    /// A number of the connection, unique within the process.
+    /// The connection's number, unique within the process.
     pub connection: u64,
-    /// The client's address: the PROXY protocol's, when that was trusted.
+    /// The client's address; from the PROXY protocol if the sender was trusted.
     pub peer: SocketAddr,
-    /// The address that accepted it.
+    /// The local address that accepted it.
     pub local: SocketAddr,
-    /// The listener's name.
     pub listener: Arc<str>,
-    /// When it was accepted.
     pub accepted: Timestamp,
-    /// The client's process, when it was looked for and found.
+    /// The client's process, if looked up and found.
     pub process: Option<Arc<ClientProcess>>,
-    /// The name of its Docker or Podman container, when it was looked for and found.
+    /// The name of its Docker or Podman container, if looked up and found.
     pub container: Option<ByteStr>,
 }
 
-/// The process that a connection comes from, when it runs on this machine.
+/// The local process that opened a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientProcess {
-    /// Its number.
     pub pid: u32,
-    /// The file name of its program.
+    /// The file name of its executable.
     pub name: ByteStr,
 }
 
-/// The TLS of the client's leg.
+/// The TLS session with the client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {
-    /// Server name asked for.
+    /// Server name requested (RFC 6066 3).
     pub sni: Option<ByteStr>,
-    /// Protocol version agreed on: `TLSv1.3`.
+    /// Negotiated protocol version, such as `TLSv1.3`.
     pub version: Option<&'static str>,
-    /// Cipher suite agreed on.
+    /// Negotiated cipher suite.
     pub cipher: Option<ByteStr>,
     /// Application protocols offered.
     pub alpn_offered: Vec<ByteStr>,
-    /// Application protocol agreed on.
+    /// Negotiated application protocol.
     pub alpn: Option<ByteStr>,
     /// JA3 fingerprint (MD5 in hex).
     pub ja3: Option<ByteStr>,
-    /// JA4 fingerprint.
     pub ja4: Option<ByteStr>,
-    /// The name in the client's own certificate, when it showed one and an authority of `gateway.client_ca` signed it.
+    /// The name in the client's certificate, if it presented one signed by `gateway.client_ca`.
     pub client_name: Option<Arc<str>>,
 }
 
-/// The TLS of the upstream leg.
+/// The TLS session with the upstream.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamTls {
-    /// Protocol version agreed on.
+    /// Negotiated protocol version.
     pub version: Option<&'static str>,
-    /// Cipher suite agreed on.
+    /// Negotiated cipher suite.
     pub cipher: Option<ByteStr>,
-    /// Application protocol agreed on.
+    /// Negotiated application protocol.
     pub alpn: Option<ByteStr>,
-    /// The origin's certificate does not hold, and was accepted by the owner's wish.
+    /// The origin's certificate failed verification and was accepted because the configuration or a rule says so.
     pub unverified: bool,
-    /// What is wrong with such a certificate, in words.
+    /// What is wrong with such a certificate.
     pub problem: Option<ByteStr>,
     /// Whether the handshake resumed an earlier session.
     pub resumed: bool,
-    /// Whose fingerprint the connection has, when it is not our own: `chrome`, or `mirror` with what could not be mirrored.
+    /// The impersonated fingerprint, if any: `chrome`, or `mirror` with the parts that could not be mirrored.
     pub fingerprint: Option<ByteStr>,
 }
 
-/// What is known of the upstream leg.
+/// The upstream side of a flow: its connection to the origin.
 #[derive(Clone, Debug)]
 pub struct UpstreamInfo {
-    /// The address connected to: the origin's or the upstream proxy's.
+    /// The remote address: the origin's or the upstream proxy's.
     pub peer: Option<SocketAddr>,
-    /// Our own address on that connection.
+    /// The local address of that connection.
     pub local: Option<SocketAddr>,
-    /// The upstream proxy's name, without credentials, when there is one.
+    /// The upstream proxy's name without credentials, if there is one.
     pub via: Option<Arc<str>>,
-    /// The protocol spoken.
+    /// The HTTP version in use.
     pub version: HttpVersion,
-    /// A number of the connection, unique within the process.
+    /// The connection's number, unique within the process.
     pub connection: u64,
     /// Whether the connection had carried a request before.
     pub reused: bool,
-    /// Its TLS, when it has one.
     pub tls: Option<Arc<UpstreamTls>>,
 }
 
-/// Something a stage wants to remember until the flow ends.
+/// State that a stage attaches to a flow until it ends.
 pub type Extension = Box<dyn Any + Send + Sync>;
 
 /// One unit of traffic: an HTTP exchange, a WebSocket, or a raw tunnel.
+///
+/// A flow accumulates what is known as it passes through the request pipeline; fields that depend on a later
+/// [`Phase`](crate::Phase) are `None` before it. Message heads and bodies are not part of it: they are passed to
+/// stages as separate arguments, so that bodies can stream.
+///
+/// Stages attach their own state by type with [`extension_mut`](Self::extension_mut), as the `http` crate does:
+///
+/// ```
+/// use interflow_types::Flow;
+///
+/// /// How many messages a stage has counted.
+/// #[derive(Default)]
+/// struct MessageCount(u64);
+///
+/// fn count(flow: &mut Flow) {
+///     flow.extension_mut::<MessageCount>().0 += 1;
+///     flow.tag("counted");
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Flow {
-    /// Its name.
     pub id: FlowId,
-    /// Its clock.
     pub clock: FlowClock,
-    /// The client's connection.
     pub client: Arc<ClientInfo>,
-    /// The client's TLS, when it was terminated here.
+    /// The client's TLS session, if it was terminated here.
     pub client_tls: Option<Arc<ClientTls>>,
-    /// How the client opened its HTTP/2 connection: Akamai's fingerprint.
+    /// The client's HTTP/2 fingerprint in Akamai's format.
     pub client_http2: Option<ByteStr>,
-    /// The shape of the request: its JA4H fingerprint.
+    /// The request's JA4H fingerprint.
     pub ja4h: Option<ByteStr>,
-    /// How the client asked.
+    /// How the request or tunnel reached the proxy.
     pub transport: EntryKind,
     /// The authenticated user.
     pub user: Option<Arc<str>>,
-    /// Scheme of the origin as far as it is known.
+    /// The origin's scheme; a guess for a tunnel until its content is known.
     pub scheme: Scheme,
-    /// The origin.
     pub authority: Authority,
-    /// The upstream leg, once there is one.
+    /// The upstream connection; `None` until there is one.
     pub upstream: Option<UpstreamInfo>,
-    /// When things happened.
     pub timings: FlowTimings,
-    /// The flow this one was made from: what was replayed.
+    /// The flow that this one replays.
     pub parent: Option<FlowId>,
     /// Whether the request has a body; known with its head.
     pub has_request_body: Option<bool>,
-    /// Why its bytes were passed through uninspected, when they were.
+    /// Why the tunnel was passed through without inspection, if it was.
     pub passthrough: Option<Passthrough>,
-    /// The status of the response that goes to the client, once there is one.
+    /// The status of the response sent to the client.
     pub status: Option<StatusCode>,
-    /// The kind of the error that ended it, known at `Done`.
+    /// The kind of the error that ended the flow; known at `Done`.
     pub error_kind: Option<ErrorKind>,
-    /// Marks put on by stages: `redacted`, `ruled`, a rule's own tags.
+    /// Labels added by stages (`redacted`, a rule's own tags), shown and searchable in recordings.
     pub tags: Vec<ByteStr>,
     extensions: Vec<Extension>,
 }
@@ -302,7 +309,7 @@ impl Flow {
         }
     }
 
-    /// Puts a mark on, once.
+    /// Adds a tag, unless the flow has it already.
     pub fn tag(&mut self, tag: impl Into<ByteStr>) {
         let tag = tag.into();
         if !self.tags.contains(&tag) {
@@ -310,22 +317,22 @@ impl Flow {
         }
     }
 
-    /// The stage's own note of this type.
+    /// The extension of this type, if it was set.
     pub fn extension<T: Any + Send + Sync>(&self) -> Option<&T> {
         self.extensions.iter().find_map(|n| n.downcast_ref())
     }
 
-    /// The stage's own note of this type, made when it is not there.
+    /// The extension of this type; inserts its default if it was not set.
     pub fn extension_mut<T: Any + Send + Sync + Default>(&mut self) -> &mut T {
         let at = self.extensions.iter().position(|n| n.is::<T>()).unwrap_or_else(|| {
             self.extensions.push(Box::new(T::default()));
             self.extensions.len() - 1
         });
-        self.extensions[at].downcast_mut().expect("the note at this place is of this type")
+        self.extensions[at].downcast_mut().expect("the type at this index was checked")
     }
 
-    /// A second handle to the same flow, for a phase that runs beside the others: it knows what is known so far, and
-    /// takes the notes over until they are [taken back](Self::take_back).
+    /// A second handle to the same flow, for a phase that runs concurrently with others. It has a copy of what is
+    /// known so far, and takes the extensions until [`merge`](Self::merge) returns them.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self {
@@ -351,10 +358,10 @@ impl Flow {
         }
     }
 
-    /// Takes back the notes, and the marks that were put on meanwhile.
-    pub fn merge(&mut self, lent: &mut Self) {
-        self.extensions.append(&mut lent.extensions);
-        for tag in std::mem::take(&mut lent.tags) {
+    /// Takes back the extensions of a [fork](Self::fork), and the tags added to it.
+    pub fn merge(&mut self, fork: &mut Self) {
+        self.extensions.append(&mut fork.extensions);
+        for tag in std::mem::take(&mut fork.tags) {
             self.tag(tag);
         }
     }
@@ -378,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_finds_its_own_note() {
+    fn extensions_are_found_by_type() {
         let mut f = flow();
         *f.extension_mut::<u32>() += 2;
         f.extension_mut::<String>().push('x');
@@ -389,16 +396,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lent_comes_back_with_what_was_added() {
+    fn merge_returns_extensions_and_new_tags() {
         let mut f = flow();
         f.tag("before");
         *f.extension_mut::<u32>() = 2;
-        let mut lent = f.fork();
-        assert_eq!((f.extension::<u32>(), lent.extension::<u32>(), lent.id), (None, Some(&2), f.id));
-        *lent.extension_mut::<u32>() = 3;
-        lent.tag("meanwhile");
-        f.merge(&mut lent);
-        assert_eq!((f.extension::<u32>(), lent.extension::<u32>()), (Some(&3), None));
+        let mut fork = f.fork();
+        assert_eq!((f.extension::<u32>(), fork.extension::<u32>(), fork.id), (None, Some(&2), f.id));
+        *fork.extension_mut::<u32>() = 3;
+        fork.tag("meanwhile");
+        f.merge(&mut fork);
+        assert_eq!((f.extension::<u32>(), fork.extension::<u32>()), (Some(&3), None));
         assert_eq!(f.tags, ["before", "meanwhile"]);
     }
 

@@ -1,16 +1,17 @@
-//! Who a request comes from behind reverse proxies that are trusted to say so in `X-Forwarded-For`.
+//! Derives the client's address from `X-Forwarded-For` behind trusted reverse proxies.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::Headers;
 
-/// An extension of a flow: the trusted reverse proxy whose word was taken for the client's address, when there is one.
+/// An extension of a flow: the trusted reverse proxy whose `X-Forwarded-For` was used for the client's address, if
+/// any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ForwardedBy(pub Option<SocketAddr>);
 
-/// The client's address: the right-most one of `X-Forwarded-For` that is not itself trusted, when `peer` is trusted. What
-/// is to the left of it the client may have written itself. An entry that is no address ends the search: nobody trusted
-/// vouches for what is behind it.
+/// The client's address: if `peer` is trusted, the right-most untrusted address of `X-Forwarded-For`. Addresses
+/// further left may have been forged by the client. An entry that is not an address ends the search, since no trusted
+/// proxy vouches for the ones before it.
 pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer.to_canonical();
     if !is_trusted(client) {
@@ -26,7 +27,7 @@ pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAdd
     client
 }
 
-/// An address, as some balancers write it with its port.
+/// Parses an address; some load balancers append the port.
 fn address(hop: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(hop).ok()?;
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);

@@ -1,20 +1,33 @@
-//! Header fields as they came: order, case, repetition and raw bytes are kept (RFC 9110 5).
+//! Header sections that preserve order, case, repetition and raw bytes (RFC 9110 5).
 
 use std::fmt;
 use std::ops::Range;
 
-/// A list of header fields over one buffer. A lookup ignores the case of names (RFC 9110 5.1); everything else is
-/// kept as it was written. A parsed head costs two allocations, however many fields it has.
+/// The fields of a header or trailer section, in order, over one buffer. Lookups ignore case (RFC 9110 5.1);
+/// spelling, order, repetition and non-UTF-8 values are preserved, so an unedited head is forwarded byte for byte.
+///
+/// A parsed section needs two allocations, whatever the number of fields. Names and values added through
+/// [`append`](Self::append) and [`set`](Self::set) are validated, so that no value can inject a line.
+///
+/// ```
+/// use interflow_types::Headers;
+///
+/// let mut headers: Headers = [("Accept", "text/html"), ("accept", "*/*")].into_iter().collect();
+/// assert_eq!(headers.get_str("ACCEPT"), Some("text/html"));
+/// assert_eq!(headers.get_all("accept").count(), 2);
+/// assert!(headers.set("X-Note", "a\r\nInjected: 1").is_err());
+/// ```
 #[derive(Clone, Default)]
 pub struct Headers {
-    /// Lines as they stand on the wire, so that fields which still lie behind one another are written in one piece.
+    /// The lines as on the wire, so that adjacent unedited fields are written with one copy.
     bytes: Vec<u8>,
     fields: Vec<FieldSpans>,
-    /// The [`mark`] of each name that is or was there: most names that are looked for are not.
+    /// The union of the [`name_bit`]s of all names ever added: most lookups miss, and this answers them without a
+    /// scan.
     marks: u64,
 }
 
-/// Where a field's name and value stand in `bytes`.
+/// Where a field's name and value are in `bytes`.
 #[derive(Clone, Copy)]
 struct FieldSpans {
     name: ByteSpan,
@@ -37,7 +50,7 @@ impl ByteSpan {
     }
 }
 
-/// A name or value that may not stand in a header section.
+/// Why a name or value is not allowed in a header section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHeader {
     /// RFC 9110 5.6.2: a field name is a token.
@@ -49,25 +62,24 @@ pub enum InvalidHeader {
 }
 
 impl Headers {
-    /// No fields.
     pub const fn new() -> Self {
         Self { bytes: Vec::new(), fields: Vec::new(), marks: 0 }
     }
 
-    /// Room for `fields` fields whose lines sum up to `bytes`.
+    /// An empty section with capacity for `fields` fields of `bytes` bytes in total.
     pub fn with_capacity(fields: usize, bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), marks: 0 }
     }
 
-    /// For a codec: a copy of the lines of a section, with no field yet of the `fields` whose places in them it finds one
-    /// by one; and room for a field or two that a stage adds.
+    /// For codecs: copies the lines of a section, without fields yet. The codec adds the spans of the `fields` it
+    /// finds with [`push_span`](Self::push_span). Reserves space for a few fields that stages add.
     pub fn from_raw(lines: &[u8], fields: usize) -> Self {
         let mut headers = Self::with_capacity(fields + 4, lines.len() + 96);
         headers.bytes.extend_from_slice(lines);
         headers
     }
 
-    /// Adds the field whose name and value stand at these places of the lines that [`over`](Self::over) was given.
+    /// Adds the field at these byte ranges of the lines passed to [`from_raw`](Self::from_raw).
     #[inline]
     pub fn push_span(&mut self, name: Range<usize>, value: Range<usize>) {
         let name = ByteSpan { at: name.start as u32, len: name.len() as u32 };
@@ -75,72 +87,68 @@ impl Headers {
         self.push(name, value);
     }
 
-    /// How many fields there are.
     #[inline]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
-    /// Whether there is no field.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
-    /// The first value under this name.
+    /// The first value of this field.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.candidate_fields(name).iter().find(|f| self.has_name(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
-    /// The first value under this name, when it is UTF-8.
+    /// The first value of this field; `None` if it is not valid UTF-8.
     #[inline]
     pub fn get_str(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|v| std::str::from_utf8(v).ok())
     }
 
-    /// Every value under this name, in order.
+    /// All values of this field, in order.
     #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.candidate_fields(name).iter().filter(move |f| self.has_name(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
-    /// Whether a field of this name is there.
     #[inline]
     pub fn contains(&self, name: &str) -> bool {
         self.candidate_fields(name).iter().any(|f| self.has_name(f, name))
     }
 
-    /// Whether a field of one of these names may be there; `false` is certain.
+    /// Whether one of these fields may be present (a Bloom filter): `false` is certain, `true` is not.
     #[inline]
     pub const fn may_contain(&self, names: HeaderNameMask) -> bool {
         self.marks & names.0 != 0
     }
 
-    /// Whether a comma-separated list under this name holds the token, in any case (`Connection: close`).
+    /// Whether the comma-separated list in this field contains the token, ignoring case (`Connection: close`).
     #[inline]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
         let is = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(token.as_bytes());
-        // Most lists have one member.
+        // Most lists have a single item.
         self.get_all(name).any(|v| if v.contains(&b',') { v.split(|&b| b == b',').any(is) } else { is(v) })
     }
 
-    /// The members of the comma-separated lists under this name, trimmed, empty ones left out (RFC 9110 5.6.1).
+    /// The items of the comma-separated lists in this field, trimmed, without empty items (RFC 9110 5.6.1).
     #[inline]
     pub fn list_items<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.get_all(name).flat_map(|v| v.split(|&b| b == b',')).map(|t| t.trim_ascii()).filter(|t| !t.is_empty())
     }
 
-    /// Every field in order.
     #[inline]
     pub fn iter(&self) -> HeadersIter<'_> {
         HeadersIter { headers: self, fields: self.fields.iter() }
     }
 
-    /// Adds a field behind the others.
+    /// Adds a field at the end.
     ///
     /// # Errors
-    /// A name that is no token, or a value with CR, LF or NUL.
+    /// The name is not a token, or the value contains CR, LF or NUL.
     pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
         validate_field(name.as_bytes(), value)?;
@@ -148,7 +156,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Adds a field that a codec has checked already (or that is made of constants).
+    /// Adds a field without validation: the caller has validated it, or both parts are constants.
     pub fn append_unchecked(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.reserve(name.len() + value.len() + 4);
         let name = self.push_bytes(name);
@@ -158,8 +166,8 @@ impl Headers {
         self.push(name, value);
     }
 
-    /// Gives the field this one value: the first one of that name keeps its place and its spelling, further ones go;
-    /// a new name is added at the end.
+    /// Sets the field to this single value. The first field of that name keeps its position and spelling, and later
+    /// ones are removed; a new name is added at the end.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -180,7 +188,7 @@ impl Headers {
         Ok(())
     }
 
-    /// Takes out every field of this name; says how many there were.
+    /// Removes every field of this name and returns how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
         let before = self.candidate_fields(name).len();
         if before == 0 {
@@ -190,18 +198,18 @@ impl Headers {
         before - self.fields.len()
     }
 
-    /// Keeps the fields for which `keep(name, value)` holds.
+    /// Keeps only the fields for which `keep(name, value)` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
         let bytes = &self.bytes;
         self.fields.retain(|f| keep(&bytes[f.name.range()], &bytes[f.value.range()]));
     }
 
-    /// Names and values together, in bytes: what a limit on header size counts.
+    /// The sum of all name and value lengths in bytes, which is what limits on header size count.
     pub fn size(&self) -> usize {
         self.fields.iter().map(|f| f.name.len as usize + f.value.len as usize).sum()
     }
 
-    /// Writes `Name: value\r\n` for every field. The empty line behind the section is the caller's.
+    /// Writes `Name: value\r\n` for every field, without the empty line that ends the section.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.reserve(self.bytes.len() + self.fields.len() * 4);
         let mut lines = 0..0;
@@ -225,7 +233,7 @@ impl Headers {
         out.extend_from_slice(&self.bytes[lines]);
     }
 
-    /// Whether the field stands in `bytes` exactly as it is to be written.
+    /// Whether `bytes` holds the field exactly as it is to be written.
     fn is_line(&self, f: &FieldSpans) -> bool {
         let (name, value) = (f.name.end(), f.value.at as usize);
         value == name + 2
@@ -233,7 +241,7 @@ impl Headers {
             && self.bytes.get(f.value.end()..f.value.end() + 2) == Some(b"\r\n")
     }
 
-    /// The fields, or none when there cannot be one of this name.
+    /// The fields to search for this name: none if the mask excludes it.
     #[inline]
     fn candidate_fields(&self, name: &str) -> &[FieldSpans] {
         if self.marks & name_bit(name.as_bytes()) == 0 { &[] } else { &self.fields }
@@ -257,7 +265,7 @@ impl Headers {
     }
 }
 
-/// Equal fields in the same order, wherever they are kept.
+/// Equal if names, values and order are equal, however they are stored.
 impl PartialEq for Headers {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -266,12 +274,12 @@ impl PartialEq for Headers {
 
 impl Eq for Headers {}
 
-/// Several names, looked for at once.
+/// A Bloom filter of several field names, for [`Headers::may_contain`].
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderNameMask(u64);
 
 impl HeaderNameMask {
-    /// These, in any case.
+    /// The mask of these names, ignoring case.
     pub const fn from_names(names: &[&str]) -> Self {
         let (mut marks, mut i) = (0, 0);
         while i < names.len() {
@@ -282,7 +290,7 @@ impl HeaderNameMask {
     }
 }
 
-/// The bit that stands for names of this length with this first and last letter, in any case.
+/// The filter bit of a name, from its length and its first and last letter, ignoring case.
 #[inline]
 const fn name_bit(name: &[u8]) -> u64 {
     let (first, last) = match name {
@@ -290,12 +298,12 @@ const fn name_bit(name: &[u8]) -> u64 {
         [only] => (*only, *only),
         [first, .., last] => (*first, *last),
     };
-    // Letters of either case differ in one bit, which goes; the factors spread the names that are often asked for.
+    // Clearing bit 5 folds the case of letters; the factors spread the names that are looked up often.
     let mixed = name.len() as u32 * 7 + (first | 0x20) as u32 * 27 + (last | 0x20) as u32 * 25;
     1 << (mixed & 63)
 }
 
-/// The fields of a [`Headers`] in order, as `(name, value)`.
+/// Iterates over the fields of a [`Headers`] as `(name, value)`.
 #[derive(Clone)]
 pub struct HeadersIter<'a> {
     headers: &'a Headers,
@@ -328,7 +336,7 @@ impl<'a> IntoIterator for &'a Headers {
 }
 
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
-    /// From parts that are known to be well formed.
+    /// Builds from parts known to be well formed; panics otherwise.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(parts: I) -> Self {
         let mut headers = Self::new();
         for (name, value) in parts {
@@ -338,7 +346,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// Without the values of secret fields, so that no log line can show them.
+/// Values of secret fields are masked, so that logs do not leak them.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
@@ -370,7 +378,7 @@ const fn is_token_byte(b: u8) -> bool {
         )
 }
 
-/// Names used in many places, spelled once.
+/// Field names used in several places.
 pub mod name {
     /// RFC 9110 7.6.1.
     pub const CONNECTION: &str = "Connection";
@@ -441,21 +449,21 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_there_is_never_passed_over() {
+    fn the_name_mask_has_no_false_negatives() {
         const TWO: HeaderNameMask = HeaderNameMask::from_names(&["X-TWO", "absent"]);
         let mut h = sample();
         assert!(h.may_contain(TWO) && h.may_contain(HeaderNameMask::from_names(&["host"])));
         assert!(!Headers::new().may_contain(TWO));
         assert!(
             !h.may_contain(HeaderNameMask::from_names(&["te", "transfer-encoding"])),
-            "none of these is like a name that is there"
+            "no mask bit is shared with a present name"
         );
         h.append("A", "1").unwrap();
         assert_eq!((h.get("a"), h.contains("b")), (Some(&b"1"[..]), false));
     }
 
     #[test]
-    fn list_members_are_found_in_any_case() {
+    fn list_items_are_found_in_any_case() {
         let h = sample();
         assert!(h.has_token("connection", "CLOSE"));
         assert!(h.has_token("connection", "x-two"));
@@ -463,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_does_not_depend_on_where_fields_are_kept() {
+    fn written_bytes_do_not_depend_on_where_fields_are_stored() {
         let lines = b"Host: a\r\nTight:b\r\nX: c  \r\nY:  d\r\nZ: \r\nEnd: e\r\n";
         let places =
             [(0..4, 6..7), (9..14, 15..16), (18..19, 21..22), (26..27, 30..31), (33..34, 36..36), (38..41, 43..44)];
@@ -482,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_could_split_a_head_are_refused() {
+    fn bytes_that_could_inject_a_line_are_refused() {
         let mut h = Headers::new();
         assert_eq!(h.append("A", "b\r\nC: d"), Err(InvalidHeader::Value));
         assert_eq!(h.append("A", "b\0"), Err(InvalidHeader::Value));
@@ -494,7 +502,7 @@ mod tests {
 
     #[test]
     fn debug_hides_secrets() {
-        let shown = format!("{:?}", sample());
-        assert!(shown.contains("\"***\"") && !shown.contains("s=1"), "{shown}");
+        let text = format!("{:?}", sample());
+        assert!(text.contains("\"***\"") && !text.contains("s=1"), "{text}");
     }
 }

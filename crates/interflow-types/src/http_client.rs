@@ -1,17 +1,38 @@
-//! The door to the outside that a feature room is handed when it needs a request of its own.
+//! The client through which feature crates send requests of their own.
 
 use std::pin::Pin;
 
 use crate::{Request, Response, Result};
 
-/// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What an outgoing request comes back with.
+/// The future of [`HttpClient::send`].
 pub type ResponseFuture<'a> = BoxFuture<'a, Result<Response>>;
 
-/// Sends requests over the engine's pools, DNS, upstream routes and guards.
+/// Sends HTTP requests through the proxy's connection pools, DNS, upstream routes and address filters. Feature crates
+/// receive one of these instead of opening connections themselves.
+///
+/// ```
+/// use interflow_types::{Body, Error, ErrorKind, HttpClient, Request, Response, ResponseFuture, StatusCode};
+///
+/// /// A test double: serves `ok` for paths below `/health`.
+/// struct FakeOrigin;
+///
+/// impl HttpClient for FakeOrigin {
+///     fn send(&self, request: Request) -> ResponseFuture<'_> {
+///         Box::pin(async move {
+///             match request.head.url.path_only().starts_with("/health") {
+///                 true => Ok(Response::full(StatusCode::OK, "text/plain", "ok")),
+///                 false => Err(Error::new(ErrorKind::Connect, "no such origin")),
+///             }
+///         })
+///     }
+/// }
+/// ```
 pub trait HttpClient: Send + Sync {
-    /// Sends one request. Its URL decides where; hop-by-hop fields and framing are the engine's business.
+    /// Sends one request to the origin in its URL. The client sets framing and hop-by-hop fields.
+    ///
+    /// # Errors
+    /// Those of any flow: see [`ErrorKind`](crate::ErrorKind). A response with an error status is not an error.
     fn send(&self, request: Request) -> ResponseFuture<'_>;
 }

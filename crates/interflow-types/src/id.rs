@@ -1,4 +1,4 @@
-//! Names for flows: sortable by time of birth, unique across machines without asking anybody.
+//! Flow ids: sortable by start time, unique across machines without coordination.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Timestamp;
 
-/// A flow's name: 48 bits of Unix milliseconds, 16 bits that tell processes apart, 64 bits that count within one.
+/// The id of a flow: 48 bits of Unix milliseconds, 16 random bits per process, a 64-bit counter.
 ///
-/// Text form: 26 characters of Crockford's base 32, which sort as the ids do.
+/// The text form is 26 characters of Crockford's base 32, which sort like the ids.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(u128);
 
 impl FlowId {
-    /// A new id for a flow that begins at `now`.
+    /// A new id for a flow that starts at `now`.
     pub fn new(now: Timestamp) -> Self {
-        // The counter starts at a random place, so that two processes (or two runs) that share the 16 random bits
-        // still do not meet; within a process it only grows, so ids of one millisecond keep their order.
+        // The counter starts at a random value, so that two processes (or two runs) with the same 16 random bits do
+        // not collide. Within a process it only increases, so ids of one millisecond keep their order.
         static SEED: std::sync::LazyLock<(u16, u64)> = std::sync::LazyLock::new(|| {
             let mut bytes = [0u8; 10];
             getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
@@ -30,17 +30,17 @@ impl FlowId {
         Self(u128::from(millis) << 80 | u128::from(process) << 64 | u128::from(count))
     }
 
-    /// The id as a number; its order is the order of ids.
+    /// The id as a number; numeric order is id order.
     pub const fn to_u128(self) -> u128 {
         self.0
     }
 
-    /// The id that [`to_u128`](Self::to_u128) gave.
+    /// The inverse of [`to_u128`](Self::to_u128).
     pub const fn from_u128(n: u128) -> Self {
         Self(n)
     }
 
-    /// Milliseconds since the Unix epoch at which the flow began.
+    /// When the flow started, in milliseconds since the Unix epoch.
     pub const fn unix_millis(self) -> u64 {
         (self.0 >> 80) as u64
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// A text that names no flow.
+/// The text is not a flow id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a flow id is 26 letters and digits such as 01JD3V7T2M00000000000000AB")]
 pub struct FlowIdError;
@@ -82,7 +82,7 @@ impl FromStr for FlowId {
         for (i, c) in s.bytes().enumerate() {
             let c = c.to_ascii_uppercase();
             let digit = ALPHABET.iter().position(|&a| a == c).ok_or(FlowIdError)? as u128;
-            // 26 characters hold 130 bits: the first one may use three of its five.
+            // 26 characters hold 130 bits, so only the low three bits of the first digit may be set.
             if i == 0 && digit > 7 {
                 return Err(FlowIdError);
             }

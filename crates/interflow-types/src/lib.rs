@@ -1,7 +1,17 @@
-//! The vocabulary of the house: what a flow is, its two legs, the heads and bodies that cross them, the phases
-//! at which a stage may look, what it may answer, and what went wrong. No I/O happens here.
+//! The vocabulary that all other crates share: [`Flow`], message heads and [`Body`], [`Headers`], the phases of the
+//! request pipeline and the [`Stage`] trait, [`StageVerdict`] and [`Error`]. No I/O happens here.
 //!
-//! Everything above this crate speaks in these words, so that a feature room never needs to know another one.
+//! Feature crates depend on this crate and not on one another. A feature joins the proxy by implementing one of these
+//! traits:
+//!
+//! | trait | called for |
+//! |---|---|
+//! | [`Stage`] | flows, at the phases it registered for |
+//! | [`GatewayMount`] | requests on the gateway listener, to claim them |
+//! | [`LocalHandler`] | requests that are answered here instead of by an origin |
+//! | [`Recorder`] | every flow, to record it |
+//!
+//! and sends its own requests through an [`HttpClient`].
 #![forbid(unsafe_code)]
 
 mod authority;

@@ -1,4 +1,4 @@
-//! Heads of messages, and messages.
+//! Requests and responses: heads, targets and URLs, and heads with their bodies.
 
 use std::fmt;
 
@@ -8,19 +8,15 @@ use crate::{Authority, Body, ByteStr, Headers, Scheme};
 
 pub use http::{Method, StatusCode};
 
-/// The protocol version of one leg's message.
+/// The HTTP version of a message on one side (downstream or upstream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HttpVersion {
-    /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
     Http11,
-    /// HTTP/2.
     H2,
 }
 
 impl HttpVersion {
-    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http10 => "HTTP/1.0",
@@ -29,7 +25,7 @@ impl HttpVersion {
         }
     }
 
-    /// Whether it is one of the two that frame by text.
+    /// Whether this is HTTP/1.0 or HTTP/1.1.
     pub const fn is_http1(self) -> bool {
         matches!(self, Self::Http10 | Self::Http11)
     }
@@ -41,12 +37,12 @@ impl fmt::Display for HttpVersion {
     }
 }
 
-/// A request's target as it stood on the wire (RFC 9112 3.2).
+/// The request target in the form in which it was received (RFC 9112 3.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestTarget {
-    /// `/path?query`: the authority is the Host field's, or the tunnel's.
+    /// `/path?query`; the authority comes from the `Host` field or the tunnel.
     Origin(ByteStr),
-    /// `http://host/path`, or the pseudo-header fields of HTTP/2.
+    /// `http://host/path`, or the HTTP/2 pseudo-header fields.
     Absolute(Url),
     /// `host:port`, for CONNECT.
     Authority(Authority),
@@ -54,14 +50,12 @@ pub enum RequestTarget {
     Asterisk,
 }
 
-/// What a request asks for, resolved: never without an authority.
+/// The effective URL of a request (RFC 9110 7.1); always has an authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The scheme.
     pub scheme: Scheme,
-    /// Host and port.
     pub authority: Authority,
-    /// Path and query exactly as the client wrote them; `*` for a server-wide OPTIONS. Never empty.
+    /// Path and query exactly as received; `*` for a server-wide OPTIONS. Never empty.
     pub path: ByteStr,
 }
 
@@ -72,7 +66,7 @@ impl Url {
         p.split_once('?').map_or(p, |(path, _)| path)
     }
 
-    /// The query without `?`, when there is one.
+    /// The query without `?`, if there is one.
     pub fn query(&self) -> Option<&str> {
         self.path.as_str().split_once('?').map(|(_, q)| q)
     }
@@ -85,36 +79,35 @@ impl fmt::Display for Url {
     }
 }
 
-/// The head of a request, its target resolved.
+/// The head of a request, with its target resolved to a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// The method, case as sent.
+    /// The method, in the case in which it was sent.
     pub method: Method,
-    /// Where it goes.
+    /// The effective URL, which decides the origin.
     pub url: Url,
-    /// The version on the leg it came by.
+    /// The version on the side from which the request came.
     pub version: HttpVersion,
-    /// The fields. HTTP/2's pseudo-header fields are not among them; a `Host` field is.
+    /// The header fields. HTTP/2 pseudo-header fields are not included; a `Host` field is.
     pub headers: Headers,
-    /// HTTP/2's `:protocol` (RFC 8441), or the protocol of an HTTP/1.1 `Upgrade` that may go through: `websocket`.
+    /// The protocol to upgrade to, if the upgrade may be forwarded: HTTP/2's `:protocol` (RFC 8441) or the HTTP/1.1
+    /// `Upgrade` field, such as `websocket`.
     pub protocol: Option<ByteStr>,
 }
 
 /// The head of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// The status code.
     pub status: StatusCode,
-    /// The reason phrase as it stood on the wire; empty over HTTP/2.
+    /// The reason phrase as received; empty over HTTP/2.
     pub reason: Bytes,
-    /// The version on the leg it came by.
+    /// The version on the side from which the response came.
     pub version: HttpVersion,
-    /// The fields.
     pub headers: Headers,
 }
 
 impl ResponseHead {
-    /// A head of our own making, with the status's usual reason phrase.
+    /// A head for a locally generated response, with the status's standard reason phrase.
     pub fn new(status: StatusCode) -> Self {
         Self {
             status,
@@ -124,37 +117,33 @@ impl ResponseHead {
         }
     }
 
-    /// The same with one more field of constants or checked text.
+    /// Appends a field; the caller guarantees that it is well formed.
     ///
     /// # Panics
-    /// When the field is malformed: an invariant of the code that writes it.
+    /// If name or value is malformed.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
-        self.headers.append(name, value).expect("fields of our own responses are well formed");
+        self.headers.append(name, value).expect("fields of local responses are well formed");
         self
     }
 }
 
-/// A request on its way.
+/// A request head with its body.
 #[derive(Debug)]
 pub struct Request {
-    /// Its head.
     pub head: RequestHead,
-    /// Its body.
     pub body: Body,
 }
 
-/// A response on its way.
+/// A response head with its body.
 #[derive(Debug)]
 pub struct Response {
-    /// Its head.
     pub head: ResponseHead,
-    /// Its body.
     pub body: Body,
 }
 
 impl Response {
-    /// A response of our own making with a whole body of the given media type; framing is the codec's business.
+    /// A locally generated response with a complete body of this media type. The codec adds the framing fields.
     pub fn full(status: StatusCode, media_type: &str, body: impl Into<Bytes>) -> Self {
         Self { head: ResponseHead::new(status).with_header("Content-Type", media_type), body: Body::from(body.into()) }
     }
@@ -165,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_shown_as_people_write_them() {
+    fn urls_are_displayed_without_default_ports() {
         let url = |scheme, a: &str, path: &'static str| {
             Url { scheme, authority: a.parse().unwrap(), path: ByteStr::from_static(path) }.to_string()
         };

@@ -1,71 +1,101 @@
-//! Doors that rooms open on the gateway port: requests that they send on to an origin, or answer themselves.
+//! Gateway endpoints: how a feature crate claims requests on the gateway listener, and forwards or answers them.
 
 use std::sync::Arc;
 
 use crate::{BoxFuture, ByteStr, Flow, Headers, Host, Method, Request, RequestHead, Response, Result, Url};
 
-/// What the gateway port knows of a request before anything is decided.
+/// What is known of a request on the gateway listener before it is routed.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayRequest<'a> {
-    /// The method.
     pub method: &'a Method,
-    /// The path, with its query.
+    /// Path and query.
     pub path: &'a ByteStr,
-    /// The host that the client named.
+    /// The host from the `Host` field or `:authority`.
     pub host: Option<&'a Host>,
-    /// The header fields.
     pub headers: &'a Headers,
 }
 
-/// Where a request of the gateway port goes.
+/// The target of a request that a [`GatewayMount`] claims.
 pub enum MountTarget {
-    /// To this URL at an origin, through the whole corridor.
+    /// Forward to an origin, through the whole request pipeline.
     Forward {
-        /// The URL at the origin.
+        /// The effective URL at the origin.
         url: Url,
-        /// Whether the client's `Host` goes to the origin, rather than the origin's own name.
+        /// Whether to send the client's `Host` to the origin instead of the origin's own name.
         keep_host: bool,
-        /// What the room wants to know of the flow again: [`EndpointId`].
+        /// Which endpoint was used, as the mount's stages will find it in the flow's [`EndpointId`].
         endpoint: Option<ByteStr>,
     },
-    /// To a room, in the origin's place.
+    /// Answer locally, through the request pipeline, with this handler in place of the origin.
     Serve(Arc<dyn LocalHandler>),
 }
 
-/// Which of a room's doors a request came through: a note on its flow. Two doors may lead to one origin.
+/// The endpoint through which a request came: an extension of its flow. Needed because two endpoints may lead to one
+/// origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointId(pub Option<ByteStr>);
 
-/// A room with doors of its own on the gateway port. The owner's routes are asked before it.
+/// Claims requests on the gateway listener, by path, host or header. Routes configured by the operator take
+/// precedence.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use interflow_types::{
+///     BoxFuture, Flow, GatewayMount, GatewayRequest, LocalHandler, MountTarget, Request, Response, Result, StatusCode,
+/// };
+///
+/// /// Serves `/ping`.
+/// struct Ping;
+///
+/// impl LocalHandler for Ping {
+///     fn serve<'a>(&'a self, _flow: &'a mut Flow, _request: Request) -> BoxFuture<'a, Result<Response>> {
+///         Box::pin(async { Ok(Response::full(StatusCode::OK, "text/plain", "pong\n")) })
+///     }
+/// }
+///
+/// struct PingMount(Arc<Ping>);
+///
+/// impl GatewayMount for PingMount {
+///     fn name(&self) -> &'static str {
+///         "ping"
+///     }
+///
+///     fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget> {
+///         (request.path.as_str() == "/ping").then(|| MountTarget::Serve(self.0.clone()))
+///     }
+/// }
+/// ```
 pub trait GatewayMount: Send + Sync {
-    /// The name in logs.
+    /// The mount's name in logs.
     fn name(&self) -> &'static str;
 
-    /// Where this request goes; `None` when it is none of this room's.
-    fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget>;
+    /// Where this request goes; `None` if it is not for this mount. Called for every request on the listener until a
+    /// mount claims it, so it must be cheap.
+    fn find(&self, request: &GatewayRequest<'_>) -> Option<MountTarget>;
 
-    /// Whether it decides by itself who may send a request, web pages of other sites included. Otherwise the gateway port
-    /// checks `Host` and `Origin` before it is asked.
+    /// Whether the mount authorizes requests itself, including cross-site requests from browsers. If false, the
+    /// gateway listener checks `Host` and `Origin` before it calls the mount.
     fn authorizes_requests(&self) -> bool {
         false
     }
 }
 
-/// A room that stands in an origin's place. The stages see the request before it and the response after it, and the
-/// recorder sees both, as with any origin.
+/// Answers requests in place of an origin: an API, a media endpoint, a built-in page. Stages see the request before
+/// it and the response after it, and both are recorded, as with any origin. See [`GatewayMount`] for an example.
 pub trait LocalHandler: Send + Sync {
-    /// Whether its flows must not be recorded, since they carry what is yet to be redacted.
+    /// Whether its flows must not be recorded, because they carry text that is not redacted yet.
     fn is_private(&self) -> bool {
         false
     }
 
-    /// Completes the flow before any stage sees the request: the user, when the handler authenticates requests itself, and
-    /// extensions such as [`UsageLabel`](crate::UsageLabel).
+    /// Adds to the flow before any stage sees the request: the user, if the handler authenticates requests itself,
+    /// and extensions such as [`UsageLabel`](crate::UsageLabel).
     fn identify_client(&self, _flow: &mut Flow, _head: &RequestHead) {}
 
-    /// Answers. The request's URL carries the authority that the client named.
+    /// Answers a request. The URL has the authority that the client requested.
     ///
     /// # Errors
-    /// What the engine's table turns into the response.
+    /// The proxy's error table maps the error to the response.
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>>;
 }

@@ -1,4 +1,4 @@
-//! Requests and responses as they came in, where they were edited here: kept for the recorder beside what went on.
+//! The unedited versions of requests and responses that a stage edits, for the recorder.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -7,39 +7,36 @@ use bytes::Bytes;
 
 use crate::{Body, BodyFrame, BodyStream, RequestHead, ResponseHead, Result};
 
-/// The most bytes of an original body that wait for the recorder, when another stage reads the body before the recorder is
-/// told of the flow.
+/// The most bytes of an original body that are buffered if another stage reads the body before recording begins.
 const MAX_PENDING_BYTES: usize = 1 << 20;
 
 /// A request or response before it was edited.
 #[derive(Debug)]
 pub struct OriginalMessage<H> {
-    /// Its head.
     pub head: H,
-    /// Its body, when that was edited too.
+    /// Its body, if that was edited too.
     pub body: Option<OriginalBody>,
 }
 
-/// The note on a flow that was edited: what came in. Made for edited flows only.
+/// An extension of edited flows: the messages as received.
 #[derive(Debug, Default)]
 pub struct OriginalMessages {
-    /// The request as it came from the client.
+    /// The request as received from the client.
     pub request: Option<Box<OriginalMessage<RequestHead>>>,
-    /// The response as it came from the origin.
+    /// The response as received from the origin.
     pub response: Option<Box<OriginalMessage<ResponseHead>>>,
 }
 
-/// The body of an [`OriginalMessage`].
 #[derive(Debug)]
 pub enum OriginalBody {
-    /// All of it is here.
+    /// The complete body.
     Full(Bytes),
-    /// It passes: its bytes are shown to whoever asks for them.
+    /// A body that streams; subscribe to receive its bytes.
     Passing(Arc<OriginalBodyTap>),
 }
 
 impl OriginalBody {
-    /// The original of a body that is about to be edited, and the body to edit in its place.
+    /// Splits a body that is about to be edited into its original and the body to edit.
     pub fn from_body(body: Body) -> (Self, Body) {
         match body {
             Body::Empty => (Self::Full(Bytes::new()), Body::Empty),
@@ -53,14 +50,14 @@ impl OriginalBody {
     }
 }
 
-/// The bytes of an original body that streams.
+/// Gives access to the bytes of an original body while it streams.
 pub struct OriginalBodyTap(Mutex<OriginalTapState>);
 
 enum OriginalTapState {
-    /// What has passed so far, and its size.
+    /// No subscriber yet: the chunks so far, and their total size.
     Nobody(Vec<Bytes>, usize),
     Somebody(Box<dyn FnMut(&Bytes) + Send>),
-    /// Too much passed before anybody asked.
+    /// More than [`MAX_PENDING_BYTES`] streamed before anyone subscribed.
     Lost,
 }
 
@@ -69,7 +66,8 @@ impl OriginalBodyTap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows `see` what has passed and what passes from here on; false when too much has passed for it to be held.
+    /// Calls `see` with the chunks so far and with every later one; returns false if too much had streamed to be
+    /// buffered.
     pub fn subscribe(&self, mut see: impl FnMut(&Bytes) + Send + 'static) -> bool {
         let mut taker = self.lock_state();
         match &*taker {
@@ -100,7 +98,7 @@ impl std::fmt::Debug for OriginalBodyTap {
     }
 }
 
-/// A body whose bytes are shown before they are edited.
+/// A body that reports its bytes to the tap before they are edited.
 struct TappedOriginalBody {
     body: Body,
     passing: Arc<OriginalBodyTap>,

@@ -1,20 +1,21 @@
-//! The ways in which origins may read one path, for rules that allow or deny by path.
+//! The ways in which origins may interpret one path, for rules that allow or deny by path.
 //!
-//! One path may be written in many ways, and origins differ in which of them they understand. Bytes go to the origin as
-//! they came, so whoever decides by path has to look at all readings: what allows must hold for each of them, what
-//! denies for one.
+//! A path can be written in many equivalent ways (percent-encoding, dot segments, backslashes), and origins differ in
+//! which they accept. The path is forwarded as received, so a rule must consider every interpretation: an allow rule
+//! must match all of them, a deny rule any.
 
 use crate::percent::decoded_bytes;
 
-/// How often percent-encoding is undone; what is encoded more often has no known readings.
+/// How many layers of percent-encoding are decoded; paths with more are treated as uninterpretable.
 const MAX_DECODED: usize = 3;
 
-/// The readings of a path without its query, the path as it stands first; `None` when they cannot all be told.
+/// The interpretations of a path (without its query), the path as written first; `None` if they cannot all be
+/// determined.
 pub fn variants(path: &str) -> Option<Vec<String>> {
     let mut all = vec![path.to_owned()];
     let mut text = path.as_bytes().to_vec();
     for _ in 0..=MAX_DECODED {
-        // 0xC0 and 0xC1 begin nothing but overlong forms of ASCII, which some decoders take for `.` and `/`.
+        // 0xC0 and 0xC1 begin only overlong encodings of ASCII, which some decoders take for `.` and `/`.
         if text.iter().any(|b| matches!(b, 0 | 0xc0 | 0xc1)) {
             return None;
         }
@@ -33,7 +34,7 @@ pub fn variants(path: &str) -> Option<Vec<String>> {
     None
 }
 
-/// `.` and `..` followed, slashes of both kinds joined; `parameters` of segments (`;v=1`) stay or are taken off.
+/// Resolves `.` and `..`, and joins slashes of both kinds; segment parameters (`;v=1`) are kept or removed.
 fn normalize(bytes: &[u8], parameters: bool) -> String {
     let text = String::from_utf8_lossy(bytes).replace('\\', "/");
     let mut parts: Vec<&str> = Vec::new();
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_to_write_a_path_is_read() {
+    fn equivalent_spellings_of_a_path_are_found() {
         for path in [
             "/pub/../admin",
             "/pub/..;/admin",
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_has_no_readings() {
+    fn uninterpretable_paths_have_no_variants() {
         for path in ["/pub/%c0%ae%c0%ae/admin", "/pub/%00/x", "/pub/%2525252525252e/x"] {
             assert_eq!(variants(path), None, "{path}");
         }

@@ -1,20 +1,19 @@
-//! Percent-encoding undone (RFC 3986 2.1): one reading for all that look at what stands in URLs. What is no encoding stays.
+//! Percent-decoding (RFC 3986 2.1) for all code that interprets URLs. Invalid sequences are left unchanged.
 
 use std::borrow::Cow;
 
 use percent_encoding::{percent_decode, percent_decode_str};
 
-/// The bytes.
 pub fn decoded_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(bytes).into()
 }
 
-/// The text, or the text as it is where its bytes are no UTF-8.
+/// The decoded text, or the input if the result is not valid UTF-8.
 pub fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8().unwrap_or(Cow::Borrowed(text))
 }
 
-/// The text, with U+FFFD for what is no UTF-8.
+/// The decoded text, with U+FFFD for invalid UTF-8.
 pub fn decoded_lossy(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
@@ -24,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_encoding_stays() {
+    fn invalid_sequences_are_left_unchanged() {
         for (text, plain) in [("a%2Fb%2f", "a/b/"), ("100%", "100%"), ("%zz%4", "%zz%4"), ("%%41", "%A"), ("", "")] {
             assert_eq!((decoded(text), decoded_lossy(text).as_str()), (plain.into(), plain), "{text}");
             assert_eq!(&*decoded_bytes(text.as_bytes()), plain.as_bytes(), "{text}");

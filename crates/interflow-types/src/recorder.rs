@@ -1,4 +1,4 @@
-//! What the corridor tells a recorder, from the side.
+//! The interface between the request pipeline and whatever records flows: [`Recorder`] and [`FlowRecording`].
 
 use std::task::{Context, Poll};
 
@@ -6,17 +6,14 @@ use bytes::Bytes;
 
 use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
 
-/// Which way something goes.
+/// The direction in which data travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// From the client to the upstream.
     Request,
-    /// From the upstream to the client.
     Response,
 }
 
 impl Direction {
-    /// `"request"` or `"response"`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -24,7 +21,6 @@ impl Direction {
         }
     }
 
-    /// The other one.
     #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
@@ -34,7 +30,7 @@ impl Direction {
     }
 }
 
-/// What a message is.
+/// The kind of a [`StreamMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageKind {
     /// A WebSocket text message.
@@ -45,93 +41,110 @@ pub enum MessageKind {
     Ping,
     /// A WebSocket pong.
     Pong,
-    /// A WebSocket close, its payload as on the wire.
+    /// A WebSocket close frame; the payload is as on the wire (status code and reason).
     Close,
-    /// A server-sent event, its block as on the wire.
+    /// A server-sent event; the payload is its block of lines as on the wire.
     Event,
-    /// A gRPC message without its five-byte prefix, decompressed where `grpc-encoding` says gzip or deflate.
+    /// A gRPC message without its five-byte prefix, decompressed if `grpc-encoding` is gzip or deflate.
     Grpc,
 }
 
-/// One message of a WebSocket, event stream or gRPC stream.
+/// One message of a WebSocket, an event stream or a gRPC stream.
 #[derive(Clone, Debug)]
 pub struct StreamMessage {
-    /// Which way.
     pub direction: Direction,
-    /// What it is.
     pub kind: MessageKind,
-    /// Its payload: unmasked, defragmented, decompressed where an extension compressed it.
+    /// The payload: unmasked, reassembled from fragments, and decompressed (permessage-deflate).
     pub payload: Bytes,
-    /// When its last byte had come.
+    /// When the last byte was received.
     pub at: Timestamp,
 }
 
-/// Bytes that crossed a tunnel.
+/// The number of bytes copied through a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteCounts {
-    /// From the client to the upstream.
     pub sent: u64,
-    /// From the upstream to the client.
     pub received: u64,
 }
 
 /// How a flow ended.
 #[derive(Debug)]
 pub enum FlowOutcome<'a> {
-    /// As it should.
+    /// The response was sent completely.
     Complete,
-    /// As a tunnel should, having carried this much.
+    /// The tunnel was closed after copying this many bytes.
     Tunnelled(ByteCounts),
-    /// With an error; a tunnel says what it had carried until then.
+    /// The flow ended with an error; for a tunnel, with the bytes copied until then.
     Failed(&'a Error, ByteCounts),
 }
 
-/// The note on a flow whose response was decrypted here: its body is media in the clear.
+/// An extension of flows whose response body was decrypted here: the recorded body is media in the clear.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecryptedMedia;
 
-/// Whoever keeps what passes.
+/// Records flows. Methods here and on [`FlowRecording`] must not block: they run on a worker thread of the proxy.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use interflow_types::{Flow, FlowRecording, Recorder, RequestHead};
+///
+/// /// Counts flows and records none of them.
+/// #[derive(Default)]
+/// struct FlowCounter(AtomicU64);
+///
+/// impl Recorder for FlowCounter {
+///     fn begin(&self, _flow: &Flow, _head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>> {
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///         None
+///     }
+/// }
+/// ```
 pub trait Recorder: Send + Sync {
-    /// A flow begins; `head` is `None` for a tunnel. `None` back: it is not kept, and costs nothing further.
+    /// Called when a flow begins; `head` is `None` for a tunnel. Returning `None` means that the flow is not
+    /// recorded, and no further calls are made for it.
     fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn FlowRecording>>;
 }
 
-/// What is being kept of one flow. No method blocks: chunks are kept by reference count, and whether the keeper
-/// has fallen behind is asked with [`poll_ready`](Self::poll_ready).
+/// Receives the events of one flow, in order. Body chunks are shared by reference count, not copied; back-pressure is
+/// applied through [`poll_ready`](Self::poll_ready) alone.
 ///
-/// A capture that is dropped without [`done`](Self::done) is kept as a flow that was cut off.
+/// The bytes are those that were forwarded, after all edits. Only the `original_*` methods pass on what was received,
+/// and only for flows that a stage edits. If dropped without a call of [`finish`](Self::finish), the flow is recorded
+/// as aborted.
 pub trait FlowRecording: Send {
-    /// Pending while the keeper is too far behind and its owner chose to wait.
+    /// Pending while the recorder is too far behind and is configured to slow traffic down rather than to drop
+    /// bodies.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// Bytes of a body as sent on (not of a WebSocket: those come as messages).
+    /// A chunk of a body as forwarded. Not called for WebSocket data, which is passed as [messages](Self::message).
     fn data(&mut self, direction: Direction, chunk: &Bytes);
 
-    /// The trailers of a body.
+    /// The trailer section of a body.
     fn trailers(&mut self, direction: Direction, trailers: &Headers);
 
-    /// An interim response (1xx) that was relayed.
+    /// An interim (1xx) response that was forwarded.
     fn interim(&mut self, head: &ResponseHead);
 
-    /// The response's head.
+    /// The response head as forwarded.
     fn response(&mut self, flow: &Flow, head: &ResponseHead);
 
-    /// The head of the request as it came, before it was edited; `body` says that its body was edited too, whose bytes then
-    /// come with [`original_data`](Self::original_data).
+    /// The request head as received, before it was edited. If `body` is true, the body was edited too, and its bytes
+    /// follow through [`original_data`](Self::original_data).
     fn original_request(&mut self, _head: &RequestHead, _body: bool) {}
 
-    /// The same of the response.
+    /// The response head as received; see [`original_request`](Self::original_request).
     fn original_response(&mut self, _flow: &Flow, _head: &ResponseHead, _body: bool) {}
 
-    /// Bytes of a body as they came, before they were edited.
+    /// A chunk of a body as received, before it was edited.
     fn original_data(&mut self, _direction: Direction, _chunk: &Bytes) {}
 
-    /// The body as it came could not be held until now: none of it follows.
+    /// Too much of the body as received had accumulated before recording began: none of its bytes follow.
     fn original_lost(&mut self, _direction: Direction) {}
 
-    /// A message; for event streams and gRPC it stands beside the same bytes given as data.
+    /// One message. For event streams and gRPC, the same bytes are passed to [`data`](Self::data) too.
     fn message(&mut self, message: &StreamMessage);
 
-    /// The end.
+    /// The flow has ended; no further calls follow.
     fn finish(self: Box<Self>, flow: &Flow, outcome: FlowOutcome<'_>);
 }

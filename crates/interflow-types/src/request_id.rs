@@ -1,43 +1,43 @@
-//! The id under which a client, the gateway and the provider speak of one request: the client's `X-Request-Id` where it sent a
-//! usable one, else the flow's.
+//! The request id shared by client, gateway and provider: the client's `X-Request-Id` if it sent a usable one, else
+//! the flow's id.
 
 use crate::{Flow, FlowId, Headers};
 
-/// The header field.
 pub const FIELD: &str = "x-request-id";
 
-/// The provider's own id, where it answered with another one.
+/// The field that carries the provider's own id when it differs.
 const UPSTREAM_FIELD: &str = "x-upstream-request-id";
 
-/// The longest id of a client that is kept.
+/// Longer ids from clients are ignored.
 const MAX_LEN: usize = 128;
 
-/// The id of a request; a note on its flow.
+/// The id of a request: an extension of its flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestId(Option<String>);
 
 impl RequestId {
-    /// By the client's header fields, else by the flow.
+    /// Takes the id from the client's header fields, else from the flow.
     pub fn new(headers: &Headers, flow: FlowId) -> Self {
         Self(Some(of_client(headers).map_or_else(|| flow.to_string(), str::to_owned)))
     }
 
-    /// The id of a flow: the noted one, else the flow's own.
+    /// The id of a flow: the extension's, else the flow's own.
     pub fn of(flow: &Flow) -> String {
         flow.extension::<Self>().and_then(|id| id.0.clone()).unwrap_or_else(|| flow.id.to_string())
     }
 
-    /// Puts the id that was noted on a flow into its response. A provider's own goes on under another name.
+    /// Sets the id in the response of its flow, if one was assigned. A different id from the provider moves to
+    /// [`UPSTREAM_FIELD`].
     pub fn echo(flow: &Flow, headers: &mut Headers) {
         let Some(id) = flow.extension::<Self>().and_then(|id| id.0.as_deref()) else { return };
         if let Some(other) = headers.get_str(FIELD).filter(|other| *other != id).map(str::to_owned) {
-            // It was a field's value already.
+            // A value taken from a header is a valid header value.
             let _ = headers.set(UPSTREAM_FIELD, other);
         }
         put(headers, id);
     }
 
-    /// Puts it into header fields.
+    /// Sets the field in these headers.
     pub fn put(&self, headers: &mut Headers) {
         if let Some(id) = &self.0 {
             put(headers, id);
@@ -47,11 +47,11 @@ impl RequestId {
 
 fn put(headers: &mut Headers, id: &str) {
     headers.remove(FIELD);
-    // Printable ASCII, so that it is a field's value.
+    // The id is printable ASCII, hence a valid field value.
     headers.append_unchecked(b"X-Request-Id", id.as_bytes());
 }
 
-/// The client's own id: one value of 1 to 128 printable ASCII characters.
+/// The client's own id: exactly one value, of 1 to 128 printable ASCII characters.
 fn of_client(headers: &Headers) -> Option<&str> {
     let mut all = headers.get_all(FIELD);
     let only = std::str::from_utf8(all.next()?).ok()?.trim();

@@ -1,5 +1,5 @@
-//! The one list of names whose values are secrets: header fields, and parameters of queries and forms. Recordings, logs,
-//! `Debug`, the admin API's `/config` and what agents are shown all mask by it.
+//! The names whose values are secrets: header fields, and parameters of queries and forms. Recordings, logs, `Debug`,
+//! the admin API's `/config` and output for agents are all masked by this list.
 
 /// Header fields whose values are secrets, in lower case.
 pub const SECRET_HEADERS: [&str; 38] = [
@@ -43,7 +43,7 @@ pub const SECRET_HEADERS: [&str; 38] = [
     "x-xsrf-token",
 ];
 
-/// Parameters of a URL's query, and of forms, whose values are secrets, in lower case.
+/// Query and form parameters whose values are secrets, in lower case.
 pub const SECRET_PARAMETERS: [&str; 35] = [
     "access_key",
     "access_token",
@@ -82,12 +82,12 @@ pub const SECRET_PARAMETERS: [&str; 35] = [
     "x-goog-signature",
 ];
 
-/// Whether the value of a header field of this name is a secret.
+/// Whether the value of this header field is a secret; ignores case.
 pub fn is_secret_header(name: &[u8]) -> bool {
     SECRET_HEADERS.iter().any(|s| name.eq_ignore_ascii_case(s.as_bytes()))
 }
 
-/// Whether the value of a query's or form's parameter of this name is a secret.
+/// Whether the value of this query or form parameter is a secret; ignores case.
 pub fn is_secret_parameter(name: &str) -> bool {
     SECRET_PARAMETERS.iter().any(|s| name.eq_ignore_ascii_case(s))
 }

@@ -1,4 +1,4 @@
-//! Stages: rooms beside the corridor that are shown a flow at the phases they asked for.
+//! The [`Stage`] trait: filters that the request pipeline calls at the phases they registered interest in.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,59 +12,58 @@ use crate::{
     StreamMessage,
 };
 
-/// The moments of a flow's life, in their order.
+/// The points of the request pipeline at which stages are called, in the order in which they are reached.
+///
+/// Which of them a flow reaches depends on its kind: a plain-text request has no `ClientHello`; a tunnel passed
+/// through without inspection has only `Authority`, `ClientHello`, `UpstreamConnect` and `Done`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// A client connected.
+    /// A client connected; only its address and the listener are known ([`Stage::accepted`]).
     Accepted,
-    /// User and authority are known.
+    /// The user and the origin's authority are known, before any TLS of a tunnel is read ([`Stage::authority`]).
     Authority,
-    /// The client's TLS hello is known.
+    /// The ClientHello of a tunnel was read ([`Stage::client_hello`]).
     ClientHello,
-    /// The request's head is known.
+    /// The request head was parsed ([`Stage::request_head`]).
     RequestHead,
-    /// The request's body may be looked into.
+    /// The request body can be inspected or replaced ([`Stage::request_body`]).
     RequestBody,
-    /// The upstream connection is about to be made or taken from the pool.
+    /// An upstream connection is about to be opened or taken from the pool ([`Stage::upstream_connect`]).
     UpstreamConnect,
-    /// The request leaves, after it was recorded.
+    /// The request was recorded and is about to be sent ([`Stage::before_send`]).
     BeforeSend,
-    /// The response's head is known.
+    /// The response head was received ([`Stage::response_head`]).
     ResponseHead,
-    /// The response's body may be looked into.
+    /// The response body can be inspected or replaced ([`Stage::response_body`]).
     ResponseBody,
-    /// A WebSocket or gRPC message passes.
+    /// A WebSocket or gRPC message was received ([`Stage::message`]).
     Message,
-    /// Everything is known.
+    /// The flow has ended ([`Stage::finish`], [`Stage::done`]).
     Done,
 }
 
-/// A set of phases.
+/// A set of phases, as returned by [`Stage::interest`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct PhaseSet(u16);
 
 impl PhaseSet {
-    /// No phase: the stage costs this plan nothing.
+    /// No phase: the stage is left out of the plan and costs its requests nothing.
     pub const NONE: Self = Self(0);
 
-    /// This one phase.
     pub const fn from_phase(phase: Phase) -> Self {
         Self(1 << phase as u16)
     }
 
-    /// These and that one.
     #[must_use]
     pub const fn with(self, phase: Phase) -> Self {
         Self(self.0 | 1 << phase as u16)
     }
 
-    /// The phases of both.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the phase is in it.
     pub const fn contains(self, phase: Phase) -> bool {
         self.0 & 1 << phase as u16 != 0
     }
@@ -90,47 +89,50 @@ impl fmt::Debug for PhaseSet {
     }
 }
 
-/// What a plan is made for: the facts that hold for every request of a client to one authority.
+/// The facts shared by all requests of one client to one authority. Stages state their interest per scope, and the
+/// result is cached as a plan.
 #[derive(Clone, Debug)]
 pub struct PlanScope<'a> {
-    /// The listener's name: `proxy`, `gateway`, or the name from the config.
+    /// The listener's name: `proxy`, `gateway`, or the name from the configuration.
     pub listener: &'a str,
-    /// The authenticated user.
+    /// The authenticated user; `None` if the client did not authenticate.
     pub user: Option<&'a str>,
-    /// The origin.
     pub authority: &'a Authority,
-    /// How the client asked for it.
+    /// How the client reached the proxy.
     pub transport: EntryKind,
-    /// Whether requests inside can be seen: false for a tunnel that passes unseen.
+    /// Whether requests can be inspected: `false` for a tunnel whose TLS is not decrypted.
     pub intercepted: bool,
 }
 
-/// The way of a request to its origin, as far as a stage may choose it at `Dial`. What is `None` stays as the
-/// configuration has it.
+/// How one request reaches its origin, as far as a stage may override it at [`Phase::UpstreamConnect`]. Fields left
+/// `None` keep the configured behaviour.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamOverrides {
-    /// The HTTP version to speak with the origin; HTTP/1.0 counts as HTTP/1.1. Of no use to a tunnel.
+    /// The HTTP version for the origin; HTTP/1.0 is treated as HTTP/1.1. Ignored for tunnels.
     pub version: Option<HttpVersion>,
-    /// Upstream proxies in the order they are passed, as URLs: `http://user:password@host:port`, `socks5://…`; an empty
-    /// list goes straight to the origin.
+    /// Upstream proxies as URLs, in connection order: `http://user:password@host:port`, `socks5://…`. An empty list
+    /// connects directly to the origin.
     pub via: Option<Vec<String>>,
-    /// Where to connect in place of the authority; certificates are still checked for the authority's name.
+    /// The address to connect to instead of the authority. Certificates are still verified against the authority's
+    /// name.
     pub dial: Option<Authority>,
-    /// Accept any certificate of the origin.
+    /// Skip verification of the origin's certificate.
     pub danger_skip_verify: bool,
-    /// Show the origin this client certificate.
+    /// The client certificate to present to the origin.
     pub client_certificate: Option<CertificateFiles>,
-    /// Share upstream connections with no flow of another number.
+    /// Isolation key of the connection pool: upstream connections are shared only with flows that have the same key.
     pub partition: Option<u64>,
-    /// The only version of TLS to speak with the origin.
+    /// The only TLS version to offer the origin.
     pub tls_version: Option<TlsVersion>,
-    /// The server that resolves the origin's name over HTTPS (RFC 8484): its URL, or the name of a well-known one.
+    /// The DNS over HTTPS server (RFC 8484) that resolves the origin's name: a URL, or the name of a well-known
+    /// server.
     pub dns_over_https: Option<String>,
-    /// Greet the origin as another client does: `mirror` (as this one), the name of a profile, or `ja3:` and a JA3 text.
+    /// The TLS and HTTP/2 fingerprint to present to the origin: `mirror` (the client's), the name of a profile, or
+    /// `ja3:` and a JA3 string.
     pub fingerprint: Option<String>,
 }
 
-/// A version of TLS that may be demanded.
+/// A TLS version that can be required for an upstream connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsVersion {
     /// RFC 5246.
@@ -139,47 +141,42 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// Messages that a stage puts in beside the one it is shown: a note that it leaves on the flow at `StreamMessage`. They go out
-/// whether that one passes or is dropped, behind it, and are of its kind.
+/// Messages that a stage injects at [`Phase::Message`]: an extension of the flow. They are sent after the current
+/// message, whether that one is forwarded or dropped, and have its [`MessageKind`](crate::MessageKind).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InjectedMessages {
-    /// To where the message goes.
+    /// Messages sent in the direction of the current message.
     pub forward: Vec<Bytes>,
-    /// To where it came from. Of no use to gRPC, whose answers have a body of their own.
+    /// Messages sent back to the peer that sent the current one. Ignored for gRPC, where the response is a separate
+    /// body.
     pub reply: Vec<Bytes>,
 }
 
-/// What a client shall be shown when its TLS is looked into: a note that a stage leaves on the flow at `Authority` or
-/// `ClientHello`.
+/// How Interflow's TLS server presents itself to an intercepted client: an extension that a stage sets on the flow at
+/// [`Phase::Authority`] or [`Phase::ClientHello`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientTlsOverride {
-    /// Offer HTTP/1.1 and nothing else.
+    /// Offer only HTTP/1.1 by ALPN.
     pub http1: bool,
-    /// Show this certificate in place of a leaf of our own.
+    /// The certificate to present instead of a leaf issued by Interflow's CA.
     pub certificate: Option<CertificateFiles>,
 }
 
-/// A certificate of the owner's with its key, in files.
+/// Files with a certificate chain and its private key, supplied by the operator.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum CertificateFiles {
-    /// The chain, leaf first, and the key, both in PEM.
-    Pem {
-        /// The chain.
-        chain: PathBuf,
-        /// The key.
-        key: PathBuf,
-    },
-    /// Both in one file of PKCS#12 (RFC 7292).
+    /// A certificate chain (leaf first) and a private key, both in PEM.
+    Pem { chain: PathBuf, key: PathBuf },
+    /// Chain and key in one PKCS#12 file (RFC 7292).
     Pkcs12 {
-        /// The file.
         file: PathBuf,
-        /// Its password as the owner wrote it; `env:NAME` and `file:PATH` say where it is.
+        /// The password as configured: literal, or a reference (`env:NAME`, `file:PATH`) that is not resolved yet.
         password: String,
     },
 }
 
 impl CertificateFiles {
-    /// From what an owner writes: without a key the certificate's file is one of PKCS#12.
+    /// Builds from the configuration's three options. Without a key, the certificate file is read as PKCS#12.
     pub fn new(certificate: PathBuf, key: Option<PathBuf>, password: Option<String>) -> Self {
         match key {
             Some(key) => Self::Pem { chain: certificate, key },
@@ -197,38 +194,38 @@ impl fmt::Debug for CertificateFiles {
     }
 }
 
-/// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.
+/// What the pipeline does with a flow after a stage has run. A stage that waits for a decision returns its verdict
+/// later, through [`MaybeFuture::Pending`].
 #[derive(Debug)]
 pub enum StageVerdict {
-    /// Go on.
+    /// Proceed to the next stage.
     Continue,
-    /// Here is the response; nothing is sent upstream (or, at `ResponseHead`, instead of the upstream's).
+    /// Respond with this. Before the request is sent, nothing goes upstream; at [`Phase::ResponseHead`] it replaces
+    /// the upstream's response.
     Answer(Box<Response>),
-    /// No, with the reason; the engine's error table makes the page.
+    /// End the flow with an error. The proxy's error table maps its [`ErrorKind`](crate::ErrorKind) to the response.
     Deny(Error),
-    /// At `Authority` and `ClientHello`: look inside the TLS.
+    /// Decrypt the tunnel's TLS. Only at [`Phase::Authority`] and [`Phase::ClientHello`].
     Intercept,
-    /// At `Authority` and `ClientHello`: pass the bytes through unseen.
+    /// Pass the tunnel's bytes through without inspection. Only at [`Phase::Authority`] and [`Phase::ClientHello`].
     Tunnel,
-    /// At `StreamMessage`: swallow this message.
+    /// Discard this message. Only at [`Phase::Message`].
     Drop,
 }
 
-/// An answer that is there at once, or comes later. The usual case, at once, allocates nothing.
+/// A result that is available now, or a future of it. The common case, `Ready`, allocates nothing.
 pub enum MaybeFuture<'a, T> {
-    /// At once.
     Ready(T),
-    /// Later.
     Pending(BoxFuture<'a, T>),
 }
 
 impl<'a, T> MaybeFuture<'a, T> {
-    /// From a future.
+    /// Boxes a future.
     pub fn pending(f: impl Future<Output = T> + Send + 'a) -> Self {
         Self::Pending(Box::pin(f))
     }
 
-    /// Waits for the answer.
+    /// Waits for the result.
     pub async fn resolve(self) -> T {
         match self {
             Self::Ready(t) => t,
@@ -237,57 +234,86 @@ impl<'a, T> MaybeFuture<'a, T> {
     }
 }
 
-/// A room beside the corridor. Each method belongs to one phase and is called only for plans in which
-/// [`interest`](Self::interest) named that phase; the defaults change nothing.
+/// A filter in the request pipeline. Each method belongs to one [`Phase`] and is called only if
+/// [`interest`](Self::interest) included that phase for the flow's scope; the default implementations change nothing.
 ///
-/// A method must be cancel-safe: when the client goes away its future is dropped.
+/// Stages run in a fixed order, one after another. A stage must be cancel-safe: if the client disconnects, the
+/// pending future is dropped. Per-flow state belongs in the flow's [extensions](Flow::extension_mut), because one
+/// stage serves many flows at the same time.
+///
+/// ```
+/// use interflow_types::{
+///     ErrorKind, Error, Flow, MaybeFuture, Phase, PhaseSet, PlanScope, RequestHead, Stage, StageVerdict,
+/// };
+///
+/// /// Allows only GET and HEAD.
+/// struct ReadOnly;
+///
+/// impl Stage for ReadOnly {
+///     fn name(&self) -> &'static str {
+///         "read-only"
+///     }
+///
+///     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet {
+///         if scope.intercepted { PhaseSet::from_phase(Phase::RequestHead) } else { PhaseSet::NONE }
+///     }
+///
+///     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
+///         if matches!(head.method.as_str(), "GET" | "HEAD") {
+///             return MaybeFuture::Ready(StageVerdict::Continue);
+///         }
+///         flow.tag("read-only");
+///         let error = Error::new(ErrorKind::Denied, format!("{} is not allowed here", head.method));
+///         MaybeFuture::Ready(StageVerdict::Deny(error))
+///     }
+/// }
+/// ```
 pub trait Stage: Send + Sync {
-    /// The name in logs, metrics and `explain`.
+    /// The stage's name in logs, metrics and `explain`.
     fn name(&self) -> &'static str;
 
-    /// Which phases this stage wants for flows of this scope. Asked once per plan, not per request.
+    /// The phases at which this stage is called for flows of this scope. Called once per plan, not per request.
     fn interest(&self, scope: &PlanScope<'_>) -> PhaseSet;
 
-    /// A stage made for this scope alone, which the plan then keeps and calls in this one's place: what holds for all
-    /// requests of a plan can be prepared in it once.
+    /// Returns a variant of this stage for one scope, which the plan stores and calls instead of `self`. Use it to
+    /// precompute what is the same for all requests of the plan.
     fn specialize(&self, _scope: &PlanScope<'_>) -> Option<Arc<dyn Stage>> {
         None
     }
 
-    /// Whether this stage protects what passes in this scope, so that nothing of it may pass uninspected because a client
-    /// refuses our certificate: such a client is refused instead.
+    /// Whether traffic of this scope must not bypass inspection. If so, a client that rejects Interflow's certificate
+    /// (pinning) is refused instead of being passed through.
     fn needs_inspection(&self, _scope: &PlanScope<'_>) -> bool {
         false
     }
 
-    /// Whether this stage wants to be asked about the connections of a listener, before anything but the client's
-    /// address is known of them.
+    /// Whether [`accepted`](Self::accepted) is called for connections of this listener.
     fn watches(&self, _listener: &str) -> bool {
         false
     }
 
-    /// A client connected. `Deny` closes the connection without a word; no other verdict means anything here.
+    /// A client connected. `Deny` closes the connection without a response; all other verdicts are ignored.
     fn accepted<'a>(&'a self, _client: &'a ClientInfo) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// User and authority are known, nothing is sent yet.
+    /// The user and the authority are known; nothing was sent to the origin yet.
     fn authority<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// The client's TLS hello is known (`flow.client_tls`).
+    /// The ClientHello of a tunnel was read; see `flow.client_tls`.
     fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// The request's head may be changed, answered or denied.
+    /// The stage may edit the request head, respond, or deny.
     fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// The request's body may be replaced by another, or wrapped; the head may still be changed. Framing follows the
-    /// body that is given back. `Err(verdict)` answers or denies instead.
+    /// The stage may replace or wrap the request body, and still edit the head. The codec derives the framing
+    /// (`Content-Length`, chunked) from the returned body. `Err(verdict)` responds or denies instead.
     fn request_body<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -297,8 +323,8 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(Ok(body))
     }
 
-    /// The upstream connection is about to be made, or taken from the pool; `head` is `None` for a tunnel. The stage
-    /// may choose another way for it, answer in its place, or deny.
+    /// An upstream connection is about to be opened or taken from the pool; `head` is `None` for a tunnel. The stage
+    /// may override the route, respond, or deny.
     fn upstream_connect<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -308,8 +334,9 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// The request leaves for its origin, and was recorded: what is put in now is seen by nobody else. Not for tunnels, nor
-    /// for requests that a room of ours answers. Framing follows the body that is given back.
+    /// The request was recorded and is about to be sent, so what is injected here (secrets) is not recorded and not
+    /// seen by other stages. Not called for tunnels and [local handlers](crate::LocalHandler). The codec derives the
+    /// framing from the returned body.
     fn before_send<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -319,7 +346,7 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(Ok(body))
     }
 
-    /// The response's head may be changed or replaced.
+    /// The stage may edit the response head or replace the response.
     fn response_head<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -329,7 +356,7 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// The response's body may be replaced or wrapped; its head is not sent before this is answered.
+    /// The stage may replace or wrap the response body. The head is not sent to the client until this returns.
     fn response_body<'a>(
         &'a self,
         _flow: &'a mut Flow,
@@ -340,52 +367,52 @@ pub trait Stage: Send + Sync {
         MaybeFuture::Ready(Ok(body))
     }
 
-    /// Whether what this stage makes of the flow's response is for the client alone: it puts originals back. The
-    /// recorder is then shown the response as it is before this stage. Asked at `ResponseBody`.
+    /// Whether this stage restores secrets in the flow's response for the client alone. The recorder then receives
+    /// the response as it was before this stage. Called at [`Phase::ResponseBody`].
     fn restores_secrets(&self, _flow: &Flow) -> bool {
         false
     }
 
-    /// Whether this stage wants to be shown the messages of this flow's WebSocket, asked once, when the protocol has changed.
-    /// Of a WebSocket whose messages nobody wants, every byte goes on as it comes.
+    /// Whether this stage inspects the messages of this flow's WebSocket. Called once, after the upgrade. If no stage
+    /// does, the proxy copies the bytes without parsing frames.
     fn wants_messages(&self, _flow: &Flow) -> bool {
         true
     }
 
-    /// One message of a WebSocket or a gRPC call may be changed, dropped or answered by denial. The two directions of
-    /// a flow are never shown at once; while a stage works on the response's head or body, gRPC messages of the request
-    /// wait.
+    /// The stage may edit, drop or deny one WebSocket or gRPC message. Messages of a flow's two directions are never
+    /// passed concurrently. While a stage processes the response's head or body, gRPC messages of the request wait.
     fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
         MaybeFuture::Ready(StageVerdict::Continue)
     }
 
-    /// Whether this stage is shown, besides what the client says, the messages that another stage puts in on their way to the
-    /// origin, wherever that one stands: it answers for all that leaves.
+    /// Whether this stage is also called for messages that other stages inject towards the origin, wherever it is in
+    /// the order. For stages that must inspect everything that is sent.
     fn inspects_injected_messages(&self) -> bool {
         false
     }
 
-    /// A message of a WebSocket leaves, and was recorded: what is put in now is seen by nobody else. Asked of stages that want
-    /// the phase `StreamMessage`.
+    /// A WebSocket message was recorded and is about to be sent, so what is injected here is not recorded. Requires
+    /// [`Phase::Message`].
     fn before_message_send(&self, _flow: &mut Flow, _message: &mut StreamMessage) {}
 
-    /// Whether `request_head` may take as long as a person needs to decide. The client's connection is then watched meanwhile,
-    /// so that a client which leaves withdraws its request, and a short body is read ahead as a [`BodyPreview`](crate::BodyPreview).
+    /// Whether `request_head` may wait for a person's decision. The pipeline then watches the client's connection, so
+    /// that a disconnect withdraws the request, and reads a short body ahead into a
+    /// [`BodyPreview`](crate::BodyPreview).
     fn may_wait_for_human(&self) -> bool {
         false
     }
 
-    /// Whether the request and response as they came in must not be recorded beside the edited ones: they hold what this stage
-    /// removes. Asked of stages that want `RequestBody`.
+    /// Whether the unedited request and response must not be recorded, because they contain what this stage removes.
+    /// Requires [`Phase::RequestBody`].
     fn withholds_originals(&self, _flow: &Flow) -> bool {
         false
     }
 
-    /// The flow has ended and is about to be recorded as complete: the last chance to add to it. Called in the phase `Done`,
-    /// before [`done`](Self::done).
+    /// The flow has ended and is about to be recorded as complete: the last chance to change it. Called at
+    /// [`Phase::Done`], before [`done`](Self::done).
     fn finish(&self, _flow: &mut Flow) {}
 
-    /// Everything is over.
+    /// The flow has ended and was recorded.
     fn done(&self, _flow: &Flow) {}
 }
 
@@ -394,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interest_holds_what_was_put_in() {
+    fn a_phase_set_contains_the_inserted_phases() {
         let i = PhaseSet::from_phase(Phase::RequestHead).with(Phase::Done);
         assert!(i.contains(Phase::RequestHead) && i.contains(Phase::Done) && !i.contains(Phase::RequestBody));
         assert_eq!(format!("{i:?}"), "{RequestHead, Done}");

@@ -1,4 +1,4 @@
-//! When things happened, in microseconds, on both legs of a flow.
+//! Timestamps and durations of flows, in microseconds, for both sides (downstream and upstream).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,27 +10,26 @@ use serde::{Serialize, Serializer};
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Now.
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(since.as_micros() as u64)
     }
 
-    /// Now by a clock that never jumps: the wall clock as it was when this process first asked, and the time that has passed
-    /// since. For what expires in this process, which a correction of the wall clock must neither end nor prolong.
+    /// The current time from a clock that never jumps: the wall clock at the first call in this process, plus the
+    /// time elapsed since. For expiry within this process, which clock corrections must not affect.
     pub fn monotonic() -> Self {
         static START: OnceLock<FlowClock> = OnceLock::new();
         let start = START.get_or_init(FlowClock::start);
         Self(start.born.0.saturating_add(start.micros()))
     }
 
-    /// The moment of the wall clock that one of [`steady`](Self::steady) is by now, for people.
+    /// Converts a [`monotonic`](Self::monotonic) timestamp to wall-clock time, for display.
     #[must_use]
     pub fn to_wall(self) -> Self {
         Self::shifted(self.0, Self::monotonic().0, Self::now().0)
     }
 
-    /// The moment of [`steady`](Self::steady) that one of the wall clock is by now.
+    /// Converts a wall-clock timestamp to [`monotonic`](Self::monotonic) time.
     #[must_use]
     pub fn to_monotonic(self) -> Self {
         Self::shifted(self.0, Self::now().0, Self::monotonic().0)
@@ -40,36 +39,33 @@ impl Timestamp {
         Self(if to >= from { at.saturating_add(to - from) } else { at.saturating_sub(from - to) })
     }
 
-    /// From microseconds since the Unix epoch.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// From seconds since the Unix epoch.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000))
     }
 
-    /// Microseconds since the Unix epoch.
     pub const fn micros(self) -> u64 {
         self.0
     }
 
-    /// Later by this long.
+    /// This timestamp plus a duration.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(Microseconds::from(span).0))
     }
 }
 
-/// As every instant of the API: microseconds since the Unix epoch.
+/// Serialized, like all timestamps of the API, as microseconds since the Unix epoch.
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_u64(self.0)
     }
 }
 
-/// A length of time as the API tells it: in microseconds.
+/// A duration, serialized as microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Microseconds(u64);
 
@@ -85,8 +81,8 @@ impl Serialize for Microseconds {
     }
 }
 
-/// A flow's own clock: wall time of its birth and a monotonic count from there, so that a jump of the wall clock
-/// never makes a duration negative.
+/// The clock of one flow: the wall-clock time of its start and a monotonic offset from it, so that wall-clock jumps
+/// never make a duration negative.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowClock {
     born: Timestamp,
@@ -94,12 +90,11 @@ pub struct FlowClock {
 }
 
 impl FlowClock {
-    /// A clock that starts now.
     pub fn start() -> Self {
         Self { born: Timestamp::now(), start: Instant::now() }
     }
 
-    /// Wall time of the start.
+    /// Wall-clock time of the start.
     pub const fn started_at(&self) -> Timestamp {
         self.born
     }
@@ -110,29 +105,29 @@ impl FlowClock {
     }
 }
 
-/// Moments of a flow in microseconds after its start; `None` where a moment never came or had no part in it
-/// (a reused connection has no `dns`, `connect` or `tls`).
+/// Events of a flow, in microseconds after its start. `None` if the event did not occur (a reused connection has no
+/// `dns`, `connect` or `tls`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTimings {
-    /// The request's head was complete.
+    /// The request head was complete.
     pub request_head: Option<u64>,
-    /// The last byte of the request body had come from the client.
+    /// The last byte of the request body was received.
     pub request_body: Option<u64>,
-    /// A pooled connection was waited for since `request_head`, in microseconds (a duration).
+    /// How long the request waited for a pooled connection after `request_head` (a duration).
     pub blocked: Option<u64>,
-    /// Name resolution took this long (a duration).
+    /// How long name resolution took (a duration).
     pub dns: Option<u64>,
-    /// The TCP connection (and an upstream proxy's handshake) took this long (a duration).
+    /// How long the TCP connection took, including an upstream proxy's handshake (a duration).
     pub connect: Option<u64>,
-    /// The TLS handshake with the upstream took this long (a duration).
+    /// How long the TLS handshake with the upstream took (a duration).
     pub tls: Option<u64>,
-    /// The request had been written to the upstream.
+    /// The request was written to the upstream.
     pub request_sent: Option<u64>,
-    /// The response's head had come from the upstream.
+    /// The response head was received from the upstream.
     pub first_byte: Option<u64>,
-    /// The response's last byte had come from the upstream.
+    /// The last byte of the response was received.
     pub last_byte: Option<u64>,
-    /// The flow was over on both legs.
+    /// The flow ended on both sides.
     pub done: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them in a config: `30s`, `500ms`, `64KiB`, `2GB`.
+//! Durations and sizes as written in configuration files: `30s`, `500ms`, `64KiB`, `2GB`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,17 +8,18 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A length of time: a number with `us`, `ms`, `s`, `m`, `h` or `d`.
+/// A duration: a number followed by `us`, `ms`, `s`, `m`, `h` or `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HumanDuration(pub Duration);
 
-/// An amount of bytes: a number with nothing, `B`, `KB`, `MB`, `GB`, `TB` (thousands) or `KiB`, `MiB`, `GiB`, `TiB`.
+/// A number of bytes: without a unit or with `B`, `KB`, `MB`, `GB`, `TB` (powers of 1000), `KiB`, `MiB`, `GiB`, `TiB`
+/// (powers of 1024).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ByteSize(pub u64);
 
-/// A text that is no duration or size.
+/// The text is not a duration or size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no {what}")]
+#[error("`{text}` is not a {what}")]
 pub struct UnitError {
     text: String,
     what: &'static str,
@@ -40,12 +41,10 @@ const SIZES: [(&str, u64); 9] = [
 ];
 
 impl HumanDuration {
-    /// From seconds.
     pub const fn from_secs(n: u64) -> Self {
         Self(Duration::from_secs(n))
     }
 
-    /// From milliseconds.
     pub const fn from_millis(n: u64) -> Self {
         Self(Duration::from_millis(n))
     }
@@ -71,7 +70,7 @@ impl FromStr for ByteSize {
     }
 }
 
-/// Reads a number with one of the units; `bare` is the factor of a number without one.
+/// Parses a number with one of the units; `bare` is the factor of a number without a unit.
 fn parse_with_unit(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
     let s = s.trim();
     let end = s.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(s.len());
@@ -163,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_and_shown() {
+    fn durations_are_parsed_and_displayed() {
         for (text, micros, shown) in [
             ("500ms", 500_000, "500ms"),
             ("1.5s", 1_500_000, "1500ms"),
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_and_shown() {
+    fn sizes_are_parsed_and_displayed() {
         for (text, bytes, shown) in
             [("64KiB", 65536, "64KiB"), ("10MB", 10_000_000, "10MB"), ("1.5MiB", 1_572_864, "1536KiB"), ("7", 7, "7B")]
         {

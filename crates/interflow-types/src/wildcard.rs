@@ -1,6 +1,6 @@
-//! Wildcard patterns over names: `*` stands for any characters, upper and lower case are one.
+//! Wildcard patterns for names: `*` matches any sequence of characters; case is ignored.
 
-/// Whether a name matches a pattern.
+/// Whether the whole name matches the pattern.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_characters_of_a_name() {
+    fn a_star_matches_any_characters_of_a_name() {
         for (pattern, name, like) in [
             ("claude", "CLAUDE", true),
             ("claude", "claude2", false),

@@ -1,5 +1,5 @@
-//! JA3 (Salesforce, 2017) and JA4 (FoxIO, 2023) fingerprints of a ClientHello. Every intercepted connection pays for
-//! them, so numbers are written digit by digit rather than by way of `format!`.
+//! JA3 (Salesforce, 2017) and JA4 (FoxIO, 2023) fingerprints of a ClientHello. They are computed for every
+//! intercepted connection, so numbers are formatted by hand instead of with `format!`.
 
 use md5::{Digest as _, Md5};
 use sha2::Sha256;
@@ -7,7 +7,7 @@ use sha2::Sha256;
 use super::{ClientHello, extension, is_grease};
 
 impl ClientHello {
-    /// The text below the JA3 hash: version, ciphers, extensions, groups and point formats in decimal, GREASE left out.
+    /// The string that JA3 hashes: version, ciphers, extensions, groups and point formats in decimal, without GREASE.
     pub fn ja3_text(&self) -> String {
         let mut out = Vec::with_capacity(256);
         decimal(&mut out, self.legacy_version);
@@ -22,12 +22,12 @@ impl ClientHello {
         text(out)
     }
 
-    /// The JA3 hash: 32 hexadecimal digits. Clients that shuffle their extensions have a new one each time.
+    /// The JA3 hash: 32 hexadecimal digits. For clients that permute their extensions it differs per connection.
     pub fn ja3(&self) -> String {
         hex(&Md5::digest(self.ja3_text()), 16)
     }
 
-    /// The JA4 fingerprint over TCP, `t13d1516h2_8daaf6152771_e5627efa2ab1` for instance.
+    /// The JA4 fingerprint over TCP, such as `t13d1516h2_8daaf6152771_e5627efa2ab1`.
     pub fn ja4(&self) -> String {
         let sni = if self.has_extension(extension::SERVER_NAME) { 'd' } else { 'i' };
         let ciphers = plain(&self.ciphers).count().min(99);
@@ -49,7 +49,8 @@ impl ClientHello {
         }
     }
 
-    /// First and last character of the first protocol; of its hexadecimal form when either is no letter or digit.
+    /// The first and last character of the first ALPN protocol, or of its hexadecimal form if either is not
+    /// alphanumeric.
     fn ja4_alpn(&self) -> String {
         let Some((&first, &last)) = self.alpn.first().and_then(|p| p.first().zip(p.last())) else {
             return "00".to_owned();
@@ -126,7 +127,7 @@ fn text(ascii: Vec<u8>) -> String {
     String::from_utf8(ascii).expect("digits and their separators are ASCII")
 }
 
-/// The first twelve digits of SHA-256; zeros stand for an empty list.
+/// The first twelve hex digits of SHA-256; zeros for an empty list.
 fn ja4_hash(text: &[u8]) -> String {
     if text.is_empty() { "0".repeat(12) } else { hex(&Sha256::digest(text), 6) }
 }
@@ -142,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_format_writes_them() {
+    fn numbers_are_formatted_like_format() {
         for n in 0..=u16::MAX {
             let (mut ten, mut sixteen) = (Vec::new(), Vec::new());
             decimal(&mut ten, n);

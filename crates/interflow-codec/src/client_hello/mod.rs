@@ -1,5 +1,5 @@
-//! Reads a TLS ClientHello from the first bytes of a connection, without taking part in the handshake (RFC 8446
-//! 4.1.2 and 5.1), and makes its JA3 and JA4 fingerprints.
+//! Parses a TLS ClientHello from the first bytes of a connection, without taking part in the handshake (RFC 8446
+//! 4.1.2 and 5.1), and computes its JA3 and JA4 fingerprints.
 
 mod fingerprint;
 
@@ -8,11 +8,10 @@ use interflow_types::ByteStr;
 
 use crate::cursor::Cursor;
 
-/// The most bytes that a ClientHello and its record headers may take: several times what browsers with post-quantum
-/// key shares send.
+/// The largest ClientHello, with its record headers: several times what browsers with post-quantum key shares send.
 pub const MAX_BYTES: usize = 32 << 10;
 
-/// Numbers of the extensions that are read (IANA, TLS ExtensionType Values).
+/// Types of the extensions that are parsed (IANA, TLS ExtensionType Values).
 mod extension {
     pub(super) const SERVER_NAME: u16 = 0;
     pub(super) const SUPPORTED_GROUPS: u16 = 10;
@@ -28,7 +27,7 @@ mod extension {
     pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
-/// What a client offers. Lists are in the order of the wire, GREASE values (RFC 8701) included.
+/// The contents of a ClientHello. Lists are in wire order and include GREASE values (RFC 8701).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
     /// `legacy_version`: 0x0303 since TLS 1.2.
@@ -37,13 +36,13 @@ pub struct ClientHello {
     pub ciphers: Vec<u16>,
     /// The types of all extensions.
     pub extensions: Vec<u16>,
-    /// The name in the SNI extension (RFC 6066 3), as written; `None` too when it is no visible ASCII text.
+    /// The SNI name (RFC 6066 3), as sent; `None` also if it is not visible ASCII text.
     pub server_name: Option<ByteStr>,
-    /// Protocols of the ALPN extension (RFC 7301), best first.
+    /// ALPN protocols (RFC 7301), most preferred first.
     pub alpn: Vec<Bytes>,
     /// `supported_versions`; empty before TLS 1.3.
     pub versions: Vec<u16>,
-    /// `supported_groups`, once called elliptic curves.
+    /// `supported_groups`, formerly elliptic curves.
     pub groups: Vec<u16>,
     /// `ec_point_formats`.
     pub point_formats: Vec<u8>,
@@ -55,30 +54,28 @@ pub struct ClientHello {
     pub certificate_compression: Vec<u16>,
     /// `delegated_credential` (RFC 9345).
     pub delegated_credentials: Vec<u16>,
-    /// `record_size_limit` (RFC 8449); 0 when it is not there.
+    /// `record_size_limit` (RFC 8449); 0 if absent.
     pub record_size_limit: u16,
-    /// The list in `trust_anchors`, as written.
+    /// The list in `trust_anchors`, as sent.
     pub trust_anchors: Bytes,
 }
 
-/// Why bytes are no ClientHello.
+/// Why bytes are not a ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientHelloError {
-    /// The bytes are no TLS handshake record.
-    #[error("the bytes are no TLS handshake record")]
+    #[error("the bytes are not a TLS handshake record")]
     NotTls,
-    /// The handshake does not begin with a ClientHello.
     #[error("the TLS handshake does not begin with a ClientHello")]
     NotClientHello,
-    /// It would be longer than [`MAX_BYTES`].
+    /// Longer than [`MAX_BYTES`].
     #[error("the ClientHello is longer than {MAX_BYTES} bytes")]
     TooLong,
-    /// Its lengths contradict each other.
+    /// Its lengths are inconsistent.
     #[error("the ClientHello is malformed")]
     Malformed,
 }
 
-/// Whether a connection that begins with these bytes speaks TLS; `None` when there are too few to say.
+/// Whether a connection that begins with these bytes uses TLS; `None` if there are too few to decide.
 pub fn looks_like_tls(buf: &[u8]) -> Option<bool> {
     const START: [std::ops::RangeInclusive<u8>; 3] = [22..=22, 3..=3, 0..=4];
     if buf.iter().zip(&START).any(|(b, range)| !range.contains(b)) {
@@ -88,11 +85,11 @@ pub fn looks_like_tls(buf: &[u8]) -> Option<bool> {
 }
 
 impl ClientHello {
-    /// Reads a ClientHello from the records at the start of `buf`, over which it may be spread; `None` when it is not
-    /// all there. The records are read, not consumed: the handshake needs them again.
+    /// Parses a ClientHello from the records at the start of `buf`, which it may span; `None` if it is incomplete.
+    /// The records are not consumed, because the handshake needs them again.
     ///
     /// # Errors
-    /// Bytes that are no ClientHello, or one over [`MAX_BYTES`].
+    /// Bytes that are not a ClientHello, or one over [`MAX_BYTES`].
     pub fn parse(buf: &[u8]) -> Result<Option<Self>, ClientHelloError> {
         let mut records = Cursor(buf);
         let Some(first) = next_record(&mut records)? else { return need_more(buf) };
@@ -109,23 +106,22 @@ impl ClientHello {
         need_more(buf)
     }
 
-    /// Whether an extension of this type is there.
     pub fn has_extension(&self, number: u16) -> bool {
         self.extensions.contains(&number)
     }
 
-    /// Whether Encrypted ClientHello is offered (RFC 9849): the name in clear is then the fronting server's, unless
-    /// the offer is GREASE.
+    /// Whether Encrypted ClientHello is offered (RFC 9849). The plaintext name is then that of the fronting server,
+    /// unless the offer is GREASE.
     pub fn offers_ech(&self) -> bool {
         self.has_extension(extension::ENCRYPTED_CLIENT_HELLO)
     }
 
-    /// The highest version offered; GREASE does not count.
+    /// The highest version offered, ignoring GREASE.
     pub fn highest_version(&self) -> u16 {
         self.versions.iter().copied().filter(|&v| !is_grease(v)).max().unwrap_or(self.legacy_version)
     }
 
-    /// Whether this protocol is offered by ALPN, `b"h2"` for instance.
+    /// Whether this ALPN protocol is offered, such as `b"h2"`.
     pub fn offers_alpn(&self, protocol: &[u8]) -> bool {
         self.alpn.iter().any(|p| p == protocol)
     }
@@ -154,7 +150,7 @@ impl ClientHello {
         c.is_empty().then_some(())
     }
 
-    /// Of an extension that comes twice, against RFC 8446 4.2, the first counts, as it does for most servers.
+    /// If an extension is duplicated, contrary to RFC 8446 4.2, the first one counts, as for most servers.
     fn read_extension(&mut self, number: u16, data: &[u8]) -> Option<()> {
         if self.extensions.contains(&number) {
             return Some(());
@@ -177,7 +173,7 @@ impl ClientHello {
         Some(())
     }
 
-    /// What matters only to who wants to greet as this client does: what cannot be read is passed over.
+    /// Extensions that matter only for impersonation; malformed ones are ignored.
     fn read_fingerprint_extension(&mut self, number: u16, mut c: Cursor<'_>) -> Option<()> {
         match number {
             extension::COMPRESS_CERTIFICATE => {
@@ -202,7 +198,7 @@ impl ClientHello {
     }
 }
 
-/// RFC 8701: 0x0a0a, 0x1a1a and so on to 0xfafa.
+/// RFC 8701: 0x0a0a, 0x1a1a and so on up to 0xfafa.
 pub(crate) const fn is_grease(n: u16) -> bool {
     n & 0x0f0f == 0x0a0a && n >> 8 == n & 0xff
 }
@@ -211,7 +207,7 @@ fn need_more(buf: &[u8]) -> Result<Option<ClientHello>, ClientHelloError> {
     if buf.len() >= MAX_BYTES { Err(ClientHelloError::TooLong) } else { Ok(None) }
 }
 
-/// The content of the next handshake record, when it is all there.
+/// The content of the next handshake record, if it is complete.
 fn next_record<'a>(c: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, ClientHelloError> {
     /// RFC 8446 5.1.
     const MAX_RECORD: u16 = 1 << 14;
@@ -228,7 +224,7 @@ fn next_record<'a>(c: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, ClientHelloEr
     Ok(Some(content))
 }
 
-/// The body of the ClientHello in these handshake bytes, when it is all there.
+/// The body of the ClientHello in these handshake bytes, if it is complete.
 fn message(handshake: &[u8]) -> Result<Option<&[u8]>, ClientHelloError> {
     const CLIENT_HELLO: u8 = 1;
     let mut c = Cursor(handshake);

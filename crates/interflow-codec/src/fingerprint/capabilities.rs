@@ -1,4 +1,4 @@
-//! What the TLS library of fingerprinted connections can be made to send (BoringSSL in its version for this purpose).
+//! What the TLS library of impersonated connections (a patched BoringSSL) can send.
 
 use super::{SCSV, TlsFingerprint, extension};
 
@@ -39,7 +39,7 @@ pub const CIPHERS: [(u16, &str); 33] = [
     (0xccaa, "TLS_DHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 
-/// Groups that can be agreed on, with their names.
+/// Groups that can be negotiated, with their names.
 pub const GROUPS: [(u16, &str); 8] = [
     (23, "P-256"),
     (24, "P-384"),
@@ -51,7 +51,6 @@ pub const GROUPS: [(u16, &str); 8] = [
     (25497, "X25519Kyber768Draft00"),
 ];
 
-/// Extensions that can be sent.
 pub const EXTENSIONS: [u16; 23] = [
     extension::SERVER_NAME,
     extension::STATUS_REQUEST,
@@ -78,22 +77,21 @@ pub const EXTENSIONS: [u16; 23] = [
     extension::RENEGOTIATION,
 ];
 
-/// Those that are sent only when an earlier session is taken up again, which fingerprinted connections do not do.
+/// Extensions that are sent only to resume a session, which impersonated connections do not do.
 const RESUMPTION_ONLY: [u16; 2] = [extension::PRE_SHARED_KEY, extension::EARLY_DATA];
-/// Those that every hello has, that every hello with TLS 1.2 has, and that every one with TLS 1.3 has.
+/// Extensions of every ClientHello, of those that offer TLS 1.2, and of those that offer TLS 1.3.
 const ALWAYS_SENT: [u16; 2] = [10, 13];
 const REQUIRED_BY_TLS12: [u16; 2] = [11, extension::EXTENDED_MASTER_SECRET];
 const TLS12_ONLY: [u16; 4] =
     [11, extension::EXTENDED_MASTER_SECRET, extension::SESSION_TICKET, extension::RENEGOTIATION];
 const REQUIRED_BY_TLS13: [u16; 2] = [extension::SUPPORTED_VERSIONS, extension::KEY_SHARE];
 
-/// The IANA name of a cipher that can be sent.
 pub fn cipher_name(number: u16) -> Option<&'static str> {
     CIPHERS.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)
 }
 
 impl TlsFingerprint {
-    /// What of this hello cannot be sent, in words; empty when it all can.
+    /// The parts of this fingerprint that cannot be sent, one sentence each; empty if it can be sent as a whole.
     pub fn unsupported_parts(&self) -> Vec<String> {
         unsupported_parts(self)
     }

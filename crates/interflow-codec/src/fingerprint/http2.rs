@@ -1,4 +1,4 @@
-//! The opening of an HTTP/2 connection, to and from the text that Akamai gave it.
+//! The HTTP/2 connection preface as a fingerprint, to and from Akamai's text format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,30 +6,28 @@ use std::str::FromStr;
 /// What a client sends before its first request, and how that request begins.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Http2Fingerprint {
-    /// SETTINGS in their order.
+    /// SETTINGS in order.
     pub settings: Vec<(u16, u32)>,
-    /// The increment of the connection's window; 0: no WINDOW_UPDATE.
+    /// The increment of the connection's flow-control window; 0 if no WINDOW_UPDATE is sent.
     pub window: u32,
-    /// PRIORITY frames.
     pub priorities: Vec<StreamPriority>,
-    /// The order of the pseudo-header fields.
     pub pseudo: Vec<PseudoHeader>,
-    /// The first stream's number.
+    /// The id of the first stream.
     pub first_stream: u32,
-    /// What a HEADERS frame says of its priority, which is no part of the text.
+    /// The priority in the first HEADERS frame, which Akamai's text does not include.
     pub headers: Option<StreamPriority>,
 }
 
 /// The priority of a stream (RFC 7540 5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamPriority {
-    /// The stream; 0 in the priority of a HEADERS frame.
+    /// The stream id; 0 in the priority of a HEADERS frame.
     pub stream: u32,
-    /// Whether it puts itself between its parent and the parent's other children.
+    /// The exclusive flag.
     pub exclusive: bool,
-    /// The stream it depends on.
+    /// The id of the stream it depends on.
     pub depends_on: u32,
-    /// Its weight as on the wire, one less than its meaning.
+    /// The weight as on the wire, one less than its value.
     pub weight: u8,
 }
 
@@ -58,7 +56,7 @@ impl PseudoHeader {
 impl FromStr for Http2Fingerprint {
     type Err = String;
 
-    /// Reads `1:65536;4:6291456|15663105|0|m,a,s,p`; a comma may part settings too.
+    /// Parses `1:65536;4:6291456|15663105|0|m,a,s,p`; settings may be separated by commas too.
     fn from_str(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('|').collect();
         let [settings, window, priorities, pseudo] = parts.as_slice() else {
@@ -70,9 +68,9 @@ impl FromStr for Http2Fingerprint {
         };
         let list = settings.split([';', ',']).filter(|s| !s.is_empty());
         let settings = list
-            .map(|s| setting(s).ok_or_else(|| format!("`{s}` is no setting: they are written 4:65536")))
+            .map(|s| setting(s).ok_or_else(|| format!("`{s}` is not a setting such as 4:65536")))
             .collect::<Result<_, _>>()?;
-        let window = window.parse().map_err(|_| format!("`{window}` is no window"))?;
+        let window = window.parse().map_err(|_| format!("`{window}` is not a window increment"))?;
         let priorities = match *priorities {
             "0" | "" => Vec::new(),
             list => list.split(',').map(parse_priority).collect::<Result<_, _>>()?,
@@ -84,12 +82,12 @@ impl FromStr for Http2Fingerprint {
 
 fn parse_pseudo_header(text: &str) -> Result<PseudoHeader, String> {
     let found = PseudoHeader::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
-    found.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is no pseudo-header field: they are m, a, s and p"))
+    found.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is not a pseudo-header field: use m, a, s or p"))
 }
 
 /// `stream:exclusive:depends on:weight`
 fn parse_priority(text: &str) -> Result<StreamPriority, String> {
-    let wrong = || format!("`{text}` is no priority: they are written 3:0:0:201");
+    let wrong = || format!("`{text}` is not a priority such as 3:0:0:201");
     let numbers = text.split(':').map(|n| n.parse().ok()).collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
     let [stream, exclusive, depends_on, weight] = numbers.as_slice() else { return Err(wrong()) };
     let weight = weight.checked_sub(1).and_then(|w| u8::try_from(w).ok()).ok_or_else(wrong)?;

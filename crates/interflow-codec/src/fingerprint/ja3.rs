@@ -1,30 +1,28 @@
-//! JA3 text into the shape of a ClientHello. What JA3 does not tell is taken as Chromium has it.
+//! Converts a JA3 string to a [`TlsFingerprint`]. What JA3 leaves out is filled in with Chromium's values.
 
 use bytes::Bytes;
 
 use super::{TlsFingerprint, capabilities, extension};
 
-/// What a hello says that JA3 leaves out.
+/// A ClientHello parameter that JA3 leaves out.
 const SIGNATURE_ALGORITHMS: [u16; 8] = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
 const DELEGATED_CREDENTIALS: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0203];
 const RECORD_SIZE_LIMIT: u16 = 16385;
 const BROTLI: u16 = 2;
-/// Groups whose share is as long as a whole hello once was: one of these is sent, and one of the others.
+/// Post-quantum groups, whose key shares exceed a kilobyte: a share is sent for one of these and one classic group.
 const POST_QUANTUM: [u16; 2] = [4588, 25497];
 
-/// Reads `771,4865-4866,0-23-65281,29-23-24,0`: version, ciphers, extensions, groups, point formats.
+/// Parses `771,4865-4866,0-23-65281,29-23-24,0`: version, ciphers, extensions, groups, point formats.
 ///
 /// # Errors
-/// The part that is no list of numbers, or that cannot be sent.
+/// Names the part that is not a list of numbers, or that the TLS library cannot send.
 pub(super) fn parse(text: &str) -> Result<TlsFingerprint, String> {
     let parts: Vec<&str> = text.trim().split(',').collect();
     let [version, ciphers, extensions, groups, formats] = parts.as_slice() else {
         return Err(format!("JA3 has five parts between commas, this has {}", parts.len()));
     };
     if *version != "771" {
-        return Err(format!(
-            "JA3 begins with the version {version}; only 771 (TLS 1.2, and 1.3 by its extension) can be sent"
-        ));
+        return Err(format!("the JA3 version is {version}; only 771 (TLS 1.2, and 1.3 by its extension) can be sent"));
     }
     let extensions = numbers("extensions", extensions)?;
     let has = |e| extensions.contains(&e);
@@ -60,12 +58,12 @@ fn numbers(part: &str, text: &str) -> Result<Vec<u16>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let wrong = |n: &str| format!("JA3, {part}: `{n}` is no number from 0 to 65535");
+    let wrong = |n: &str| format!("JA3, {part}: `{n}` is not a number from 0 to 65535");
     let list: Vec<u16> = text.split('-').map(|n| n.parse().map_err(|_| wrong(n))).collect::<Result<_, String>>()?;
     let mut sorted = list.clone();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(format!("JA3, {part}: {} stands there twice", pair[0])),
+        Some(pair) => Err(format!("JA3, {part}: {} occurs twice", pair[0])),
         None => Ok(list),
     }
 }

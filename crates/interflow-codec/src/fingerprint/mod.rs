@@ -1,5 +1,5 @@
-//! How a client greets: the shape of its ClientHello and of the opening of its HTTP/2 connection, as something that can
-//! be written down, read from JA3 or Akamai text, taken from a client, and sent.
+//! Client fingerprints: the contents of a ClientHello and of an HTTP/2 connection preface, in a form that can be
+//! parsed from JA3 or Akamai text, taken from a client, and sent.
 
 mod capabilities;
 mod http2;
@@ -18,56 +18,56 @@ pub use target::FingerprintTarget;
 use crate::ClientHello;
 use crate::client_hello::is_grease;
 
-/// Stands for a GREASE value (RFC 8701) that is drawn anew for each connection.
+/// Placeholder for a GREASE value (RFC 8701), drawn anew for each connection.
 pub const GREASE: u16 = 0x0a0a;
 
-/// A whole fingerprint.
+/// The fingerprint of a client's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionFingerprint {
-    /// The ClientHello.
     pub tls: TlsFingerprint,
-    /// The opening of an HTTP/2 connection; `None`: as this proxy opens its own.
+    /// The HTTP/2 preface; `None` to send Interflow's own.
     pub http2: Option<Http2Fingerprint>,
-    /// Names of request fields in the order in which they stand, in lower case; others keep their places.
+    /// Names of request fields in the order to send them, in lower case; others keep their positions.
     pub fields: Vec<ByteStr>,
 }
 
-/// A ClientHello (RFC 8446 4.1.2) without what is drawn anew for each connection.
+/// The contents of a ClientHello (RFC 8446 4.1.2), except values that are random per connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TlsFingerprint {
-    /// Cipher suites in their order, without GREASE.
+    /// Cipher suites in order, without GREASE.
     pub ciphers: Vec<u16>,
-    /// Extensions in their order, without GREASE. Padding (21) is sent as long as the hello needs it.
+    /// Extensions in order, without GREASE. Padding (21) is sent only if the ClientHello's length requires it.
     pub extensions: Vec<u16>,
-    /// The extensions stand in another order in each connection.
+    /// Whether the order of extensions is random per connection.
     pub permuted: bool,
-    /// GREASE values stand among ciphers, extensions, groups, key shares and versions, as Chromium puts them there.
+    /// Whether GREASE values are inserted among ciphers, extensions, groups, key shares and versions, at Chromium's
+    /// positions.
     pub grease: bool,
-    /// `supported_groups` in their order, without GREASE.
+    /// `supported_groups` in order, without GREASE.
     pub groups: Vec<u16>,
-    /// Groups that a key share is sent for: some of `groups` in the same order.
+    /// Groups for which a key share is sent: a subset of `groups` in the same order.
     pub key_shares: Vec<u16>,
     /// `ec_point_formats`.
     pub point_formats: Vec<u8>,
-    /// `signature_algorithms`; [`GREASE`] stands for a value that changes.
+    /// `signature_algorithms`; may contain [`GREASE`].
     pub signature_algorithms: Vec<u16>,
     /// The lowest version offered.
     pub lowest_version: u16,
     /// The highest version offered.
     pub highest_version: u16,
-    /// Protocols of ALPN; empty when the extension is not sent.
+    /// ALPN protocols; empty if the extension is not sent.
     pub alpn: Vec<Bytes>,
     /// `compress_certificate`.
     pub certificate_compression: Vec<u16>,
     /// `delegated_credential`.
     pub delegated_credentials: Vec<u16>,
-    /// `record_size_limit`; 0 when it is not sent.
+    /// `record_size_limit`; 0 if not sent.
     pub record_size_limit: u16,
     /// The list in `trust_anchors`.
     pub trust_anchors: Bytes,
 }
 
-/// Extensions that say what a fingerprint has to know.
+/// Types of the extensions that a fingerprint depends on (IANA, TLS ExtensionType Values).
 pub mod extension {
     /// `server_name`.
     pub const SERVER_NAME: u16 = 0;
@@ -103,7 +103,7 @@ pub mod extension {
     pub const POST_HANDSHAKE_AUTH: u16 = 49;
     /// `key_share`.
     pub const KEY_SHARE: u16 = 51;
-    /// `application_settings` under its first number.
+    /// `application_settings` under its first code point.
     pub const ALPS_OLD: u16 = 17513;
     /// `application_settings`.
     pub const ALPS: u16 = 17613;
@@ -115,11 +115,11 @@ pub mod extension {
     pub const RENEGOTIATION: u16 = 0xff01;
 }
 
-/// The cipher that stands for an empty `renegotiation_info` (RFC 5746 3.3).
+/// The cipher suite that signals an empty `renegotiation_info` (RFC 5746 3.3).
 pub const SCSV: u16 = 0x00ff;
 
 impl TlsFingerprint {
-    /// The shape of this client's hello, extensions in the very order it sent them.
+    /// The fingerprint of this client's ClientHello, with its extensions in the order received.
     pub fn from_client_hello(hello: &ClientHello) -> Self {
         let plain = |list: &[u16]| list.iter().copied().filter(|&n| !is_grease(n)).collect::<Vec<_>>();
         let versions = plain(&hello.versions);
@@ -146,14 +146,13 @@ impl TlsFingerprint {
         }
     }
 
-    /// Whether this extension is sent.
     pub fn has_extension(&self, extension: u16) -> bool {
         self.extensions.contains(&extension)
     }
 }
 
 impl ConnectionFingerprint {
-    /// What a client showed of itself: its hello, and the Akamai text of its HTTP/2 opening.
+    /// The fingerprint of a client: its ClientHello, and the Akamai string of its HTTP/2 preface.
     pub fn from_client(hello: &ClientHello, opening: Option<&str>) -> Self {
         Self {
             tls: TlsFingerprint::from_client_hello(hello),
@@ -162,8 +161,8 @@ impl ConnectionFingerprint {
         }
     }
 
-    /// Puts the fields that this fingerprint has an order for into that order. Each stands where one of them stood
-    /// before; all others keep their places.
+    /// Sorts the fields that this fingerprint has an order for. They occupy the same positions as before; all other
+    /// fields keep theirs.
     pub fn reorder_fields(&self, headers: &mut Headers) {
         let rank = |name: &[u8]| self.fields.iter().position(|f| f.as_bytes().eq_ignore_ascii_case(name));
         let mut ranked: Vec<(usize, usize)> =

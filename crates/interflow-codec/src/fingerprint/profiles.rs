@@ -1,26 +1,24 @@
-//! Clients known by name. Every value was captured from the client itself, or published by who captured it; `source` says
-//! where. JA3 text, JA4 and Akamai text stand beside the shapes as they were published, and tests compare them with what
-//! is really sent.
+//! Fingerprint profiles of well-known clients. Every value was captured from the client or published by someone who
+//! did; `source` says where. The published JA3, JA4 and Akamai strings are kept beside the profiles, and tests
+//! compare them with what is actually sent.
 
 use bytes::Bytes;
 use interflow_types::ByteStr;
 
 use super::{ConnectionFingerprint, GREASE, Http2Fingerprint, SCSV, StreamPriority, TlsFingerprint, extension as ext};
 
-/// A client known by name.
+/// The fingerprint of a well-known client.
 #[derive(Debug)]
 pub struct FingerprintProfile {
-    /// Its name in the configuration.
+    /// The name in the configuration.
     pub name: &'static str,
-    /// Which client it is.
     pub client: &'static str,
-    /// Where its values come from.
     pub source: &'static str,
-    /// Its JA3 text; `None` for one that shuffles its extensions.
+    /// Its JA3 string; `None` if the client permutes its extensions.
     pub ja3: Option<&'static str>,
-    /// Its JA4 over TCP with `h2` offered.
+    /// Its JA4 fingerprint over TCP with `h2` offered.
     pub ja4: &'static str,
-    /// Its HTTP/2 opening as Akamai writes it.
+    /// Its HTTP/2 fingerprint in Akamai's format.
     pub akamai: &'static str,
     shape: fn(&FingerprintProfile) -> ConnectionFingerprint,
 }
@@ -34,7 +32,7 @@ impl PartialEq for FingerprintProfile {
 impl Eq for FingerprintProfile {}
 
 impl FingerprintProfile {
-    /// What is sent in this client's name.
+    /// What an impersonated connection sends.
     pub fn fingerprint(&self) -> ConnectionFingerprint {
         (self.shape)(self)
     }
@@ -51,7 +49,7 @@ const SAFARI_JA3: &str = "771,4866-4867-4865-49196-49195-52393-49200-49199-52392
 const SAFARI_JA4: &str = "t13d2013h2_a09f3c656075_7f0f34a4126d";
 const SAFARI_HTTP2: &str = "2:0;3:100;4:2097152;9:1|10420225|0|m,s,a,p";
 
-/// All of them, in the order of the documentation.
+/// All profiles, in the order of the documentation.
 pub const PROFILES: &[FingerprintProfile] = &[
     FingerprintProfile {
         name: "chrome",
@@ -148,7 +146,7 @@ pub const PROFILES: &[FingerprintProfile] = &[
     },
 ];
 
-/// What Chromium requests of the certification authorities it trusts, in the draft's encoding.
+/// The certification authorities that Chromium lists in `trust_anchors`, in the draft's encoding.
 const TRUST_ANCHORS: &[u8] = b"\x05\x82\xdf\x13\x02\x01\x05\x82\xdf\x13\x02\x06\x05\x82\xdf\x13\x02\x0d\x05\x82\xdf\x13\
 \x02\x0e\x05\x82\xdf\x13\x02\x0f\x05\x82\xdf\x13\x02\x12\x05\x82\xdf\x13\x02\x13\x05\x82\xdf\x13\x02\x14\x08\x83\x9a\x64\
 \x8c\x9b\x2d\x01\x07\x08\x83\x9a\x64\x8c\x9b\x2d\x01\x08\x08\x83\x9a\x64\x8c\x9b\x2d\x01\x09\x08\x83\x9a\x64\x8c\x9b\x2d\
@@ -163,7 +161,8 @@ const ZLIB: u16 = 1;
 const BROTLI: u16 = 2;
 const ZSTD: u16 = 3;
 
-/// Chromium: with ML-DSA since 150, with trust anchors (and GREASE among the signature algorithms) in Chrome since 152.
+/// Chromium: with ML-DSA since 150, with trust anchors (and GREASE among the signature algorithms) in Chrome since
+/// 152.
 fn chromium(profile: &FingerprintProfile, ml_dsa: bool, anchors: bool) -> ConnectionFingerprint {
     let grease = anchors.then_some(GREASE);
     let signatures = grease.into_iter().chain(ML_DSA.into_iter().filter(|_| ml_dsa)).chain(COMMON_SIGNATURES);
@@ -318,7 +317,7 @@ fn curl(profile: &FingerprintProfile) -> ConnectionFingerprint {
     }
 }
 
-/// What all of them have.
+/// Values that all profiles share.
 fn modern_tls() -> TlsFingerprint {
     TlsFingerprint {
         point_formats: vec![0],

@@ -1,28 +1,28 @@
-//! Whom an upstream connection is to be taken for, as the configuration and rules name it.
+//! Which fingerprint an upstream connection presents, as named in the configuration and in rules.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{FingerprintProfile, PROFILES, TlsFingerprint, ja3};
 
-/// Whom an upstream connection is to be taken for.
+/// The fingerprint that an upstream connection presents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FingerprintTarget {
-    /// The client that asks.
+    /// The client's own.
     Mirror,
-    /// A client known by name.
+    /// A well-known client's.
     Profile(&'static FingerprintProfile),
-    /// A hello given by its JA3 text.
+    /// A ClientHello parsed from a JA3 string.
     Ja3(Box<TlsFingerprint>, String),
 }
 
 impl FromStr for FingerprintTarget {
     type Err = String;
 
-    /// Reads `mirror`, the name of a profile, or `ja3:771,…`.
+    /// Parses `mirror`, the name of a profile, or `ja3:771,…`.
     ///
     /// # Errors
-    /// A name that is none, with those that are; or the part of a JA3 text that is wrong or cannot be sent.
+    /// An unknown name, with the known ones; or the part of a JA3 string that is malformed or cannot be sent.
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let ja3 = text.strip_prefix("ja3:").or_else(|| text.starts_with("771,").then_some(text));
@@ -35,7 +35,7 @@ impl FromStr for FingerprintTarget {
         let found = PROFILES.iter().find(|p| p.name.eq_ignore_ascii_case(text));
         found.map(Self::Profile).ok_or_else(|| {
             let names: Vec<_> = PROFILES.iter().map(|p| p.name).collect();
-            format!("`{text}` is no fingerprint: there are mirror, {}, and ja3: before a JA3 text", names.join(", "))
+            format!("`{text}` is not a fingerprint: use mirror, {}, or ja3: followed by a JA3 string", names.join(", "))
         })
     }
 }

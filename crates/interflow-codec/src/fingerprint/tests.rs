@@ -1,8 +1,8 @@
-//! Shapes, the texts they are read from, and what was published of real clients.
+//! Fingerprints, their text forms, and the published values of real clients.
 
 use super::*;
 
-/// A hello of this shape, as a parser would have found it.
+/// A ClientHello with this fingerprint, as the parser would return it.
 fn hello(shape: &TlsFingerprint) -> ClientHello {
     ClientHello {
         legacy_version: 0x0303,
@@ -81,12 +81,12 @@ fn ja3_text_becomes_a_hello_with_that_ja3() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_told_part_by_part() {
-    for (text, told) in [
+fn unsupported_parts_are_reported() {
+    for (text, reported) in [
         ("ja3:771,4865,0", "five parts between commas, this has 3"),
-        ("ja3:769,47,0-10-11,23,0", "version 769"),
-        ("ja3:771,4865-x,0,29,0", "ciphers: `x` is no number"),
-        ("ja3:771,4865-4865,0,29,0", "ciphers: 4865 stands there twice"),
+        ("ja3:769,47,0-10-11,23,0", "version is 769"),
+        ("ja3:771,4865-x,0,29,0", "ciphers: `x` is not a number"),
+        ("ja3:771,4865-4865,0,29,0", "ciphers: 4865 occurs twice"),
         ("ja3:771,4868-49195,10-11-13-23-43-51,29,0", "cipher 4868 is not known"),
         ("ja3:771,49195-4865,10-11-13-23-43-51,29,0", "before all others"),
         ("ja3:771,255-49195,10-11-13-23,29,0", "cipher 255 can only be the last"),
@@ -101,7 +101,7 @@ fn what_cannot_be_sent_is_told_part_by_part() {
         ("netscape", "mirror, chrome, chrome149"),
     ] {
         let error = text.parse::<FingerprintTarget>().unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(reported), "{text}: {error}");
     }
 }
 
@@ -115,21 +115,21 @@ fn akamai_text_is_read_and_written_alike() {
     ] {
         assert_eq!(text.parse::<Http2Fingerprint>().unwrap().to_string(), text);
     }
-    for (text, told) in [
+    for (text, reported) in [
         ("1:1|0|0", "four parts"),
-        ("1=1|0|0|m", "`1=1` is no setting"),
-        ("1:1|x|0|m", "`x` is no window"),
-        ("1:1|0|3:0|m", "`3:0` is no priority"),
-        ("1:1|0|3:0:0:0|m", "no priority"),
-        ("1:1|0|0|m,x", "`x` is no pseudo"),
+        ("1=1|0|0|m", "`1=1` is not a setting"),
+        ("1:1|x|0|m", "`x` is not a window"),
+        ("1:1|0|3:0|m", "`3:0` is not a priority"),
+        ("1:1|0|3:0:0:0|m", "not a priority"),
+        ("1:1|0|0|m,x", "`x` is not a pseudo"),
     ] {
         let error = text.parse::<Http2Fingerprint>().unwrap_err();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(reported), "{text}: {error}");
     }
 }
 
 #[test]
-fn fields_take_the_order_of_the_profile_and_strangers_keep_their_places() {
+fn fields_take_the_order_of_the_profile_and_others_keep_their_positions() {
     let chrome = PROFILES[0].fingerprint();
     let order = |given: &[&str]| {
         let mut headers: Headers = given.iter().map(|n| (*n, "x")).collect();
@@ -146,7 +146,7 @@ fn fields_take_the_order_of_the_profile_and_strangers_keep_their_places() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in "(ja3:)?[0-9,|:;a-z-]{0,60}") {
+    fn arbitrary_text_never_panics(text in "(ja3:)?[0-9,|:;a-z-]{0,60}") {
         let _ = text.parse::<FingerprintTarget>();
         let _ = text.parse::<Http2Fingerprint>();
     }

@@ -1,30 +1,29 @@
-//! Takes a body out of the bytes behind its head (RFC 9112 6 and 7).
+//! Decodes message bodies from the bytes after their head (RFC 9112 6 and 7).
 
 use bytes::{Buf, Bytes, BytesMut};
 use interflow_types::Headers;
 
 use super::{BodyFraming, H1Error, HeadLimits, Violation, head};
 
-/// One step through a body.
+/// The result of one decoding step.
 #[derive(Debug)]
 pub enum DecodeStep {
-    /// More bytes are needed.
     NeedMore,
-    /// Content, never empty: a part of the buffer, not a copy.
+    /// Content, never empty; shares the buffer's memory.
     Data(Bytes),
-    /// The trailer section; `Done` comes next.
+    /// The trailer section; `Done` follows.
     Trailers(Headers),
-    /// The body has ended; what is left in the buffer is not its own.
+    /// The body has ended; what is left in the buffer belongs to the next message.
     Done,
 }
 
-/// A body on its way through the buffer.
+/// Decodes one body incrementally.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyDecodeState,
     limits: HeadLimits,
     response: bool,
-    /// Bytes of chunk size lines beyond what the chunks' own sizes excuse.
+    /// Bytes of chunk-size lines in excess of what the chunk sizes justify.
     overhead: u64,
 }
 
@@ -40,7 +39,7 @@ enum BodyDecodeState {
 }
 
 impl BodyDecoder {
-    /// For the body of a request.
+    /// A decoder for the body of a request.
     pub fn new(framing: BodyFraming, limits: &HeadLimits) -> Self {
         let state = match framing {
             BodyFraming::None | BodyFraming::Length(0) => BodyDecodeState::Done,
@@ -51,20 +50,20 @@ impl BodyDecoder {
         Self { state, limits: *limits, response: false, overhead: 0 }
     }
 
-    /// For the body of a response: the same, but its errors blame the upstream.
+    /// A decoder for the body of a response: its errors are attributed to the upstream.
     pub fn for_response(framing: BodyFraming, limits: &HeadLimits) -> Self {
         Self { response: true, ..Self::new(framing, limits) }
     }
 
-    /// Takes the next piece from the front of `buf`. Call it until it says `NeedMore` or `Done`.
+    /// Decodes the next part from the front of `buf`. Call it until it returns `NeedMore` or `Done`.
     ///
     /// # Errors
-    /// Chunks or trailers that break RFC 9112 7.1. The connection cannot be used any further then.
+    /// Chunks or trailers that violate RFC 9112 7.1. The connection cannot be reused then.
     pub fn decode(&mut self, buf: &mut BytesMut) -> Result<DecodeStep, H1Error> {
         self.step(buf).map_err(|rule| self.error(rule))
     }
 
-    /// How many bytes of content are still to come, when a Content-Length tells.
+    /// The number of content bytes still to come, if known from Content-Length.
     pub const fn remaining(&self) -> Option<u64> {
         match self.state {
             BodyDecodeState::Length(n) => Some(n),
@@ -73,10 +72,10 @@ impl BodyDecoder {
         }
     }
 
-    /// The peer has closed. After `Ok` the body is done.
+    /// The peer has closed its side. On `Ok` the body is complete.
     ///
     /// # Errors
-    /// [`Violation::Incomplete`] unless the body had ended or ends by the close.
+    /// [`Violation::Incomplete`] unless the body had ended or is delimited by the close.
     pub fn eof(&mut self) -> Result<(), H1Error> {
         match self.state {
             BodyDecodeState::Done | BodyDecodeState::UntilClose => {
@@ -87,7 +86,7 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the rest of the body stands in these bytes, with nothing behind it or something; `None` when it does not.
+    /// The length of the rest of the body, if these bytes contain all of it (possibly with more after it).
     pub fn complete_len(&self, bytes: &[u8]) -> Option<usize> {
         if let BodyDecodeState::Length(left) = self.state {
             return bytes.len().checked_sub(usize::try_from(left).ok()?);
@@ -102,7 +101,6 @@ impl BodyDecoder {
         }
     }
 
-    /// Whether the body has ended.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, BodyDecodeState::Done)
     }
@@ -148,7 +146,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Long extensions on tiny chunks make a peer pay far more than it is told; a signature per large chunk is fine.
+    /// Limits long extensions on tiny chunks, which cost far more than they carry; a signature per large chunk is
+    /// fine.
     fn count_overhead(&mut self, size: u64, line: usize) -> Result<(), Violation> {
         const FREE: u64 = 16;
         let excused = size.saturating_mul(2).saturating_add(FREE);
@@ -172,10 +171,10 @@ impl BodyDecoder {
     }
 }
 
-/// Fields that frame or route a message: nobody sends them as trailers in good faith.
+/// Fields that frame or route a message: their presence in trailers indicates an attack, so the message is refused.
 const FRAMING_FIELDS: [&str; 3] = ["content-length", "transfer-encoding", "host"];
 
-/// Further fields that RFC 9110 6.5.1 keeps out of trailers; they are dropped.
+/// Other fields that RFC 9110 6.5.1 forbids in trailers; they are dropped.
 const FORBIDDEN_TRAILERS: [&str; 20] = [
     "authorization",
     "cache-control",
@@ -203,16 +202,16 @@ fn is_one_of(name: &[u8], any_of: &[&str]) -> bool {
     any_of.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
 }
 
-/// Splits off at most `left` bytes; also says how many are left then.
+/// Splits off at most `left` bytes; also returns how many are still left.
 fn take(buf: &mut BytesMut, left: u64) -> (Bytes, u64) {
     let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
     (buf.split_to(n).freeze(), left - n as u64)
 }
 
-/// The size in a chunk's first line, and the length of that line; `None` when it is not all there.
+/// The size in a chunk's first line, and the length of that line; `None` if it is incomplete.
 ///
-/// Sixteen digits hold every size; more of them, even zeros, are refused, as is every byte that is not a digit, an
-/// extension, or the white space that some origins pad with.
+/// Sixteen digits suffice for every size; more, even leading zeros, are refused. So is every byte other than a digit,
+/// an extension, or the whitespace padding of some origins.
 fn chunk_size(buf: &[u8], max_line: usize) -> Result<Option<(u64, usize)>, Violation> {
     let within = buf.get(..max_line).unwrap_or(buf);
     let digits = within.iter().take_while(|b| b.is_ascii_hexdigit()).count();
@@ -232,7 +231,7 @@ fn chunk_size(buf: &[u8], max_line: usize) -> Result<Option<(u64, usize)>, Viola
     if size > i64::MAX as u64 { Err(Violation::ChunkSize) } else { Ok(Some((size, lf + 1))) }
 }
 
-/// Nothing, or `;` and text without control bytes (RFC 9112 7.1.1). Extensions are not handed on.
+/// Nothing, or `;` and text without control bytes (RFC 9112 7.1.1). Extensions are not forwarded.
 fn is_extension(rest: &[u8]) -> bool {
     rest.is_empty() || (rest.starts_with(b";") && rest.iter().all(|&b| b == b'\t' || (b >= b' ' && b != 0x7f)))
 }

@@ -1,11 +1,11 @@
-//! Which rule of RFC 9112 a message broke, and what that is called in the vocabulary of flows.
+//! The rule of RFC 9112 that a message violates, and the [`ErrorKind`] it maps to.
 
 use interflow_types::{AuthorityError, ErrorKind};
 
-/// The rule that was broken.
+/// The violated rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// RFC 9112 2.2: CRLF ends a line; a bare LF would be read as a line end by some and as text by others.
+    /// RFC 9112 2.2: CRLF ends a line; some parsers would take a bare LF for a line end and others for text.
     #[error("a line ends in a bare LF instead of CRLF (RFC 9112 2.2)")]
     BareLf,
     /// RFC 9112 3: `method SP target SP version`.
@@ -14,78 +14,78 @@ pub enum Violation {
     /// RFC 9112 4: `version SP status SP reason`.
     #[error("the status line is not `HTTP/1.1 status reason` (RFC 9112 4)")]
     StatusLine,
-    /// RFC 9112 2.3: 1.0 and 1.1 are spoken here.
+    /// RFC 9112 2.3: 1.0 and 1.1 are supported.
     #[error("the HTTP version is not 1.0 or 1.1 (RFC 9112 2.3)")]
     Version,
-    /// RFC 9112 3.2: one of the four forms, the one that fits the method.
-    #[error("the request target has no form that fits the method (RFC 9112 3.2)")]
+    /// RFC 9112 3.2: the target must have the form that fits the method.
+    #[error("the request target does not have a form that fits the method (RFC 9112 3.2)")]
     Target,
-    /// RFC 9112 3.2: no target holds a fragment.
-    #[error("the request target holds a fragment (RFC 9112 3.2)")]
+    /// RFC 9112 3.2: a target has no fragment.
+    #[error("the request target contains a fragment (RFC 9112 3.2)")]
     Fragment,
-    /// RFC 9110 4.2: http and https are proxied.
+    /// RFC 9110 4.2: only http and https are proxied.
     #[error("the scheme of the request target is neither http nor https")]
     Scheme,
     /// RFC 9112 3.2.2 and 3.2.3.
     #[error("bad authority in the request target: {0}")]
     Authority(AuthorityError),
-    /// RFC 9112 5: a field line is `name: value`, no space before the colon, no folding, no control bytes.
+    /// RFC 9112 5: a field line is `name: value`, without space before the colon, folding, or control bytes.
     #[error("a header field line is malformed (RFC 9112 5)")]
     Field,
-    /// RFC 9112 3.2: an HTTP/1.1 request has one.
+    /// RFC 9112 3.2: required in an HTTP/1.1 request.
     #[error("the Host field is missing (RFC 9112 3.2)")]
     NoHost,
-    /// RFC 9112 3.2: a request has one at most.
+    /// RFC 9112 3.2: a request has at most one.
     #[error("there is more than one Host field (RFC 9112 3.2)")]
     ManyHosts,
     /// RFC 9110 7.2.
     #[error("bad Host field: {0}")]
     Host(AuthorityError),
-    /// The first line is over the limit.
+    /// The first line exceeds the limit.
     #[error("the first line is longer than the limit")]
     LineTooLong,
-    /// The head is over the limit on bytes.
+    /// The head exceeds the limit on bytes.
     #[error("the head is larger than the limit")]
     HeadTooLarge,
-    /// The head is over the limit on fields.
+    /// The head exceeds the limit on fields.
     #[error("the head has more fields than the limit")]
     TooManyFields,
     /// RFC 9110 8.6.
-    #[error("the Content-Length is no plain number of bytes (RFC 9110 8.6)")]
+    #[error("the Content-Length is not a plain number of bytes (RFC 9110 8.6)")]
     ContentLength,
     /// RFC 9112 6.3: several are refused, equal or not.
     #[error("there is more than one Content-Length (RFC 9112 6.3)")]
     ManyContentLengths,
-    /// RFC 9112 6.1: nothing but `chunked`, once, in HTTP/1.1.
+    /// RFC 9112 6.1: only `chunked`, once, in HTTP/1.1.
     #[error("the Transfer-Encoding is not `chunked` alone (RFC 9112 6.1)")]
     TransferEncoding,
-    /// RFC 9112 6.1: HTTP/1.0 knows no transfer codings.
-    #[error("Transfer-Encoding stands in an HTTP/1.0 message (RFC 9112 6.1)")]
+    /// RFC 9112 6.1: HTTP/1.0 has no transfer codings.
+    #[error("an HTTP/1.0 message has a Transfer-Encoding (RFC 9112 6.1)")]
     TransferEncodingIn10,
-    /// RFC 9112 6.3: the usual shape of request smuggling.
-    #[error("both Transfer-Encoding and Content-Length are there (RFC 9112 6.3)")]
+    /// RFC 9112 6.3: the classic request-smuggling pattern.
+    #[error("the message has both Transfer-Encoding and Content-Length (RFC 9112 6.3)")]
     BothFramings,
     /// RFC 9110 9.3.6: CONNECT has no content.
-    #[error("a CONNECT request announces a body (RFC 9110 9.3.6)")]
+    #[error("a CONNECT request has a body (RFC 9110 9.3.6)")]
     ConnectBody,
-    /// RFC 9112 7.1: hexadecimal digits, perhaps an extension, CRLF.
+    /// RFC 9112 7.1: hexadecimal digits, optional extensions, CRLF.
     #[error("a chunk size line is malformed (RFC 9112 7.1)")]
     ChunkSize,
-    /// RFC 9112 7.1: CRLF stands behind the data.
+    /// RFC 9112 7.1: CRLF follows the data.
     #[error("a chunk's data is not followed by CRLF (RFC 9112 7.1)")]
     ChunkEnd,
-    /// RFC 9112 7.1.1: extensions are far larger than the data.
+    /// RFC 9112 7.1.1: extensions that are far larger than the data.
     #[error("the chunk extensions are larger than the limit (RFC 9112 7.1.1)")]
     ChunkOverhead,
-    /// RFC 9110 6.5.1: a trailer that would frame or route the message.
-    #[error("a framing field stands in the trailers (RFC 9110 6.5.1)")]
+    /// RFC 9110 6.5.1: a trailer field that would frame or route the message.
+    #[error("the trailers contain a framing field (RFC 9110 6.5.1)")]
     Trailer,
-    /// RFC 9112 8: the connection closed before the message was whole.
-    #[error("the connection closed before the message was whole (RFC 9112 8)")]
+    /// RFC 9112 8: the connection closed before the message was complete.
+    #[error("the connection closed before the message was complete (RFC 9112 8)")]
     Incomplete,
 }
 
-/// A message that breaks a rule.
+/// A message that violates a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}")]
 pub struct H1Error {
@@ -102,17 +102,16 @@ impl H1Error {
         Self { rule, response: true }
     }
 
-    /// The rule that was broken.
     pub const fn violation(&self) -> Violation {
         self.rule
     }
 
-    /// Whether a response broke it: then the upstream is to blame, otherwise the client.
+    /// Whether the message was a response, so that the upstream is at fault rather than the client.
     pub const fn in_response(&self) -> bool {
         self.response
     }
 
-    /// The kind of a flow's error; its usual blame is the right one.
+    /// The corresponding kind of flow error; its default [`ErrorSource`](interflow_types::ErrorSource) applies.
     pub const fn kind(&self) -> ErrorKind {
         match (self.rule, self.response) {
             (Violation::Incomplete, true) => ErrorKind::UpstreamClosed,

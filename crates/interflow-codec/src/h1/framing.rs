@@ -1,4 +1,4 @@
-//! Where a message's body ends (RFC 9112 6.3), decided so that no other parser can decide otherwise.
+//! Determines where a message's body ends (RFC 9112 6.3), such that no other parser can come to a different result.
 
 use interflow_types::{HeaderNameMask, Headers, HttpVersion, Method, ResponseHead, name};
 
@@ -7,11 +7,9 @@ use super::{H1Error, Violation};
 /// How a body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is no body.
     None,
-    /// This many bytes follow.
     Length(u64),
-    /// Chunks follow (RFC 9112 7.1).
+    /// Chunked transfer coding (RFC 9112 7.1).
     Chunked,
     /// Everything until the connection closes; responses only.
     UntilClose,
@@ -20,9 +18,9 @@ pub enum BodyFraming {
 /// The framing of a request's body.
 ///
 /// # Errors
-/// Any shape that a second parser could read otherwise: Transfer-Encoding that is not `chunked` alone or stands in
-/// HTTP/1.0 or beside a Content-Length, more than one Content-Length, one that is no plain number or has leading
-/// zeros, a CONNECT with content.
+/// Anything that another parser could interpret differently: Transfer-Encoding other than `chunked` alone, or in
+/// HTTP/1.0, or together with Content-Length; more than one Content-Length, or one that is not a plain number or has
+/// leading zeros; a CONNECT with content.
 pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers) -> Result<BodyFraming, H1Error> {
     let framing = declared_framing(version, headers, false).map_err(H1Error::request)?;
     match framing {
@@ -32,11 +30,11 @@ pub fn request_framing(version: HttpVersion, method: &Method, headers: &Headers)
     }
 }
 
-/// The framing of the body of a response to a request with this method. After `None` for a 2xx to CONNECT or a 101
+/// The framing of the body of a response to a request with this method. After `None` for a 2xx to CONNECT, or a 101,
 /// the connection is a tunnel.
 ///
 /// # Errors
-/// As for requests; leading zeros are let pass, since there are origins that pad.
+/// As for requests, except that leading zeros are accepted, because some origins pad.
 pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<BodyFraming, H1Error> {
     let status = head.status;
     if status.is_informational() || status.as_u16() == 204 || (request_method == Method::CONNECT && status.is_success())
@@ -54,7 +52,7 @@ pub fn response_framing(request_method: &Method, head: &ResponseHead) -> Result<
     })
 }
 
-/// Whether the connection may serve another exchange as far as this message says (RFC 9112 9.3).
+/// Whether this message allows the connection to be reused (RFC 9112 9.3).
 pub fn keeps_alive(version: HttpVersion, headers: &Headers) -> bool {
     match version {
         HttpVersion::Http10 => {
@@ -64,7 +62,7 @@ pub fn keeps_alive(version: HttpVersion, headers: &Headers) -> bool {
     }
 }
 
-/// What the fields say, when they say anything.
+/// The framing declared by the fields, if any.
 fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Result<Option<BodyFraming>, Violation> {
     const SAYING: HeaderNameMask = HeaderNameMask::from_names(&[name::CONTENT_LENGTH, name::TRANSFER_ENCODING]);
     if !headers.may_contain(SAYING) {
@@ -79,7 +77,7 @@ fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Res
                 return Err(Violation::ManyContentLengths);
             }
         } else if field.eq_ignore_ascii_case(name::TRANSFER_ENCODING.as_bytes()) {
-            // Other codings than `chunked` would be lost on the next hop, since the field is hop-by-hop.
+            // Codings other than `chunked` would be lost on the next hop, because the field is hop-by-hop.
             if chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Violation::TransferEncoding);
             }
@@ -94,7 +92,7 @@ fn declared_framing(version: HttpVersion, headers: &Headers, zeros: bool) -> Res
     }
 }
 
-/// `1*DIGIT` that fits 64 bits. A list of equal numbers, which RFC 9110 8.6 lets a recipient refuse, is refused.
+/// `1*DIGIT` that fits 64 bits. A list of equal numbers, which RFC 9110 8.6 permits to reject, is rejected.
 fn content_length(value: &[u8], zeros: bool) -> Result<u64, Violation> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return Err(if value.contains(&b',') { Violation::ManyContentLengths } else { Violation::ContentLength });

@@ -1,4 +1,4 @@
-//! Heads of requests and responses.
+//! Parses the heads of requests and responses, and trailer sections.
 
 use std::mem::MaybeUninit;
 
@@ -8,14 +8,14 @@ use interflow_types::{Authority, Headers, HttpVersion, Method, RequestTarget, Re
 
 use super::{H1Error, Violation, target};
 
-/// How large a head may be.
+/// Limits on a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// The whole head in bytes, its empty line included; a trailer section likewise. Default 64 KiB.
+    /// The size of the whole head in bytes, with its empty line; also of a trailer section. Default 64 KiB.
     pub max_bytes: usize,
-    /// How many fields. Default 128.
+    /// The number of fields. Default 128.
     pub max_fields: usize,
-    /// The request or status line in bytes. Default 16 KiB.
+    /// The length of the request or status line in bytes. Default 16 KiB.
     pub max_line: usize,
 }
 
@@ -25,25 +25,24 @@ impl Default for HeadLimits {
     }
 }
 
-/// The head of a request as it stood on the wire.
+/// The head of a request as received, before its target is resolved.
 #[derive(Clone, Debug)]
 pub struct RequestLine {
-    /// The method, case as sent.
+    /// The method, in the case in which it was sent.
     pub method: Method,
     /// The target in the form in which it was sent.
     pub target: RequestTarget,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: HttpVersion,
-    /// The fields as sent.
     pub headers: Headers,
 }
 
 impl RequestLine {
-    /// Host and port that the request names: the target's, else the `Host` field's with the scheme's port where it
-    /// has none (RFC 9112 3.3). `None` when neither names a host, as HTTP/1.0 permits.
+    /// The authority that the request names: the target's, else that of the `Host` field with the scheme's default
+    /// port (RFC 9112 3.3). `None` if neither is present, as HTTP/1.0 permits.
     ///
     /// # Errors
-    /// A Host field that is no `host[:port]`; not after [`parse_request`], which has checked it.
+    /// A Host field that is not `host[:port]`; cannot occur after [`parse_request`], which has checked it.
     pub fn authority(&self, scheme: Scheme) -> Result<Option<Authority>, H1Error> {
         match &self.target {
             RequestTarget::Absolute(url) => Ok(Some(url.authority.clone())),
@@ -55,22 +54,22 @@ impl RequestLine {
     }
 }
 
-/// Reads a request head from the start of `buf`: the head and how many bytes it took, or `None` when it is not all
-/// there. One CRLF before the request line is skipped (RFC 9112 2.2).
+/// Parses a request head at the start of `buf`, and returns it with its length; `None` if it is incomplete. One CRLF
+/// before the request line is skipped (RFC 9112 2.2).
 ///
 /// # Errors
-/// A head over the limits, or one that breaks RFC 9112 2 to 5; an HTTP/1.1 request without exactly one valid Host.
+/// A head over the limits, or one that violates RFC 9112 2 to 5; an HTTP/1.1 request without exactly one valid Host.
 pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, H1Error> {
     let skipped = if buf.starts_with(b"\r\n") { 2 } else { 0 };
     let head = buf.get(skipped..).unwrap_or_default();
     read_request(head, limits).map(|found| found.map(|(r, len)| (r, len + skipped))).map_err(H1Error::request)
 }
 
-/// Reads a response head from the start of `buf`: the head and how many bytes it took, or `None` when it is not all
-/// there. White space before a colon is dropped and folded lines are joined, as RFC 9112 5 asks of a proxy.
+/// Parses a response head at the start of `buf`, and returns it with its length; `None` if it is incomplete.
+/// Whitespace before a colon is removed and folded lines are joined, as RFC 9112 5 requires of a proxy.
 ///
 /// # Errors
-/// A head over the limits, or one that breaks RFC 9112 2, 4 or 5.
+/// A head over the limits, or one that violates RFC 9112 2, 4 or 5.
 pub fn parse_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, H1Error> {
     read_response(buf, limits).map_err(H1Error::response)
 }
@@ -82,7 +81,7 @@ fn read_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, 
     }
 }
 
-/// A request head that is whole and laid out as nearly all are. `None`: look closer.
+/// The fast path: a complete request head in the usual layout. `None` means that the full parser must decide.
 fn fast_parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Violation> {
     with_slots(0, |slots| {
         let mut request = httparse::Request::new(&mut []);
@@ -107,8 +106,8 @@ fn request_line((method, raw, minor): (&str, &str, u8), headers: Headers) -> Res
     Ok(RequestLine { method, target, version, headers })
 }
 
-/// The fields of a whole head when every line of it ends in CRLF and the lines lie one behind the other, each a field of
-/// its own, within the limits: then nothing in it can be read in two ways, and nothing needs to be looked for twice.
+/// The fields of a complete head within the limits whose lines all end in CRLF and are contiguous, each a field of
+/// its own. Such a head is unambiguous, so it needs no second pass.
 fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLimits) -> Option<Headers> {
     let head = head.filter(|h| h.len() <= limits.max_bytes)?;
     let base = head.as_ptr().addr();
@@ -143,7 +142,7 @@ fn fast_parse_fields(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLi
     (lines.get(at..) == Some(b"\r\n")).then_some(headers)
 }
 
-/// How many spaces and tabs these bytes begin with: one before nearly every value, none behind it.
+/// The number of leading spaces and tabs; almost always one.
 fn spaces(bytes: &[u8]) -> usize {
     let is_space = |b: &u8| matches!(b, b' ' | b'\t');
     match bytes {
@@ -178,7 +177,7 @@ fn read_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead
     }
 }
 
-/// A response head that is whole and laid out as nearly all are. `None`: look closer.
+/// The fast path: a complete response head in the usual layout. `None` means that the full parser must decide.
 fn fast_parse_response(buf: &[u8], limits: &HeadLimits) -> Option<(ResponseHead, usize)> {
     with_slots(0, |slots| {
         let mut response = httparse::Response::new(&mut []);
@@ -215,18 +214,18 @@ fn parse_any_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Respons
     })
 }
 
-/// How much of an unfinished head is parsed on every call, so that garbage is refused at once. All of it would cost
-/// quadratic time when the bytes drip in.
+/// How many bytes of an incomplete head are parsed on every call, so that garbage is refused at once. Parsing all of
+/// it would take quadratic time if the bytes arrive slowly.
 const EARLY_CHECK_BYTES: usize = 512;
 
-/// Slots on the stack; heads with more fields pay for an allocation.
+/// Field slots on the stack; heads with more fields need an allocation.
 const INLINE_FIELD_SLOTS: usize = 64;
 
-/// How far a section reaches.
+/// The extent of a header or trailer section.
 pub(super) struct SectionEnd {
-    /// In bytes, the empty line included.
+    /// In bytes, with the empty line.
     pub(super) len: usize,
-    /// Its lines, the empty one included.
+    /// The number of lines, with the empty one.
     pub(super) lines: usize,
 }
 
@@ -253,12 +252,12 @@ fn find_head_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, 
     if buf.len() >= limits.max_bytes { Err(Violation::HeadTooLarge) } else { Ok(None) }
 }
 
-/// Finds the empty line that ends a trailer section; the section may consist of it alone.
+/// Finds the empty line that ends a trailer section, which may consist of it alone.
 pub(super) fn find_section_end(buf: &[u8], limits: &HeadLimits) -> Result<Option<SectionEnd>, Violation> {
     find_head_end(buf, &HeadLimits { max_line: limits.max_bytes, ..*limits })
 }
 
-/// Reads the fields of a whole section.
+/// Parses the fields of a complete section.
 pub(super) fn parse_section(section: &[u8], extent: &SectionEnd, limits: &HeadLimits) -> Result<Headers, Violation> {
     let mut slots = vec![httparse::EMPTY_HEADER; extent.lines];
     match httparse::parse_headers(section, &mut slots) {
@@ -299,12 +298,13 @@ fn violation_for(e: httparse::Error, head: &[u8], line: Violation) -> Violation 
     }
 }
 
-/// Whether the version is at least spelled as one, `HTTP/2.0`: then it is unsupported rather than malformed.
+/// Whether the version has at least the form of one, such as `HTTP/2.0`: then it is unsupported rather than
+/// malformed.
 fn names_other_version(first: &[u8], line: Violation) -> bool {
     let mut words = first.split(|&b| b == b' ');
     let version = match line {
         Violation::StatusLine => words.next(),
-        // A request line has three words; more of them are a target with a space in it.
+        // A request line has three words; more of them mean a target with a space in it.
         _ => words.nth(2).filter(|_| words.next().is_none()),
     };
     matches!(version, Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit())
@@ -320,7 +320,7 @@ const fn version(minor: u8) -> HttpVersion {
     if minor == 0 { HttpVersion::Http10 } else { HttpVersion::Http11 }
 }
 
-/// The reason phrase as it stands on the wire; the usual one costs no allocation.
+/// The reason phrase as received; a standard one needs no allocation.
 fn reason(status: StatusCode, line: &[u8]) -> Bytes {
     let raw = line.get("HTTP/1.1 200 ".len()..).unwrap_or_default();
     match status.canonical_reason() {
@@ -329,7 +329,7 @@ fn reason(status: StatusCode, line: &[u8]) -> Bytes {
     }
 }
 
-/// Copies the fields one by one into one arena; folded values are joined. Heads laid out as usual never come here.
+/// Copies the fields one by one into one buffer and joins folded values. For heads that the fast path rejects.
 fn copy_fields(fields: &[Header<'_>], limits: &HeadLimits) -> Result<Headers, Violation> {
     if fields.len() > limits.max_fields {
         return Err(Violation::TooManyFields);
@@ -346,7 +346,7 @@ fn copy_fields(fields: &[Header<'_>], limits: &HeadLimits) -> Result<Headers, Vi
     Ok(headers)
 }
 
-/// The lines of a folded value joined by single spaces (RFC 9112 5.2).
+/// The lines of a folded value, joined by single spaces (RFC 9112 5.2).
 fn unfold_value(value: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> =
         value.split(|&b| b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
@@ -363,14 +363,14 @@ fn check_host(version: HttpVersion, headers: &Headers) -> Result<(), Violation> 
     }
 }
 
-/// Whether this is beyond doubt a name or an IPv4 address, with a port or without. Spares the common request an
+/// Whether this is certainly a name or an IPv4 address, with or without a port. Saves the common request an
 /// allocation.
 fn is_plain_host(value: &[u8]) -> bool {
     let end = value.iter().position(|&b| b == b':').unwrap_or(value.len());
     let (host, port) = value.split_at(end);
     let port_is_plain = match port {
         [] => true,
-        // No number of four digits, nor one of five that begins so, is too large for a port.
+        // No port of four digits is too large, nor one of five digits that starts with these.
         [_, b'1'..=b'9', rest @ ..] if rest.len() < 4 => rest.iter().all(u8::is_ascii_digit),
         [_, b'1'..=b'5', rest @ ..] if rest.len() == 4 => rest.iter().all(u8::is_ascii_digit),
         _ => false,
@@ -381,7 +381,7 @@ fn is_plain_host(value: &[u8]) -> bool {
         && host.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
 
-/// The authority in the Host field; an empty field names none (RFC 9110 7.2).
+/// The authority in the Host field; an empty field is allowed (RFC 9110 7.2).
 fn host_field(headers: &Headers, scheme: Scheme) -> Result<Option<Authority>, Violation> {
     match headers.get(name::HOST) {
         None | Some(b"") => Ok(None),
@@ -404,7 +404,7 @@ mod tests {
     const RESPONSE: &str =
         "HTTP/1.1 200 OK\r\nServer: x\r\nEmpty: \r\nSet-Cookie: a=b; c\r\nContent-Length: 4\r\n\r\nbody";
 
-    fn shown<T: std::fmt::Debug>(
+    fn text<T: std::fmt::Debug>(
         found: &Result<Option<(T, usize)>, Violation>,
         headers: impl Fn(&T) -> &Headers,
     ) -> String {
@@ -419,9 +419,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// However a head is spoilt, the short way of reading it never finds anything else than the long one.
+        /// However a head is corrupted, the fast path never parses it differently from the full parser.
         #[test]
-        fn the_short_way_reads_what_the_long_one_reads(
+        fn the_fast_path_agrees_with_the_full_parser(
             at in 0usize..90,
             cut in 0usize..3,
             put in prop::sample::select(vec!["", "\r", "\n", "\r\n", " ", "\t", ":", "\0", "\r\n ", "\n\n", "\r\n\r\n", "A: b\r\n", "\u{e9}"]),
@@ -434,20 +434,20 @@ mod tests {
                 let end = (at + cut).min(bytes.len());
                 bytes.splice(at..end, put.bytes());
                 if let found @ (Ok(Some(_)) | Err(_)) = fast_parse_request(&bytes, &limits) {
-                    prop_assert_eq!(shown(&found, |r| &r.headers), shown(&parse_any_request(&bytes, &limits), |r| &r.headers));
+                    prop_assert_eq!(text(&found, |r| &r.headers), text(&parse_any_request(&bytes, &limits), |r| &r.headers));
                 }
                 if let Some(found) = fast_parse_response(&bytes, &limits) {
                     let long = parse_any_response(&bytes, &limits);
-                    prop_assert_eq!(shown(&Ok(Some(found)), |r| &r.headers), shown(&long, |r| &r.headers));
+                    prop_assert_eq!(text(&Ok(Some(found)), |r| &r.headers), text(&long, |r| &r.headers));
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_laid_out_as_usual_takes_the_short_way() {
+    fn the_usual_layout_takes_the_fast_path() {
         let limits = HeadLimits::default();
-        let (request, len) = fast_parse_request(REQUEST.as_bytes(), &limits).unwrap().expect("the short way");
+        let (request, len) = fast_parse_request(REQUEST.as_bytes(), &limits).unwrap().expect("the fast path");
         assert_eq!(
             (request.headers.get("x-wide"), request.headers.get("X-Empty"), len),
             (Some(&b"v"[..]), Some(&b""[..]), REQUEST.len() - 4)

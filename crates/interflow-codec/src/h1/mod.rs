@@ -1,7 +1,7 @@
-//! HTTP/1.1 on the wire (RFC 9112): heads, message framing, chunked bodies, and the writers.
+//! HTTP/1.1 on the wire (RFC 9112): heads, message framing, chunked bodies, and writers.
 //!
-//! Whatever two parsers could read differently is refused; what is accepted has one meaning only. The parsers keep
-//! no state between calls: give them the whole buffer again when more bytes have come.
+//! Anything that two parsers could interpret differently is refused, to prevent request smuggling. The parsers keep
+//! no state between calls: pass them the whole buffer again when more bytes have arrived.
 
 mod body;
 mod error;

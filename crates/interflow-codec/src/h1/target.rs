@@ -6,7 +6,7 @@ use interflow_types::{Authority, ByteStr, Method, RequestTarget, Scheme, Url};
 
 use super::Violation;
 
-/// Reads the target of a request line. `raw` holds no space and no control byte.
+/// Parses the target of a request line. `raw` contains no space and no control byte.
 pub(super) fn parse(method: &Method, raw: &str) -> Result<RequestTarget, Violation> {
     if raw.as_bytes().contains(&b'#') {
         return Err(Violation::Fragment);
@@ -29,7 +29,7 @@ fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
     let (authority, rest) = rest.split_at(rest.bytes().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len()));
     let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Violation::Authority)?;
     let path = match rest {
-        // RFC 9112 3.2.4: a server-wide OPTIONS by way of a proxy has an empty path and no query.
+        // RFC 9112 3.2.4: a server-wide OPTIONS through a proxy has an empty path and no query.
         "" if method == Method::OPTIONS => ByteStr::from_static("*"),
         "" => path("/"),
         _ if rest.starts_with('?') => path(&format!("/{rest}")),
@@ -38,8 +38,8 @@ fn absolute(method: &Method, raw: &str) -> Result<Url, Violation> {
     Ok(Url { scheme, authority, path })
 }
 
-/// The path as written. Bytes beyond ASCII have no place in a URI (RFC 3986 2.1) and get their percent-encoding, the
-/// only form on which the next parser cannot disagree.
+/// The path as received. Non-ASCII bytes are not allowed in a URI (RFC 3986 2.1), so they are percent-encoded, which
+/// no other parser can interpret differently.
 fn path(raw: &str) -> ByteStr {
     if raw == "/" {
         return ByteStr::from_static("/");
@@ -54,7 +54,7 @@ fn path(raw: &str) -> ByteStr {
             continue;
         }
         for b in c.encode_utf8(&mut [0; 4]).bytes() {
-            write!(out, "%{b:02X}").expect("a String takes everything");
+            write!(out, "%{b:02X}").expect("writing to a String cannot fail");
         }
     }
     ByteStr::from(out)

@@ -4,12 +4,12 @@ use std::io::Write as _;
 
 use interflow_types::{Headers, HttpVersion, Method, ResponseHead, StatusCode};
 
-/// What stands behind a chunk's data.
+/// The CRLF after a chunk's data.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
-/// Appends a request head with its empty line. No field is added: framing and `Host` are the caller's.
+/// Appends a request head with its empty line. No field is added: framing and `Host` are up to the caller.
 ///
-/// `target` holds no white space; [`super::parse_request`] let none through.
+/// `target` must not contain whitespace; [`super::parse_request`] guarantees that.
 pub fn write_request_head(out: &mut Vec<u8>, method: &Method, target: &str, version: HttpVersion, headers: &Headers) {
     out.reserve(method.as_str().len() + target.len() + 16 + headers.size() + headers.len() * 4);
     out.extend_from_slice(method.as_str().as_bytes());
@@ -20,8 +20,8 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &Method, target: &str, vers
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a response head with its empty line, as HTTP/1.1 whatever version it came by (RFC 9110 2.5: a proxy sends
-/// its own version). No field is added. A response that came over HTTP/2 gets its status's usual reason phrase.
+/// Appends a response head with its empty line, always as HTTP/1.1 (RFC 9110 2.5: a proxy sends its own version). No
+/// field is added. A response received over HTTP/2 gets its status's standard reason phrase.
 pub fn write_response_head(out: &mut Vec<u8>, head: &ResponseHead) {
     let reason: &[u8] = if head.reason.is_empty() && head.version == HttpVersion::H2 {
         head.status.canonical_reason().unwrap_or_default().as_bytes()
@@ -34,7 +34,7 @@ pub fn write_response_head(out: &mut Vec<u8>, head: &ResponseHead) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends `HTTP/1.1 status reason` and CRLF. Bytes that no reason phrase may hold are left out.
+/// Appends `HTTP/1.1 status reason` and CRLF. Bytes that a reason phrase must not contain are removed.
 pub fn write_status_line(out: &mut Vec<u8>, status: StatusCode, reason: &[u8]) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(status.as_str().as_bytes());
@@ -45,7 +45,7 @@ pub fn write_status_line(out: &mut Vec<u8>, status: StatusCode, reason: &[u8]) {
 
 /// Appends the size line of a chunk of `len` bytes, more than 0. The data and [`CHUNK_END`] follow.
 pub fn write_chunk_size(out: &mut Vec<u8>, len: usize) {
-    write!(out, "{len:x}\r\n").expect("a Vec takes everything");
+    write!(out, "{len:x}\r\n").expect("writing to a Vec cannot fail");
 }
 
 /// Appends the last chunk and the trailer section.

@@ -1,4 +1,4 @@
-//! Joins the frames of one direction into messages.
+//! Assembles the frames of one direction into messages.
 
 use bytes::{Bytes, BytesMut};
 use interflow_types::budget::MemoryReservation;
@@ -6,29 +6,25 @@ use interflow_types::budget::MemoryReservation;
 use super::deflate::MessageInflater;
 use super::{FrameHeader, FrameSender, Opcode, PermessageDeflate, WebSocketError, apply_mask, parse_frame_header};
 
-/// How to read one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct WsDecoderOptions {
-    /// Whose frames come.
+    /// The side that sends these frames.
     pub sender: FrameSender,
-    /// The compression that was agreed on.
+    /// The negotiated compression.
     pub deflate: Option<PermessageDeflate>,
-    /// How many bytes of a message are held: of its content, and of its frames.
+    /// The most bytes of a message that are buffered, of its content and of its frames each.
     pub max_message: usize,
 }
 
-/// What a message is.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageType {
-    /// Text; not checked to be UTF-8.
+    /// Text; not validated as UTF-8.
     Text,
-    /// Bytes.
     Binary,
-    /// The end; a status code in two bytes and a reason, or nothing.
+    /// A close frame: a status code in two bytes and a reason, or nothing.
     Close,
-    /// A ping.
     Ping,
-    /// A pong.
     Pong,
 }
 
@@ -45,54 +41,53 @@ impl MessageType {
     }
 }
 
-/// A message: a control frame, or all fragments of a text or of bytes.
+/// A message: a control frame, or all fragments of a text or binary message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSocketMessage {
-    /// What it is.
     pub kind: MessageType,
-    /// The content, unmasked and decompressed; only its beginning when `size` is more.
+    /// The content, unmasked and decompressed; only its beginning if `size` is larger.
     pub data: Bytes,
-    /// The length of the whole content in bytes.
+    /// The size of the whole content in bytes.
     pub size: u64,
     /// Whether it was compressed on the wire.
     pub compressed: bool,
-    /// Its frames as they came, less what was given as [`WebSocketItem::Part`] before.
+    /// Its frames as received, without those already returned as [`WebSocketItem::Part`].
     pub raw: Bytes,
-    /// Whether parts were given: then it is too late to change or drop it.
+    /// Whether parts were returned before; then it can no longer be edited or dropped.
     pub passed: bool,
 }
 
-/// What comes out of a decoder. Whoever forwards every `raw` and every part in order forwards what came.
+/// The output of a decoder. Forwarding every `raw` and every part in order reproduces the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebSocketItem {
-    /// A message has ended.
+    /// A complete message.
     Message(WebSocketMessage),
-    /// Bytes of a message too large to hold; its `WebSocketMessage` follows.
+    /// Bytes of a message that is too large to buffer; its `WebSocketMessage` follows.
     Part {
-        /// The bytes as they came.
+        /// The bytes as received.
         raw: Bytes,
         /// Whether the message is compressed.
         compressed: bool,
     },
 }
 
-/// Reads one direction of a WebSocket.
+/// Decodes one direction of a WebSocket.
 pub struct WebSocketDecoder {
     options: WsDecoderOptions,
     inflater: Option<MessageInflater>,
     frame: Option<IncomingFrame>,
-    /// The data message whose fragments are coming.
+    /// The data message whose fragments are being received.
     message: Option<MessageAssembly>,
     control: MessageAssembly,
 }
 
-/// The frame whose payload is coming.
+/// The frame whose payload is being received.
 struct IncomingFrame {
     header: FrameHeader,
     read: u64,
 }
 
-/// A message on its way.
+/// A message being assembled.
 #[derive(Default)]
 struct MessageAssembly {
     text: bool,
@@ -101,22 +96,22 @@ struct MessageAssembly {
     size: u64,
     data: BytesMut,
     raw: BytesMut,
-    /// Counts them towards the process's budget, from the first fragment until the message is dropped.
+    /// Reserves the buffered bytes in the memory budget, from the first fragment until the message is dropped.
     held: [MemoryReservation; 2],
 }
 
 impl WebSocketDecoder {
-    /// For one direction of a connection whose handshake is done.
+    /// A decoder for one direction, to be used after the handshake.
     pub fn new(options: WsDecoderOptions) -> Self {
         let inflater = options.deflate.map(|deflate| MessageInflater::new(deflate, options.sender));
         Self { options, inflater, frame: None, message: None, control: MessageAssembly::default() }
     }
 
-    /// Takes the next item from the front of `buf`; `None` when more bytes are needed.
+    /// Takes the next item from the front of `buf`; `None` if more bytes are needed.
     ///
     /// # Errors
-    /// Frames that break RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To go on as a tunnel, forward [`take_held`](Self::take_held),
-    /// then `buf`, and do not come back.
+    /// Frames that violate RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To continue as a tunnel,
+    /// forward [`take_held`](Self::take_held), then `buf`, and do not call the decoder again.
     pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<WebSocketItem>, WebSocketError> {
         loop {
             if self.frame.is_none() && !self.start_frame(buf)? {
@@ -135,8 +130,8 @@ impl WebSocketDecoder {
         }
     }
 
-    /// The bytes that have been taken from the buffer and not been given out, in order as far as a control frame
-    /// between fragments permits.
+    /// The bytes that were taken from the buffer but not returned yet, in order as far as control frames between
+    /// fragments permit.
     pub fn take_held(&mut self) -> Bytes {
         let mut held = self.message.take().map_or_else(BytesMut::new, |m| m.raw);
         held.extend_from_slice(&std::mem::take(&mut self.control).raw);
@@ -164,7 +159,7 @@ impl WebSocketDecoder {
         Ok(true)
     }
 
-    /// Takes what there is of the frame's payload; says whether that was all.
+    /// Takes the available part of the frame's payload; returns whether it is complete.
     fn take_payload(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
         let Some(IncomingFrame { header, read }) = &mut self.frame else { return Ok(false) };
         let left = header.len - *read;
@@ -189,7 +184,7 @@ impl WebSocketDecoder {
         Ok(ended)
     }
 
-    /// The message that ends with this frame, if one does.
+    /// The message that ends with this frame, if any.
     fn end_frame(&mut self) -> Result<Option<WebSocketMessage>, WebSocketError> {
         let Some(IncomingFrame { header, .. }) = self.frame.take() else { return Ok(None) };
         if !header.fin {
@@ -218,7 +213,7 @@ impl WebSocketDecoder {
         }))
     }
 
-    /// What must be passed on because its message is over the limit.
+    /// The buffered bytes of a message that exceeds the limit, to be forwarded.
     fn take_overflow(&mut self) -> Option<WebSocketItem> {
         let message = self.message.as_mut()?;
         let over = message.passed || message.raw.len() > self.options.max_message;
@@ -253,7 +248,7 @@ impl MessageAssembly {
 
     fn add(&mut self, plain: &[u8], max: usize) {
         self.size += plain.len() as u64;
-        let room = max.saturating_sub(self.data.len()).min(plain.len());
-        self.data.extend_from_slice(plain.get(..room).unwrap_or_default());
+        let allowed = max.saturating_sub(self.data.len()).min(plain.len());
+        self.data.extend_from_slice(plain.get(..allowed).unwrap_or_default());
     }
 }

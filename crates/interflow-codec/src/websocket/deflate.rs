@@ -1,24 +1,24 @@
-//! permessage-deflate (RFC 7692): what was agreed on, and decompression with the window kept from message to message.
+//! permessage-deflate (RFC 7692): negotiation, and decompression with context takeover.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use interflow_types::Headers;
 
 use super::{FrameSender, WebSocketError};
 
-/// The compression that both sides agreed on.
+/// The negotiated parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PermessageDeflate {
-    /// The client starts each message with an empty window.
+    /// Whether the client resets its window for each message.
     pub client_no_context_takeover: bool,
-    /// The server does.
+    /// Whether the server does.
     pub server_no_context_takeover: bool,
 }
 
 impl PermessageDeflate {
-    /// Reads `Sec-WebSocket-Extensions` of the 101 response; `None` when no extension was agreed on.
+    /// Parses `Sec-WebSocket-Extensions` of the 101 response; `None` if no extension was negotiated.
     ///
     /// # Errors
-    /// [`WebSocketError::Extension`] for any other extension: its frames cannot be understood.
+    /// [`WebSocketError::Extension`] for any other extension, whose frames could not be interpreted.
     pub fn from_response(response: &Headers) -> Result<Option<Self>, WebSocketError> {
         let mut agreed = None;
         for extension in response.list_items("Sec-WebSocket-Extensions") {
@@ -36,7 +36,7 @@ impl PermessageDeflate {
         Ok(agreed)
     }
 
-    /// Whether messages of this side build on the ones before.
+    /// Whether messages of this side refer to earlier ones (context takeover).
     pub const fn keeps_context(&self, sender: FrameSender) -> bool {
         match sender {
             FrameSender::Client => !self.client_no_context_takeover,
@@ -44,7 +44,7 @@ impl PermessageDeflate {
         }
     }
 
-    /// A window smaller than 32 KiB needs no care: the larger one holds it.
+    /// Smaller windows than 32 KiB need no handling: the decompressor's is always that large.
     fn take(&mut self, parameter: &[u8]) -> Result<(), WebSocketError> {
         let name = parameter.split(|&b| b == b'=').next().unwrap_or_default().trim_ascii();
         match name.to_ascii_lowercase().as_slice() {
@@ -68,24 +68,22 @@ impl MessageInflater {
         Self { inflate: Decompress::new(false), keeps_context: deflate.keeps_context(sender) }
     }
 
-    /// Decompresses more of a message; hands what comes out to `sink`.
+    /// Decompresses more of a message and passes the output to `sink`.
     pub(super) fn push(&mut self, mut input: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
-        let mut room = [0; 8192];
+        let mut out = [0; 8192];
         loop {
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self
-                .inflate
-                .decompress(input, &mut room, FlushDecompress::None)
-                .map_err(|_| WebSocketError::Deflate)?;
+            let status =
+                self.inflate.decompress(input, &mut out, FlushDecompress::None).map_err(|_| WebSocketError::Deflate)?;
             let read = usize::try_from(self.inflate.total_in() - read).unwrap_or(usize::MAX);
             let written = usize::try_from(self.inflate.total_out() - written).unwrap_or(usize::MAX);
             input = input.get(read..).unwrap_or_default();
-            sink(room.get(..written).unwrap_or_default());
+            sink(out.get(..written).unwrap_or_default());
             if status == Status::StreamEnd {
-                // A final block (RFC 7692 7.2.3.4); what follows starts with an empty window.
+                // A final block (RFC 7692 7.2.3.4); the data after it starts with an empty window.
                 self.inflate.reset(false);
             }
-            if input.is_empty() && written < room.len() {
+            if input.is_empty() && written < out.len() {
                 return Ok(());
             }
             if read == 0 && written == 0 {
@@ -94,7 +92,7 @@ impl MessageInflater {
         }
     }
 
-    /// The end of a message (RFC 7692 7.2.2).
+    /// Ends a message (RFC 7692 7.2.2).
     pub(super) fn finish(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), WebSocketError> {
         self.push(&[0, 0, 0xff, 0xff], sink)?;
         if !self.keeps_context {
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_agreed_extension_is_read() {
+    fn the_negotiated_extension_is_parsed() {
         let both = PermessageDeflate { client_no_context_takeover: true, server_no_context_takeover: true };
         for (value, expected) in [
             ("", Ok(None)),

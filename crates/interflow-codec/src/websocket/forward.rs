@@ -1,12 +1,12 @@
-//! Writes one direction again after messages were looked at, changed or dropped.
+//! Writes one direction again after its messages were inspected, edited or dropped.
 
 use super::{FrameSender, PermessageDeflate, WebSocketError, WebSocketMessage, write_frame};
 
-/// Decides whether a message may go on as it came.
+/// Decides whether a message can be forwarded as received.
 ///
-/// A sender that keeps its compression window refers back to earlier messages. Once one of those has not reached the
-/// receiver as it was, its successors cannot be decompressed there, so from then on compressed messages go on
-/// uncompressed, which RFC 7692 6 permits at any time.
+/// With context takeover, a compressed message refers to earlier ones. Once one of those did not reach the receiver
+/// unchanged, later ones cannot be decompressed there. From then on compressed messages are forwarded uncompressed,
+/// which RFC 7692 6 permits at any time.
 #[derive(Debug)]
 pub struct MessageForwarder {
     keeps_context: bool,
@@ -14,16 +14,16 @@ pub struct MessageForwarder {
 }
 
 impl MessageForwarder {
-    /// For the messages of `sender`.
     pub fn new(deflate: Option<PermessageDeflate>, sender: FrameSender) -> Self {
         Self { keeps_context: deflate.is_some_and(|d| d.keeps_context(sender)), broken: false }
     }
 
-    /// Appends a message that nobody changed. `mask` as for [`write_frame`]; it is used only when the frames have to
-    /// be written anew.
+    /// Appends an unedited message. `mask` is as for [`write_frame`], and is used only if the message must be
+    /// re-encoded.
     ///
     /// # Errors
-    /// [`WebSocketError::TooLarge`] when they have to be and not all of the content is held. Close with 1009 then.
+    /// [`WebSocketError::TooLarge`] if the message must be re-encoded but was not buffered completely. Close with
+    /// 1009 then.
     pub fn forward(
         &mut self,
         out: &mut Vec<u8>,
@@ -40,10 +40,10 @@ impl MessageForwarder {
         Ok(())
     }
 
-    /// Appends a part of a message too large to hold.
+    /// Appends a part of a message that is too large to buffer.
     ///
     /// # Errors
-    /// [`WebSocketError::TooLarge`] when the message would have to be written anew. Close with 1009 then.
+    /// [`WebSocketError::TooLarge`] if the message must be re-encoded. Close with 1009 then.
     pub fn forward_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
         if self.broken && compressed {
             return Err(WebSocketError::TooLarge);
@@ -52,13 +52,13 @@ impl MessageForwarder {
         Ok(())
     }
 
-    /// Appends other content in the stead of a message that was not [`passed`](WebSocketMessage::passed).
+    /// Appends new content instead of a message that was not [`passed`](WebSocketMessage::passed).
     pub fn replace(&mut self, out: &mut Vec<u8>, message: &WebSocketMessage, data: &[u8], mask: Option<[u8; 4]>) {
         self.drop_message(message);
         write_frame(out, message.kind.opcode(), data, mask);
     }
 
-    /// Notes that a message that was not [`passed`](WebSocketMessage::passed) does not go on.
+    /// Records that a message that was not [`passed`](WebSocketMessage::passed) is not forwarded.
     pub fn drop_message(&mut self, message: &WebSocketMessage) {
         self.broken |= self.keeps_context && message.compressed;
     }

@@ -1,9 +1,9 @@
-//! A single frame: its header, its mask, its bytes (RFC 6455 5.2 and 5.3).
+//! A single frame: header, masking, and writing (RFC 6455 5.2 and 5.3).
 
 use super::{FrameSender, WebSocketError};
 use crate::cursor::Cursor;
 
-/// What a frame is (RFC 6455 11.8).
+/// The opcode of a frame (RFC 6455 11.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -13,16 +13,13 @@ pub enum Opcode {
     Text = 1,
     /// A binary message or its first fragment.
     Binary = 2,
-    /// The end of the conversation.
     Close = 8,
-    /// A ping.
     Ping = 9,
-    /// A pong.
     Pong = 10,
 }
 
 impl Opcode {
-    /// Whether it is a control frame, which may stand between the fragments of a message.
+    /// Whether it is a control frame, which may occur between the fragments of a message.
     pub const fn is_control(self) -> bool {
         self as u8 & 8 != 0
     }
@@ -40,25 +37,25 @@ impl Opcode {
     }
 }
 
-/// What stands before a frame's payload.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// The last fragment of its message.
+    /// Whether it is the last fragment of its message.
     pub fin: bool,
     /// RSV1: the message is compressed (RFC 7692 6).
     pub compressed: bool,
-    /// What it is.
     pub opcode: Opcode,
-    /// The key with which the payload is masked.
+    /// The masking key of the payload.
     pub mask: Option<[u8; 4]>,
     /// The payload's length in bytes.
     pub len: u64,
 }
 
-/// Reads a frame's header, and says how many bytes it took; `None` when it is not all there.
+/// Parses a frame's header and returns it with its length; `None` if it is incomplete.
 ///
 /// # Errors
-/// Bits, opcodes or lengths that RFC 6455 5.2 forbids, a long or fragmented control frame, a mask on the wrong side.
+/// Bits, opcodes or lengths that RFC 6455 5.2 forbids, a long or fragmented control frame, or a mask on the wrong
+/// side.
 pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(FrameHeader, usize)>, WebSocketError> {
     const FIN: u8 = 0x80;
     const RSV1: u8 = 0x40;
@@ -92,7 +89,7 @@ pub fn parse_frame_header(buf: &[u8], sender: FrameSender) -> Result<Option<(Fra
     Ok(Some((FrameHeader { fin, compressed, opcode, mask, len }, buf.len() - c.0.len())))
 }
 
-/// The length in its shortest form, as RFC 6455 5.2 demands.
+/// The payload length, which must have the shortest encoding (RFC 6455 5.2).
 fn length(c: &mut Cursor<'_>, short: u8) -> Result<Option<u64>, WebSocketError> {
     let (len, least) = match short {
         126 => (c.u16().map(u64::from), 126),
@@ -105,22 +102,22 @@ fn length(c: &mut Cursor<'_>, short: u8) -> Result<Option<u64>, WebSocketError> 
     }
 }
 
-/// Masks or unmasks `data`, whose first byte is the payload's byte number `offset`.
+/// Masks or unmasks `data`, which starts at this offset of the payload.
 pub fn apply_mask(data: &mut [u8], key: [u8; 4], offset: u64) {
     let mut key = key;
     key.rotate_left((offset % 4) as usize);
     let [a, b, c, d] = key;
-    let word = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
+    let repeated = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
     let (words, rest) = data.as_chunks_mut::<8>();
     for chunk in words {
-        *chunk = (u64::from_ne_bytes(*chunk) ^ word).to_ne_bytes();
+        *chunk = (u64::from_ne_bytes(*chunk) ^ repeated).to_ne_bytes();
     }
     for (b, k) in rest.iter_mut().zip(key.iter().cycle()) {
         *b ^= k;
     }
 }
 
-/// Appends a whole, uncompressed frame. A client gives a fresh random `mask` for each, a server none.
+/// Appends a whole uncompressed frame. Clients must pass a new random `mask` for each, servers none.
 pub fn write_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>) {
     let masked = if mask.is_some() { 0x80 } else { 0 };
     out.reserve(payload.len() + 14);

@@ -1,4 +1,4 @@
-//! A document as serde's deserializer; an error knows the innermost part in which it arose.
+//! Deserializes a document with serde; an error has the position of the innermost node in which it occurred.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl YamlError {
     }
 }
 
-/// The type of a plain scalar.
+/// The type of a plain (unquoted) scalar.
 #[derive(Clone, Copy, Debug)]
 enum PlainScalar<'a> {
     Null,
@@ -59,7 +59,7 @@ fn resolve_scalar(text: &str) -> PlainScalar<'_> {
     }
     let all_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
     if all_digits {
-        // A number with zeros in front is a name that happens to have digits: a postal code, a mode.
+        // Digits with leading zeros are text: postal codes, file modes.
         if digits.len() > 1 && digits.starts_with('0') {
             return PlainScalar::Text(text);
         }
@@ -80,7 +80,6 @@ fn resolve_scalar(text: &str) -> PlainScalar<'_> {
 }
 
 impl YamlDocument {
-    /// The document as serde takes it.
     pub fn deserializer(&self) -> impl for<'de> Deserializer<'de, Error = YamlError> {
         &*self.0
     }
@@ -109,12 +108,12 @@ impl YamlNode {
         visited.map_err(|e| e.with_position_of(self))
     }
 
-    /// Whether nothing is written there, as behind `key:`: an empty collection where one is asked for.
+    /// Whether the value is missing, as after `key:`; deserializes as an empty collection where one is expected.
     fn is_blank(&self) -> bool {
         matches!(&self.kind, YamlNodeKind::Scalar { text, plain: true } if text.is_empty())
     }
 
-    /// A scalar as the text that it is, whatever its form would make of it.
+    /// Visits a scalar as text, whatever type its form implies.
     fn visit_text<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, YamlError> {
         match &self.kind {
             YamlNodeKind::Scalar { text, .. } => {

@@ -1,5 +1,5 @@
-//! YAML 1.2 (core schema), read into a tree that knows where each part stood: linear in the text, with bounds on nesting and
-//! on what aliases come to.
+//! A YAML 1.2 (core schema) parser that records the position of every node. Linear in the text, with bounds on
+//! nesting and on alias expansion.
 
 mod de;
 mod write;
@@ -13,17 +13,17 @@ use serde::de::DeserializeOwned;
 
 pub use write::to_string;
 
-/// How deep collections may nest, aliases followed.
+/// The deepest nesting of collections, counting through aliases.
 const MAX_DEPTH: usize = 128;
 
-/// The largest document, by [`YamlNode::size`]: twice the parts of a file of 100,000 rules.
+/// The largest document, by [`YamlNode::size`]: twice that of a file of 100,000 rules.
 const MAX_SIZE: u64 = 2_000_000;
 
-/// What a document may come to once its aliases are followed: this, and so many times its own size.
+/// The bound on the expanded size of a document: this, plus a multiple of its own size.
 const ALIAS_BASE: u64 = 10_000;
 const ALIAS_FACTOR: u64 = 8;
 
-/// What is wrong with a text, and where.
+/// Why a text is not valid, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct YamlError {
     message: String,
@@ -35,12 +35,12 @@ impl YamlError {
         Self { message: message.into(), place: Some(place) }
     }
 
-    /// What is wrong, without the place.
+    /// The message without the position.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Line and column, from 1.
+    /// Line and column, starting at 1.
     pub fn position(&self) -> Option<(usize, usize)> {
         self.place
     }
@@ -58,20 +58,19 @@ impl fmt::Display for YamlError {
 
 impl std::error::Error for YamlError {}
 
-/// A part of a document.
 #[derive(Debug)]
 struct YamlNode {
     place: (usize, usize),
-    /// How deep it nests, a scalar by 1.
+    /// The nesting depth; 1 for a scalar.
     depth: usize,
-    /// How many parts it has, aliases followed; texts count by their length too.
+    /// The number of nodes after alias expansion, plus the length of texts.
     size: u64,
     kind: YamlNodeKind,
 }
 
 #[derive(Debug)]
 enum YamlNodeKind {
-    /// A text; `plain` when its form says what it is.
+    /// A scalar; `plain` if it is unquoted, so that its form decides its type.
     Scalar {
         text: Box<str>,
         plain: bool,
@@ -87,11 +86,10 @@ impl YamlNode {
     }
 }
 
-/// A document.
 #[derive(Debug)]
 pub struct YamlDocument(Arc<YamlNode>);
 
-/// A collection that is not complete yet.
+/// A collection whose end has not been read.
 struct OpenCollection {
     anchor: usize,
     node: YamlNode,
@@ -100,10 +98,10 @@ struct OpenCollection {
 }
 
 impl YamlDocument {
-    /// Reads the one document of a text; an empty text is null.
+    /// Parses the single document of a text; an empty text is null.
     ///
     /// # Errors
-    /// What is no YAML, or more than a document may be.
+    /// Invalid YAML, or a document over the bounds.
     pub fn parse(text: &str) -> Result<Self, YamlError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut builder = YamlBuilder::default();
@@ -118,10 +116,10 @@ impl YamlDocument {
     }
 }
 
-/// Reads a text as a value.
+/// Deserializes a text.
 ///
 /// # Errors
-/// What is no YAML or not such a value, with its place.
+/// Invalid YAML, or a value of the wrong type, with its position.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     T::deserialize(YamlDocument::parse(text)?.deserializer())
 }
@@ -131,9 +129,9 @@ struct YamlBuilder {
     root: Option<Arc<YamlNode>>,
     stack: Vec<OpenCollection>,
     anchors: HashMap<usize, Arc<YamlNode>>,
-    /// The size of what was parsed, aliases not followed.
+    /// The size of what was parsed, without alias expansion.
     size: u64,
-    /// The alias that comes to most.
+    /// The alias with the largest expansion.
     largest: Option<(u64, (usize, usize))>,
 }
 
@@ -157,7 +155,7 @@ impl YamlBuilder {
             Event::Alias(anchor) => {
                 self.add_size(1, place)?;
                 let Some(node) = self.anchors.get(&anchor).cloned() else {
-                    return Err(YamlError::at("an alias stands within what it is an alias of", place));
+                    return Err(YamlError::at("an alias is inside the node it refers to", place));
                 };
                 if self.largest.is_none_or(|(size, _)| node.size > size) {
                     self.largest = Some((node.size, place));
@@ -165,7 +163,7 @@ impl YamlBuilder {
                 self.attach(node, place)
             }
             Event::DocumentStart(_) if self.root.is_some() => {
-                Err(YamlError::at("there is more than one document: only one can be read", place))
+                Err(YamlError::at("there is more than one document; only one is supported", place))
             }
             _ => Ok(()),
         }
@@ -174,7 +172,7 @@ impl YamlBuilder {
     fn add_size(&mut self, size: u64, place: (usize, usize)) -> Result<(), YamlError> {
         self.size += size;
         if self.size > MAX_SIZE {
-            return Err(YamlError::at(format!("it has more than {MAX_SIZE} parts"), place));
+            return Err(YamlError::at(format!("the document has more than {MAX_SIZE} parts"), place));
         }
         Ok(())
     }
@@ -213,10 +211,10 @@ impl YamlBuilder {
                 Some(key) => all.push((key, node)),
                 None => {
                     let YamlNodeKind::Scalar { text, .. } = &node.kind else {
-                        return Err(YamlError::at("a key must be a text", place));
+                        return Err(YamlError::at("a key must be a string", place));
                     };
                     if !keys.insert(text.clone()) {
-                        return Err(YamlError::at(format!("the key `{text}` stands twice in one mapping"), place));
+                        return Err(YamlError::at(format!("duplicate key `{text}` in a mapping"), place));
                     }
                     *key = Some(node);
                 }
@@ -230,7 +228,7 @@ impl YamlBuilder {
         let root = self.root.unwrap_or_else(|| Arc::new(YamlNode::scalar("", true, (1, 1))));
         match self.largest {
             Some((_, place)) if root.size > ALIAS_BASE + ALIAS_FACTOR * self.size => {
-                Err(YamlError::at(format!("its aliases come to {} parts, too many for its size", root.size), place))
+                Err(YamlError::at(format!("its aliases expand to {} nodes, too many for its size", root.size), place))
             }
             _ => Ok(YamlDocument(root)),
         }
@@ -238,7 +236,7 @@ impl YamlBuilder {
 }
 
 fn too_deep(place: (usize, usize)) -> YamlError {
-    YamlError::at(format!("it is nested deeper than {MAX_DEPTH}"), place)
+    YamlError::at(format!("nested deeper than {MAX_DEPTH}"), place)
 }
 
 #[cfg(test)]
@@ -282,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_have_a_position() {
         for (text, place, part) in [
             ("a: 1\nb: [1, 2\n", (3, 1), ""),
-            ("a: 1\na: 2\n", (2, 1), "the key `a` stands twice"),
+            ("a: 1\na: 2\n", (2, 1), "duplicate key `a`"),
             ("a: *none\n", (1, 4), ""),
-            ("a: &x [*x]\n", (1, 8), "within"),
+            ("a: &x [*x]\n", (1, 8), "inside the node"),
             ("---\na\n---\nb\n", (3, 1), "more than one document"),
-            ("? [a]\n: b\n", (1, 3), "a key must be a text"),
+            ("? [a]\n: b\n", (1, 3), "a key must be a string"),
         ] {
             let error = from_str::<Value>(text).unwrap_err();
             assert!(error.message().contains(part), "{text}: {error}");
@@ -323,7 +321,7 @@ mod tests {
         let error = from_str::<Value>(&laughs).unwrap_err();
         assert!(error.message().contains("aliases"), "{error}");
         assert_eq!(error.position().map(|p| p.0), Some(12), "{error}");
-        // A long text often, and a chain of aliases that is deep though nothing in the text is.
+        // A long text repeated often, and a deep chain of aliases in a shallow text.
         let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(100_000));
         let error = from_str::<Value>(&long).unwrap_err();
         assert!(error.message().contains("aliases"), "{error}");
@@ -337,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_documents_parse_to_the_same_value() {
         let value = json!({
             "rules": [{"name": "a: b", "when": "~u x", "then": [{"tag": "yes"}, "stop"], "n": 5, "f": 1.5, "e": [], "o": {}}],
             "text": "two\nlines # no comment", "null": null, "true": "true", "é": "\u{1}\"\\",

@@ -1,8 +1,8 @@
-//! Values as YAML in block style.
+//! Writes values as YAML in block style.
 
 use serde_json::Value;
 
-/// A value as a document, its members in their order.
+/// Serializes a value as a document, keeping the order of members.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -16,7 +16,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
-/// The lines of a collection; the first one's indent is there already.
+/// Writes the lines of a collection; the indent of the first line has been written.
 fn write_block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) => {
@@ -74,18 +74,18 @@ fn write_indent(n: usize, out: &mut String) {
 fn write_inline(value: &Value, out: &mut String) {
     match value {
         Value::String(s) => write_text(s, out),
-        // An empty collection, a number, a truth value or null is the same in both.
+        // Empty collections, numbers, booleans and null are the same in JSON and YAML.
         other => out.push_str(&other.to_string()),
     }
 }
 
-/// Bare where it is a word that can be nothing else, in quotes as JSON has them otherwise.
+/// Writes a plain scalar if it cannot be misread, else a double-quoted one as in JSON.
 fn write_text(s: &str, out: &mut String) {
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+' | ':');
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+' | ':');
     let starts = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let other = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let is_key = s.contains(": ") || s.ends_with([' ', ':']);
-    if starts && !is_key && s.chars().all(word) && !other.contains(&s.to_ascii_lowercase().as_str()) {
+    if starts && !is_key && s.chars().all(plain) && !other.contains(&s.to_ascii_lowercase().as_str()) {
         out.push_str(s);
     } else {
         out.push_str(&Value::from(s).to_string());

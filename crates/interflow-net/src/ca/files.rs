@@ -1,4 +1,4 @@
-//! The CA's files: `ca.pem`, which everybody may read, and `ca.key`, which nobody but its owner may.
+//! The CA's files: `ca.pem`, which is public, and `ca.key`, which only its user may read.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -17,7 +17,6 @@ use super::issue;
 const CERTIFICATE_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
 
-/// What the files hold.
 pub(super) struct CaFiles {
     pub(super) pem: String,
     pub(super) chain: Vec<CertificateDer<'static>>,
@@ -32,7 +31,7 @@ fn io_error(what: &str, path: &Path, error: io::Error) -> Error {
     config_error(format!("{what} {}", path.display())).with_source(error)
 }
 
-/// Holds off another process that starts for the first time, until the file is dropped.
+/// Excludes other processes until the file is dropped, so that concurrent first starts create one CA.
 pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     make_folder(dir)?;
     let path = dir.join(".lock");
@@ -43,7 +42,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
-/// Makes a folder that only its owner may enter, unless it is there.
+/// Creates a folder that only its user may enter, unless it exists.
 pub(super) fn make_folder(dir: &Path) -> Result<(), Error> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -55,7 +54,7 @@ pub(super) fn make_folder(dir: &Path) -> Result<(), Error> {
     builder.create(dir).map_err(|e| io_error("the CA's folder cannot be made:", dir, e))
 }
 
-/// Reads both files; `None` when neither is there.
+/// Reads both files; `None` if neither exists.
 pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
     let (pem_path, key_path) = (dir.join(CERTIFICATE_FILE), dir.join(KEY_FILE));
     let pem = optional(std::fs::read_to_string(&pem_path))
@@ -95,7 +94,7 @@ fn incomplete_pair_error(missing: &Path, there: &Path) -> Error {
     ))
 }
 
-/// Whoever reads this key can pretend to be any site to those who trust the CA.
+/// Anyone who can read this key can impersonate any site to clients that trust the CA.
 #[cfg(unix)]
 fn refuse_open_key(key: &File, path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -116,7 +115,7 @@ fn refuse_open_key(_: &File, _: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a new CA. The key goes first: a certificate without its key would be of no use to anybody.
+/// Creates a new CA. The key is written first: a certificate without its key would be useless.
 pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     let key = KeyPair::generate()
         .map_err(|e| config_error("a key for the CA could not be made".to_owned()).with_source(e))?;
@@ -130,7 +129,7 @@ pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
     Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
 }
 
-/// Either the whole file is there afterwards, or the old one.
+/// Replaces the file atomically.
 fn write_atomically(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
     let (mut file, temporary) = private_temporary(dir)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
@@ -139,7 +138,7 @@ fn write_atomically(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
     })
 }
 
-/// A new file that only its owner may read, beside where it is going.
+/// Creates a file that only its user may read, in the folder of its destination.
 pub(super) fn private_temporary(dir: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!(".new-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -174,7 +173,6 @@ pub(super) fn archive(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// A certificate in PEM (RFC 7468).
 pub(super) fn certificate_pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -186,7 +184,7 @@ pub(super) fn certificate_pem(der: &[u8]) -> String {
     pem
 }
 
-/// What this machine calls itself, as far as that can be had without asking the C library.
+/// The machine's name, as far as it can be found without calling the C library.
 fn machine_name() -> String {
     let from_file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let from_env = || ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());

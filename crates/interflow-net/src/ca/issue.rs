@@ -1,4 +1,4 @@
-//! Signing: what stands in a leaf, and in the CA's own certificate.
+//! Issues leaf certificates, and the CA's own certificate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,24 +18,24 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::keys::LeafKey;
 
 const DAY_SECS: u64 = 86_400;
-/// A client whose clock is behind ours must still accept a fresh leaf.
+/// Tolerance for clients whose clock is slow.
 const BACKDATE_SECS: u64 = DAY_SECS;
-/// A CN longer than this breaks X.520's bound; the SAN is what counts anyway.
+/// The X.520 limit on a CN; clients use the SAN anyway.
 const MAX_COMMON_NAME_LEN: usize = 64;
 
-/// A leaf just signed.
+/// A newly signed leaf.
 pub(super) struct IssuedLeaf {
-    /// The leaf, and the CAs between it and the root, if any.
+    /// The leaf, followed by the intermediate CAs, if any.
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) not_before: u64,
     pub(super) not_after: u64,
 }
 
-/// The CA's key and what it needs to sign.
+/// The CA's key and what is needed to sign with it.
 pub(super) struct LeafIssuer {
     issuer: Issuer<'static, KeyPair>,
     name: String,
-    /// What a client needs between leaf and root: nothing under a root of our own.
+    /// The intermediate certificates to send to clients; empty if the CA is a root.
     tail: Vec<CertificateDer<'static>>,
     not_after: u64,
     lifetime: u64,
@@ -43,8 +43,8 @@ pub(super) struct LeafIssuer {
 }
 
 impl LeafIssuer {
-    /// Checks that the chain's first certificate is a CA in its time and that the key is its own. Gives the CA's
-    /// certificate and the end of its time too.
+    /// Checks that the first certificate of the chain is a CA, is valid now, and belongs to the key. Also returns the
+    /// CA's certificate and its expiry.
     pub(super) fn new(
         chain: Vec<CertificateDer<'static>>,
         key: KeyPair,
@@ -59,7 +59,7 @@ impl LeafIssuer {
             );
             Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config)
         };
-        let ca = chain.first().cloned().ok_or_else(|| broken("ca.pem holds no certificate".to_owned()))?;
+        let ca = chain.first().cloned().ok_or_else(|| broken("ca.pem contains no certificate".to_owned()))?;
         let (_, parsed) = X509Certificate::from_der(&ca).map_err(|e| broken(format!("ca.pem cannot be read: {e}")))?;
         if !parsed.is_ca() {
             return Err(broken("the certificate in ca.pem is not a CA's".to_owned()));
@@ -87,7 +87,7 @@ impl LeafIssuer {
         self.signed.load(Ordering::Relaxed)
     }
 
-    /// Signs a leaf for a host, to hold from a day ago for its lifetime, at most until the CA's own end.
+    /// Signs a leaf for a host. It is valid from a day ago for its lifetime, but not longer than the CA.
     pub(super) fn issue(&self, host: &Host, key: &LeafKey, now: u64) -> IssuedLeaf {
         let not_before = now.saturating_sub(BACKDATE_SECS);
         let not_after = (not_before + self.lifetime).min(self.not_after);
@@ -130,8 +130,8 @@ fn leaf_params(host: &Host, not_before: u64, not_after: u64) -> CertificateParam
     params
 }
 
-/// The name without the dot that makes it absolute, which no SAN has (RFC 5280 4.2.1.6). A name that is not ASCII
-/// cannot be asked for on the wire; it gets a name that fits nothing.
+/// The name without the trailing dot, which is not allowed in a SAN (RFC 5280 4.2.1.6). Names that are not ASCII
+/// cannot occur on the wire; they get a name that matches nothing.
 fn dns_name(name: &str) -> Ia5String {
     let name = name.strip_suffix('.').unwrap_or(name);
     Ia5String::try_from(name).unwrap_or_else(|_| Ia5String::try_from("invalid").expect("it is ASCII"))
@@ -143,7 +143,7 @@ fn set_validity(params: &mut CertificateParams, not_before: u64, not_after: u64)
     params.not_after = epoch + Duration::from_secs(not_after);
 }
 
-/// 127 random bits, positive, and of full length so that the encoding never shrinks.
+/// 127 random bits, positive, and of full length so that the encoding has a constant size.
 fn random_serial() -> SerialNumber {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).expect("the system gives random bytes");
@@ -151,7 +151,7 @@ fn random_serial() -> SerialNumber {
     SerialNumber::from_slice(&bytes)
 }
 
-/// A CA's certificate over its own key, for ten years.
+/// A self-signed CA certificate, valid for ten years.
 pub(super) fn root(key: &KeyPair, machine: &str) -> Result<rcgen::Certificate, rcgen::Error> {
     let now = super::now();
     let mut params = CertificateParams::default();
@@ -165,16 +165,16 @@ pub(super) fn root(key: &KeyPair, machine: &str) -> Result<rcgen::Certificate, r
     params.self_signed(key)
 }
 
-/// Says whose CA it is: a person will meet this name in a trust store years later.
+/// The CA's common name: it must be recognisable in a trust store years later.
 fn root_name(machine: &str, now: u64) -> String {
     let date = jiff::Timestamp::from_second(now.min(i64::MAX as u64) as i64)
         .map_or_else(|_| "undated".to_owned(), |at| at.strftime("%Y-%m-%d").to_string());
     let rest = "Interflow CA () ".len() + date.len();
-    let shown: String = machine.chars().filter(char::is_ascii_graphic).take(MAX_COMMON_NAME_LEN - rest).collect();
-    format!("Interflow CA ({shown}) {date}")
+    let printable: String = machine.chars().filter(char::is_ascii_graphic).take(MAX_COMMON_NAME_LEN - rest).collect();
+    format!("Interflow CA ({printable}) {date}")
 }
 
-/// The SHA-256 of some bytes in lower-case hex.
+/// The SHA-256 of the bytes in lower-case hex.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, b| {
@@ -183,7 +183,7 @@ pub(super) fn sha256_hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A key for certificates of servers, as rustls wants it.
+/// A server certificate with its key, in rustls's form.
 pub(super) fn certified_key(chain: Vec<CertificateDer<'static>>, key: &LeafKey) -> Arc<rustls::sign::CertifiedKey> {
     Arc::new(rustls::sign::CertifiedKey::new(chain, key.signer.clone()))
 }
@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn a_machine_name_of_any_length_leaves_the_ca_name_within_its_bound() {
         let long = "m".repeat(300);
-        let shown: Vec<_> = ["box", &long, "", "bö\nx"].map(|m| root_name(m, 1_790_000_000)).into();
-        assert_eq!(shown[0], "Interflow CA (box) 2026-09-21");
-        assert_eq!(shown[1].len(), MAX_COMMON_NAME_LEN);
-        assert_eq!(shown[3], "Interflow CA (bx) 2026-09-21");
+        let names: Vec<_> = ["box", &long, "", "bö\nx"].map(|m| root_name(m, 1_790_000_000)).into();
+        assert_eq!(names[0], "Interflow CA (box) 2026-09-21");
+        assert_eq!(names[1].len(), MAX_COMMON_NAME_LEN);
+        assert_eq!(names[3], "Interflow CA (bx) 2026-09-21");
     }
 
     #[test]

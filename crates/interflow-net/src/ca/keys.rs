@@ -1,4 +1,4 @@
-//! Keys of leaves, made ahead: each leaf has one of its own, and a client's first hit does not wait for its making.
+//! A pool of pregenerated leaf keys, so that a cache miss does not wait for key generation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use rcgen::KeyPair;
 use rustls::sign::SigningKey;
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// Keys held ready. A page with many hosts asks for some dozens at once.
+/// Keys held ready. A page with many hosts needs some dozens at once.
 const POOL_SIZE: usize = 64;
-/// Below this the pool is filled up again.
+/// The pool is refilled when it falls below this size.
 const REFILL_THRESHOLD: usize = 32;
 
 /// A P-256 key: its public half for the certificate, its private half for handshakes.
@@ -32,7 +32,7 @@ impl LeafKey {
     }
 }
 
-/// Ready keys, and whether somebody is making more.
+/// Ready keys, and whether a thread is generating more.
 #[derive(Default)]
 pub(super) struct KeyPool {
     ready: Mutex<Vec<LeafKey>>,
@@ -40,7 +40,7 @@ pub(super) struct KeyPool {
 }
 
 impl KeyPool {
-    /// A key that nobody else gets.
+    /// Takes a key from the pool, or generates one.
     pub(super) fn take(pool: &Arc<Self>) -> LeafKey {
         let (key, left) = {
             let mut ready = pool.ready.lock();
@@ -52,7 +52,7 @@ impl KeyPool {
         key.unwrap_or_else(LeafKey::generate)
     }
 
-    /// Makes keys on a thread of its own until the pool is full. Does nothing while such a thread is at work.
+    /// Fills the pool on a separate thread, unless one is running.
     pub(super) fn refill(pool: &Arc<Self>) {
         if pool.filling.swap(true, Ordering::AcqRel) {
             return;
@@ -66,7 +66,7 @@ impl KeyPool {
             filled.filling.store(false, Ordering::Release);
         });
         if spawned.is_err() {
-            // Without a thread each leaf's key is made when it is needed.
+            // Without a thread, keys are generated when they are needed.
             pool.filling.store(false, Ordering::Release);
         }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_is_given_out_twice_however_fast_they_are_asked_for() {
+    fn no_key_is_handed_out_twice_under_contention() {
         let pool = Arc::new(KeyPool::default());
         let mut seen = std::collections::HashSet::new();
         for _ in 0..3 * POOL_SIZE {

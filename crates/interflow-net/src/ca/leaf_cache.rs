@@ -1,4 +1,4 @@
-//! The cache of leaves: bounded, one signature per first hit, and renewed before they end; kept on disk on wish.
+//! The cache of leaf certificates: bounded, one signature per miss, renewed before expiry, and optionally persisted.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
@@ -22,34 +22,35 @@ use super::issue::{IssuedLeaf, certified_key, sha256_hex};
 use super::keys::LeafKey;
 use crate::tls::{Alpn, ServerTls};
 
-/// Workers meet in a shard only when their hosts fall into the same one.
+/// Workers contend only if their hosts fall into the same shard.
 const SHARD_COUNT: usize = 16;
 const WEEK_SECS: u64 = 7 * 86_400;
 
-/// A signed leaf with its key, and what is shown to clients with each choice of protocols.
+/// A signed leaf with its key, and the TLS configuration for each choice of ALPN.
 pub(super) struct LeafCertificate {
     certified: Arc<CertifiedKey>,
     renew_at: u64,
-    shown: [OnceLock<Arc<ServerTls>>; Alpn::COUNT],
+    server_tls: [OnceLock<Arc<ServerTls>>; Alpn::COUNT],
 }
 
 impl LeafCertificate {
     pub(super) fn new(chain: Vec<CertificateDer<'static>>, key: &LeafKey, not_before: u64, not_after: u64) -> Self {
-        // A week is enough for clients that hold on to a connection; a short-lived leaf gives a third of its life.
+        // A week suffices for clients with long-lived connections; short-lived leaves are renewed after two thirds of
+        // their lifetime.
         let spare = WEEK_SECS.min(not_after.saturating_sub(not_before) / 3);
         Self {
             certified: certified_key(chain, key),
             renew_at: not_after.saturating_sub(spare),
-            shown: Default::default(),
+            server_tls: Default::default(),
         }
     }
 
     fn server_tls(&self, alpn: Alpn) -> Arc<ServerTls> {
-        self.shown[alpn.index()].get_or_init(|| Arc::new(ServerTls::new(self.certified.clone(), alpn))).clone()
+        self.server_tls[alpn.index()].get_or_init(|| Arc::new(ServerTls::new(self.certified.clone(), alpn))).clone()
     }
 }
 
-/// A leaf's place in the cache: whoever comes first signs, the others wait for that.
+/// A slot of the cache: the first caller signs, and others wait for it.
 #[derive(Default)]
 struct LeafSlot {
     leaf: OnceLock<LeafCertificate>,
@@ -65,11 +66,10 @@ impl LeafSlot {
 #[derive(Default)]
 struct LeafShard {
     slots: RwLock<HashMap<Host, Arc<LeafSlot>>>,
-    /// Counts uses, to know which slot was used longest ago.
+    /// Counts uses, to find the least recently used slot.
     clock: AtomicU64,
 }
 
-/// The leaves at hand.
 pub(super) struct LeafCache {
     shards: [LeafShard; SHARD_COUNT],
     per_shard: usize,
@@ -77,7 +77,7 @@ pub(super) struct LeafCache {
 }
 
 impl LeafCache {
-    /// A cache of `capacity` leaves, rounded up to a whole number per shard.
+    /// A cache of `capacity` leaves, rounded up to a multiple of the number of shards.
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             shards: Default::default(),
@@ -90,7 +90,7 @@ impl LeafCache {
         self.shards.iter().map(|s| s.slots.read().len()).sum()
     }
 
-    /// What to show for a host; `make` makes its leaf when there is none, or none that lasts.
+    /// The leaf for a host; `make` issues one if none is cached or it is due for renewal.
     pub(super) fn get(
         &self,
         host: &Host,
@@ -105,7 +105,7 @@ impl LeafCache {
         slot.leaf.get_or_init(make).server_tls(alpn)
     }
 
-    /// An empty slot for the host, unless another has just put one there.
+    /// Inserts an empty slot for the host, unless another caller has just done so.
     fn insert_slot(&self, shard: &LeafShard, host: &Host, now: u64) -> Arc<LeafSlot> {
         let mut slots = shard.slots.write();
         if let Some(slot) = slots.get(host).filter(|slot| !slot.is_due(now)) {
@@ -124,26 +124,26 @@ impl LeafCache {
     }
 }
 
-/// A file per host; its name is a hash, since a host may have any length and its characters any meaning to a file
-/// system.
+/// One file per host. Its name is a hash, because host names can be long and contain characters that are special to a
+/// file system.
 fn leaf_file_name(host: &Host) -> String {
     format!("{}.pem", &sha256_hex(host.to_string().as_bytes())[..32])
 }
 
-/// How long a file that was never renamed into its place may be another process's work.
+/// How old a leftover temporary file must be before it is removed, since another process may be writing it.
 const STALE_TEMP_FILE_AGE: Duration = Duration::from_secs(3_600);
 
-/// The leaves on disk: a file per host in a folder named after the CA, no more of them than leaves in memory; the one that was
-/// written longest ago gives way.
+/// The leaves on disk: one file per host in a folder named after the CA, no more than in memory; the oldest is
+/// removed first.
 pub(super) struct LeafStore {
     pub(super) folder: PathBuf,
     capacity: usize,
-    /// The names of the files, the oldest first.
+    /// The file names, oldest first.
     names: Mutex<VecDeque<OsString>>,
 }
 
 impl LeafStore {
-    /// Makes the folder, and removes what is there beyond the capacity.
+    /// Creates the folder, and removes files in excess of the capacity.
     pub(super) fn open(folder: PathBuf, capacity: usize) -> Result<Self, Error> {
         files::make_folder(&folder)?;
         let mut there = Vec::new();
@@ -164,7 +164,7 @@ impl LeafStore {
         Ok(kept)
     }
 
-    /// Notes a file that was written last, and removes those beyond the capacity.
+    /// Registers a newly written file, and removes files in excess of the capacity.
     fn record_written(&self, name: OsString) {
         let mut names = self.names.lock();
         if let Some(before) = names.iter().position(|n| *n == name) {
@@ -179,8 +179,8 @@ impl LeafStore {
     }
 }
 
-/// The leaf kept for a host, when there is one that lasts. The folder is named after the CA, so it is never of
-/// another one.
+/// The stored leaf of a host, unless it is due for renewal. The folder is named after the CA, so it is never another
+/// CA's.
 pub(super) fn load(kept: &LeafStore, host: &Host, now: u64) -> Option<LeafCertificate> {
     let path = kept.folder.join(leaf_file_name(host));
     let pem = std::fs::read_to_string(&path).ok()?;
@@ -203,7 +203,7 @@ fn parse(pem: &str) -> Option<LeafCertificate> {
     Some(LeafCertificate::new(chain, &key, not_before, not_after))
 }
 
-/// Keeps a leaf. One that cannot be kept is only worth a word in the log: it works all the same.
+/// Stores a leaf. Failure is only logged, because the leaf can be used all the same.
 pub(super) fn store(kept: &LeafStore, host: &Host, minted: &IssuedLeaf, key: &LeafKey) {
     let mut pem = key.pair.serialize_pem();
     for der in &minted.chain {
@@ -216,6 +216,8 @@ pub(super) fn store(kept: &LeafStore, host: &Host, minted: &IssuedLeaf, key: &Le
     });
     match written {
         Ok(()) => kept.record_written(name.into()),
-        Err(error) => tracing::warn!(%host, %error, "a leaf could not be kept in {}", kept.folder.display()),
+        Err(error) => {
+            tracing::warn!(%host, %error, "a leaf certificate could not be stored in {}", kept.folder.display())
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate authority: its files, and the leaves it signs for the hosts that are looked into.
+//! The certificate authority: its files, and the leaf certificates it issues for intercepted hosts.
 
 mod files;
 mod issue;
@@ -17,15 +17,15 @@ use issue::LeafIssuer;
 use keys::KeyPool;
 use leaf_cache::{LeafCache, LeafCertificate, LeafStore};
 
-/// What may be chosen about leaves.
+/// Options for leaf certificates.
 #[derive(Clone, Debug)]
 pub struct CaOptions {
-    /// How many leaves are kept in memory; the least recently used gives way. At least 1.
+    /// How many leaves are cached in memory, at least 1; the least recently used is evicted.
     pub leaves: usize,
-    /// How long a leaf lives, in days: 2 to 90.
+    /// How long a leaf is valid, in days: 2 to 90.
     pub leaf_days: u32,
-    /// Whether leaves and their keys are kept in the CA's folder, so that clients see the same ones after a restart: as many
-    /// as in memory.
+    /// Whether leaves and their keys are also stored in the CA's folder (as many as in memory), so that clients see
+    /// the same ones after a restart.
     pub persist_leaves: bool,
 }
 
@@ -36,8 +36,8 @@ impl Default for CaOptions {
     }
 }
 
-/// A certificate authority of this installation. Shared by all workers; a hit in its cache takes one read lock of
-/// one of many shards.
+/// The certificate authority of this installation. Shared by all workers; a cache hit takes the read lock of one of
+/// many shards.
 pub struct CertificateAuthority {
     pem: String,
     der: CertificateDer<'static>,
@@ -49,16 +49,16 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Reads `ca.pem` and `ca.key` from a folder, or makes them on the first start. Blocks on the file system.
+    /// Reads `ca.pem` and `ca.key` from a folder, or creates them on the first start. Blocks on file I/O.
     ///
     /// # Errors
-    /// A folder that cannot be written, a key that others may read, files that do not belong together, a CA that has
-    /// expired; blamed on the configuration, each with its remedy.
+    /// A folder that is not writable, a key that others can read, files that do not belong together, or an expired
+    /// CA; attributed to the configuration, with a remedy.
     pub fn open_or_create(dir: &Path) -> Result<Self, Error> {
         Self::open_with(dir, &CaOptions::default())
     }
 
-    /// The same with options.
+    /// As [`open_or_create`](Self::open_or_create), with options.
     ///
     /// # Errors
     /// As [`Self::open_or_create`].
@@ -71,8 +71,8 @@ impl CertificateAuthority {
         Self::from_files(dir, files, options)
     }
 
-    /// Puts a new CA in the place of the old one. The old certificate stays beside it as `ca-<fingerprint>.pem`, so
-    /// that it can still be taken out of trust stores; the old key is gone.
+    /// Replaces the CA with a new one. The old certificate is kept as `ca-<fingerprint>.pem`, so that it can be
+    /// removed from trust stores; the old key is deleted.
     ///
     /// # Errors
     /// As [`Self::open_or_create`].
@@ -94,34 +94,33 @@ impl CertificateAuthority {
         Ok(Self { pem, der, not_after, minter, keys, leaves: LeafCache::new(options.leaves), kept })
     }
 
-    /// The CA's certificate (and those above it, when it has any) in PEM.
+    /// The CA's certificate in PEM, followed by those above it, if any.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// The CA's certificate in DER.
     pub fn certificate_der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The SHA-256 fingerprint of the CA's certificate as browsers show it: `AB:CD:…`.
+    /// The SHA-256 fingerprint of the CA's certificate in the form that browsers use: `AB:CD:…`.
     pub fn fingerprint_sha256(&self) -> String {
         let hex = issue::sha256_hex(&self.der).to_ascii_uppercase();
         let pairs: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
         pairs.join(":")
     }
 
-    /// The CA's own name, as trust stores show it.
+    /// The CA's name as trust stores display it.
     pub fn name(&self) -> &str {
         self.minter.name()
     }
 
-    /// When the CA's certificate ends.
+    /// When the CA's certificate expires.
     pub fn not_after(&self) -> Timestamp {
         Timestamp::from_micros(self.not_after.saturating_mul(1_000_000))
     }
 
-    /// How long the CA's certificate still holds; zero when it has expired.
+    /// How long the CA's certificate is still valid; zero if it has expired.
     pub fn remaining(&self) -> Duration {
         Duration::from_secs(self.not_after.saturating_sub(now()))
     }
@@ -131,13 +130,14 @@ impl CertificateAuthority {
         self.minter.issued_count()
     }
 
-    /// How many leaves are in the cache.
+    /// How many leaves are cached.
     pub fn leaves_cached(&self) -> usize {
         self.leaves.len()
     }
 
-    /// What to show a client that wants `host`. A first hit signs a leaf, and all who ask for it meanwhile get that
-    /// one; signing takes some tens of microseconds and holds up nobody who asks for another host.
+    /// The TLS configuration to present to a client that connects to `host`. A cache miss signs a leaf, and
+    /// concurrent requests for the same host share it. Signing takes tens of microseconds and does not block other
+    /// hosts.
     pub fn server_tls(&self, host: &Host, alpn: Alpn) -> Arc<ServerTls> {
         self.leaves.get(host, now(), alpn, || self.leaf(host))
     }

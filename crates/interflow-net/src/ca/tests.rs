@@ -1,4 +1,4 @@
-//! The CA's files, its leaves as clients see them, and its cache under load.
+//! The CA's files, its leaf certificates as clients see them, and its cache under load.
 
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ fn mode(path: &Path) -> u32 {
     path.metadata().unwrap().permissions().mode() & 0o777
 }
 
-/// The chain that a client which trusts `roots` is shown for a host.
+/// The chain that a client which trusts `roots` receives for a host.
 async fn chain_for(ca: &CertificateAuthority, name: &str, roots: &str) -> Vec<CertificateDer<'static>> {
     let profile = TlsProfile::new(trusting(roots)).unwrap();
     let server = ca.server_tls(&host(name), Alpn::Both);
@@ -33,7 +33,7 @@ async fn chain_for(ca: &CertificateAuthority, name: &str, roots: &str) -> Vec<Ce
 }
 
 #[test]
-fn the_first_start_makes_a_ca_that_only_its_owner_can_use_and_the_second_finds_it() {
+fn the_first_start_creates_a_private_ca_and_the_second_reuses_it() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("deep").join("ca");
     let ca = opened(&folder);
@@ -60,7 +60,7 @@ fn the_ca_may_sign_leaves_and_nothing_else() {
 }
 
 #[test]
-fn a_key_that_others_may_read_is_refused_with_the_remedy() {
+fn a_key_readable_by_others_is_refused_with_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     opened(dir.path());
     let key = dir.path().join("ca.key");
@@ -72,7 +72,7 @@ fn a_key_that_others_may_read_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
+fn files_that_are_not_a_ca_are_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let (pem, key) = (dir.path().join("ca.pem"), dir.path().join("ca.key"));
     opened(dir.path());
@@ -83,7 +83,7 @@ fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
     let spoil: [(&dyn Fn(), &str); 5] = [
         (&|| std::fs::copy(stranger.path().join("ca.pem"), &pem).map(drop).unwrap(), "ca.key is not the key of ca.pem"),
         (&|| std::fs::write(&pem, &no_ca).unwrap(), "is not a CA's"),
-        (&|| std::fs::write(&pem, "nonsense").unwrap(), "holds no certificate"),
+        (&|| std::fs::write(&pem, "nonsense").unwrap(), "contains no certificate"),
         (&|| std::fs::remove_file(&pem).unwrap(), "ca.pem is missing although"),
         (
             &|| {
@@ -102,7 +102,7 @@ fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn an_unusable_folder_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
@@ -111,7 +111,7 @@ fn a_folder_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn many_first_starts_at_once_make_one_ca() {
+fn concurrent_first_starts_create_one_ca() {
     let dir = tempfile::tempdir().unwrap();
     let barrier = Barrier::new(8);
     let seen: HashSet<_> = std::thread::scope(|scope| {
@@ -145,7 +145,7 @@ fn rotation_makes_another_ca_and_keeps_only_the_old_certificate() {
 }
 
 #[tokio::test]
-async fn a_leaf_says_what_clients_demand_of_one() {
+async fn a_leaf_has_what_clients_require() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let (_, root) = X509Certificate::from_der(ca.certificate_der()).unwrap();
@@ -159,7 +159,7 @@ async fn a_leaf_says_what_clients_demand_of_one() {
     ];
     for (name, cn, san) in sans {
         let chain = chain_for(&ca, name, ca.certificate_pem()).await;
-        assert_eq!(chain.len(), 1, "a root of our own need not be sent");
+        assert_eq!(chain.len(), 1, "a self-signed root need not be sent");
         let (_, leaf) = X509Certificate::from_der(&chain[0]).unwrap();
         leaf.verify_signature(Some(root.public_key())).unwrap();
         assert_eq!(leaf.subject().iter_common_name().next().map(|c| c.as_str().unwrap()), cn);
@@ -205,12 +205,12 @@ fn each_leaf_has_a_key_and_a_serial_of_its_own() {
 }
 
 #[test]
-fn a_thousand_first_hits_at_once_sign_one_leaf() {
+fn a_thousand_concurrent_misses_sign_one_leaf() {
     const THREADS: usize = 20;
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let barrier = Barrier::new(THREADS);
-    let shown: Vec<_> = std::thread::scope(|scope| {
+    let leaves: Vec<_> = std::thread::scope(|scope| {
         let hit = || {
             barrier.wait();
             (0..50).map(|_| ca.server_tls(&host("a.example"), Alpn::Both)).collect::<Vec<_>>()
@@ -218,13 +218,13 @@ fn a_thousand_first_hits_at_once_sign_one_leaf() {
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(hit)).collect();
         threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
     });
-    assert_eq!(shown.len(), 1000);
-    assert!(shown.iter().all(|s| Arc::ptr_eq(s, &shown[0])));
+    assert_eq!(leaves.len(), 1000);
+    assert!(leaves.iter().all(|s| Arc::ptr_eq(s, &leaves[0])));
     assert_eq!(ca.leaves_signed(), 1);
 }
 
 #[test]
-fn one_leaf_serves_every_choice_of_protocols() {
+fn one_leaf_serves_every_alpn_choice() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let [a, b] = [Alpn::Http1, Alpn::Both].map(|alpn| ca.server_tls(&host("a.example"), alpn));
@@ -233,7 +233,7 @@ fn one_leaf_serves_every_choice_of_protocols() {
 }
 
 #[test]
-fn the_cache_is_bounded_and_keeps_what_is_used() {
+fn the_cache_is_bounded_and_evicts_the_least_recently_used() {
     let dir = tempfile::tempdir().unwrap();
     let ca = CertificateAuthority::open_with(dir.path(), &CaOptions { leaves: 64, ..CaOptions::default() }).unwrap();
     let busy = ca.server_tls(&host("busy.example"), Alpn::Both);
@@ -246,7 +246,7 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
 }
 
 #[test]
-fn a_leaf_is_renewed_before_it_ends() {
+fn a_leaf_is_renewed_before_it_expires() {
     let dir = tempfile::tempdir().unwrap();
     let ca = opened(dir.path());
     let leaves = LeafCache::new(10);
@@ -261,7 +261,7 @@ fn a_leaf_is_renewed_before_it_ends() {
     };
     let first = get(0);
     assert!(Arc::ptr_eq(&first, &get(81)));
-    // It lives 90 days from the day before, and is renewed a week before its end.
+    // It is valid for 90 days from the day before, and is renewed a week before it expires.
     let second = get(82);
     assert!(!Arc::ptr_eq(&first, &second));
     assert!(Arc::ptr_eq(&second, &get(83)));
@@ -269,7 +269,7 @@ fn a_leaf_is_renewed_before_it_ends() {
 }
 
 #[tokio::test]
-async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
+async fn persisted_leaves_survive_a_restart_but_not_their_ca() {
     let dir = tempfile::tempdir().unwrap();
     let options = CaOptions { persist_leaves: true, ..CaOptions::default() };
     let first = CertificateAuthority::open_with(dir.path(), &options).unwrap();
@@ -281,7 +281,7 @@ async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
     let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(files.len(), 1);
     assert_eq!((mode(&folder), mode(&files[0])), (0o700, 0o600));
-    // A file that was spoiled is made anew.
+    // A corrupted file is replaced.
     std::fs::write(&files[0], "nonsense").unwrap();
     let third = CertificateAuthority::open_with(dir.path(), &options).unwrap();
     assert_ne!(chain_for(&third, "a.example", third.certificate_pem()).await, leaf);
@@ -301,7 +301,7 @@ fn leaves_on_disk_are_as_many_as_leaves_in_memory() {
         assert!(files(&ca) <= 20, "after {i}");
     }
     assert_eq!(files(&ca), 20);
-    // One that is there already is not counted twice, and the latest are those that stay.
+    // Existing files are not counted twice, and the latest are kept.
     let again = CertificateAuthority::open_with(dir.path(), &CaOptions { leaves: 10, ..options }).unwrap();
     assert_eq!(files(&again), 10);
     again.server_tls(&host("49.example"), Alpn::Both);
@@ -309,16 +309,16 @@ fn leaves_on_disk_are_as_many_as_leaves_in_memory() {
 }
 
 #[tokio::test]
-async fn a_ca_below_another_sends_what_lies_between() {
+async fn an_intermediate_ca_sends_its_chain() {
     let dir = tempfile::tempdir().unwrap();
-    let root = Authority::new("The owner's root");
-    let (cert, key) = root.below("The owner's proxy CA");
+    let root = Authority::new("The company's root");
+    let (cert, key) = root.below("The company's proxy CA");
     std::fs::write(dir.path().join("ca.pem"), cert + &root.pem).unwrap();
     let key_path = dir.path().join("ca.key");
     std::fs::write(&key_path, key).unwrap();
     std::fs::set_permissions(&key_path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let ca = opened(dir.path());
-    assert_eq!(ca.name(), "The owner's proxy CA");
+    assert_eq!(ca.name(), "The company's proxy CA");
     assert_eq!(chain_for(&ca, "a.example", &root.pem).await.len(), 2);
 }
 

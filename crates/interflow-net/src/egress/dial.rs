@@ -1,4 +1,4 @@
-//! Connecting: Happy Eyeballs (RFC 8305) and the chain of upstream proxies.
+//! Opens connections: Happy Eyeballs (RFC 8305) and chains of upstream proxies.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -19,31 +19,31 @@ use super::proxy::{ProxyKind, UpstreamProxy, open_tunnel};
 use crate::io::IoStream;
 use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
 
-/// Says which addresses may be connected to. Asked after name resolution, of every address, so that no name leads
-/// where an address may not.
+/// Decides which addresses may be connected to. Called after name resolution for every address, so that no name can
+/// lead to a forbidden one.
 pub trait AddressFilter: Send + Sync {
     /// Whether this address may be connected to.
     ///
     /// # Errors
-    /// Why not, for instance [`ErrorKind::Denied`] or [`ErrorKind::Loop`].
+    /// The reason if not, such as [`ErrorKind::Denied`] or [`ErrorKind::Loop`].
     fn check(&self, addr: SocketAddr) -> Result<(), Error>;
 
-    /// Whether a name is resolved here and judged by its addresses before an upstream proxy is given it. Names of this
-    /// machine (`localhost`) are judged in any case.
+    /// Whether names are resolved here and their addresses checked before the name is passed to an upstream proxy.
+    /// Names of this machine (`localhost`) are always checked.
     fn resolves_names(&self) -> bool {
         false
     }
 
-    /// A name for an upstream proxy that could not be resolved here, so that its addresses are not known.
+    /// Called with the name for an upstream proxy that could not be resolved here, so that its addresses are unknown.
     ///
     /// # Errors
-    /// Why it may not be handed over.
+    /// The reason why it must not be passed on.
     fn check_unresolved(&self, _target: &Authority, error: Error) -> Result<(), Error> {
         Err(error)
     }
 }
 
-/// Lets every address pass.
+/// Allows every address.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AllowAllAddresses;
 
@@ -53,18 +53,18 @@ impl AddressFilter for AllowAllAddresses {
     }
 }
 
-/// Times and socket options of new connections.
+/// Timeouts and socket options of new connections.
 #[derive(Clone)]
 pub struct DialerOptions {
-    /// All attempts to connect to one host together may take this long, its name's resolution aside.
+    /// The timeout of all attempts to connect to one host, without name resolution.
     pub connect_timeout: Duration,
-    /// When one address has not answered after this long, the next is tried beside it (RFC 8305 5).
+    /// After this delay without a response, the next address is tried in parallel (RFC 8305 5).
     pub attempt_delay: Duration,
-    /// An upstream proxy may take this long to open its tunnel, and to make TLS when it speaks that.
+    /// The timeout for an upstream proxy to open its tunnel, with its TLS handshake if it uses TLS.
     pub proxy_timeout: Duration,
-    /// An idle connection is probed after this long, so that a peer that vanished is noticed. `None`: never.
+    /// The idle time before TCP keepalive probes; `None` to disable them.
     pub keepalive: Option<Duration>,
-    /// How HTTPS proxies are verified; `None`: by the platform's roots.
+    /// How HTTPS proxies are verified; `None` for the platform's roots.
     pub proxy_tls: Option<Arc<TlsProfile>>,
 }
 
@@ -81,23 +81,23 @@ impl Default for DialerOptions {
     }
 }
 
-/// How long the parts of a dial took, in microseconds; `None` where a part did not come up.
+/// How long the parts of connecting took, in microseconds; `None` if a part did not occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DialTimes {
     /// Name resolution.
     pub dns: Option<u64>,
-    /// Connecting, and the handshakes of upstream proxies.
+    /// Connecting, with the handshakes of upstream proxies.
     pub connect: Option<u64>,
 }
 
-/// Where a connection leads.
+/// The endpoints of a connection.
 #[derive(Clone, Debug)]
 pub struct DialInfo {
-    /// The address connected to: the origin's, or the first upstream proxy's.
+    /// The remote address: the origin's, or the first upstream proxy's.
     pub peer: SocketAddr,
-    /// Our own address.
+    /// The local address.
     pub local: SocketAddr,
-    /// The upstream proxies in their order, without credentials, when there are any.
+    /// The upstream proxies in order, without credentials, if there are any.
     pub via: Option<Arc<str>>,
 }
 
@@ -110,7 +110,6 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// A dialer.
     pub fn new(resolver: DnsResolver, guard: Arc<dyn AddressFilter>, options: DialerOptions) -> Self {
         let proxy_tls = options.proxy_tls.clone().unwrap_or_else(|| {
             TlsProfile::new(TlsProfileOptions::default()).expect("default options name no file that could be wrong")
@@ -118,17 +117,18 @@ impl Dialer {
         Self { resolver, guard, proxy_tls, options }
     }
 
-    /// The resolver it asks.
     pub fn resolver(&self) -> &DnsResolver {
         &self.resolver
     }
 
-    /// Connects to `target`, through the proxies of `chain` in their order when there are any. With a chain the
-    /// target's name is resolved by the last proxy, after it was [judged](Self::judge). Cancel-safe: dropping the future closes what it opened.
+    /// Connects to `target`, through the proxies of `chain` in order if there are any. With a chain, the last proxy
+    /// resolves the target's name, after it was [checked](Self::check_proxied_target). Cancel-safe: dropping the
+    /// future closes what it opened.
     ///
     /// # Errors
-    /// [`ErrorKind::Dns`], [`ErrorKind::Connect`] and [`ErrorKind::ConnectTimeout`] with every address tried, the guard's own error
-    /// when it refuses all addresses, [`ErrorKind::UpstreamProxy`] with the proxy that failed and what it said.
+    /// [`ErrorKind::Dns`], [`ErrorKind::Connect`] and [`ErrorKind::ConnectTimeout`] with every address tried, the
+    /// filter's own error if it refuses all addresses, [`ErrorKind::UpstreamProxy`] with the proxy that failed and
+    /// its response.
     pub async fn dial(
         &self,
         target: &Authority,
@@ -138,7 +138,8 @@ impl Dialer {
         self.dial_via(None, target, chain, None, times).await
     }
 
-    /// The same with another resolver for the names that are resolved here, and with a `Via` for the last proxy.
+    /// As [`dial`](Self::dial), with another resolver for names that are resolved here, and with a `Via` for the last
+    /// proxy.
     ///
     /// # Errors
     /// As [`Self::dial`].
@@ -159,12 +160,12 @@ impl Dialer {
         Ok((io, info))
     }
 
-    /// Judges a target that an upstream proxy is to connect to, as far as its addresses can be known here: the guard
-    /// refuses it when it refuses any of them, since the proxy may choose each. The proxy resolves the name once more, and
-    /// may see other addresses.
+    /// Checks a target that an upstream proxy will connect to, as far as its addresses can be determined here. It is
+    /// refused if any of them is, since the proxy may choose each. The proxy resolves the name again, and may get
+    /// other addresses.
     ///
     /// # Errors
-    /// The guard's.
+    /// The filter's.
     pub async fn check_proxied_target(&self, names: Option<&DnsResolver>, target: &Authority) -> Result<(), Error> {
         if let Some(ip) = target.host.ip() {
             return self.guard.check(SocketAddr::new(ip.to_canonical(), target.port));
@@ -184,8 +185,8 @@ impl Dialer {
         }
     }
 
-    /// Connects to the last proxy of `chain`, through those before it, and makes TLS with it when it speaks that:
-    /// ready for a request in absolute-form. Whoever sends one has its target [judged](Self::judge) first.
+    /// Connects to the last proxy of `chain`, through those before it, with TLS if it uses that: ready for a request
+    /// in absolute-form. The caller must have its target [checked](Self::check_proxied_target) first.
     ///
     /// # Errors
     /// As [`Self::dial`]; an empty chain is [`ErrorKind::Internal`].
@@ -198,7 +199,7 @@ impl Dialer {
         let Some(first) = chain.first() else {
             return Err(Error::new(ErrorKind::Internal, "a chain of upstream proxies is empty"));
         };
-        // The owner named the proxies, so the guard has no say about their addresses.
+        // The operator configured the proxies, so their addresses are not filtered.
         let reached = self.direct(names, &first.authority, &AllowAllAddresses, times).await;
         let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
         info.via = Some(proxy_chain_text(chain));
@@ -252,7 +253,7 @@ impl Dialer {
         }
         let (addrs, refused) = filter_addresses(&ips, target.port, guard)?;
         let begun = Instant::now();
-        // A name that leads to ourselves at one of its addresses means us, when nobody answers at the others.
+        // A name with the proxy's own address among others means the proxy itself if the others do not respond.
         let tcp = self.connect_first(target, addrs).await.map_err(|e| match refused {
             Some(refused) if refused.kind() == ErrorKind::Loop => refused,
             _ => e,
@@ -268,7 +269,7 @@ impl Dialer {
         Ok((IoStream::from(tcp), DialInfo { peer, local, via: None }))
     }
 
-    /// Neither option decides over a connection's use, so a system that refuses one does not fail the dial.
+    /// Neither option is essential, so a system that refuses one does not fail the connection.
     fn set_options(&self, tcp: &TcpStream) {
         let _ = tcp.set_nodelay(true);
         if let Some(idle) = self.options.keepalive {
@@ -276,8 +277,8 @@ impl Dialer {
         }
     }
 
-    /// Tries the addresses one after the other, each a little after the one before or as soon as that has failed;
-    /// the first to answer wins and the others are dropped.
+    /// Tries the addresses in order, each after a delay or as soon as the one before has failed; the first to connect
+    /// wins and the others are dropped.
     async fn connect_first(&self, target: &Authority, mut addrs: AddressQueue) -> Result<TcpStream, Error> {
         let mut tried: SmallVec<[SocketAddr; 4]> = SmallVec::new();
         let mut failures: SmallVec<[(SocketAddr, io::Error); 4]> = SmallVec::new();
@@ -338,7 +339,7 @@ fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
     Error::new(ErrorKind::UpstreamProxy, message).with_retryable(retry).with_source(error)
 }
 
-/// Names that mean the machine that resolves them (RFC 6761 6.3).
+/// Names that denote the resolving machine (RFC 6761 6.3).
 fn is_local_name(host: &Host) -> bool {
     host.name().map(|name| name.trim_end_matches('.')).is_some_and(|name| {
         let last = name.rsplit('.').next().unwrap_or_default();
@@ -346,8 +347,8 @@ fn is_local_name(host: &Host) -> bool {
     })
 }
 
-/// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first; and what
-/// it said of the first that it does not.
+/// The addresses that the filter allows, alternating between families (RFC 8305 4) in the resolver's order; and the
+/// filter's error for the first one that it refuses.
 fn filter_addresses(
     ips: &[IpAddr],
     port: u16,
@@ -399,7 +400,7 @@ fn timeout_error(
         let _ = write!(message, "{} {addr} ", if i == 0 { ":" } else { "," });
         match failures.iter().find(|(failed, _)| failed == addr) {
             Some((_, error)) => message.push_str(&connect_error_text(error)),
-            None => message.push_str("did not answer"),
+            None => message.push_str("did not respond"),
         }
     }
     Error::new(ErrorKind::ConnectTimeout, message).with_retryable(Retryable::Yes)
@@ -409,10 +410,10 @@ fn connect_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "refused the connection".to_owned(),
         io::ErrorKind::ConnectionReset => "reset the connection".to_owned(),
-        io::ErrorKind::TimedOut => "did not answer".to_owned(),
+        io::ErrorKind::TimedOut => "did not respond".to_owned(),
         io::ErrorKind::HostUnreachable => "cannot be reached (no route to the host)".to_owned(),
         io::ErrorKind::NetworkUnreachable => "cannot be reached (no route to its network)".to_owned(),
-        io::ErrorKind::PermissionDenied => "may not be connected to (a firewall of this machine?)".to_owned(),
+        io::ErrorKind::PermissionDenied => "must not be connected to (possibly a firewall on this machine)".to_owned(),
         _ => format!("failed ({error})"),
     }
 }

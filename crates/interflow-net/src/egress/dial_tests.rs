@@ -1,4 +1,4 @@
-//! Dialling over loopback: dead addresses, guards, and what is said when nothing answers.
+//! Connecting over loopback: unreachable addresses, address filters, and error messages.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +20,7 @@ fn dialer(
     Dialer::new(DnsResolver::new(ResolverOptions { overrides, ..ResolverOptions::default() }), Arc::new(guard), options)
 }
 
-/// An address of loopback that takes connections into a queue that is full, so that further ones hang.
+/// A loopback address whose accept queue is full, so that further connections hang.
 async fn dead(ip: &str, port: u16) -> (TcpListener, Vec<TcpStream>) {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::new(ip.parse().unwrap(), port)).unwrap();
@@ -34,7 +34,7 @@ async fn dead(ip: &str, port: u16) -> (TcpListener, Vec<TcpStream>) {
     (listener, queued)
 }
 
-/// A listener on loopback; its port is free on the other loopback addresses too, most likely.
+/// A listener on loopback; its port is most likely free on the other loopback addresses too.
 async fn alive() -> (TcpListener, u16) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -46,7 +46,7 @@ fn at(host: &str, port: u16) -> Authority {
 }
 
 #[tokio::test]
-async fn a_connection_carries_bytes_and_its_addresses_and_times_are_told() {
+async fn a_connection_reports_its_addresses_and_times() {
     let (listener, port) = alive().await;
     let dialer = dialer(&[("a.example", &["127.0.0.1"])], AllowAllAddresses, |_| {});
     let mut times = DialTimes::default();
@@ -77,7 +77,7 @@ async fn an_address_that_hangs_costs_no_more_than_the_attempt_delay() {
 }
 
 #[tokio::test]
-async fn an_address_that_refuses_is_passed_over_at_once() {
+async fn an_address_that_refuses_is_skipped_at_once() {
     let (_listener, port) = alive().await;
     let dialer = dialer(&[("a.example", &["127.0.0.3", "127.0.0.4", "127.0.0.1"])], AllowAllAddresses, |o| {
         o.attempt_delay = Duration::from_secs(30);
@@ -112,7 +112,7 @@ async fn the_connect_timeout_is_over_all_attempts_and_names_them() {
     });
     let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectTimeout);
-    let said = format!("within 0.15 s: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not answer");
+    let said = format!("within 0.15 s: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not respond");
     assert!(error.message().ends_with(&said), "{error}");
 }
 
@@ -131,7 +131,7 @@ impl AddressFilter for NotNear {
 }
 
 #[tokio::test]
-async fn the_guard_is_asked_of_every_address_behind_a_name() {
+async fn the_filter_checks_every_address_of_a_name() {
     let port = alive().await.1;
     let _listener = TcpListener::bind(("127.1.0.1", port)).await.unwrap();
     let dialer = dialer(
@@ -141,7 +141,7 @@ async fn the_guard_is_asked_of_every_address_behind_a_name() {
     );
     for refused in ["inside.example", "127.0.0.1", "localhost.", "10.1.2.3", "[::ffff:127.0.0.1]"] {
         let error = dialer.dial(&at(refused, port), &[], &mut DialTimes::default()).await;
-        // `localhost` has an IPv6 address as well, which the guard lets pass and nobody listens at.
+        // `localhost` has an IPv6 address too, which the filter allows and where nothing listens.
         let expected = if refused == "localhost." { ErrorKind::Connect } else { ErrorKind::Denied };
         assert_eq!(error.unwrap_err().kind(), expected, "{refused}");
     }
@@ -149,17 +149,17 @@ async fn the_guard_is_asked_of_every_address_behind_a_name() {
     assert_eq!(info.peer.ip(), IpAddr::from([127, 1, 0, 1]));
 }
 
-/// Says of one address that it is our own.
+/// Reports one address as Interflow's own.
 struct Own(SocketAddr);
 
 impl AddressFilter for Own {
     fn check(&self, addr: SocketAddr) -> Result<(), Error> {
-        if addr == self.0 { Err(Error::new(ErrorKind::Loop, "it is ours")) } else { Ok(()) }
+        if addr == self.0 { Err(Error::new(ErrorKind::Loop, "this is the proxy itself")) } else { Ok(()) }
     }
 }
 
 #[tokio::test]
-async fn a_name_whose_other_addresses_do_not_answer_means_ourselves() {
+async fn a_name_that_reaches_only_the_proxy_itself_is_a_loop() {
     let (_listener, port) = alive().await;
     let own = Own(SocketAddr::from(([127, 0, 0, 1], port)));
     let dialer = dialer(&[("us.example", &["127.1.0.2", "127.0.0.1"])], own, |_| {});
@@ -168,7 +168,7 @@ async fn a_name_whose_other_addresses_do_not_answer_means_ourselves() {
 }
 
 #[tokio::test]
-async fn the_guard_is_asked_of_an_address_that_a_proxy_is_to_reach() {
+async fn the_filter_checks_targets_of_upstream_proxies() {
     let proxy = "http://127.0.0.1:9".parse().unwrap();
     let dialer = dialer(&[], NotNear, |_| {});
     let error = dialer.dial(&at("10.0.0.1", 80), &[proxy], &mut DialTimes::default()).await.unwrap_err();
@@ -176,7 +176,7 @@ async fn the_guard_is_asked_of_an_address_that_a_proxy_is_to_reach() {
 }
 
 #[test]
-fn families_take_turns_and_the_first_choice_stays_first() {
+fn address_families_alternate_from_the_preferred_one() {
     let ips = |list: &[&str]| list.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
     for (given, expected) in [
         (&["::1", "::2", "::3", "1.1.1.1", "2.2.2.2"][..], &["::1", "1.1.1.1", "::2", "2.2.2.2", "::3"][..]),

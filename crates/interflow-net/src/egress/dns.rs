@@ -1,5 +1,5 @@
-//! Name resolution: the system's own name servers and hosts file or DNS over HTTPS, a cache that honours TTLs, and one
-//! lookup at a time per name.
+//! Name resolution through the system's name servers and hosts file or DNS over HTTPS, with a cache that respects
+//! TTLs and one lookup at a time per name.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,24 +17,23 @@ use tokio::sync::watch;
 
 use super::doh::{DohClient, DohServer};
 
-/// How names are resolved.
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
-    /// Names with addresses of their own, in lower case; these are never looked up.
+    /// Names with fixed addresses, in lower case; they are never looked up.
     pub overrides: HashMap<Arc<str>, Vec<IpAddr>>,
-    /// Name servers to ask; none means the system's.
+    /// Name servers to query; empty for the system's.
     pub name_servers: Vec<SocketAddr>,
-    /// A server to ask over HTTPS in place of name servers; names of the local network are still asked of the system.
+    /// A DNS over HTTPS server to query instead of name servers; names of the local network still use the system's.
     pub https: Option<DohServer>,
-    /// How many names are remembered.
+    /// How many names are cached.
     pub capacity: usize,
-    /// An answer is remembered at least this long, whatever its TTL says.
+    /// The minimum time for which an answer is cached, whatever its TTL.
     pub min_ttl: Duration,
-    /// An answer is remembered at most this long.
+    /// The maximum time for which an answer is cached.
     pub max_ttl: Duration,
-    /// That a name does not exist, or could not be looked up, is remembered at most this long.
+    /// The maximum time for which a failure, or the absence of a name, is cached.
     pub negative_ttl: Duration,
-    /// One lookup may take this long.
+    /// The timeout of one lookup.
     pub timeout: Duration,
 }
 
@@ -54,14 +53,14 @@ impl Default for ResolverOptions {
     }
 }
 
-/// What a lookup ended with; a failure is kept as its sentence.
+/// The result of a lookup; a failure is its description.
 type LookupResult = Result<Arc<[IpAddr]>, Arc<str>>;
 
-/// What is known of a name.
+/// A cache entry.
 enum DnsCacheEntry {
-    /// This, until then.
+    /// A result, valid until the given time.
     Resolved(LookupResult, Instant),
-    /// Somebody is looking it up; the answer will be told here.
+    /// A lookup is in progress; its result is sent here.
     InFlight(watch::Receiver<Option<LookupResult>>),
 }
 
@@ -77,15 +76,16 @@ struct ResolverState {
 }
 
 impl DnsResolver {
-    /// A resolver; the system's configuration is read at the first lookup.
+    /// The system's configuration is read at the first lookup.
     pub fn new(options: ResolverOptions) -> Self {
         let system = SystemResolver::default();
         let https = options.https.clone().map(|server| DohClient::new(server, options.timeout));
         Self(Arc::new(ResolverState { options, known: RwLock::default(), system, https }))
     }
 
-    /// The addresses of a host, at least one. An address is its own; `localhost` and names below it are loopback and
-    /// leave the machine as little as overrides do (RFC 6761 6.3). Cancel-safe: a lookup begun goes on for others.
+    /// The addresses of a host, at least one. An address resolves to itself; `localhost` and names below it to
+    /// loopback. These and the overrides cause no lookup (RFC 6761 6.3). Cancel-safe: a lookup in progress continues
+    /// for other callers.
     ///
     /// # Errors
     /// [`ErrorKind::Dns`], with the name and the reason.
@@ -99,25 +99,25 @@ impl DnsResolver {
             return Ok(fixed);
         }
         loop {
-            let mut told = match self.lookup_cached(name) {
+            let mut result = match self.lookup_cached(name) {
                 DnsCacheEntry::Resolved(answer, _) => return finish(plain, answer),
-                DnsCacheEntry::InFlight(told) => told,
+                DnsCacheEntry::InFlight(result) => result,
             };
-            let answer = told.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
+            let answer = result.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
             match answer {
                 Some(answer) => return finish(plain, answer),
-                // The worker that asked went away before it had an answer: ask again.
-                None => self.remove_in_flight(name, &told),
+                // The worker that ran the lookup has ended without a result: try again.
+                None => self.remove_in_flight(name, &result),
             }
         }
     }
 
-    /// How many names are remembered.
+    /// How many names are cached.
     pub fn cached_names(&self) -> usize {
         self.0.known.read().len()
     }
 
-    /// Forgets all that was looked up.
+    /// Clears the cache.
     pub fn clear(&self) {
         self.0.known.write().clear();
     }
@@ -130,7 +130,7 @@ impl DnsResolver {
         is_loopback.then(|| Arc::new([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]) as Arc<[IpAddr]>)
     }
 
-    /// What is known of the name; when that is nothing, begins to look it up.
+    /// The entry of the name; starts a lookup if there is none.
     fn lookup_cached(&self, name: &Arc<str>) -> DnsCacheEntry {
         let now = Instant::now();
         if let Some(known) = self.0.known.read().get(name).and_then(|k| k.if_fresh(now)) {
@@ -141,22 +141,22 @@ impl DnsResolver {
             return known;
         }
         evict(&mut all, self.0.options.capacity, now);
-        let (tell, told) = watch::channel(None);
-        all.insert(name.clone(), DnsCacheEntry::InFlight(told.clone()));
+        let (send, result) = watch::channel(None);
+        all.insert(name.clone(), DnsCacheEntry::InFlight(result.clone()));
         drop(all);
         let (inner, name) = (self.0.clone(), name.clone());
         tokio::spawn(async move {
             let (answer, ttl) = inner.look_up(&name).await;
             inner.known.write().insert(name, DnsCacheEntry::Resolved(answer.clone(), Instant::now() + ttl));
-            tell.send_replace(Some(answer));
+            send.send_replace(Some(answer));
         });
-        DnsCacheEntry::InFlight(told)
+        DnsCacheEntry::InFlight(result)
     }
 
-    fn remove_in_flight(&self, name: &Arc<str>, told: &watch::Receiver<Option<LookupResult>>) {
+    fn remove_in_flight(&self, name: &Arc<str>, result: &watch::Receiver<Option<LookupResult>>) {
         let mut all = self.0.known.write();
         if let Some(DnsCacheEntry::InFlight(other)) = all.get(name)
-            && other.same_channel(told)
+            && other.same_channel(result)
         {
             all.remove(name);
         }
@@ -174,7 +174,7 @@ impl DnsCacheEntry {
         match self {
             Self::Resolved(answer, until) if now < *until => Some(Self::Resolved(answer.clone(), *until)),
             Self::Resolved(..) => None,
-            Self::InFlight(told) => Some(Self::InFlight(told.clone())),
+            Self::InFlight(result) => Some(Self::InFlight(result.clone())),
         }
     }
 }
@@ -185,7 +185,7 @@ fn finish(name: &str, answer: LookupResult) -> Result<Arc<[IpAddr]>, Error> {
     })
 }
 
-/// Drops what is out of date, and if that is nothing, what ends soonest.
+/// Evicts expired entries; if there are none, the one that expires first.
 fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Instant) {
     if all.len() < capacity.max(1) {
         return;
@@ -202,7 +202,7 @@ fn evict(all: &mut HashMap<Arc<str>, DnsCacheEntry>, capacity: usize, now: Insta
 }
 
 impl ResolverState {
-    /// Looks a name up, and says how long the answer may be remembered.
+    /// Looks up a name; also returns for how long the result may be cached.
     async fn look_up(&self, name: &str) -> (LookupResult, Duration) {
         let o = &self.options;
         match tokio::time::timeout(o.timeout, self.try_all(name)).await {
@@ -220,7 +220,7 @@ impl ResolverState {
     }
 
     async fn try_all(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
-        // Names of the local network are often known to mDNS or NSS alone.
+        // Names of the local network are often known only to mDNS or NSS.
         let is_local = !name.trim_end_matches('.').contains('.') || name.ends_with(".local");
         if let Some(https) = self.https.as_ref().filter(|_| !is_local) {
             return https.look_up(name).await;
@@ -243,7 +243,7 @@ impl ResolverState {
     }
 }
 
-/// A lookup that failed, and how long its zone wants that remembered (RFC 2308).
+/// A failed lookup, and for how long its zone allows it to be cached (RFC 2308).
 pub(super) struct LookupFailure {
     pub why: String,
     pub ttl: Option<Duration>,
@@ -272,7 +272,7 @@ impl From<NetError> for LookupFailure {
     }
 }
 
-/// `getaddrinfo` on a blocking thread. It tells no TTL.
+/// Calls `getaddrinfo` on a blocking thread. It returns no TTL.
 async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
     match tokio::net::lookup_host((name, 0)).await {
         Ok(found) => {
@@ -288,13 +288,13 @@ async fn lookup_with_getaddrinfo(name: &str) -> Result<(Vec<IpAddr>, Duration), 
     }
 }
 
-/// The system's configuration, read when it is first needed and again when its files change: a laptop changes
+/// The system's configuration, read when it is first needed and again when its files change, because a laptop changes
 /// networks.
 #[derive(Default)]
 struct SystemResolver(Mutex<Option<LoadedResolver>>);
 
 struct LoadedResolver {
-    /// `None`: there is no configuration that can be used.
+    /// `None` if there is no usable configuration.
     resolver: Option<TokioResolver>,
     files: [Option<SystemTime>; 2],
     checked: Instant,
@@ -319,7 +319,7 @@ impl SystemResolver {
         resolver
     }
 
-    /// When the files were last written.
+    /// When the files were last modified.
     fn files() -> [Option<SystemTime>; 2] {
         ["/etc/resolv.conf", "/etc/hosts"].map(|path| Path::new(path).metadata().ok()?.modified().ok())
     }
@@ -339,7 +339,7 @@ fn build(options: &ResolverOptions) -> Option<TokioResolver> {
     };
     let opts = builder.options_mut();
     opts.ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
-    // Answers are remembered here, as addresses; a second cache below would hold whole messages.
+    // Addresses are cached here; a second cache below would hold whole messages.
     opts.cache_size = 0;
     opts.try_tcp_on_error = true;
     match builder.build() {

@@ -1,4 +1,4 @@
-//! The resolver against a name server of the test's own.
+//! The resolver against a test name server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,16 +8,16 @@ use super::*;
 
 const A: u16 = 1;
 
-/// How the name server answers.
+/// How the name server responds.
 #[derive(Clone, Copy)]
 enum Zone {
-    /// Every name has this IPv4 address, for so many seconds.
+    /// Every name has this IPv4 address, with this TTL in seconds.
     Has([u8; 4], u32),
     /// No name exists.
     Empty,
     /// Every name exists, and none has an address.
     NoAddress,
-    /// Nothing is ever answered.
+    /// No query is answered.
     Silent,
 }
 
@@ -39,7 +39,7 @@ impl NameServer {
                 if kind == A {
                     counted.fetch_add(1, Ordering::Relaxed);
                 }
-                // Time for others to ask the same.
+                // Gives concurrent callers time to ask for the same name.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 if !matches!(zone, Zone::Silent) {
                     socket.send_to(&answer, from).await.unwrap();
@@ -49,7 +49,7 @@ impl NameServer {
         Self { addr, asked }
     }
 
-    /// How many questions for an IPv4 address came.
+    /// How many queries for an IPv4 address were received.
     fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
@@ -61,7 +61,7 @@ impl NameServer {
     }
 }
 
-/// The answer to a query with one question (RFC 1035 4.1), and the question's type.
+/// The response to a query with one question (RFC 1035 4.1), and the question's type.
 fn answer(query: &[u8], zone: Zone) -> (Vec<u8>, u16) {
     let name_end = 12 + query[12..].iter().position(|b| *b == 0).unwrap() + 1;
     let kind = u16::from_be_bytes([query[name_end], query[name_end + 1]]);
@@ -103,7 +103,7 @@ async fn a_name_is_looked_up_once_however_many_ask_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn an_answer_is_remembered_for_its_ttl_within_bounds() {
+async fn an_answer_is_cached_for_its_ttl_within_bounds() {
     for (ttl, min, max) in [(0, 60, 3600), (3600, 10, 60)] {
         let server = NameServer::start(Zone::Has([192, 0, 2, 7], ttl)).await;
         let resolver = server.resolver(|o| {
@@ -120,7 +120,7 @@ async fn an_answer_is_remembered_for_its_ttl_within_bounds() {
 }
 
 #[tokio::test]
-async fn that_a_name_does_not_exist_is_remembered_too() {
+async fn nonexistence_is_cached() {
     let server = NameServer::start(Zone::Empty).await;
     let resolver = server.resolver(|o| o.negative_ttl = Duration::from_secs(60));
     for _ in 0..3 {
@@ -132,14 +132,14 @@ async fn that_a_name_does_not_exist_is_remembered_too() {
 }
 
 #[tokio::test]
-async fn a_name_without_addresses_is_told_from_one_that_does_not_exist() {
+async fn a_name_without_addresses_is_distinguished_from_nonexistence() {
     let server = NameServer::start(Zone::NoAddress).await;
     let error = server.resolver(|_| {}).resolve(&name("mail.example")).await.unwrap_err();
     assert_eq!(error.message(), "mail.example could not be resolved: it has no address");
 }
 
 #[tokio::test]
-async fn silence_ends_in_time_and_is_not_remembered_for_long() {
+async fn silence_times_out_and_is_cached_briefly() {
     let server = NameServer::start(Zone::Silent).await;
     let resolver = server.resolver(|o| {
         (o.timeout, o.min_ttl) = (Duration::from_millis(100), Duration::from_millis(1));
@@ -154,7 +154,7 @@ async fn silence_ends_in_time_and_is_not_remembered_for_long() {
 }
 
 #[tokio::test]
-async fn loopback_names_addresses_and_overrides_never_leave_the_machine() {
+async fn loopback_names_addresses_and_overrides_cause_no_query() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let fixed: IpAddr = [192, 0, 2, 9].into();
     let resolver = server.resolver(|o| {
@@ -175,7 +175,7 @@ async fn loopback_names_addresses_and_overrides_never_leave_the_machine() {
 }
 
 #[tokio::test]
-async fn the_memory_for_names_is_bounded() {
+async fn the_cache_is_bounded() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|o| o.capacity = 8);
     for i in 0..30 {
@@ -187,7 +187,7 @@ async fn the_memory_for_names_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_lookup_goes_on_when_whoever_began_it_gives_up() {
+async fn a_lookup_continues_when_its_first_caller_is_cancelled() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
     let impatient = tokio::time::timeout(Duration::from_millis(1), resolver.resolve(&name("a.example"))).await;
@@ -197,7 +197,7 @@ async fn a_lookup_goes_on_when_whoever_began_it_gives_up() {
 }
 
 #[tokio::test]
-async fn a_worker_that_ends_in_the_midst_of_a_lookup_leaves_no_name_hanging() {
+async fn a_worker_that_ends_during_a_lookup_leaves_no_pending_entry() {
     let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
     let resolver = server.resolver(|_| {});
     let left = resolver.clone();

@@ -1,4 +1,4 @@
-//! DNS over HTTPS (RFC 8484): a lookup is two requests over a verified connection that is kept for the next ones.
+//! DNS over HTTPS (RFC 8484): a lookup is two requests over a verified connection, which is kept for later ones.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -21,17 +21,17 @@ use crate::tls::TlsProfile;
 /// The media type of DNS messages (RFC 8484 6).
 const MEDIA_TYPE: &str = "application/dns-message";
 
-/// The longest answer that is read: DNS messages have 16-bit lengths.
+/// The largest response: DNS messages have 16-bit lengths.
 const MAX_RESPONSE_BYTES: usize = 65_535;
 
-/// Servers that are known by name.
+/// Servers that can be configured by name.
 const KNOWN_SERVERS: [(&str, &str); 3] = [
     ("cloudflare", "https://cloudflare-dns.com/dns-query"),
     ("google", "https://dns.google/dns-query"),
     ("quad9", "https://dns.quad9.net/dns-query"),
 ];
 
-/// A server of DNS over HTTPS, and how its certificate is verified.
+/// A DNS over HTTPS server, and how its certificate is verified.
 #[derive(Clone)]
 pub struct DohServer {
     url: Url,
@@ -39,17 +39,17 @@ pub struct DohServer {
 }
 
 impl DohServer {
-    /// Reads `https://host/path`, with or without `{?dns}` behind it, or the name of a well-known server: `cloudflare`,
+    /// Parses `https://host/path`, optionally followed by `{?dns}`, or the name of a well-known server: `cloudflare`,
     /// `google`, `quad9`.
     ///
     /// # Errors
-    /// What is wrong with it; blamed on nobody, since it stands in a configuration or a rule.
+    /// What is wrong with it; the caller knows whether the text is from the configuration or a rule.
     pub fn parse(text: &str, tls: Arc<TlsProfile>) -> Result<Self, String> {
         let known = KNOWN_SERVERS.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
         let full = known.map_or(text, |(_, url)| url);
         let rest = full.strip_prefix("https://").ok_or_else(|| {
             let names = KNOWN_SERVERS.map(|(name, _)| name).join(", ");
-            format!("`{text}` is no server of DNS over HTTPS: write https://host/path, or one of {names}")
+            format!("`{text}` is not a DNS over HTTPS server: write https://host/path, or one of {names}")
         })?;
         let rest = rest.strip_suffix("{?dns}").unwrap_or(rest);
         let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -57,12 +57,11 @@ impl DohServer {
         let path = rest[at..].split('#').next().unwrap_or_default();
         let path = if path.is_empty() { "/dns-query" } else { path };
         if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(format!("`{text}` has no path that can stand in a request"));
+            return Err(format!("`{text}` has no path that is valid in a request"));
         }
         Ok(Self { url: Url { scheme: Scheme::Https, authority, path: path.into() }, tls })
     }
 
-    /// Its URL.
     pub const fn url(&self) -> &Url {
         &self.url
     }
@@ -74,12 +73,12 @@ impl fmt::Debug for DohServer {
     }
 }
 
-/// A client of one server. Its own name is resolved by the system.
+/// A client of one server, whose own name is resolved by the system.
 pub(super) struct DohClient {
     server: DohServer,
     route: UpstreamRoute,
     egress: UpstreamClient,
-    /// What the machine's owner wrote into the hosts file holds here too.
+    /// The hosts file takes precedence here too.
     hosts: Hosts,
 }
 
@@ -102,12 +101,12 @@ impl DohClient {
         Self { server, route, egress, hosts: Hosts::from_system().unwrap_or_default() }
     }
 
-    /// The addresses of a name, and how long they may be remembered.
+    /// The addresses of a name, and for how long they may be cached.
     pub async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), LookupFailure> {
         let mut name =
-            Name::from_ascii(name).map_err(|e| LookupFailure::new(format!("it is no name of DNS: {e}"), None))?;
+            Name::from_ascii(name).map_err(|e| LookupFailure::new(format!("it is not a DNS name: {e}"), None))?;
         name.set_fqdn(true);
-        // Both at once: one connection carries them side by side where HTTP/2 is spoken.
+        // Concurrently: over HTTP/2 one connection carries both.
         let (v6, v4) = tokio::join!(self.ask(&name, RecordType::AAAA), self.ask(&name, RecordType::A));
         match (v6, v4) {
             (Ok(v6), Ok(v4)) => Ok(merge_answers(v6, v4)),
@@ -122,7 +121,7 @@ impl DohClient {
             return Ok(DohAnswer::from_records(found.answers(), 0));
         }
         let mut message = Message::query();
-        // The same question has the same bytes, so that caches on the way can answer (RFC 8484 4.1).
+        // A constant id makes equal queries equal in bytes, so that HTTP caches can respond (RFC 8484 4.1).
         message.metadata.id = 0;
         message.metadata.recursion_desired = true;
         message.add_query(query);
@@ -138,7 +137,7 @@ impl DohClient {
         })
     }
 
-    /// One exchange: the answer's bytes, and its age in caches in seconds.
+    /// One exchange: the response's bytes, and its `Age` in seconds.
     async fn post(&self, message: Vec<u8>) -> Result<(Vec<u8>, u32), Error> {
         let mut headers = Headers::new();
         headers.append_unchecked(b"host", self.server.url.authority.to_host_header(Scheme::Https).as_bytes());
@@ -159,11 +158,11 @@ impl DohClient {
         let answer = self.egress.send(&self.route, request, &mut x).await?;
         let broken = |what: String| Error::new(interflow_types::ErrorKind::Dns, what);
         if answer.head.status != StatusCode::OK {
-            return Err(broken(format!("it says {}", answer.head.status)));
+            return Err(broken(format!("it responded with {}", answer.head.status)));
         }
         let media = answer.head.headers.get_str("content-type").unwrap_or_default();
         if !media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE) {
-            return Err(broken(format!("its answer is of the type `{media}` in place of {MEDIA_TYPE}")));
+            return Err(broken(format!("its response has the type `{media}` instead of {MEDIA_TYPE}")));
         }
         let age = answer.head.headers.get_str("age").and_then(|a| a.trim().parse().ok()).unwrap_or(0);
         let (bytes, _) = answer.body.collect(MAX_RESPONSE_BYTES).await.map_err(|e| broken(e.to_string()))?;
@@ -171,7 +170,7 @@ impl DohClient {
     }
 }
 
-/// What one question found.
+/// The result of one query.
 #[derive(Debug, Default)]
 struct DohAnswer {
     addrs: Vec<IpAddr>,
@@ -179,7 +178,8 @@ struct DohAnswer {
 }
 
 impl DohAnswer {
-    /// Addresses of an answer, whatever names lead to them; the time in caches is taken off (RFC 8484 5.1).
+    /// All addresses in the answer section, whatever their names; the age in caches is subtracted from TTLs (RFC 8484
+    /// 5.1).
     fn from_records(records: &[Record], age: u32) -> Self {
         let addrs = records.iter().filter_map(|r| match &r.data {
             RData::A(a) => Some(IpAddr::V4(a.0)),
@@ -192,7 +192,7 @@ impl DohAnswer {
 }
 
 fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
-    // An empty answer says nothing about how long the other may be kept.
+    // An empty answer does not limit for how long the other may be cached.
     let ttl = match (v6.addrs.is_empty(), v4.addrs.is_empty()) {
         (false, false) => v6.ttl.min(v4.ttl),
         (false, true) => v6.ttl,
@@ -201,19 +201,19 @@ fn merge_answers(v6: DohAnswer, v4: DohAnswer) -> (Vec<IpAddr>, Duration) {
     (v6.addrs.into_iter().chain(v4.addrs).collect(), ttl)
 }
 
-/// What a question failed by.
+/// Why a query failed.
 #[derive(Debug)]
 enum DohFailure {
-    /// There is no such name; its zone says how long that may be remembered (RFC 2308 5).
+    /// The name does not exist; its zone limits for how long that may be cached (RFC 2308 5).
     NoSuchName(Option<Duration>),
-    /// The server, or the way to it.
+    /// The server, or the connection to it.
     Server(String),
 }
 
-/// Reads an answer that is so many seconds old.
+/// Parses a response that is this many seconds old.
 fn parse_answer(bytes: &[u8], age: u32) -> Result<DohAnswer, DohFailure> {
     let message =
-        Message::from_vec(bytes).map_err(|e| DohFailure::Server(format!("its answer cannot be read: {e}")))?;
+        Message::from_vec(bytes).map_err(|e| DohFailure::Server(format!("its response cannot be parsed: {e}")))?;
     let negative = message.authorities.iter().find_map(|r| match &r.data {
         RData::SOA(soa) => Some(Duration::from_secs(r.ttl.min(soa.minimum).saturating_sub(age).into())),
         _ => None,
@@ -221,7 +221,7 @@ fn parse_answer(bytes: &[u8], age: u32) -> Result<DohAnswer, DohFailure> {
     match message.metadata.response_code {
         ResponseCode::NoError => Ok(DohAnswer::from_records(&message.answers, age)),
         ResponseCode::NXDomain => Err(DohFailure::NoSuchName(negative)),
-        code => Err(DohFailure::Server(format!("it says {code}"))),
+        code => Err(DohFailure::Server(format!("it responded with {code}"))),
     }
 }
 

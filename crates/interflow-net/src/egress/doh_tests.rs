@@ -1,4 +1,4 @@
-//! DNS over HTTPS against a server of the test's own, with a certificate of the test's own.
+//! DNS over HTTPS against a test server with its own certificate.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,16 +14,17 @@ use crate::ca::CertificateAuthority;
 use crate::io::IoStream;
 use crate::tls::{Alpn, TlsProfileOptions, accept_tls};
 
-/// What the server says.
+/// What the server responds.
 #[derive(Clone, Copy)]
 enum Says {
-    /// `name.test` has 192.0.2.7 and 2001:db8::7 for a minute; no other name exists. The answer is so many seconds old.
+    /// `name.test` has 192.0.2.7 and 2001:db8::7 for a minute; no other name exists. The response's `Age` is this
+    /// many seconds.
     Addresses(u32),
     /// HTTP 503.
     Unavailable,
-    /// A page in place of a message.
+    /// An HTML page instead of a message.
     Page,
-    /// Bytes that are no message.
+    /// Bytes that are not a DNS message.
     Rubbish,
 }
 
@@ -56,7 +57,7 @@ impl Server {
         Self { addr, ca: ca.certificate_pem().to_owned(), connections }
     }
 
-    /// A resolver that asks this server, trusting its authority or nobody.
+    /// A resolver that queries this server, and trusts its authority or none.
     fn resolver(&self, trusting: bool) -> DnsResolver {
         let extra = if trusting { vec![self.ca.as_bytes().to_vec()] } else { Vec::new() };
         let options =
@@ -120,16 +121,16 @@ async fn names_are_resolved_over_https_and_connections_are_kept() {
     let server = Server::start(Says::Addresses(0)).await;
     let names = server.resolver(true);
     let found = names.resolve(&host("name.test")).await.unwrap();
-    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
-    assert_eq!(shown, ["2001:db8::7", "192.0.2.7"]);
+    let addresses: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses, ["2001:db8::7", "192.0.2.7"]);
     let missing = names.resolve(&host("other.test")).await.unwrap_err();
     assert!(missing.message().contains("the name does not exist"), "{missing}");
-    // Two questions at once need two connections of HTTP/1, and the next two use them again.
+    // Two concurrent queries need two HTTP/1 connections, and the next two reuse them.
     assert!(server.connections.load(Ordering::Relaxed) <= 2);
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_verified_is_not_asked() {
+async fn an_unverified_server_is_not_queried() {
     let server = Server::start(Says::Addresses(0)).await;
     let refused = server.resolver(false).resolve(&host("name.test")).await.unwrap_err();
     assert_eq!(refused.kind(), interflow_types::ErrorKind::Dns);
@@ -137,9 +138,9 @@ async fn a_server_that_cannot_be_verified_is_not_asked() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_said() {
+async fn invalid_responses_are_reported() {
     for (says, part) in
-        [(Says::Unavailable, "503"), (Says::Page, "text/html"), (Says::Rubbish, "its answer cannot be read")]
+        [(Says::Unavailable, "503"), (Says::Page, "text/html"), (Says::Rubbish, "its response cannot be parsed")]
     {
         let server = Server::start(says).await;
         let failed = server.resolver(true).resolve(&host("name.test")).await.unwrap_err();
@@ -149,7 +150,7 @@ async fn what_is_no_answer_is_said() {
 }
 
 #[test]
-fn the_time_in_caches_is_taken_off() {
+fn the_age_in_caches_is_subtracted() {
     let mut question = Message::query();
     question.add_query(Query::query(Name::from_ascii("name.test.").unwrap(), RecordType::A));
     let bytes = answer(&question).to_vec().unwrap();

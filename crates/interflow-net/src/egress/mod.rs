@@ -1,7 +1,7 @@
-//! Speaking to origins: names, connections, pools, HTTP as a client.
+//! The upstream client: name resolution, connections, pools, and HTTP as a client.
 //!
-//! One [`UpstreamClient`] per worker. A request finds a connection of its worker's own pool or makes one; the connection is
-//! filed under everything that changes its identity ([`PoolKey`]).
+//! There is one [`UpstreamClient`] per worker. A request reuses a connection of its worker's own pool or opens one.
+//! Connections are pooled by everything that affects their identity ([`PoolKey`]).
 
 pub mod dial;
 pub mod dns;
@@ -37,16 +37,16 @@ use http2::Http2Connection;
 use pool::{ConnectionLease, ConnectionPool, HostPool};
 use proxy::ProxyKind;
 
-/// What a worker's way out is made with.
+/// Options of an [`UpstreamClient`].
 #[derive(Clone, Debug)]
 pub struct EgressOptions {
-    /// Bounds of the pool.
+    /// Limits of the pool.
     pub pool: PoolLimits,
-    /// Bounds of each exchange.
+    /// Limits of each exchange.
     pub exchange: ExchangeOptions,
     /// How long a TLS handshake may take.
     pub tls_timeout: Duration,
-    /// How long a request may wait for a connection when the cap per host is reached.
+    /// How long a request may wait for a connection if the limit per host is reached.
     pub pool_timeout: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Default for EgressOptions {
     }
 }
 
-/// One worker's way out.
+/// One worker's client for origins.
 pub struct UpstreamClient {
     options: EgressOptions,
     dialer: Arc<Dialer>,
@@ -69,13 +69,13 @@ pub struct UpstreamClient {
     pool: Arc<ConnectionPool>,
 }
 
-/// A connection to put a request on.
+/// The connection for a request.
 enum UpstreamConnection {
     Http1(ConnectionLease),
     Http2(Arc<Http2Connection>),
 }
 
-/// Whether a pooled connection will do.
+/// Whether a pooled connection may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ConnectionReuse {
     Allowed,
@@ -83,25 +83,25 @@ enum ConnectionReuse {
 }
 
 impl UpstreamClient {
-    /// A way out for the worker that calls it; `shared` is the same for all workers.
+    /// A client for the calling worker; `shared` is the same for all workers.
     pub fn new(options: EgressOptions, dialer: Arc<Dialer>, shared: Arc<EgressShared>) -> Self {
         let pool = ConnectionPool::new(options.pool.clone(), shared.clone());
         Self { options, dialer, shared, pool }
     }
 
-    /// Sends the request and waits for the head of its response. The rest of the request's body, if any, goes on its
-    /// way while the answer's body is read. A request that a reused connection swallowed without a byte of answer is
-    /// sent once more over a fresh one where RFC 9110 9.2.2 allows.
+    /// Sends the request and waits for the head of its response. The rest of the request's body, if any, is sent
+    /// while the response body is read. If a reused connection fails without a byte of response, the request is sent
+    /// once more over a new one where RFC 9110 9.2.2 allows it.
     ///
-    /// Cancel-safe in the sense that dropping the future ends the exchange: an HTTP/1 connection is closed, an
-    /// HTTP/2 stream reset.
+    /// Dropping the future cancels the exchange: an HTTP/1 connection is closed, an HTTP/2 stream reset.
     ///
     /// # Errors
-    /// Whatever kept the head of a final response from coming: [`ErrorKind::Dns`], [`ErrorKind::Connect`],
-    /// [`ErrorKind::UpstreamTls`], [`ErrorKind::PoolTimeout`], [`ErrorKind::UpstreamClosed`], [`ErrorKind::UpstreamTimeout`],
-    /// [`ErrorKind::BadResponse`] and so on; an error of the request's own body as it is. [`ErrorKind::Unsupported`] with
-    /// [`Retryable::Yes`] for an upgrade over [`UpstreamProtocol::Http2`] that the origin does not take (RFC 8441): the same
-    /// request may go over [`UpstreamProtocol::Http1`].
+    /// Whatever prevented the head of a final response: [`ErrorKind::Dns`], [`ErrorKind::Connect`],
+    /// [`ErrorKind::UpstreamTls`], [`ErrorKind::PoolTimeout`], [`ErrorKind::UpstreamClosed`],
+    /// [`ErrorKind::UpstreamTimeout`], [`ErrorKind::BadResponse`] and so on; an error of the request's own body is
+    /// returned unchanged. [`ErrorKind::Unsupported`] with [`Retryable::Yes`] for an upgrade over
+    /// [`UpstreamProtocol::Http2`] that the origin does not support (RFC 8441): the same request can be sent over
+    /// [`UpstreamProtocol::Http1`].
     pub async fn send(
         &self,
         route: &UpstreamRoute,
@@ -111,7 +111,7 @@ impl UpstreamClient {
         self.send_parts(route, &request.head, request.body, x).await
     }
 
-    /// The same for a head that the caller keeps; it is copied only where the connection asks for another one.
+    /// As [`send`](Self::send) for a borrowed head; it is copied only if the connection needs a different one.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -136,7 +136,7 @@ impl UpstreamClient {
             }
             let connection = match self.connection(route, protocol, &host, &head.method, want, x).await {
                 Ok(connection) => connection,
-                // An origin of HTTP/2 alone: an upgrade becomes an extended CONNECT (RFC 8441).
+                // An HTTP/2-only origin: an upgrade becomes an extended CONNECT (RFC 8441).
                 Err(e) if can_upgrade_to_h2(route, protocol) && is_no_application_protocol(&e) => {
                     host.only_http2.store(true, Ordering::Relaxed);
                     protocol = UpstreamProtocol::Http2;
@@ -171,21 +171,21 @@ impl UpstreamClient {
         }
     }
 
-    /// A tunnel's bytes to the route's authority, through its chain of proxies; TLS is the client's own affair.
+    /// Opens a tunnel to the route's authority, through its chain of proxies. TLS inside it is up to the client.
     ///
     /// # Errors
-    /// As [`send`](Self::send) until the connection is there.
+    /// As [`send`](Self::send) up to the connection.
     pub async fn connect(&self, route: &UpstreamRoute, x: &mut UpstreamReport<'_>) -> Result<IoStream, Error> {
         let (io, info) = self.dial(route, x).await?;
         *x.upstream = Some(upstream_info(&info, None, HttpVersion::Http11));
         Ok(io)
     }
 
-    /// What the origin speaks. When that is not remembered, a connection is made, and kept for the request that is
-    /// likely to come.
+    /// The protocol that the origin negotiates. If it is not cached, a connection is opened, and kept for the request
+    /// that is likely to follow.
     ///
     /// # Errors
-    /// As [`send`](Self::send) until the connection is there.
+    /// As [`send`](Self::send) up to the connection.
     pub async fn alpn(&self, route: &UpstreamRoute, x: &mut UpstreamReport<'_>) -> Result<HttpVersion, Error> {
         match (route.protocol, route.scheme) {
             (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto | UpstreamProtocol::MatchClient, Scheme::Http) => {
@@ -201,7 +201,7 @@ impl UpstreamClient {
         match self.connection(route, UpstreamProtocol::Auto, &host, &Method::GET, ConnectionReuse::Allowed, x).await? {
             UpstreamConnection::Http1(mut lease) => {
                 if matches_client_protocol(route) {
-                    // The request that is likely to come looks for it there.
+                    // The request that is likely to follow looks for it there.
                     lease.host = self.pool.host_pool(route, UpstreamProtocol::Http1);
                 }
                 lease.release();
@@ -255,14 +255,15 @@ impl UpstreamClient {
             }
         }
         if !may_be_h2 || host.version(&self.shared, route.tls.id()) == Some(HttpVersion::Http11) {
-            // Boxed: few requests make a connection, and the place for it would be kept for all.
+            // Boxed because few requests open a connection, and all would reserve space for this future.
             return Box::pin(self.open(route, protocol, host, permit, x)).await;
         }
         Box::pin(self.open_shared(route, protocol, host, permit, x)).await
     }
 
-    /// Makes a connection that may turn out to be HTTP/2: one caller makes it, those who waited share it. Where that
-    /// came to nothing, each who waited tries for itself, so that no line forms before an origin that does not answer.
+    /// Opens a connection that may turn out to be HTTP/2: one caller opens it, and those that waited share it. If
+    /// that fails, each waiting caller tries by itself, so that no queue forms before an origin that does not
+    /// respond.
     async fn open_shared(
         &self,
         route: &UpstreamRoute,
@@ -289,7 +290,7 @@ impl UpstreamClient {
         opened
     }
 
-    /// Makes a connection, with TLS where the scheme wants it.
+    /// Opens a connection, with TLS if the scheme requires it.
     async fn open(
         &self,
         route: &UpstreamRoute,
@@ -372,7 +373,8 @@ impl UpstreamClient {
     }
 }
 
-/// The protocol of the route for this request; never [`UpstreamProtocol::Same`]. Upgrades go over HTTP/1.1 unless HTTP/2 is demanded.
+/// The protocol for this request; never [`UpstreamProtocol::MatchClient`]. Upgrades use HTTP/1.1 unless HTTP/2 is
+/// required.
 fn resolve_protocol(route: &UpstreamRoute, head: &RequestHead) -> UpstreamProtocol {
     match route.protocol {
         UpstreamProtocol::Auto | UpstreamProtocol::MatchClient if head.protocol.is_some() => UpstreamProtocol::Http1,
@@ -384,24 +386,24 @@ fn resolve_protocol(route: &UpstreamRoute, head: &RequestHead) -> UpstreamProtoc
     }
 }
 
-/// Whether requests go over the protocol that they came by.
+/// Whether requests use the protocol in which they were received.
 fn matches_client_protocol(route: &UpstreamRoute) -> bool {
     route.protocol == UpstreamProtocol::MatchClient
         && route.scheme == Scheme::Https
         && route.tls.fingerprint().is_none()
 }
 
-/// Whether the route leaves it to the origin what is spoken.
+/// Whether the protocol is negotiated with the origin.
 const fn is_negotiable(protocol: UpstreamProtocol) -> bool {
     matches!(protocol, UpstreamProtocol::Auto | UpstreamProtocol::MatchClient)
 }
 
-/// Whether a request that was to go over this protocol may go over HTTP/2 when the origin speaks nothing else.
+/// Whether a request for this protocol may use HTTP/2 if the origin supports nothing else.
 fn can_upgrade_to_h2(route: &UpstreamRoute, protocol: UpstreamProtocol) -> bool {
     protocol == UpstreamProtocol::Http1 && is_negotiable(route.protocol)
 }
 
-/// RFC 9110 9.2.2: again only what was certainly not looked at, or does no more harm twice than once.
+/// RFC 9110 9.2.2: only requests that were certainly not processed, or that are idempotent, may be retried.
 fn may_retry(error: &Error, head: &RequestHead) -> bool {
     match error.retryable() {
         Retryable::Yes => true,
@@ -410,7 +412,8 @@ fn may_retry(error: &Error, head: &RequestHead) -> bool {
     }
 }
 
-/// An HTTP proxy at the end of the chain is given requests in cleartext as they are, rather than asked for a tunnel.
+/// If the last proxy of the chain is an HTTP proxy, cleartext requests are sent to it in absolute-form instead of
+/// through a tunnel.
 fn plain_proxy_hop(route: &UpstreamRoute, protocol: UpstreamProtocol) -> Option<ProxyHop> {
     let last = route.via.last()?;
     let forwards = route.scheme == Scheme::Http

@@ -1,5 +1,4 @@
-//! Connections kept for the next request to the same place: one pool per worker, so that its locks are never waited
-//! for by another worker on the way of a request.
+//! Idle connections for reuse: one pool per worker, so that no request waits for a lock held by another worker.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -19,18 +18,18 @@ use super::http2::Http2Connection;
 use super::route::{PoolKey, UpstreamProtocol, UpstreamRoute};
 use super::shared_limits::{EgressShared, EvictIdle, HostLimit};
 
-/// The bounds of a pool.
+/// The limits of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolLimits {
-    /// Idle HTTP/1 connections kept per key.
+    /// Idle HTTP/1 connections per key.
     pub idle_per_host: usize,
-    /// Idle HTTP/1 connections kept in all.
+    /// Idle HTTP/1 connections in total.
     pub idle_total: usize,
-    /// How long a connection may stay idle.
+    /// How long a connection may be idle.
     pub idle_timeout: Duration,
-    /// How old a connection may be when a request is put on it.
+    /// How old a connection may be when a request uses it.
     pub max_lifetime: Duration,
-    /// HTTP/2 connections per key: another is made when the streams of those there are used up.
+    /// HTTP/2 connections per key: another is opened if the streams of the existing ones are used up.
     pub http2_per_host: usize,
 }
 
@@ -46,7 +45,7 @@ impl Default for PoolLimits {
     }
 }
 
-/// The size of an ordinary read buffer.
+/// The initial size of a read buffer.
 pub(crate) const READ_BUFFER_SIZE: usize = 16 * 1024;
 /// How many read buffers a worker keeps for reuse.
 const SPARE_BUFFERS: usize = 32;
@@ -57,26 +56,27 @@ pub(crate) struct ConnectionPool {
     shared: Arc<EgressShared>,
     hasher: RandomState,
     hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, IdentityBuildHasher>>,
-    /// The host that was asked for last, which is often the one that is asked for next.
+    /// The pool that was used last, which is often the next one needed.
     last: Mutex<Weak<HostPool>>,
     idle: Arc<AtomicUsize>,
     buffers: Mutex<Vec<BytesMut>>,
     sweeping: AtomicBool,
 }
 
-/// The connections under one key.
+/// The connections of one key.
 pub(crate) struct HostPool {
     key: PoolKey,
-    /// The cap over all workers, when one is set.
+    /// The limit across all workers, if one is configured.
     pub(crate) cap: Option<Arc<HostLimit>>,
     idle: Mutex<VecDeque<Box<Http1Connection>>>,
     h2: Mutex<Vec<Arc<Http2Connection>>>,
-    /// Held by whoever makes a connection that may turn out to be HTTP/2, so that others wait for it and share it.
+    /// Held while opening a connection that may turn out to be HTTP/2, so that other requests wait for it and share
+    /// it.
     pub(crate) flight: tokio::sync::Mutex<()>,
-    /// How often such a connection could not be made.
+    /// How often such a connection failed.
     pub(crate) failed_attempts: AtomicU64,
     version: AtomicU8,
-    /// HTTP/1.1 was offered alone, and the origin took none of it.
+    /// The origin rejected HTTP/1.1 when it alone was offered.
     pub(crate) only_http2: AtomicBool,
     idle_in_pool: Arc<AtomicUsize>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ConnectionLease {
 }
 
 impl ConnectionLease {
-    /// Gives the connection back for the next request.
+    /// Returns the connection to the pool.
     pub(crate) fn release(self) {
         let Self { conn, host, pool, permit } = self;
         pool.put_idle(&host, conn);
@@ -117,7 +117,7 @@ impl ConnectionPool {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// The connections under the route's key with that protocol.
+    /// The connections of the route's key with this protocol.
     pub(crate) fn host_pool(self: &Arc<Self>, route: &UpstreamRoute, protocol: UpstreamProtocol) -> Arc<HostPool> {
         if let Some(host) = self.last.lock().upgrade().filter(|h| route.has_key(protocol, &h.key)) {
             return host;
@@ -156,7 +156,7 @@ impl ConnectionPool {
         host
     }
 
-    /// The connection that was used last of those that are still good.
+    /// The most recently used connection that is still reusable.
     pub(crate) fn take(&self, host: &HostPool, now: Instant) -> Option<Box<Http1Connection>> {
         loop {
             let mut conn = host.idle.lock().pop_back()?;
@@ -189,13 +189,13 @@ impl ConnectionPool {
         self.schedule_sweep();
     }
 
-    /// Keeps an HTTP/2 connection for this and further requests.
+    /// Stores an HTTP/2 connection for this and further requests.
     pub(crate) fn put_h2(self: &Arc<Self>, host: &HostPool, conn: Arc<Http2Connection>) {
         host.h2.lock().push(conn);
         self.schedule_sweep();
     }
 
-    /// A read buffer of [`READ`] bytes.
+    /// A read buffer of [`READ_BUFFER_SIZE`] bytes.
     pub(crate) fn take_buffer(&self) -> BytesMut {
         if let Some(mut buffer) = self.buffers.lock().pop()
             && buffer.try_reclaim(READ_BUFFER_SIZE)
@@ -214,7 +214,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes the connection that has been idle longest in the whole pool. Runs only at the pool's bound.
+    /// Closes the connection that has been idle longest in the whole pool. Called only when the pool is full.
     fn evict_oldest(&self) {
         let hosts = self.hosts.lock();
         let oldest = hosts
@@ -227,7 +227,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Makes sure that one task looks after idle connections as long as there are any.
+    /// Ensures that one task checks idle connections as long as there are any.
     fn schedule_sweep(self: &Arc<Self>) {
         if self.sweeping.load(Ordering::Relaxed) || self.sweeping.swap(true, Ordering::Relaxed) {
             return;
@@ -239,7 +239,7 @@ impl ConnectionPool {
                 tokio::time::sleep(every).await;
                 let Some(pool) = pool.upgrade() else { return };
                 if pool.sweep(Instant::now()) {
-                    // A connection put back between the sweep and this store starts a sweeper of its own.
+                    // A connection returned between the sweep and this store starts a sweeper of its own.
                     pool.sweeping.store(false, Ordering::Relaxed);
                     return;
                 }
@@ -247,7 +247,7 @@ impl ConnectionPool {
         });
     }
 
-    /// Closes what is dead or too old and forgets hosts that nobody uses; true when none is left.
+    /// Closes dead and expired connections and drops unused hosts; true if none is left.
     fn sweep(&self, now: Instant) -> bool {
         let mut hosts = self.hosts.lock();
         hosts.retain(|_, alike| {
@@ -259,8 +259,8 @@ impl ConnectionPool {
 }
 
 impl HostPool {
-    /// The HTTP/2 connection to put the next request on: one with a stream to spare, or, when no more connections
-    /// may be made, the one with the fewest streams. `None` when a connection is to be made.
+    /// The HTTP/2 connection for the next request: one with free streams or, if no more connections are allowed, the
+    /// one with the fewest streams. `None` if a connection must be opened.
     pub(crate) fn h2(&self, now: Instant, limits: &PoolLimits) -> Option<Arc<Http2Connection>> {
         let mut conns = self.h2.lock();
         conns.retain(|c| c.is_reusable(now, limits));
@@ -273,7 +273,7 @@ impl HostPool {
         conns.iter().min_by_key(|c| c.streams()).cloned()
     }
 
-    /// What the origin was seen to speak over TLS.
+    /// The protocol that the origin negotiated earlier over TLS.
     pub(crate) fn version(&self, shared: &EgressShared, profile: u64) -> Option<HttpVersion> {
         match self.version.load(Ordering::Relaxed) {
             1 => Some(HttpVersion::Http11),
@@ -282,7 +282,7 @@ impl HostPool {
         }
     }
 
-    /// Remembers what the origin speaks.
+    /// Remembers the protocol that the origin negotiated.
     pub(crate) fn remember_version(&self, shared: &EgressShared, profile: u64, version: HttpVersion) {
         let new = if version == HttpVersion::H2 { 2 } else { 1 };
         if self.version.swap(new, Ordering::Relaxed) != new {
@@ -290,7 +290,7 @@ impl HostPool {
         }
     }
 
-    /// Closes dead and outdated connections; true when some are left.
+    /// Closes dead and expired connections; true if some are left.
     fn sweep(&self, now: Instant, limits: &PoolLimits) -> bool {
         let mut idle = self.idle.lock();
         let before = idle.len();
@@ -318,11 +318,11 @@ impl Drop for HostPool {
     }
 }
 
-/// Takes a number that is a hash already for its own hash.
+/// Uses a number that is already a hash as its own hash.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct IdentityBuildHasher;
 
-/// The number given last.
+/// The last number written.
 pub(crate) struct IdentityHasher(u64);
 
 impl BuildHasher for IdentityBuildHasher {

@@ -1,4 +1,4 @@
-//! Upstream proxies: HTTP CONNECT and SOCKS5 from the client's side.
+//! Upstream proxies: the client side of HTTP CONNECT and SOCKS5.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::io::IoStream;
 
-/// What an upstream proxy speaks.
+/// The protocol of an upstream proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProxyKind {
     /// HTTP, with CONNECT for tunnels (RFC 9110 9.3.6).
     Http,
-    /// The same over TLS.
+    /// HTTP over TLS.
     Https,
-    /// SOCKS5 (RFC 1928); names are resolved by the proxy.
+    /// SOCKS5 (RFC 1928); the proxy resolves names.
     Socks5,
 }
 
@@ -43,19 +43,17 @@ impl ProxyKind {
     }
 }
 
-/// A proxy on the way to the origin. Two that differ in anything are two in the key of a connection pool.
+/// An upstream proxy. Part of the pool key, so proxies that differ in anything share no connection.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamProxy {
-    /// What it speaks.
     pub kind: ProxyKind,
-    /// Where it is.
     pub authority: Authority,
-    /// User and password, when it wants them.
+    /// Username and password, if it requires them.
     pub auth: Option<(String, String)>,
 }
 
 impl UpstreamProxy {
-    /// The value of a `Proxy-Authorization` field, when there are credentials (RFC 7617).
+    /// The value of `Proxy-Authorization`, if there are credentials (RFC 7617).
     pub fn basic_auth(&self) -> Option<String> {
         let (user, pass) = self.auth.as_ref()?;
         Some(format!("Basic {}", STANDARD.encode(format!("{user}:{pass}"))))
@@ -65,11 +63,11 @@ impl UpstreamProxy {
 impl FromStr for UpstreamProxy {
     type Err = Error;
 
-    /// Reads `http://host:port`, `https://…` or `socks5://…` (`socks5h` and `socks` mean the same), with
-    /// `user:password@` before the host when credentials are wanted, percent-encoded where they must be.
+    /// Parses `http://host:port`, `https://…` or `socks5://…` (`socks5h` and `socks` are equivalent), with
+    /// percent-encoded `user:password@` before the host if credentials are required.
     fn from_str(url: &str) -> Result<Self, Error> {
         let wrong = |why: &str| {
-            // The text may hold a password, so it is not repeated.
+            // The text may contain a password, so it is not repeated.
             let message =
                 format!("an upstream proxy's URL is wrong: {why}; write it as http://user:password@host:port");
             Error::new(ErrorKind::UpstreamProxy, message).with_error_source(interflow_types::ErrorSource::Config)
@@ -79,7 +77,7 @@ impl FromStr for UpstreamProxy {
             "http" => ProxyKind::Http,
             "https" => ProxyKind::Https,
             "socks5" | "socks5h" | "socks" => ProxyKind::Socks5,
-            _ => return Err(wrong("its scheme is none of http, https and socks5")),
+            _ => return Err(wrong("its scheme is not http, https or socks5")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (user_info, host) = rest.rsplit_once('@').map_or((None, rest), |(u, h)| (Some(u), h));
@@ -122,10 +120,11 @@ impl fmt::Debug for UpstreamProxy {
     }
 }
 
-/// Asks the proxy at the other end of `io` for a tunnel to `next`; an HTTP proxy is told the hops before it. For an HTTPS proxy, `io` is in TLS already.
+/// Requests a tunnel to `next` from the proxy at the other end of `io`; an HTTP proxy is sent the previous hops in
+/// `Via`. For an HTTPS proxy, `io` already uses TLS.
 ///
 /// # Errors
-/// [`ErrorKind::UpstreamProxy`] with the proxy's name and what it said.
+/// [`ErrorKind::UpstreamProxy`] with the proxy's name and its response.
 pub(super) async fn open_tunnel(
     io: IoStream,
     proxy: &UpstreamProxy,
@@ -150,7 +149,7 @@ fn proxy_io_error(proxy: &UpstreamProxy, next: &Authority, error: std::io::Error
     proxy_error(proxy, format_args!("{what} when asked for {next}")).with_source(error).with_retryable(Retryable::Yes)
 }
 
-/// A proxy's answer to CONNECT needs few fields; more than this is an attack or a mistake.
+/// A proxy's response to CONNECT needs few fields; more indicate an attack or a mistake.
 fn connect_limits() -> HeadLimits {
     HeadLimits { max_bytes: 16 * 1024, ..HeadLimits::default() }
 }
@@ -185,7 +184,7 @@ async fn http_connect(
         let code = answer.status.as_u16();
         match code {
             100..=199 => {}
-            // Whatever framing a 2xx claims, the tunnel begins behind its head (RFC 9110 9.3.6).
+            // Whatever framing a 2xx has, the tunnel begins after its head (RFC 9110 9.3.6).
             200..=299 => return Ok(io.prefixed(buf.freeze())),
             _ => return Err(connect_refusal(proxy, next, &answer)),
         }
@@ -274,7 +273,7 @@ fn not_socks(proxy: &UpstreamProxy, next: &Authority) -> Error {
     proxy_error(proxy, format_args!("answered something that is not SOCKS5 when asked for {next}"))
 }
 
-/// The methods, and the credentials if it asks for them (RFC 1929).
+/// Negotiates the method, and sends the credentials if it requires them (RFC 1929).
 async fn socks5_greet(io: &mut IoStream, proxy: &UpstreamProxy, next: &Authority) -> Result<(), Error> {
     let greeting: &[u8] = match proxy.auth {
         Some(_) => &[socks::SOCKS_VERSION, 2, socks::METHOD_NO_AUTH, socks::METHOD_USER_PASS],
@@ -333,7 +332,7 @@ fn socks5_request(next: &Authority) -> Option<Vec<u8>> {
     Some(request)
 }
 
-/// What a reply code means (RFC 1928 6).
+/// The meaning of a reply code (RFC 1928 6).
 fn socks5_reply(code: u8) -> String {
     match code {
         1 => "it failed in some general way",

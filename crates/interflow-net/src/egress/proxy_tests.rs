@@ -1,4 +1,4 @@
-//! Dialling through proxies of the test's own, which speak CONNECT and SOCKS5, and through scripts that misbehave.
+//! Connecting through test proxies for CONNECT and SOCKS5, and through misbehaving scripts.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::tls::{ServerTls, TlsProfile, accept_tls};
 /// What a test's proxy was asked for, in order.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// A proxy that works: CONNECT over TCP or TLS, or SOCKS5, with `user:pass` when `auth` is set.
+/// A working proxy: CONNECT over TCP or TLS, or SOCKS5, with `user:pass` if `auth` is set.
 struct Proxy {
     kind: ProxyKind,
     auth: bool,
@@ -108,7 +108,7 @@ impl Proxy {
     }
 }
 
-/// An origin that speaks first, so that its bytes may come with the proxy's answer.
+/// An origin that speaks first, so that its bytes may arrive with the proxy's response.
 async fn origin() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -133,7 +133,7 @@ fn dialer(ca: Option<&TestCa>) -> Dialer {
     Dialer::new(resolver, Arc::new(AllowAllAddresses), options)
 }
 
-/// Greets, sends, ends, and gets its own bytes back behind the greeting.
+/// Receives the greeting, then sends, closes, and expects its own bytes back.
 async fn talk(mut io: IoStream) {
     io.write_all(b"echo").await.unwrap();
     io.shutdown().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_chain_of_proxies_is_walked_in_order() {
     assert!(!via.contains("pass"));
 }
 
-/// Dials through a proxy that sends one answer, whatever it is asked, and gives the error.
+/// Connects through a proxy that sends one fixed response, and returns the error.
 async fn error_of(scheme: &str, answers: &'static [&'static [u8]]) -> Error {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -217,7 +217,7 @@ async fn error_of(scheme: &str, answers: &'static [&'static [u8]]) -> Error {
 }
 
 #[tokio::test]
-async fn what_a_proxy_says_no_with_is_told() {
+async fn a_proxys_refusal_is_reported() {
     let too_long = format!("HTTP/1.1 200 {}", "x".repeat(20_000)).leak().as_bytes();
     let too_long: &'static [&'static [u8]] = vec![too_long].leak();
     let answers: [(&str, &'static [&'static [u8]], &str); 13] = [
@@ -257,13 +257,13 @@ async fn a_proxy_that_cannot_be_reached_or_never_answers_is_named() {
 }
 
 #[tokio::test]
-async fn bytes_that_come_with_the_proxys_answer_are_the_tunnels_first() {
+async fn bytes_received_with_the_proxys_response_belong_to_the_tunnel() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     tokio::spawn(async move {
         let (mut tcp, _) = listener.accept().await.unwrap();
         let _ = tcp.read(&mut [0; 1024]).await;
-        // An interim response, a 2xx with framing that does not count, and the tunnel, in one segment.
+        // An interim response, a 2xx with irrelevant framing, and tunnel bytes, in one segment.
         let answer = b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nfirst bytes";
         tcp.write_all(answer).await.unwrap();
     });
@@ -275,9 +275,9 @@ async fn bytes_that_come_with_the_proxys_answer_are_the_tunnels_first() {
 }
 
 #[test]
-fn urls_of_proxies_are_read_and_shown_without_credentials() {
+fn proxy_urls_are_parsed_and_displayed_without_credentials() {
     let auth = |u: &str, p: &str| Some((u.to_owned(), p.to_owned()));
-    for (url, shown, credentials) in [
+    for (url, displayed, credentials) in [
         ("http://corp:3128", "http://corp:3128", None),
         ("HTTP://Corp/", "http://corp:80", None),
         ("https://u:p@corp", "https://corp:443", auth("u", "p")),
@@ -286,7 +286,7 @@ fn urls_of_proxies_are_read_and_shown_without_credentials() {
         ("http://u:p@ss@h:1", "http://h:1", auth("u", "p@ss")),
     ] {
         let proxy: UpstreamProxy = url.parse().unwrap();
-        assert_eq!(proxy.to_string(), shown);
+        assert_eq!(proxy.to_string(), displayed);
         assert_eq!(proxy.auth, credentials);
         assert!(!format!("{proxy:?}").contains("p@"));
     }

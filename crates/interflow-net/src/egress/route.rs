@@ -1,4 +1,4 @@
-//! Where a request goes and by which way: all that two requests must share before they may share a connection.
+//! The route of a request: everything that two requests must have in common to share a connection.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use super::proxy::UpstreamProxy;
 use crate::io::IoStream;
 use crate::tls::TlsProfile;
 
-/// The protocol to speak with an origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum UpstreamProtocol {
-    /// What ALPN agrees on over TLS, HTTP/1.1 in cleartext. Upgrades go over HTTP/1.1.
+    /// The one that ALPN negotiates over TLS, HTTP/1.1 in cleartext. Upgrades use HTTP/1.1.
     #[default]
     Auto,
-    /// That of the request, so that nothing is translated: over TLS, HTTP/1 requests go over HTTP/1.1 as long as the origin
-    /// takes it and no fingerprint decides what is offered; everything else as with [`Auto`](Self::Auto).
+    /// That of the request, so that nothing is translated. Over TLS, HTTP/1 requests use HTTP/1.1 if the origin
+    /// supports it, unless a fingerprint determines what is offered; everything else is as with [`Auto`](Self::Auto).
     MatchClient,
     /// HTTP/1.1 only.
     Http1,
@@ -25,31 +24,30 @@ pub enum UpstreamProtocol {
     Http2,
 }
 
-/// Where a request goes and by which way.
+/// Where a request is sent, and how.
 #[derive(Clone)]
 pub struct UpstreamRoute {
     /// Cleartext or TLS.
     pub scheme: Scheme,
-    /// The origin.
     pub authority: Authority,
-    /// Where to connect when that is not the authority: the client named an address, and its TLS a name.
+    /// Where to connect if that is not the authority: the client connected to an address, and its TLS has a name.
     pub connect_to: Option<Authority>,
-    /// Upstream proxies on the way, the one nearest to us first.
+    /// Upstream proxies in connection order.
     pub via: Arc<[UpstreamProxy]>,
-    /// The protocol to speak.
     pub protocol: UpstreamProtocol,
-    /// How TLS is done with the origin.
+    /// The TLS settings for the origin.
     pub tls: Arc<TlsProfile>,
-    /// Anything else that must not share a connection: a user, a client's own identity. 0 when there is none.
+    /// Isolation key for anything else that must not share a connection, such as a user or a client certificate; 0
+    /// for none.
     pub partition: u64,
-    /// Who resolves names, when it is not the dialler's own resolver. Whoever sets it sets `partition` as well.
+    /// Overrides the dialler's resolver. Whoever sets it must set `partition` as well.
     pub resolver: Option<DnsResolver>,
-    /// The `Via` field of CONNECT requests to upstream proxies: the hops before us, and we.
+    /// The `Via` field of CONNECT requests to upstream proxies: the previous hops and this proxy.
     pub connect_via: Option<Arc<str>>,
 }
 
 impl UpstreamRoute {
-    /// What a pool files connections under.
+    /// The key under which connections are pooled.
     pub fn key(&self) -> PoolKey {
         self.key_for(self.protocol)
     }
@@ -67,7 +65,7 @@ impl UpstreamRoute {
         }
     }
 
-    /// Whether `key` is this route's with that protocol; compares without making a key.
+    /// Whether `key` is this route's with this protocol; compares without building a key.
     pub(crate) fn has_key(&self, protocol: UpstreamProtocol, key: &PoolKey) -> bool {
         self.scheme == key.scheme
             && protocol == key.protocol
@@ -78,7 +76,7 @@ impl UpstreamRoute {
             && (Arc::ptr_eq(&self.via, &key.via) || self.via == key.via)
     }
 
-    /// Feeds a hasher with what tells routes apart; the chain of proxies is left to [`has_key`](Self::has_key).
+    /// Hashes what distinguishes routes; the chain of proxies is left to [`has_key`](Self::has_key).
     pub(crate) fn hash_for(&self, protocol: UpstreamProtocol, hasher: &mut impl Hasher) {
         self.authority.hash(hasher);
         hasher.write_u64(self.tls.id());
@@ -88,7 +86,7 @@ impl UpstreamRoute {
     }
 }
 
-/// Everything that changes the identity of an upstream connection.
+/// Everything that affects the identity of an upstream connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     scheme: Scheme,
@@ -101,31 +99,29 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// The origin.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 }
 
-/// What a call reports back to its flow while it runs.
+/// What a call reports to its flow while it runs.
 pub struct UpstreamReport<'a> {
-    /// The flow's clock.
     pub clock: &'a FlowClock,
-    /// Filled with the moments of the upstream leg.
+    /// Filled with the timings of the upstream side.
     pub timings: &'a mut FlowTimings,
-    /// Filled as soon as a connection is there.
+    /// Filled as soon as there is a connection.
     pub upstream: &'a mut Option<UpstreamInfo>,
-    /// Given each interim response (1xx but 101) that comes before the final one.
+    /// Called with each interim response (1xx except 101).
     pub interim: &'a mut (dyn FnMut(ResponseHead) + Send),
 }
 
-/// The upstream's answer.
+/// The upstream's response.
 #[derive(Debug)]
 pub struct UpstreamResponse {
-    /// The head as it came.
+    /// The head as received.
     pub head: ResponseHead,
-    /// The body. While it is read it also drives what is left of the request's body; dropping it ends both.
+    /// The body. Reading it also sends the rest of the request's body; dropping it cancels both.
     pub body: Body,
-    /// The bytes behind a 101 (HTTP/1.1) or behind a 2xx to an extended CONNECT (RFC 8441).
+    /// The stream after a 101 (HTTP/1.1) or after a 2xx to an extended CONNECT (RFC 8441).
     pub upgrade: Option<IoStream>,
 }

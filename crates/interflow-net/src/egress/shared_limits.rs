@@ -1,5 +1,5 @@
-//! What the workers share about upstreams: caps on connections per host, and which protocol an origin speaks.
-//! Neither is touched by a request that finds a connection of its own worker idle, unless a cap is set.
+//! State about upstreams that the workers share: connection limits per host, and the protocol that an origin
+//! negotiated. Not touched by a request that reuses a connection of its own worker, unless a limit is configured.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use interflow_types::{Authority, Error, ErrorKind, HttpVersion, Retryable};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Caps and memory of all workers together.
+/// Limits and protocol cache of all workers.
 pub struct EgressShared {
     cap: Option<u32>,
     hosts: Mutex<HashMap<Authority, Weak<HostLimit>>>,
@@ -18,7 +18,8 @@ pub struct EgressShared {
 }
 
 impl EgressShared {
-    /// At most `max_per_host` connections to one authority over all workers, idle ones included; `None` for no cap.
+    /// At most `max_per_host` connections to one authority across all workers, idle ones included; `None` for no
+    /// limit.
     pub fn new(max_per_host: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
             cap: max_per_host.map(|cap| cap.max(1)),
@@ -27,14 +28,14 @@ impl EgressShared {
         })
     }
 
-    /// The cap of this authority, when there is one.
+    /// The limit of this authority, if there is one.
     pub(crate) fn host_limit(&self, authority: &Authority) -> Option<Arc<HostLimit>> {
         let max = self.cap? as usize;
         let mut hosts = self.hosts.lock();
         if let Some(cap) = hosts.get(authority).and_then(Weak::upgrade) {
             return Some(cap);
         }
-        // Hosts that no worker knows any more are let go whenever the list has doubled since it was last looked at.
+        // Hosts that no worker uses any more are removed whenever the map has doubled.
         if hosts.len() == hosts.capacity() {
             hosts.retain(|_, cap| cap.strong_count() > 0);
         }
@@ -48,24 +49,24 @@ impl EgressShared {
         Some(cap)
     }
 
-    /// What the origin was seen to speak over TLS with that profile, when that is not too long ago.
+    /// The protocol that the origin negotiated with this profile over TLS, unless that is too long ago.
     pub(crate) fn alpn(&self, authority: &Authority, profile: u64) -> Option<HttpVersion> {
         self.alpn.lock().get(authority, profile, Instant::now())
     }
 
-    /// Remembers what the origin spoke.
+    /// Remembers the negotiated protocol.
     pub(crate) fn remember_alpn(&self, authority: &Authority, profile: u64, version: HttpVersion) {
         self.alpn.lock().insert(authority, profile, version, Instant::now());
     }
 }
 
-/// Somebody who keeps idle connections and can be asked to close one.
+/// A pool that can be asked to close an idle connection.
 pub(crate) trait EvictIdle: Send + Sync {
-    /// Closes the connection that has been idle longest; false when there is none.
+    /// Closes the connection that has been idle longest; false if there is none.
     fn evict(&self) -> bool;
 }
 
-/// The cap on one host's connections.
+/// The connection limit of one host.
 pub(crate) struct HostLimit {
     max: usize,
     permits: Arc<Semaphore>,
@@ -74,17 +75,17 @@ pub(crate) struct HostLimit {
 }
 
 impl HostLimit {
-    /// Takes part in the cap: idle connections kept by `keeper` are closed when others need the room.
+    /// Registers a pool whose idle connections are closed when others need the capacity.
     pub(crate) fn register_keeper(&self, keeper: Weak<dyn EvictIdle>) {
         let mut idle = self.idle.lock();
         idle.retain(|k| k.strong_count() > 0);
         idle.push(keeper);
     }
 
-    /// Waits in line for the right to use a connection, first come first served.
+    /// Waits in FIFO order for the right to use a connection.
     ///
     /// # Errors
-    /// [`ErrorKind::PoolTimeout`] when the turn does not come within `timeout`.
+    /// [`ErrorKind::PoolTimeout`] after `timeout`.
     pub(crate) async fn acquire(
         &self,
         authority: &Authority,
@@ -107,7 +108,7 @@ impl HostLimit {
         }
     }
 
-    /// Counts a new connection, after closing an idle one elsewhere if that is needed to stay within the cap.
+    /// Counts a new connection, after closing an idle one elsewhere if the limit requires it.
     pub(crate) fn open(self: &Arc<Self>) -> ConnectionPermit {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
             let keepers: Vec<_> = self.idle.lock().iter().filter_map(Weak::upgrade).collect();
@@ -117,7 +118,7 @@ impl HostLimit {
     }
 }
 
-/// A connection that counts against its host's cap until this is dropped.
+/// Counts a connection against its host's limit until dropped.
 pub(crate) struct ConnectionPermit(Arc<HostLimit>);
 
 impl Drop for ConnectionPermit {
@@ -126,12 +127,12 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// How long an origin's choice is believed.
+/// How long a negotiated protocol is remembered.
 const ALPN_TTL: Duration = Duration::from_secs(600);
 /// How many origins are remembered.
 const MAX_ALPN_ENTRIES: usize = 4096;
 
-/// Which protocol origins chose, oldest out first.
+/// The protocols that origins negotiated; the oldest entry is evicted first.
 #[derive(Default)]
 struct AlpnCache {
     known: HashMap<(Authority, u64), (HttpVersion, Instant)>,
@@ -177,12 +178,12 @@ mod tests {
     }
 
     #[test]
-    fn a_remembered_protocol_is_forgotten_with_time_and_by_number() {
+    fn remembered_protocols_expire_and_are_bounded() {
         let mut m = AlpnCache::default();
         let t = Instant::now();
         m.insert(&authority(0), 1, HttpVersion::H2, t);
         assert_eq!(m.get(&authority(0), 1, t + ALPN_TTL / 2), Some(HttpVersion::H2));
-        assert_eq!(m.get(&authority(0), 2, t), None, "another profile may be given another answer");
+        assert_eq!(m.get(&authority(0), 2, t), None, "another profile may negotiate differently");
         assert_eq!(m.get(&authority(0), 1, t + ALPN_TTL), None);
         for n in 1..=MAX_ALPN_ENTRIES {
             m.insert(&authority(n), 1, HttpVersion::Http11, t);
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_queue_is_first_come_first_served_and_ends_in_a_timeout() {
+    async fn the_queue_is_fifo_and_times_out() {
         let shared = EgressShared::new(Some(1));
         let cap = shared.host_limit(&authority(0)).unwrap();
         let held = cap.acquire(&authority(0), Duration::ZERO).await.unwrap();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_elsewhere_gives_way() {
+    fn an_idle_connection_elsewhere_is_evicted() {
         let shared = EgressShared::new(Some(2));
         let cap = shared.host_limit(&authority(0)).unwrap();
         let keeper = Arc::new(Keeper(AtomicUsize::new(0), Mutex::new(vec![cap.open()])));

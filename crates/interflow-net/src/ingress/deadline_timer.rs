@@ -1,19 +1,19 @@
-//! A timer that is moved all the time and hardly ever fires.
+//! A timer that is moved often and rarely fires.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Wakes its task at a deadline. Moving the deadline to a later time, as every request does, costs nothing: the
-/// runtime's timer is left where it was and set again only when it goes off too early.
+/// Wakes its task at a deadline. Moving the deadline later, as every request does, is free: the runtime's timer is
+/// left alone, and set again only if it fires too early.
 #[derive(Default)]
 pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl DeadlineTimer {
-    /// Ready once `deadline` is past; otherwise the task is woken then, or sooner.
+    /// Ready once `deadline` has passed; otherwise the task is woken then, or sooner.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if sleep.deadline() > deadline {
@@ -36,7 +36,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn it_rings_at_the_deadline_it_was_last_asked_for() {
+    async fn it_fires_at_the_latest_deadline() {
         let start = Instant::now();
         let mut alarm = DeadlineTimer::default();
         for (ask, later) in [(60, 100), (200, 120), (150, 130)] {

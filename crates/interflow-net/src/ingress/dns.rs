@@ -1,4 +1,4 @@
-//! A DNS port, UDP and TCP: questions go on to other servers byte for byte, and whoever listens hears which names have which
+//! A DNS forwarder over UDP and TCP: queries are forwarded byte for byte, and a hook observes which names have which
 //! addresses.
 
 use std::io;
@@ -13,37 +13,37 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// The largest message over UDP that is taken, in bytes.
+/// The largest UDP message, in bytes.
 const MAX_UDP_BYTES: usize = 4096;
-/// Questions on one TCP connection.
+/// The most queries on one TCP connection.
 const MAX_QUERIES_PER_CONNECTION: usize = 1000;
-/// How long a TCP connection may idle (RFC 7766 6.2.3 leaves it to us).
+/// How long a TCP connection may be idle (RFC 7766 6.2.3 leaves this open).
 const TCP_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a free port for both UDP and TCP is looked for.
+/// How often to retry finding a port that is free for both UDP and TCP.
 const MAX_BIND_ATTEMPTS: usize = 16;
 
-/// Who is told what was answered.
+/// Called with the addresses in every response.
 pub type DnsAnswerHook = Arc<dyn Fn(&AddressRecords) + Send + Sync>;
 
-/// What a DNS port needs to know.
+/// Options of the forwarder.
 #[derive(Clone, Debug)]
 pub struct DnsOptions {
-    /// The servers that are asked, in this order.
+    /// The upstream servers, in order of preference.
     pub servers: Vec<SocketAddr>,
-    /// How long one of them may take.
+    /// The timeout per server.
     pub timeout: Duration,
-    /// Questions under way at a time; more go unanswered.
+    /// The most concurrent queries; excess ones are dropped.
     pub most: usize,
 }
 
-/// A DNS port that is bound.
+/// A bound DNS port.
 #[derive(Debug)]
 pub struct DnsListener {
     udp: UdpSocket,
     tcp: TcpListener,
 }
 
-/// The name servers that the system is set up with; none when that cannot be found out.
+/// The system's name servers; empty if they cannot be determined.
 pub fn system_name_servers() -> Vec<SocketAddr> {
     let Ok((config, _)) = hickory_resolver::system_conf::read_system_conf() else { return Vec::new() };
     let mut found: Vec<SocketAddr> = Vec::new();
@@ -60,7 +60,7 @@ impl DnsListener {
     /// Binds UDP and TCP to one port.
     ///
     /// # Errors
-    /// It is taken, or not ours to take.
+    /// The port is in use or not permitted.
     pub async fn bind(addr: SocketAddr) -> Result<Self, Error> {
         let cannot = |e: io::Error| {
             Error::new(
@@ -80,15 +80,15 @@ impl DnsListener {
         Err(cannot(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into())))
     }
 
-    /// Where it listens.
+    /// The bound address.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// Answers until it is dropped. Never ends by itself.
+    /// Serves until the future is dropped. Never ends by itself.
     pub async fn serve(self, options: DnsOptions, heard: DnsAnswerHook) {
         let desk =
             Arc::new(ForwarderState { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
@@ -96,7 +96,7 @@ impl DnsListener {
     }
 }
 
-/// What all questions share.
+/// State shared by all queries.
 struct ForwarderState {
     udp: Arc<UdpSocket>,
     options: DnsOptions,
@@ -110,7 +110,7 @@ async fn serve_udp(desk: &Arc<ForwarderState>) {
         let (n, peer) = match desk.udp.recv_from(&mut buffer).await {
             Ok(got) => got,
             Err(e) => {
-                // An answer to somebody who had gone comes back as an error (ICMP) on some systems.
+                // On some systems, sending to a client that has gone returns an error (ICMP).
                 tracing::debug!("DNS: {e}");
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
@@ -145,7 +145,7 @@ async fn serve_tcp(desk: &Arc<ForwarderState>, tcp: TcpListener) {
 }
 
 impl ForwarderState {
-    /// Questions of one connection, one after the other (RFC 7766).
+    /// Serves the queries of one connection in order (RFC 7766).
     async fn serve_connection(&self, mut stream: TcpStream) -> io::Result<()> {
         for _ in 0..MAX_QUERIES_PER_CONNECTION {
             let query = timeout(TCP_IDLE_TIMEOUT, read_length_prefixed(&mut stream)).await??;
@@ -155,7 +155,7 @@ impl ForwarderState {
         Ok(())
     }
 
-    /// The answer of the first server that gives one; `None` when the question cannot be read.
+    /// The response of the first server that responds; `None` if the query cannot be parsed.
     async fn forward(&self, query: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
         let question = dns::parse_question(query)?;
         for server in &self.options.servers {
@@ -164,8 +164,8 @@ impl ForwarderState {
             };
             match timeout(self.options.timeout, asked).await {
                 Ok(Ok(answer)) => {
-                    if let Some(told) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
-                        (self.heard)(&told);
+                    if let Some(records) = dns::parse_addresses(&answer).filter(|a| a.question == question) {
+                        (self.heard)(&records);
                     }
                     return Some(answer);
                 }
@@ -177,7 +177,7 @@ impl ForwarderState {
     }
 }
 
-/// A socket of its own for each question, so that its port is one more thing that a forger has to guess (RFC 5452).
+/// Uses a new socket per query, so that an attacker has to guess its port too (RFC 5452).
 async fn query_udp(server: SocketAddr, query: &[u8], question: &dns::DnsQuestion) -> io::Result<Vec<u8>> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
@@ -198,7 +198,7 @@ async fn query_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     read_length_prefixed(&mut stream).await
 }
 
-/// A message behind its length (RFC 1035 4.2.2).
+/// A message with its length prefix (RFC 1035 4.2.2).
 async fn read_length_prefixed(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let length = stream.read_u16().await?;
     let mut message = vec![0; usize::from(length)];
@@ -221,7 +221,7 @@ mod tests {
         [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0], &labels, &[0, 0, 1, 0, 1]].concat()
     }
 
-    /// The answer 192.0.2.7 to any question.
+    /// The response 192.0.2.7 to any query.
     fn answered(query: &[u8]) -> Vec<u8> {
         let mut out = query.to_vec();
         (out[2], out[7]) = (0x81, 1);
@@ -229,7 +229,7 @@ mod tests {
         out
     }
 
-    /// A server that answers over both, a forged answer first.
+    /// A server for both transports, which sends a forged response first.
     async fn server() -> SocketAddr {
         let DnsListener { udp, tcp } = DnsListener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let addr = tcp.local_addr().unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_go_on_and_what_is_answered_is_heard() {
+    async fn queries_are_forwarded_and_responses_observed() {
         let (port, heard) = port(vec![server().await]).await;
         let query = query(7, "Api.shop.test");
         assert_eq!(ask(port, &query).await, answered(&query));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_silent_is_passed_over_and_none_is_a_failure() {
+    async fn a_silent_server_is_skipped_and_no_response_is_servfail() {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let (both, heard) = port(vec![silent.local_addr().unwrap(), server().await]).await;
         let asked = query(9, "a.test");

@@ -1,4 +1,4 @@
-//! Bound addresses, and accepting on them whatever happens.
+//! Binds listeners, and accepts connections despite transient errors.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -8,21 +8,20 @@ use interflow_types::{Error, ErrorKind, ErrorSource, Result};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where and how to listen.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
     /// The address; port 0 lets the system choose.
     pub addr: SocketAddr,
-    /// Lets every worker bind a socket of its own; the system shares connections out.
+    /// Sets `SO_REUSEPORT`, so that every worker can bind its own socket and the system distributes connections.
     pub reuse_port: bool,
-    /// Connections that wait to be accepted, at most; the system may allow fewer.
+    /// The most connections waiting to be accepted; the system may allow fewer.
     pub backlog: u32,
-    /// Takes connections to foreign addresses too (Linux: `TPROXY`), where the process has the privilege for it.
+    /// Accepts connections to foreign addresses too (Linux: `TPROXY`), if the process has the privilege.
     pub transparent: bool,
 }
 
 impl ListenOptions {
-    /// This address, for one socket, with a backlog of 4096.
+    /// For one socket at this address, with a backlog of 4096.
     pub const fn new(addr: SocketAddr) -> Self {
         Self { addr, reuse_port: false, backlog: 4096, transparent: false }
     }
@@ -31,7 +30,7 @@ impl ListenOptions {
 /// Binds an address.
 ///
 /// # Errors
-/// The address is in use, not this machine's, or not permitted; the message says which, and what to do.
+/// The address is in use, not this machine's, or not permitted; the message says which, and how to solve it.
 pub fn bind(options: &ListenOptions) -> Result<StdListener> {
     try_bind(options).map_err(|e| {
         let addr = options.addr;
@@ -42,7 +41,7 @@ pub fn bind(options: &ListenOptions) -> Result<StdListener> {
             io::ErrorKind::PermissionDenied => {
                 format!("listening on {addr} is not permitted: ports below 1024 need a privilege; choose a higher one")
             }
-            io::ErrorKind::AddrNotAvailable => format!("{addr} is no address of this machine"),
+            io::ErrorKind::AddrNotAvailable => format!("{addr} is not an address of this machine"),
             _ => format!("could not listen on {addr}"),
         };
         Error::new(ErrorKind::Internal, message).with_error_source(ErrorSource::Config).with_source(e)
@@ -51,7 +50,7 @@ pub fn bind(options: &ListenOptions) -> Result<StdListener> {
 
 fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
     let socket = Socket::new(Domain::for_address(options.addr), Type::STREAM, Some(Protocol::TCP))?;
-    // A restart must not wait for the connections of the last run to be forgotten.
+    // A restart must not wait until old connections have left TIME_WAIT.
     socket.set_reuse_address(true)?;
     if options.reuse_port {
         socket.set_reuse_port(true)?;
@@ -65,7 +64,7 @@ fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-/// Without the privilege (`CAP_NET_ADMIN`) connections can still be redirected here.
+/// Without the privilege (`CAP_NET_ADMIN`), connections can still be redirected with REDIRECT.
 fn allow_foreign_addresses(socket: &Socket, addr: SocketAddr) {
     #[cfg(target_os = "linux")]
     {
@@ -78,11 +77,11 @@ fn allow_foreign_addresses(socket: &Socket, addr: SocketAddr) {
     let _ = (socket, addr);
 }
 
-/// A bound address on a worker's runtime.
+/// A bound listener on a worker's runtime.
 pub struct ClientListener(TcpListener);
 
 impl ClientListener {
-    /// Takes a bound socket into the runtime of the calling task.
+    /// Registers a bound socket with the current runtime.
     ///
     /// # Errors
     /// The runtime refuses it.
@@ -94,20 +93,20 @@ impl ClientListener {
     /// The address, with the port that the system chose.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
 
-    /// The next connection, without Nagle's delay. Never gives up: when the system is out of descriptors or memory it
-    /// waits, longer each time, and says so once every ten seconds. Cancel-safe.
+    /// Accepts the next connection and sets `TCP_NODELAY`. Never fails: if the system is out of descriptors or memory
+    /// it retries with increasing delays, and logs that once every ten seconds. Cancel-safe.
     pub async fn accept(&self) -> (TcpStream, SocketAddr) {
         let mut pause = Duration::from_millis(5);
         let mut said: Option<Instant> = None;
         loop {
             match self.0.accept().await {
                 Ok((tcp, peer)) => {
-                    // A socket that is already reset refuses the option; its first read will tell.
+                    // A socket that was reset already refuses the option; its first read returns the error.
                     let _ = tcp.set_nodelay(true);
                     return (tcp, peer);
                 }
@@ -125,7 +124,7 @@ impl ClientListener {
     }
 }
 
-/// Whether the error is about the connection that was next, which is gone, and says nothing of the listener.
+/// Whether the error is about the connection to accept, which is gone, and not about the listener.
 fn is_connection_error(e: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)

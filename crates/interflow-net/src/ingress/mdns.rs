@@ -1,5 +1,5 @@
-//! Announcing the proxy in the local network, when its owner asks for that: multicast DNS (RFC 6762) with service discovery
-//! (RFC 6763), over IPv4.
+//! Advertises the proxy on the local network if the operator configures it: multicast DNS (RFC 6762) with service
+//! discovery (RFC 6763), over IPv4.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -11,30 +11,30 @@ use hickory_resolver::proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinHandle;
 
-/// The service under which proxies are found.
+/// The service type of the proxy.
 pub const SERVICE_TYPE: &str = "_interflow._tcp.local.";
-/// Where all services of a network are listed (RFC 6763 9).
+/// The name that enumerates all services of a network (RFC 6763 9).
 const ALL_SERVICES: &str = "_services._dns-sd._udp.local.";
 const MULTICAST_GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(224, 0, 0, 251)), 5353);
-/// How long others may remember what was said, in seconds (RFC 6762 10).
+/// The TTL of records, in seconds (RFC 6762 10).
 const RECORD_TTL: u32 = 120;
-/// How long one who asks from another port than 5353 may remember it (RFC 6762 6.7).
+/// The TTL for queries from ports other than 5353 (RFC 6762 6.7).
 const LEGACY_RECORD_TTL: u32 = 10;
-/// The bits of a class that mean: forget other answers (in answers), answer me alone (in questions) (RFC 6762 18).
+/// The top bit of a class: cache-flush in responses, unicast-response in queries (RFC 6762 18).
 const TOP_BIT: u16 = 0x8000;
 
-/// What is announced.
+/// The advertised service.
 #[derive(Clone, Debug)]
 pub struct MdnsService {
-    /// Its name, for people; at most 63 bytes.
+    /// The instance name, for people; at most 63 bytes.
     pub name: String,
     /// The port of the proxy.
     pub port: u16,
-    /// `key=value` for programs.
+    /// TXT entries, `key=value`.
     pub facts: Vec<String>,
 }
 
-/// An announcement that stands; taken back when it is dropped.
+/// An active advertisement; withdrawn on drop.
 #[derive(Debug)]
 pub struct MdnsRegistration {
     task: JoinHandle<()>,
@@ -45,19 +45,19 @@ impl Drop for MdnsRegistration {
     fn drop(&mut self) {
         self.task.abort();
         if let (Some(goodbye), Ok(socket)) = (&self.goodbye, UdpSocket::bind("0.0.0.0:0")) {
-            // Nobody can be told that nobody could be told.
+            // There is nobody to report a failure to.
             let _ = socket.send_to(goodbye, MULTICAST_GROUP);
         }
     }
 }
 
-/// Announces a service and answers those who look for it, on the runtime that asks.
+/// Advertises a service and answers queries for it, on the current runtime.
 ///
 /// # Errors
-/// A name that is none, or a network without multicast.
+/// An invalid name, or a network without multicast.
 pub fn register(announcement: &MdnsService) -> io::Result<MdnsRegistration> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-    // Other responders of this machine listen there as well.
+    // Other responders on this machine use the port as well.
     socket.set_reuse_address(true)?;
     #[cfg(unix)]
     socket.set_reuse_port(true)?;
@@ -71,7 +71,7 @@ pub fn register(announcement: &MdnsService) -> io::Result<MdnsRegistration> {
     Ok(MdnsRegistration { task: tokio::spawn(run(socket, responder, Some(MULTICAST_GROUP))), goodbye })
 }
 
-/// Announces twice, a second apart (RFC 6762 8.3), and answers questions.
+/// Announces twice, a second apart (RFC 6762 8.3), and answers queries.
 async fn run(socket: tokio::net::UdpSocket, responder: MdnsResponder, group: Option<SocketAddr>) {
     let mut buffer = vec![0; 9000];
     let mut left = if group.is_some() { 2 } else { 0 };
@@ -90,14 +90,14 @@ async fn run(socket: tokio::net::UdpSocket, responder: MdnsResponder, group: Opt
                     let to = if alone { from } else { group.unwrap_or(from) };
                     let _ = socket.send_to(&answer, to).await;
                 }
-                // Some systems report what became of an earlier answer here.
+                // Some systems report the failure of an earlier send here.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
         }
     }
 }
 
-/// The address by which this machine reaches another.
+/// The local address used to reach another one.
 fn own_address(other: SocketAddr) -> Ipv4Addr {
     let reached = UdpSocket::bind("0.0.0.0:0").and_then(|s| s.connect(other).and_then(|()| s.local_addr()));
     match reached.map(|a| a.ip()) {
@@ -106,7 +106,7 @@ fn own_address(other: SocketAddr) -> Ipv4Addr {
     }
 }
 
-/// Knows the answers.
+/// Holds the records of the service.
 struct MdnsResponder {
     service: Name,
     all: Name,
@@ -118,8 +118,9 @@ struct MdnsResponder {
 
 impl MdnsResponder {
     fn new(announcement: &MdnsService) -> io::Result<Self> {
-        let invalid =
-            |e| io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is no name: {e}", announcement.name));
+        let invalid = |e| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("`{}` is not a valid name: {e}", announcement.name))
+        };
         let service = Name::from_ascii(SERVICE_TYPE).map_err(io::Error::other)?;
         let label = Name::from_labels([announcement.name.as_bytes()]).map_err(invalid)?;
         Ok(Self {
@@ -135,7 +136,7 @@ impl MdnsResponder {
     fn records(&self, own: Ipv4Addr, ttl: u32) -> [Record; 5] {
         let unique = |name: &Name, data| {
             let mut record = Record::from_rdata(name.clone(), ttl, data);
-            // Nobody else has a say about these.
+            // These records are unique, so the cache-flush bit is set.
             if ttl != LEGACY_RECORD_TTL {
                 record.dns_class = DNSClass::from(TOP_BIT | 1);
             }
@@ -157,7 +158,8 @@ impl MdnsResponder {
         message
     }
 
-    /// The answer to a packet, and whether it goes to its sender alone; `None` when it is no question for us.
+    /// The response to a packet, and whether it is sent by unicast; `None` if the packet is not a query for this
+    /// service.
     fn answer(&self, packet: &[u8], from: SocketAddr) -> Option<(Vec<u8>, bool)> {
         let asked = Message::from_vec(packet).ok()?;
         if asked.metadata.message_type != MessageType::Query || asked.metadata.op_code != OpCode::Query {
@@ -197,7 +199,7 @@ mod tests {
         MdnsService { name: "Interflow on desk.7".into(), port: 7070, facts: vec!["type=http".into()] }
     }
 
-    /// Asks a responder on loopback; `None` when it says nothing.
+    /// Queries a responder on loopback; `None` if it does not respond.
     async fn ask(questions: &[(&str, RecordType)]) -> Option<Message> {
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let addr = socket.local_addr().unwrap();
@@ -208,7 +210,7 @@ mod tests {
         for (name, kind) in questions {
             message.add_query(Query::query(Name::from_utf8(name).unwrap(), *kind));
         }
-        // What is no message is passed over.
+        // Invalid messages are ignored.
         client.send_to(b"junk", addr).await.unwrap();
         client.send_to(&message.to_vec().unwrap(), addr).await.unwrap();
         let mut buffer = [0; 9000];
@@ -218,31 +220,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_looks_for_the_service_finds_name_port_facts_and_address() {
-        let told = ask(&[(SERVICE_TYPE, RecordType::PTR)]).await.unwrap();
-        assert_eq!((told.metadata.id, told.metadata.authoritative, told.queries.len()), (7, true, 1));
-        let shown: Vec<String> = told.answers.iter().chain(&told.additionals).map(|r| r.data.to_string()).collect();
-        let has = |part: &str| shown.iter().any(|s| s.contains(part));
-        assert!(has("desk\\.7._interflow._tcp.local.") && has(" 7070 interflow-") && has("type=http"), "{shown:?}");
-        assert!(has("127.0.0.1"), "the address by which who asked reaches us: {shown:?}");
-        assert!(told.answers.iter().all(|r| r.ttl == LEGACY_RECORD_TTL));
+    async fn a_query_returns_name_port_txt_and_address() {
+        let response = ask(&[(SERVICE_TYPE, RecordType::PTR)]).await.unwrap();
+        assert_eq!((response.metadata.id, response.metadata.authoritative, response.queries.len()), (7, true, 1));
+        let records: Vec<String> =
+            response.answers.iter().chain(&response.additionals).map(|r| r.data.to_string()).collect();
+        let has = |part: &str| records.iter().any(|s| s.contains(part));
+        assert!(has("desk\\.7._interflow._tcp.local.") && has(" 7070 interflow-") && has("type=http"), "{records:?}");
+        assert!(has("127.0.0.1"), "the address that the querier can reach: {records:?}");
+        assert!(response.answers.iter().all(|r| r.ttl == LEGACY_RECORD_TTL));
         let all = ask(&[(ALL_SERVICES, RecordType::PTR)]).await.unwrap();
         assert_eq!(all.answers[0].data.to_string(), SERVICE_TYPE);
     }
 
     #[tokio::test]
-    async fn questions_about_others_are_left_to_them() {
+    async fn queries_for_other_services_are_ignored() {
         assert!(ask(&[("_ipp._tcp.local.", RecordType::PTR), (SERVICE_TYPE, RecordType::TXT)]).await.is_none());
     }
 
     #[test]
-    fn who_listens_to_all_is_told_all_and_forgets_what_is_taken_back() {
+    fn announcements_are_complete_and_withdrawn_with_ttl_zero() {
         let responder = MdnsResponder::new(&announcement()).unwrap();
         let mut question = Message::query();
         question.add_query(Query::query(responder.service.clone(), RecordType::PTR));
         let (bytes, alone) = responder.answer(&question.to_vec().unwrap(), MULTICAST_GROUP).unwrap();
         assert!(!alone && Message::from_vec(&bytes).unwrap().queries.is_empty());
-        assert!(responder.answer(&bytes, MULTICAST_GROUP).is_none(), "an answer is no question");
+        assert!(responder.answer(&bytes, MULTICAST_GROUP).is_none(), "a response is not a query");
         let goodbye = responder.announcement(Ipv4Addr::LOCALHOST, 0);
         assert!(goodbye.answers.len() == 5 && goodbye.answers.iter().all(|r| r.ttl == 0));
         assert!(MdnsResponder::new(&MdnsService { name: "x".repeat(64), ..announcement() }).is_err());

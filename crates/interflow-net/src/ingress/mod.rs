@@ -1,4 +1,4 @@
-//! Accepting: listeners, what a fresh connection speaks, and HTTP as a server.
+//! Accepting connections: listeners, protocol detection, and HTTP servers.
 
 mod deadline_timer;
 pub mod dns;

@@ -1,4 +1,4 @@
-//! Connections that the firewall sends here although they were meant for somebody else: where to.
+//! The original destination of connections that the firewall redirects to the proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use interflow_types::{Authority, Error, ErrorKind, ErrorSource, Host, Result};
 use tokio::net::TcpStream;
 
-/// Where the client wanted to connect: `SO_ORIGINAL_DST` after a `REDIRECT`, the socket's own address after a `TPROXY`.
+/// Where the client wanted to connect: `SO_ORIGINAL_DST` after a `REDIRECT`, the socket's local address after a
+/// `TPROXY`.
 ///
 /// # Errors
-/// The connection was made straight to `listener`, or the system cannot say.
+/// The connection was made directly to `listener`, or the system does not report a destination.
 pub fn original_destination(stream: &TcpStream, listener: SocketAddr) -> Result<Authority> {
     let local = stream.local_addr().map_err(|e| unknown_destination(listener).with_source(e))?;
-    // Under TPROXY the socket bears the address that the client wanted; only under REDIRECT it bears ours.
+    // Under TPROXY the socket's local address is the original destination; under REDIRECT it is the listener's.
     let wanted = match original_dst(stream, local) {
         Ok(wanted) if canonical(wanted) != canonical(local) => wanted,
         _ if local.port() != listener.port() => local,
@@ -32,7 +33,7 @@ fn original_dst(stream: &TcpStream, local: SocketAddr) -> io::Result<SocketAddr>
     let socket = socket2::SockRef::from(stream);
     // An IPv4 connection on an IPv6 socket was redirected by the IPv4 tables.
     let wanted = if local.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() }?;
-    wanted.as_socket().ok_or_else(|| io::Error::other("the original destination is no internet address"))
+    wanted.as_socket().ok_or_else(|| io::Error::other("the original destination is not an internet address"))
 }
 
 #[cfg(not(target_os = "linux"))]

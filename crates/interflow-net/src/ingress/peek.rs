@@ -1,4 +1,4 @@
-//! Reading ahead: the first bytes of a connection are looked at until they mean something.
+//! Reads ahead: buffers the first bytes of a connection until they can be interpreted.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::io::IoStream;
 
-/// A connection and what was read of it; everything ends at one deadline.
+/// A connection and the bytes read from it, with one deadline for everything.
 pub(super) struct PeekReader {
     io: IoStream,
     pub(super) buf: BytesMut,
@@ -17,7 +17,7 @@ pub(super) struct PeekReader {
     extended: bool,
 }
 
-/// Why there are no further bytes.
+/// Why no more bytes are available.
 pub(super) enum PeekError {
     Timeout,
     Ended,
@@ -25,7 +25,7 @@ pub(super) enum PeekError {
 }
 
 impl PeekError {
-    /// As an error of a conversation that was cut short.
+    /// Converts to the error of an interrupted negotiation.
     pub(super) fn into_error(self, what: &str) -> Error {
         match self {
             Self::Timeout => Error::new(ErrorKind::ClientTimeout, format!("the client took too long over {what}")),
@@ -42,18 +42,19 @@ impl PeekReader {
         Self { io, buf: BytesMut::new(), deadline: Instant::now() + limit, extended: false }
     }
 
-    /// Moves the deadline this far from now.
+    /// Sets the deadline this far from now.
     pub(super) fn extend_deadline(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
         self.extended = true;
     }
 
-    /// Whether the deadline was moved.
+    /// Whether the deadline was changed.
     pub(super) const fn was_extended(&self) -> bool {
         self.extended
     }
 
-    /// Reads until `look` makes something of the bytes so far. It sees them all each time, and must bound them.
+    /// Reads until `look` returns a result for the bytes so far. It is passed all of them each time, and must limit
+    /// them.
     pub(super) async fn read_until<T>(&mut self, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, PeekError> {
         loop {
             if !self.buf.is_empty()
@@ -71,7 +72,7 @@ impl PeekReader {
         }
     }
 
-    /// As [`until`](Self::until), for messages that tell their length, which is then consumed.
+    /// As [`read_until`](Self::read_until), for messages with a length, which are then consumed.
     pub(super) async fn read_message<T, E>(
         &mut self,
         mut parse: impl FnMut(&[u8]) -> Result<Option<(T, usize)>, E>,
@@ -83,7 +84,6 @@ impl PeekReader {
         }))
     }
 
-    /// Writes an answer.
     pub(super) async fn write(&mut self, bytes: &[u8]) -> Result<(), PeekError> {
         let write = async {
             self.io.write_all(bytes).await?;
@@ -95,7 +95,7 @@ impl PeekReader {
         }
     }
 
-    /// The connection, what was read and not consumed in front of it again.
+    /// The connection, with the unconsumed bytes in front of it.
     pub(super) fn into_io(self) -> IoStream {
         self.io.prefixed(self.buf.freeze())
     }

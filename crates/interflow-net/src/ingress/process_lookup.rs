@@ -1,4 +1,4 @@
-//! Which process of this machine a connection comes from (Linux: `/proc`; macOS: the sockets of all processes).
+//! Finds the local process that opened a connection (Linux: `/proc`; macOS: the sockets of all processes).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use interflow_types::ClientProcess;
 use parking_lot::Mutex;
 
-/// Looks for the processes behind connections; those found last are looked at first. Blocks for some milliseconds, so it
-/// belongs on a thread that may.
+/// Finds the processes of connections, trying recent results first. Blocks for some milliseconds, so it must run on a
+/// blocking thread.
 #[derive(Debug, Default)]
 pub struct ProcessLookup {
     recent: Mutex<Vec<u32>>,
 }
 
-/// How many processes are remembered.
+/// How many recent processes are remembered.
 #[cfg(target_os = "linux")]
 const MAX_RECENT: usize = 16;
 
 impl ProcessLookup {
-    /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
-    /// machine, has gone, or belongs to somebody whose files we may not see.
+    /// The process that opened the connection from `peer` to `local` (as seen by the server); `None` if it is on
+    /// another machine, has exited, or its files are not readable for this user.
     #[cfg(target_os = "linux")]
     pub fn lookup(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
         let inode = system::inode(peer, local)?;
@@ -36,14 +36,14 @@ impl ProcessLookup {
         Some(Arc::new(ClientProcess { pid, name: system::process_name(pid)?.into() }))
     }
 
-    /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
-    /// machine, has gone, or belongs to somebody whose sockets we may not see.
+    /// The process that opened the connection from `peer` to `local` (as seen by the server); `None` if it is on
+    /// another machine, has exited, or its sockets are not visible to this user.
     #[cfg(not(target_os = "linux"))]
     pub fn of(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<ClientProcess>> {
         if peer.ip().to_canonical() != local.ip().to_canonical() && !peer.ip().to_canonical().is_loopback() {
             return None;
         }
-        // Of several that inherited a socket from one another the one that was found before holds on, else the youngest.
+        // If several processes share an inherited socket, prefer the one found before, else the youngest.
         let mut holders = system::holders(peer);
         holders.sort_unstable_by_key(|p| p.pid);
         let mut recent = self.recent.lock();
@@ -60,13 +60,13 @@ mod system {
     use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
 
-    /// The inode of the socket whose own end is `peer` and whose far end is `local`.
+    /// The inode of the socket with this local and remote address, from the client's view.
     pub fn inode(peer: SocketAddr, local: SocketAddr) -> Option<u64> {
         let mapped = peer.is_ipv6() || local.is_ipv6();
         let plain = [(peer, local)].map(|(a, b)| (canonical(a), canonical(b)))[0];
         if plain.0.is_ipv4() && plain.1.is_ipv4() {
             let found = find_inode("/proc/net/tcp", &format_table_address(plain.0), &format_table_address(plain.1));
-            // A client with an IPv6 socket may speak IPv4 through it.
+            // A client may use IPv4 through an IPv6 socket.
             return found.or_else(|| {
                 find_inode(
                     "/proc/net/tcp6",
@@ -93,7 +93,7 @@ mod system {
         }
     }
 
-    /// An address as the table writes it: words of four bytes in the machine's order, in hex, and the port.
+    /// An address as formatted in the table: 4-byte words in native order, in hex, and the port.
     pub fn format_table_address(addr: SocketAddr) -> String {
         let octets = match addr.ip() {
             std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -108,7 +108,7 @@ mod system {
         text.lines().skip(1).find_map(|line| {
             let mut fields = line.split_ascii_whitespace().skip(1);
             let found = fields.next() == Some(own) && fields.next() == Some(far);
-            // State, queues, timer, retransmits, uid and timeout stand between the addresses and the inode.
+            // State, queues, timer, retransmits, uid and timeout are between the addresses and the inode.
             if found { fields.nth(6)?.parse().ok().filter(|inode| *inode != 0) } else { None }
         })
     }
@@ -121,12 +121,12 @@ mod system {
     pub fn find_owner(wanted: &str) -> Option<u32> {
         let all = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
         let mut all: Vec<u32> = all.collect();
-        // Who connects now was most likely started lately.
+        // The connecting process was most likely started recently.
         all.sort_unstable_by_key(|pid| std::cmp::Reverse(*pid));
         all.into_iter().find(|pid| owns_socket(*pid, wanted))
     }
 
-    /// The program's file name, or what the process calls itself.
+    /// The executable's file name, or the process's own name.
     pub fn process_name(pid: u32) -> Option<String> {
         let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
         let file = program.as_deref().and_then(|p| p.file_name()).map(|n| n.to_string_lossy().into_owned());
@@ -142,7 +142,7 @@ mod system {
     use interflow_types::ClientProcess;
     use listeners::{Protocol, SocketState};
 
-    /// The processes that hold the socket whose own end this is.
+    /// The processes with a socket at this local address.
     pub fn holders(own: SocketAddr) -> Vec<Process> {
         let all = match listeners::get_all() {
             Ok(all) => all,

@@ -1,4 +1,4 @@
-//! The addresses of a client behind a load balancer, told by the PROXY protocol.
+//! Reads the PROXY protocol header that a load balancer sends.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use interflow_types::{Error, ErrorKind, Result};
 use super::peek::PeekReader;
 use crate::io::IoStream;
 
-/// Reads the header that a trusted load balancer puts in front of a connection, version 1 or 2. `None`: the sender
-/// speaks for itself, and the connection's own addresses count.
+/// Reads the header that a trusted load balancer sends at the start of a connection, version 1 or 2. `None`: the
+/// sender speaks for itself, and the connection's own addresses apply.
 ///
 /// # Errors
-/// A connection without a header, or with one that cannot be used. It must be closed: guessing would let anybody
-/// choose an address.
+/// A connection without a valid header. It must be closed: guessing would let clients choose an address.
 pub async fn read_proxy_header(io: IoStream, timeout: Duration) -> Result<(Option<ProxyHeader>, IoStream)> {
     let mut peek = PeekReader::new(io, timeout);
     let header = peek
@@ -30,7 +29,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test(start_paused = true)]
-    async fn the_header_is_taken_and_the_rest_is_left() {
+    async fn the_header_is_consumed_and_the_rest_is_left() {
         for (bytes, source, rest) in [
             (&b"PROXY TCP4 1.2.3.4 5.6.7.8 9 10\r\nGET"[..], Some("1.2.3.4:9"), "GET"),
             (b"PROXY UNKNOWN\r\nGET", None, "GET"),
@@ -47,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_without_a_whole_header_is_refused() {
+    async fn a_connection_without_a_complete_header_is_refused() {
         for (bytes, kind) in
             [(&b"GET / HTTP/1.1\r\n\r\n"[..], ErrorKind::BadRequest), (b"PROXY TCP4 1.2.3.4", ErrorKind::ClientTimeout)]
         {

@@ -1,4 +1,4 @@
-//! What the HTTP server drivers and the engine hand one another.
+//! The interface between the HTTP servers and the proxy: requests, replies, and options.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use interflow_codec::h1::HeadLimits;
 
 use crate::io::IoStream;
 
-/// A request as the client sent it.
+/// A request as received from the client.
 #[derive(Debug)]
 pub struct IncomingRequest {
-    /// The method, case as sent.
+    /// The method, in the case in which it was sent.
     pub method: Method,
-    /// The target as it stood on the wire; over HTTP/2 it is absolute, or an authority for CONNECT.
+    /// The target as received; over HTTP/2 in absolute-form, or an authority for CONNECT.
     pub target: RequestTarget,
-    /// The version of the client's leg.
+    /// The version used by the client.
     pub version: HttpVersion,
-    /// All fields as received, hop-by-hop ones too. HTTP/2's pseudo-header fields are not among them.
+    /// All fields as received, including hop-by-hop ones, but not HTTP/2 pseudo-header fields.
     pub headers: Headers,
     /// HTTP/2's `:protocol` (RFC 8441).
     pub protocol: Option<ByteStr>,
-    /// The body. It ends with an error when the client breaks off.
+    /// The body. Ends with an error if the client aborts.
     pub body: Body,
-    /// The way to send interim responses.
+    /// Sends interim responses.
     pub interim: InformationalSender,
     /// Started with the head's first byte.
     pub clock: FlowClock,
-    /// How the client opened its HTTP/2 connection, as Akamai's fingerprint.
+    /// The client's HTTP/2 fingerprint in Akamai's format.
     pub opening: Option<ByteStr>,
 }
 
-/// The way to send interim responses (RFC 9110 15.2) ahead of the final one.
+/// Sends interim responses (RFC 9110 15.2) before the final one.
 #[derive(Clone, Default)]
 pub struct InformationalSender {
     to: Option<Arc<dyn SendInformational>>,
     exchange: u64,
 }
 
-/// A driver's end of [`InformationalSender`].
+/// The server's side of [`InformationalSender`].
 pub(crate) trait SendInformational: Send + Sync {
-    /// Sends or queues the head, unless this exchange's final response has begun or too many are queued already.
+    /// Sends or queues the head, unless this exchange's final response has begun or too many are queued.
     fn send(&self, exchange: u64, head: ResponseHead);
 
-    /// Says whether a person is waited for.
+    /// Reports whether the exchange waits for a person.
     fn pause_timeouts(&self, _exchange: u64, _held: bool) {}
 }
 
@@ -56,8 +56,8 @@ impl InformationalSender {
         Self { to: Some(to), exchange }
     }
 
-    /// Sends a 1xx head to the client. Dropped silently for HTTP/1.0 (RFC 9110 15.2), for a status that is not 1xx
-    /// or is 101, and once the final response has begun.
+    /// Sends a 1xx head to the client. Ignored for HTTP/1.0 (RFC 9110 15.2), for 101 and statuses other than 1xx, and
+    /// once the final response has begun.
     pub fn send(&self, head: ResponseHead) {
         if let Some(to) = &self.to
             && head.status.is_informational()
@@ -67,8 +67,8 @@ impl InformationalSender {
         }
     }
 
-    /// Says that the exchange waits for a person now, or no longer. Nobody is asked for a client that may well have left:
-    /// over HTTP/1 the end of the client's sending side then ends the exchange even with
+    /// Reports whether the exchange waits for a person. A person should not be asked on behalf of a client that may
+    /// have left: over HTTP/1, a half-close by the client then ends the exchange even with
     /// [`HttpOptions::keep_half_closed`].
     pub fn pause_timeouts(&self, held: bool) {
         if let Some(to) = &self.to {
@@ -83,13 +83,12 @@ impl fmt::Debug for InformationalSender {
     }
 }
 
-/// What becomes of a request.
+/// The result of a request.
 pub enum ServiceReply {
-    /// This response.
     Response(Response),
-    /// This head, and then the connection (or HTTP/2 stream) speaks another protocol: 101, or 2xx to CONNECT.
+    /// Send this head, then switch to another protocol on the connection (or HTTP/2 stream): 101, or 2xx to CONNECT.
     Upgrade(ResponseHead, OnUpgrade),
-    /// Nothing: the connection is cut, the HTTP/2 stream reset, so that the client sees a failure.
+    /// Send nothing: close the connection or reset the HTTP/2 stream, so that the client sees a failure.
     Abort(Error),
 }
 
@@ -103,45 +102,46 @@ impl fmt::Debug for ServiceReply {
     }
 }
 
-/// Runs once the head of an upgrade is written; gets the client's bytes, those that came behind the request included.
+/// Called once the head of an upgrade is written, with the client's stream, including bytes received after the
+/// request.
 pub type OnUpgrade = Box<dyn FnOnce(IoStream) -> BoxFuture<'static, ()> + Send>;
 
-/// Whoever answers requests.
+/// Answers the requests of a connection.
 pub trait HttpService: Send + Sync + 'static {
-    /// Answers a request. The future is dropped when the client goes away.
+    /// Answers a request. The future is dropped if the client disconnects.
     fn call(&self, request: IncomingRequest) -> impl Future<Output = ServiceReply> + Send;
 
-    /// What to answer to a head that could not be read, before the connection closes.
+    /// The response to a malformed head, after which the connection is closed.
     fn error_response(&self, error: &Error) -> Response;
 }
 
-/// Bounds of a client connection that speaks HTTP.
+/// Limits of an HTTP client connection.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// How large the head of a request may be.
+    /// Limits on request heads.
     pub head: HeadLimits,
     /// From the first byte of a head to its last.
     pub head_timeout: Duration,
-    /// Without a request on a connection.
+    /// How long a connection may be without a request.
     pub idle_timeout: Duration,
-    /// Without a byte of a request body that is being waited for.
+    /// How long to wait for the next byte of a request body.
     pub body_timeout: Duration,
-    /// Without the client taking a byte of what is written.
+    /// How long the client may read nothing of what is written.
     pub write_timeout: Duration,
-    /// How much of a request body that nobody read is taken off the wire so that the connection can go on, in bytes.
+    /// How many bytes of an unread request body are read and discarded so that the connection can be reused.
     pub drain_bytes: u64,
     /// How long that may take, and how long a connection lingers after its last response.
     pub drain_timeout: Duration,
-    /// HTTP/1: goes on serving a request whose client has ended its sending side. Without it, the end of the client's
-    /// sending side behind a complete request ends that request: nothing tells such a client from one that is gone.
+    /// HTTP/1: continue serving a request after the client has half-closed. Otherwise a half-close after a complete
+    /// request cancels it, because such a client is indistinguishable from one that has disconnected.
     pub keep_half_closed: bool,
-    /// HTTP/2: concurrent streams of one connection.
+    /// HTTP/2: the most concurrent streams of a connection.
     pub max_streams: u32,
-    /// HTTP/2: bytes that a stream may send ahead of its reader.
+    /// HTTP/2: the flow-control window of a stream, in bytes.
     pub stream_window: u32,
-    /// HTTP/2: bytes that a connection may send ahead of its readers.
+    /// HTTP/2: the flow-control window of a connection, in bytes.
     pub connection_window: u32,
-    /// HTTP/2: bytes of a stream's response that are buffered ahead of the client.
+    /// HTTP/2: how many bytes of a stream's response are buffered.
     pub send_buffer: usize,
 }
 

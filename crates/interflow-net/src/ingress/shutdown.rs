@@ -1,4 +1,4 @@
-//! Telling every connection that the proxy is shutting down: finish what is under way, take nothing new.
+//! Graceful shutdown: connections finish requests in progress and accept no new ones.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// The end that says when. Dropping it starts nothing.
+/// Triggers a graceful shutdown. Dropping it does not.
 #[derive(Clone, Default)]
 pub struct DrainSignal(Arc<DrainState>);
 
-/// The end that is told. A clone is cheap.
+/// Observes a graceful shutdown; cheap to clone.
 pub struct Drain {
     shared: Arc<DrainState>,
     place: Option<WakerSlot>,
 }
 
-/// Where this end is woken, and whom.
+/// This observer's waker slot, and the task it wakes.
 struct WakerSlot {
     key: usize,
     waker: Waker,
@@ -29,7 +29,7 @@ struct DrainState {
     waiting: Mutex<WakerSlab>,
 }
 
-/// Wakers in numbered places; a free place holds none and stands in `free`.
+/// Wakers by index; free slots are listed in `free`.
 #[derive(Default)]
 struct WakerSlab {
     wakers: Vec<Option<Waker>>,
@@ -37,17 +37,15 @@ struct WakerSlab {
 }
 
 impl DrainSignal {
-    /// A signal that has not been given.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An end to be told.
     pub fn drain(&self) -> Drain {
         Drain { shared: self.0.clone(), place: None }
     }
 
-    /// Gives the signal, once and for all.
+    /// Triggers the shutdown, irrevocably.
     pub fn start(&self) {
         self.0.started.store(true, Ordering::SeqCst);
         let wakers: Vec<Waker> = self.0.waiting.lock().wakers.iter_mut().filter_map(Option::take).collect();
@@ -56,23 +54,23 @@ impl DrainSignal {
 }
 
 impl Drain {
-    /// One that is never told.
+    /// An observer that is never notified.
     pub fn never() -> Self {
         DrainSignal::new().drain()
     }
 
-    /// Whether the signal has been given. Costs one load.
+    /// Whether shutdown was triggered. Costs one atomic load.
     pub fn is_draining(&self) -> bool {
         self.shared.started.load(Ordering::Relaxed)
     }
 
-    /// Waits for the signal. Cancel-safe.
+    /// Waits for the shutdown. Cancel-safe.
     pub async fn drained(&self) {
         let mut own = self.clone();
         poll_fn(|cx| own.poll_drained(cx)).await;
     }
 
-    /// As [`drained`](Self::drained). The lock between workers is taken only when another task asks than before.
+    /// As [`drained`](Self::drained). The lock shared by workers is taken only if another task polls than before.
     pub(crate) fn poll_drained(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_draining() {
             return Poll::Ready(());
@@ -117,7 +115,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn all_ends_are_told_once_for_all() {
+    async fn all_observers_are_notified() {
         let signal = DrainSignal::new();
         let tasks: Vec<_> = (0..3)
             .map(|_| {
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn places_of_ends_that_are_gone_are_used_again() {
+    async fn slots_of_dropped_observers_are_reused() {
         let signal = DrainSignal::new();
         for _ in 0..100 {
             let mut drain = signal.drain();

@@ -1,4 +1,4 @@
-//! What a fresh connection speaks, told from its first bytes.
+//! Protocol detection: recognises what a new connection uses from its first bytes.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use interflow_types::{ByteStr, Result};
 use super::peek::{PeekError, PeekReader};
 use crate::io::IoStream;
 
-/// What a connection speaks.
+/// The detected protocol.
 #[derive(Debug)]
 pub enum ClientProtocol {
-    /// HTTP/1, as far as a first line shows.
+    /// HTTP/1, judging by the first line.
     Http1,
-    /// HTTP/1 as one speaks it to a proxy, only told apart in a tunnel: a CONNECT, or a request in absolute-form, with
-    /// the authority that it names.
+    /// An HTTP/1 request to a proxy inside a tunnel (CONNECT or absolute-form), with the authority that it names.
+    /// Only detected in a tunnel.
     ProxyRequest(ByteStr),
     /// HTTP/2 with prior knowledge (RFC 9113 3.4).
     Http2,
-    /// TLS; here is its ClientHello.
+    /// TLS, with its ClientHello.
     Tls(Box<ClientHello>),
     /// SOCKS5.
     Socks5,
-    /// Something else, a broken ClientHello included.
+    /// Anything else, including a malformed ClientHello.
     Unknown,
-    /// Nothing came in time: a protocol in which the server speaks first.
+    /// No bytes arrived in time: a protocol in which the server speaks first.
     Timeout,
-    /// The client closed without a byte.
+    /// The client closed without sending a byte.
     Closed,
 }
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Methods after which nothing needs to be waited for; another word before a space is a method only if the line ends
-/// as a request line does.
+/// Methods that are recognised at once; another token before a space is a method only if the line ends like a request
+/// line.
 const KNOWN_METHODS: [&[u8]; 14] = [
     b"GET",
     b"POST",
@@ -51,43 +51,42 @@ const KNOWN_METHODS: [&[u8]; 14] = [
     b"QUERY",
 ];
 
-/// The longest first line that is waited for.
+/// The longest first line that is awaited.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// How long the first bytes may take, and what those that say nothing count for.
+/// Timeouts and context of the detection.
 #[derive(Clone, Copy, Debug)]
 pub struct SniffTimeouts {
-    /// To the first byte; without one the connection is [`ClientProtocol::Silent`].
+    /// Up to the first byte; after that the result is [`ClientProtocol::Timeout`].
     pub first: Duration,
-    /// From the first byte to the end of a beginning that looks like TLS or HTTP, however it drips in. Half a ClientHello
-    /// ends the connection then.
+    /// From the first byte to the end of a prefix that looks like TLS or HTTP, however slowly it arrives. An
+    /// incomplete ClientHello ends the connection then.
     pub rest: Duration,
-    /// Where the bytes come from.
     pub place: SniffContext,
 }
 
-/// Where first bytes come from.
+/// Where the connection was accepted, which decides how ambiguous bytes are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SniffContext {
-    /// A port that speaks HTTP: what may become a request line is one.
+    /// A port for HTTP: anything that could become a request line is treated as one.
     Port,
-    /// A tunnel, in which any protocol may come: bytes of others are not held up.
+    /// A tunnel, which may carry any protocol: bytes of other protocols are not delayed.
     Tunnel,
 }
 
-/// Tells what the client speaks. The bytes are put back in front of the stream.
+/// Detects the client's protocol. The bytes are put back in front of the stream.
 ///
 /// # Errors
-/// The connection broke, or a ClientHello was not whole in time.
+/// The connection failed, or a ClientHello was not complete in time.
 pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtocol, IoStream)> {
     let place = expect.place;
     let mut peek = PeekReader::new(io, expect.first);
-    // What comes first says how long the rest may take; slow drips do not move that deadline.
+    // The first bytes determine the deadline for the rest, which slow arrival does not extend.
     let begun = peek.read_until(|buf| Some(classify(buf, place))).await;
     let found = match begun {
         Ok(Some(detected)) => Ok(detected),
         Ok(None) if place == SniffContext::Port && may_be_request(&peek.buf, place) && !may_be_preface(&peek.buf) => {
-            // The HTTP/1 driver has its own time for heads, and an answer.
+            // The HTTP/1 driver has its own timeout for heads, and sends an error response.
             Ok(ClientProtocol::Http1)
         }
         Ok(None) => {
@@ -95,7 +94,7 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
                 peek.extend_deadline(expect.rest);
             }
             let mut found = peek.read_until(|buf| classify(buf, place)).await;
-            // What began like another protocol may have become promising meanwhile.
+            // What began like another protocol may have become a candidate meanwhile.
             if matches!(found, Err(PeekError::Timeout)) && !peek.was_extended() && needs_more_bytes(&peek.buf, place) {
                 peek.extend_deadline(expect.rest);
                 found = peek.read_until(|buf| classify(buf, place)).await;
@@ -108,9 +107,9 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
         Ok(detected) => detected,
         Err(PeekError::Timeout) if peek.buf.is_empty() => ClientProtocol::Timeout,
         Err(PeekError::Ended) if peek.buf.is_empty() => ClientProtocol::Closed,
-        // A slow beginning of a request: the HTTP driver has its own time for heads, and an answer.
+        // A slow request line: the HTTP driver has its own timeout for heads, and sends an error response.
         Err(PeekError::Timeout | PeekError::Ended) if may_be_request(&peek.buf, place) => ClientProtocol::Http1,
-        // Half a ClientHello or HTTP/2 preface: nobody gets past inspection by being slow.
+        // An incomplete ClientHello or HTTP/2 preface: being slow must not bypass inspection.
         Err(slow @ PeekError::Timeout) if needs_more_bytes(&peek.buf, place) => {
             return Err(slow.into_error("its first bytes"));
         }
@@ -120,12 +119,12 @@ pub async fn sniff(io: IoStream, expect: SniffTimeouts) -> Result<(ClientProtoco
     Ok((detected, peek.into_io()))
 }
 
-/// Whether the bytes may become HTTP/2's preface.
+/// Whether the bytes may become the HTTP/2 connection preface.
 fn may_be_preface(buf: &[u8]) -> bool {
     PREFACE.starts_with(buf)
 }
 
-/// Whether the bytes are a beginning that is worth waiting for, so that nobody passes unseen by being slow.
+/// Whether the bytes are a prefix of TLS or HTTP, so that being slow does not bypass inspection.
 fn needs_more_bytes(buf: &[u8], place: SniffContext) -> bool {
     match buf.first() {
         None => false,
@@ -134,14 +133,14 @@ fn needs_more_bytes(buf: &[u8], place: SniffContext) -> bool {
     }
 }
 
-/// Whether bytes that are no whole request line may become one.
+/// Whether bytes that are not a complete request line may become one.
 fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
     let text = buf.trim_ascii_start();
-    let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
     match place {
-        SniffContext::Port => word == text.len(),
+        SniffContext::Port => token == text.len(),
         SniffContext::Tunnel => {
-            let (method, rest) = text.split_at(word);
+            let (method, rest) = text.split_at(token);
             match rest.is_empty() {
                 true => KNOWN_METHODS.iter().any(|m| m.starts_with(method)),
                 false => rest.starts_with(b" ") && KNOWN_METHODS.contains(&method),
@@ -150,7 +149,7 @@ fn may_be_request(buf: &[u8], place: SniffContext) -> bool {
     }
 }
 
-/// What the bytes are; `None` while that is open.
+/// Classifies the bytes; `None` if more are needed.
 fn classify(buf: &[u8], place: SniffContext) -> Option<ClientProtocol> {
     match buf.first()? {
         22 => classify_tls(buf),
@@ -174,26 +173,28 @@ fn classify_tls(buf: &[u8]) -> Option<ClientProtocol> {
     }
 }
 
-/// `read` counts the empty lines before the text too.
+/// `read` also counts the empty lines before the text.
 fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<ClientProtocol> {
-    let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
-    let known = KNOWN_METHODS.contains(&&text[..word]);
-    match text.get(word) {
+    let token = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    let known = KNOWN_METHODS.contains(&&text[..token]);
+    match text.get(token) {
         None if read >= MAX_LINE_BYTES => Some(ClientProtocol::Unknown),
-        // A method in small letters is nobody's, and a protocol whose client says `ping` waits for no line end.
+        // Methods are upper case, and a protocol whose client says `ping` must not be delayed until a line end.
         None if place == SniffContext::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {
             Some(ClientProtocol::Unknown)
         }
         None => None,
-        Some(b' ') if known && place == SniffContext::Tunnel => classify_target(&text[..word], &text[word + 1..], read),
+        Some(b' ') if known && place == SniffContext::Tunnel => {
+            classify_target(&text[..token], &text[token + 1..], read)
+        }
         Some(b' ' | b'\t') if known => Some(ClientProtocol::Http1),
-        Some(next) if word > 0 => {
+        Some(next) if token > 0 => {
             let line = match text.iter().position(|&b| b == b'\n') {
                 Some(end) => &text[..end],
                 None if *next == b' ' && read < MAX_LINE_BYTES => return None,
                 None => text,
             };
-            // However crooked the line is, whoever takes it for a request must not get it past us.
+            // However malformed the line is, if a server could take it for a request, it must be inspected.
             let is_request = line.windows(5).any(|w| w.eq_ignore_ascii_case(b"HTTP/"));
             Some(if is_request { ClientProtocol::Http1 } else { ClientProtocol::Unknown })
         }
@@ -201,7 +202,7 @@ fn classify_text(text: &[u8], read: usize, place: SniffContext) -> Option<Client
     }
 }
 
-/// Whom the request line of a tunnel is for: the tunnel's end as an origin, or as a proxy (RFC 9112 3.2).
+/// Whether a request line in a tunnel is for an origin or for a proxy at its end (RFC 9112 3.2).
 fn classify_target(method: &[u8], rest: &[u8], read: usize) -> Option<ClientProtocol> {
     const ABSOLUTE: &[u8] = b"http://";
     let authority = if method == b"CONNECT" {
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_beginning_that_says_nothing_is_told_apart_by_silence() {
+    async fn an_ambiguous_prefix_is_decided_by_timeout() {
         for (bytes, end, port, tunnel) in [
             (&b""[..], false, "Timeout", "Timeout"),
             (b"", true, "Closed", "Closed"),
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn half_a_client_hello_ends_in_its_time_however_it_drips_in() {
+    async fn an_incomplete_client_hello_times_out_however_slowly_it_arrives() {
         for place in [SniffContext::Port, SniffContext::Tunnel] {
             for drips in [false, true] {
                 let (mut client, far) = tokio::io::duplex(1024);
@@ -328,7 +329,7 @@ mod tests {
                     std::future::pending::<()>().await;
                 });
                 let begun = tokio::time::Instant::now();
-                // A port waits long for a first byte: that time is over with it.
+                // The long timeout for the first byte no longer applies.
                 let expect = SniffTimeouts { first: Duration::from_secs(185), ..expect(place) };
                 let error = sniff(IoStream::other(far), expect).await.unwrap_err();
                 assert_eq!(error.kind(), interflow_types::ErrorKind::ClientTimeout);
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_to_a_proxy_are_told_apart_in_a_tunnel() {
+    async fn requests_to_a_proxy_are_detected_in_a_tunnel() {
         for (bytes, tunnel) in [
             (&b"CONNECT a:1 HTTP/1.1\r\n"[..], "ProxyRequest(\"a:1\")"),
             (b"GET http://a.test/x HTTP/1.1\r\n", "ProxyRequest(\"a.test\")"),
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_of_another_protocol_are_not_held_up_in_a_tunnel() {
+    async fn bytes_of_another_protocol_are_not_delayed_in_a_tunnel() {
         let (mut client, far) = tokio::io::duplex(64);
         client.write_all(b"ping-1").await.unwrap();
         let begun = tokio::time::Instant::now();
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_passes_unseen_by_being_slow() {
+    async fn being_slow_does_not_bypass_inspection() {
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         for (bytes, want) in [(&hello()[..], "Tls"), (b"GET / HTTP/1.1\r\n", "Http1"), (preface, "Http2")] {
             let (mut client, far) = tokio::io::duplex(1024);
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hello_in_pieces_is_put_together() {
+    async fn a_fragmented_client_hello_is_reassembled() {
         let hello = hello();
         let (mut client, far) = tokio::io::duplex(1);
         let send = tokio::spawn(async move {

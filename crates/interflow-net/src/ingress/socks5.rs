@@ -1,4 +1,4 @@
-//! The server side of SOCKS5 (RFC 1928), with user and password (RFC 1929).
+//! The server side of SOCKS5 (RFC 1928), with username/password authentication (RFC 1929).
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,35 +12,36 @@ use tokio::io::AsyncWriteExt;
 use super::peek::PeekReader;
 use crate::io::IoStream;
 
-/// Who may pass.
+/// Which clients are accepted.
 #[derive(Clone, Copy)]
 pub enum SocksAuth<'a> {
-    /// Everybody. A client that insists on sending a user is let in, whoever it says it is.
+    /// All. A client that insists on sending a username is accepted with any.
     Open,
-    /// Everybody. A client that can send a user is asked for it, and is believed.
+    /// All. A client that can send a username is asked for it, and it is not verified.
     Named,
-    /// Those whose user and password are found right.
+    /// Those whose username and password are correct.
     Password(&'a PasswordCheck<'a>),
 }
 
-/// Whether user and password are right.
+/// Checks a username and password.
 pub type PasswordCheck<'a> = dyn Fn(&str, &str) -> BoxFuture<'a, bool> + Send + Sync + 'a;
 
-/// What a client asked for.
+/// A client's request.
 #[derive(Debug)]
 pub struct SocksRequest {
-    /// Where it wants to go.
+    /// The requested destination.
     pub authority: Authority,
-    /// Who it proved to be.
+    /// The authenticated user.
     pub user: Option<String>,
-    /// Its connection; [`reply`] comes next.
+    /// The connection; call [`reply`] next.
     pub io: IoStream,
 }
 
-/// Speaks with a client until it has said where it wants to go. Refusals have been answered when this returns.
+/// Negotiates with a client up to its request. Refusals have been sent when this returns.
 ///
 /// # Errors
-/// Bytes that are no SOCKS5, wrong credentials, a command other than CONNECT, a client that leaves or is too slow.
+/// Bytes that are not SOCKS5, wrong credentials, a command other than CONNECT, or a client that disconnects or is too
+/// slow.
 pub async fn accept(io: IoStream, auth: SocksAuth<'_>, timeout: Duration) -> Result<SocksRequest> {
     let mut peek = PeekReader::new(io, timeout);
     let greeting = read_message(&mut peek, socks5::parse_method_offer).await?;
@@ -49,10 +50,10 @@ pub async fn accept(io: IoStream, auth: SocksAuth<'_>, timeout: Duration) -> Res
     Ok(SocksRequest { authority, user, io: peek.into_io() })
 }
 
-/// Tells the client how its request turned out. After [`SocksReply::Succeeded`] the connection is the tunnel.
+/// Sends the reply to the request. After [`SocksReply::Succeeded`] the connection is the tunnel.
 ///
 /// # Errors
-/// The client went away.
+/// The client disconnected.
 pub async fn reply(io: &mut IoStream, reply: SocksReply, bound: Option<SocketAddr>) -> io::Result<()> {
     let mut out = Vec::with_capacity(32);
     socks5::write_reply(&mut out, reply, bound);
@@ -86,7 +87,7 @@ async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksA
     write_message(peek, |out| socks5::write_method_selection(out, method)).await?;
     match method {
         None => {
-            Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 client offers no way to sign in that is accepted here"))
+            Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 client offers no acceptable authentication method"))
         }
         Some(AuthMethod::None) => Ok(None),
         Some(AuthMethod::Password) => {
@@ -99,7 +100,7 @@ async fn authenticate(peek: &mut PeekReader, greeting: MethodOffer, auth: SocksA
             };
             write_message(peek, |out| socks5::write_auth_status(out, welcome)).await?;
             match (welcome, auth) {
-                (false, _) => Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 user or password is wrong")),
+                (false, _) => Err(Error::new(ErrorKind::Unauthorized, "the SOCKS5 username or password is wrong")),
                 (true, SocksAuth::Open) => Ok(None),
                 (true, SocksAuth::Password(_) | SocksAuth::Named) => Ok(texts.map(|(user, _)| user)),
             }
@@ -113,7 +114,7 @@ async fn read_target(peek: &mut PeekReader) -> Result<Authority> {
         Ok(SocksCommand::Connect(authority)) => return Ok(authority),
         Ok(SocksCommand::Unsupported(command)) => (
             Some(SocksReply::CommandNotSupported),
-            Error::new(ErrorKind::Unsupported, format!("SOCKS5 command {command} is not offered, only CONNECT")),
+            Error::new(ErrorKind::Unsupported, format!("SOCKS5 command {command} is not supported, only CONNECT")),
         ),
         Err(e) => (e.reply(), bad_request(&e)),
     };
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
 
-    /// Runs a conversation of which the client's part is known beforehand.
+    /// Runs a conversation in which the client's messages are known in advance.
     async fn talk(said: &[u8], auth: SocksAuth<'_>) -> (Result<SocksRequest>, Vec<u8>) {
         let (mut client, far) = tokio::io::duplex(1024);
         client.write_all(said).await.unwrap();
@@ -147,7 +148,7 @@ mod tests {
     const DONE: &[u8] = &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_without_credentials_passes_where_all_may() {
+    async fn a_client_without_credentials_is_accepted_if_open() {
         let (asked, heard) = talk(&[b"\x05\x01\x00", CONNECT, b"early"].concat(), SocksAuth::Open).await;
         let mut asked = asked.unwrap();
         assert_eq!((asked.authority.to_string().as_str(), asked.user), ("a.test:443", None));
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_password_is_checked_where_one_is_asked_for() {
+    async fn a_password_is_verified_if_required() {
         let check: &PasswordCheck<'_> = &|user: &str, password: &str| {
             let right = (user, password) == ("u", "pw");
             Box::pin(async move { right })
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_offered_is_answered_by_its_code() {
+    async fn unsupported_requests_get_their_reply_code() {
         for (request, code, kind) in [
             (&b"\x05\x02\x00\x01\x01\x02\x03\x04\x00\x50"[..], 7, ErrorKind::Unsupported),
             (b"\x05\x01\x00\x09", 8, ErrorKind::BadRequest),
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_stops_in_the_middle_is_given_up() {
+    async fn a_client_that_stalls_is_timed_out() {
         let (asked, _) = talk(b"\x05\x01", SocksAuth::Open).await;
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::ClientTimeout);
     }

@@ -1,4 +1,4 @@
-//! Services and bodies that the tests of both drivers use.
+//! Services and bodies for the tests of both HTTP servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::{HttpService, IncomingRequest, ServiceReply};
 
-/// A service made of a function.
+/// A service implemented by a function.
 pub(crate) struct FunctionService<F>(pub F);
 
 impl<F, T> HttpService for FunctionService<F>
@@ -35,7 +35,7 @@ where
     }
 }
 
-/// A body made of frames that are there at once.
+/// A body of frames that are available at once.
 pub(crate) struct FrameBody(pub std::vec::IntoIter<Result<BodyFrame, Error>>);
 
 impl BodyStream for FrameBody {
@@ -44,7 +44,7 @@ impl BodyStream for FrameBody {
     }
 }
 
-/// A body that a test feeds.
+/// A body that a test feeds through a channel.
 pub(crate) struct ChannelBody(pub mpsc::UnboundedReceiver<Result<BodyFrame, Error>>);
 
 impl BodyStream for ChannelBody {
@@ -78,7 +78,7 @@ pub(crate) fn path(request: &IncomingRequest) -> String {
     }
 }
 
-/// The service of the tables: what it does is in the path.
+/// A service whose behaviour depends on the path.
 pub(crate) async fn by_path(request: IncomingRequest) -> ServiceReply {
     let path = path(&request);
     match path.as_str() {
@@ -145,7 +145,7 @@ pub(crate) async fn by_path(request: IncomingRequest) -> ServiceReply {
     }
 }
 
-/// Counts how many are alive.
+/// Counts live instances.
 pub(crate) struct AliveCounter(Arc<AtomicUsize>);
 
 impl AliveCounter {

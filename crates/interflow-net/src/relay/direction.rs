@@ -1,4 +1,4 @@
-//! One direction of a tunnel, as a state machine that is polled with both ends.
+//! One direction of a tunnel, as a state machine that is polled with both connections.
 
 use std::io;
 use std::pin::Pin;
@@ -13,22 +13,22 @@ use super::buffer;
 use super::splice::SplicePipe;
 use crate::io::IoStream;
 
-/// A direction that has carried this much is long enough for a pipe of its own.
+/// A direction must have carried this many bytes before it gets a pipe of its own.
 #[cfg(target_os = "linux")]
 const SPLICE_THRESHOLD: u64 = 64 * 1024;
-/// So many reads in turn that nearly fill their buffer say that bytes come faster than they are carried: then moving pages
-/// is cheaper than copying bytes.
+/// This many consecutive reads that nearly fill the buffer indicate a backlog; then moving pages is cheaper than
+/// copying bytes.
 #[cfg(target_os = "linux")]
 const SPLICE_AFTER_FULL_READS: u8 = 4;
 #[cfg(target_os = "linux")]
 const FULL_READ_BYTES: usize = buffer::BUFFER_SIZE / 4 * 3;
-/// Fills of a pipe below this size cost more than to copy them through a buffer that the processor's cache holds; after so
-/// many in turn the direction goes back to buffers.
+/// Filling a pipe with less than this costs more than copying through a buffer that is in the CPU cache. After
+/// several such fills the direction returns to buffers.
 #[cfg(target_os = "linux")]
 const MIN_SPLICE_FILL: usize = 2 * buffer::BUFFER_SIZE;
 #[cfg(target_os = "linux")]
 const UNSPLICE_AFTER_SHORT_FILLS: u8 = 4;
-/// Reads or writes of one direction before other tasks of the worker get their turn.
+/// Reads or writes of one direction before it yields to other tasks of the worker.
 const MAX_STEPS_PER_POLL: usize = 64;
 
 /// Where a direction failed: reading from its source, or writing to its sink.
@@ -38,7 +38,7 @@ pub(super) enum TransferStep {
     Write,
 }
 
-/// A direction that broke off.
+/// The failure of a direction.
 #[derive(Debug)]
 pub(super) struct DirectionError {
     pub(super) step: TransferStep,
@@ -51,7 +51,7 @@ impl TransferStep {
     }
 }
 
-/// Bytes on their way.
+/// Bytes in transit.
 enum TransferBuffer {
     /// None, and no memory held for them.
     None,
@@ -59,16 +59,16 @@ enum TransferBuffer {
     First(Bytes),
     /// Bytes from `at` to `end` of a pooled buffer.
     Buffer { bytes: Box<[u8]>, at: usize, end: usize },
-    /// Bytes in a pipe of the kernel, which this direction has for itself.
+    /// Bytes in a kernel pipe that belongs to this direction.
     #[cfg(target_os = "linux")]
     Pipe(SplicePipe),
 }
 
-/// What happens next.
+/// What to do next.
 enum DirectionState {
-    /// Reading when there is no load, writing when there is.
+    /// Write if bytes are in transit, else read.
     Carry,
-    /// The source has ended: what was written is pushed out, and the sink is told of the end.
+    /// The source has ended: flush what was written, and half-close the sink.
     ShutDown,
     Done,
 }
@@ -76,17 +76,18 @@ enum DirectionState {
 pub(super) struct DirectionCopy {
     load: TransferBuffer,
     stage: DirectionState,
-    /// Bytes were written that a TLS layer may still hold.
+    /// A TLS layer may still buffer written bytes.
     unflushed: bool,
-    /// Whether a pipe may be taken.
+    /// Whether a pipe may be used.
     splice: bool,
-    /// With a buffer, how many reads in turn have nearly filled it; with a pipe, how many fills in turn were short.
+    /// With a buffer, how many consecutive reads nearly filled it; with a pipe, how many consecutive fills were
+    /// short.
     #[cfg(target_os = "linux")]
     streak: u8,
-    /// How many such reads a pipe takes: more each time that one did not pay.
+    /// How many such reads are required: increases each time a pipe did not pay off.
     #[cfg(target_os = "linux")]
     demand: u8,
-    /// The pipe, while bytes come in short pieces.
+    /// The pipe, while data arrives in short pieces.
     #[cfg(target_os = "linux")]
     spare: Option<SplicePipe>,
 }
@@ -108,14 +109,14 @@ impl DirectionCopy {
         }
     }
 
-    /// Whether the direction has moved on to a pipe.
+    /// Whether the direction currently uses a pipe.
     #[cfg(all(test, target_os = "linux"))]
     pub(super) fn is_spliced(&self) -> bool {
         matches!(self.load, TransferBuffer::Pipe(_))
     }
 
-    /// Carries what can be carried now. Ready once the end of the source was passed on or something failed, and ever
-    /// after.
+    /// Copies what can be copied now. Ready once the source's end was propagated or something failed, and on every
+    /// later call.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -157,7 +158,7 @@ impl DirectionCopy {
                 }
                 DirectionState::ShutDown => {
                     match ready!(Pin::new(&mut *sink).poll_shutdown(cx)) {
-                        // A sink that is gone already knows that nothing more comes.
+                        // A closed sink needs no half-close.
                         Ok(()) => {}
                         Err(e) if e.kind() == io::ErrorKind::NotConnected => {}
                         Err(e) => return Poll::Ready(Err(TransferStep::Write.into_error(e))),
@@ -171,7 +172,7 @@ impl DirectionCopy {
         Poll::Pending
     }
 
-    /// Nothing is there to read: what was written is pushed out, and memory given back.
+    /// Called if there is nothing to read: flushes, and releases the buffer.
     fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut IoStream) -> Poll<Result<(), DirectionError>> {
         if self.unflushed {
             ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| TransferStep::Write.into_error(e))?;
@@ -189,7 +190,7 @@ impl DirectionCopy {
         }
     }
 
-    /// Takes the next bytes in; `false` at the source's end.
+    /// Reads the next bytes; `false` at the source's end.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -222,7 +223,8 @@ impl DirectionCopy {
         Poll::Ready(Ok(*end > 0))
     }
 
-    /// Chooses between a buffer and a pipe, by how the bytes came so far. When the system has no pipe to give, buffers do.
+    /// Chooses between a buffer and a pipe by the recent pattern of reads. If no pipe can be created, buffers are
+    /// used.
     #[cfg(target_os = "linux")]
     fn choose_buffer(&mut self, source: &IoStream, sink: &IoStream, carried: &AtomicU64) {
         if let TransferBuffer::Pipe(_) = &self.load {
@@ -252,7 +254,7 @@ impl DirectionCopy {
         }
     }
 
-    /// Hands on some of the load.
+    /// Writes some of the bytes in transit.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -283,7 +285,7 @@ impl DirectionCopy {
         if written == 0 {
             return Poll::Ready(Err(fail(io::ErrorKind::WriteZero.into())));
         }
-        // Plain TCP holds nothing back; only layers above it need to be pushed.
+        // Plain TCP does not buffer; only layers above it need a flush.
         self.unflushed = sink.tcp_ref().is_none();
         carried.fetch_add(written as u64, Ordering::Relaxed);
         Poll::Ready(Ok(()))

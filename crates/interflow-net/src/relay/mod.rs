@@ -1,8 +1,8 @@
-//! Tunnels: bytes both ways until both sides have ended.
+//! Tunnels: copy bytes in both directions until both have ended.
 //!
-//! Each direction reads into a pooled buffer at first. One between two plain TCP connections whose bytes come faster than
-//! they are carried moves on to `splice(2)` where the system has it, so that they never enter the process, and back when
-//! they come in short pieces.
+//! Each direction starts with a pooled buffer. Between two plain TCP connections, a direction whose data arrives
+//! faster than it is copied switches to `splice(2)` where available, so that the data never enters user space, and
+//! back when the data arrives in short pieces.
 
 pub(crate) mod buffer;
 mod direction;
@@ -22,23 +22,23 @@ use tokio::time::Instant;
 use crate::io::IoStream;
 use direction::{DirectionCopy, DirectionError, TransferStep};
 
-/// How a tunnel is run.
+/// Options of a tunnel.
 #[derive(Clone, Debug)]
 pub struct TunnelOptions {
-    /// A tunnel that carries nothing in either direction for this long is closed.
+    /// A tunnel without data in either direction for this long is closed.
     pub idle: Duration,
-    /// Whether `splice(2)` may be used where it can be.
+    /// Whether `splice(2)` may be used.
     pub splice: bool,
 }
 
 impl Default for TunnelOptions {
-    /// Ten minutes, and `splice(2)`.
+    /// An idle timeout of ten minutes, and `splice(2)`.
     fn default() -> Self {
         Self { idle: Duration::from_secs(600), splice: true }
     }
 }
 
-/// What a tunnel has carried so far, to be read while it runs. A byte counts once it was handed to the other side.
+/// Live byte counts of a tunnel. A byte counts once it was written to the other side.
 #[derive(Debug, Default)]
 pub struct TunnelCounters {
     sent: AtomicU64,
@@ -46,18 +46,19 @@ pub struct TunnelCounters {
 }
 
 impl TunnelCounters {
-    /// The counts now.
+    /// The current counts.
     pub fn get(&self) -> ByteCounts {
         ByteCounts { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
     }
 }
 
-/// Carries bytes between two connections until both directions have ended; an end in one direction is passed on and
-/// leaves the other open. When one side resets, the other is reset too. Dropping the future closes both.
+/// Copies bytes between two connections until both directions have ended. A half-close in one direction is
+/// propagated, and the other direction stays open. If one side resets, the other is reset too. Dropping the future
+/// closes both.
 ///
 /// # Errors
-/// [`ErrorKind::ClientGone`] and [`ErrorKind::UpstreamClosed`] when that side broke off, [`ErrorKind::ClientTimeout`] when the tunnel
-/// idled; `bytes` holds what was carried until then.
+/// [`ErrorKind::ClientGone`] or [`ErrorKind::UpstreamClosed`] if that side failed, [`ErrorKind::ClientTimeout`] on
+/// the idle timeout; `bytes` has the counts until then.
 pub async fn tunnel(
     client: IoStream,
     upstream: IoStream,
@@ -76,7 +77,7 @@ pub async fn tunnel(
         if now != seen {
             (seen, last) = (now, Instant::now());
         }
-        // The timer is moved only when it rings: most tunnels carry far more often than they idle.
+        // The timer is rearmed only when it fires: most tunnels have data far more often than they idle.
         while idle.as_mut().poll(cx).is_ready() {
             let due = last + options.idle;
             if due <= Instant::now() {
@@ -95,7 +96,8 @@ struct TunnelCopy {
     upstream: IoStream,
     up: DirectionCopy,
     down: DirectionCopy,
-    /// A sink that takes no more. What it had sent before may still be on its way, so the other direction goes on.
+    /// The error of a sink that no longer accepts data. What it sent before may still arrive, so the other direction
+    /// continues.
     deaf: Option<Error>,
 }
 
@@ -119,7 +121,7 @@ impl TunnelCopy {
         Poll::Pending
     }
 
-    /// A direction whose sink fails is over; one whose source fails ends the tunnel.
+    /// A direction whose sink fails has ended; one whose source fails ends the tunnel.
     fn tolerate_sink_failure(
         &mut self,
         polled: Poll<Result<(), DirectionError>>,
@@ -133,7 +135,7 @@ impl TunnelCopy {
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(ended)) => {
-                // Cut visibly, so that nobody takes what came for the whole.
+                // Reset rather than close, so that the peer does not take what it received as complete.
                 self.client.reset_on_drop();
                 self.upstream.reset_on_drop();
                 Err(direction_error(ended, way))
@@ -154,7 +156,7 @@ fn direction_error(ended: DirectionError, way: Direction) -> Error {
     Error::new(kind, format!("the {who} {how}")).with_source(ended.error)
 }
 
-/// The connection, and what was read ahead of it, as the first bytes to carry.
+/// Separates the connection from the bytes read ahead of it, which are copied first.
 fn split_read_ahead(io: IoStream) -> (IoStream, bytes::Bytes) {
     match io.into_tcp() {
         Ok((tcp, first)) => (IoStream::from(tcp), first),

@@ -1,8 +1,8 @@
-//! `splice(2)`: bytes go from one socket to another through a pipe in the kernel. The only unsafe code of the house.
+//! `splice(2)`: moves bytes from one socket to another through a kernel pipe, without copying them to user space.
 //!
-//! A pipe belongs to one direction of one tunnel and is filled only when it is empty. So no tunnel can ever see
-//! another's bytes, and an `EAGAIN` while filling always means that the socket has nothing, never that the pipe is
-//! full: the two look the same to the caller, and taking one for the other ends in a busy loop or a stall.
+//! A pipe belongs to one direction of one tunnel and is filled only when it is empty. So no tunnel can see another's
+//! bytes, and `EAGAIN` while filling always means that the socket has no data, never that the pipe is full. The
+//! caller cannot distinguish the two, and mistaking one for the other ends in a busy loop or a stall.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -12,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Bytes asked for at once. A pipe of 1 MiB was measured to save nothing more over loopback, and an unprivileged user
-/// may have only 64 MiB of pipes.
+/// Bytes requested per call. A pipe of 1 MiB was measured to save nothing more over loopback, and an unprivileged
+/// user may have only 64 MiB of pipes in total.
 const PIPE_CAPACITY: usize = 256 * 1024;
 
 /// A pipe and the number of bytes in it.
@@ -25,18 +25,18 @@ pub(super) struct SplicePipe {
 }
 
 impl SplicePipe {
-    /// A pipe of [`CAPACITY`] where the system allows it, of the system's default size otherwise.
+    /// A pipe of [`PIPE_CAPACITY`] if the system allows it, else of the default size.
     pub(super) fn new() -> io::Result<Self> {
         let mut fds: [RawFd; 2] = [-1; 2];
         // SAFETY: `fds` is valid for the two descriptors that pipe2 writes.
         if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: pipe2 succeeded, so both descriptors are open and nobody else owns them.
+        // SAFETY: pipe2 succeeded, so both descriptors are open and nothing else owns them.
         let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
-        // SAFETY: F_SETPIPE_SZ takes an integer and touches no memory of ours; the descriptor is open.
+        // SAFETY: F_SETPIPE_SZ takes an integer and touches no memory of this process; the descriptor is open.
         let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY as libc::c_int) };
-        // An unprivileged user's pipes may together be too large already; a small one still works.
+        // The user's limit on pipe memory may be reached; a small pipe still works.
         let capacity = usize::try_from(set).unwrap_or(64 * 1024);
         Ok(Self { read, write, held: 0, capacity })
     }
@@ -45,12 +45,11 @@ impl SplicePipe {
         self.held == 0
     }
 
-    /// How many bytes are in it.
     pub(super) const fn buffered(&self) -> usize {
         self.held
     }
 
-    /// Moves what the socket has into the empty pipe; `false` at the socket's end.
+    /// Moves available bytes from the socket to the empty pipe; `false` at the socket's end.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<bool>> {
         debug_assert!(self.is_empty(), "a pipe is filled only when it is empty");
         loop {
@@ -66,7 +65,7 @@ impl SplicePipe {
         }
     }
 
-    /// Moves what the socket takes out of the pipe, and says how much that was.
+    /// Moves bytes from the pipe to the socket, and returns how many.
     pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<usize>> {
         loop {
             ready!(socket.poll_write_ready(cx))?;
@@ -86,8 +85,8 @@ impl SplicePipe {
 fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
     let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
     loop {
-        // SAFETY: both descriptors are open for the whole call, since their owners are borrowed by the caller; no
-        // offsets are given, so no memory of ours is read or written.
+        // SAFETY: both descriptors are open for the whole call, because the caller borrows their owners; no offsets
+        // are passed, so no memory of this process is read or written.
         let moved = unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), most, flags) };
         if let Ok(moved) = usize::try_from(moved) {
             return Ok(moved);

@@ -1,4 +1,4 @@
-//! Tunnels over loopback TCP and over pipes: ends, resets, idleness, slow readers.
+//! Tunnels over loopback TCP and pipes: closes, resets, idle timeout, slow readers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn tcp_pair() -> (TcpStream, TcpStream) {
     (near, listener.accept().await.unwrap().0)
 }
 
-/// Client's end, upstream's end, and the tunnel between them.
+/// The client's end, the upstream's end, and the tunnel between them.
 async fn tcp_tunnel(
     options: TunnelOptions,
     counters: &Arc<TunnelCounters>,
@@ -35,7 +35,7 @@ async fn default_tunnel() -> (TcpStream, TcpStream, JoinHandle<Outcome>) {
     tcp_tunnel(TunnelOptions::default(), &Arc::default()).await
 }
 
-/// Bytes that tell which tunnel they are of and where in it they stand.
+/// Bytes that identify their tunnel and their offset in it.
 struct Pattern(u64);
 
 impl Pattern {
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// Sends so many bytes of a pattern, and the end.
+/// Sends this many bytes of a pattern, then closes.
 async fn send(mut to: impl AsyncWrite + Unpin, tunnel: u64, mut bytes: usize) {
     let mut pattern = Pattern::new(tunnel);
     let mut chunk = vec![0; 37_000];
@@ -66,7 +66,7 @@ async fn send(mut to: impl AsyncWrite + Unpin, tunnel: u64, mut bytes: usize) {
     to.shutdown().await.unwrap();
 }
 
-/// Checks a pattern until its end, resting between reads, and says how long it was.
+/// Checks a pattern until its end, pausing between reads, and returns its length.
 async fn check(mut from: impl AsyncRead + Unpin, tunnel: u64, rest: Duration) -> usize {
     let mut pattern = Pattern::new(tunnel);
     let (mut got, mut expected) = (vec![0; 50_000], vec![0; 50_000]);
@@ -86,7 +86,7 @@ async fn check(mut from: impl AsyncRead + Unpin, tunnel: u64, rest: Duration) ->
 }
 
 #[tokio::test]
-async fn megabytes_cross_unchanged_both_ways_at_once_over_whatever_lies_below() {
+async fn megabytes_cross_unchanged_both_ways_over_every_transport() {
     const SIZE: usize = 3_000_001;
     for (splice, tcp) in [(true, true), (false, true), (true, false)] {
         let counters = TunnelCounters::default();
@@ -114,7 +114,7 @@ async fn megabytes_cross_unchanged_both_ways_at_once_over_whatever_lies_below() 
 }
 
 #[tokio::test]
-async fn either_side_may_end_first_and_still_hear_the_other() {
+async fn either_side_may_half_close_first_and_still_receive() {
     for client_first in [true, false] {
         let (client, upstream, running) = default_tunnel().await;
         let (mut first, mut second) = if client_first { (client, upstream) } else { (upstream, client) };
@@ -137,7 +137,7 @@ async fn either_side_may_end_first_and_still_hear_the_other() {
 }
 
 #[tokio::test]
-async fn bytes_read_ahead_of_the_tunnel_go_first_on_both_sides() {
+async fn bytes_read_ahead_are_forwarded_first_on_both_sides() {
     let ((mut client, near), (mut upstream, far)) = (tcp_pair().await, tcp_pair().await);
     let near = IoStream::from(near).prefixed(Bytes::from_static(b"hello "));
     let far = IoStream::from(far).prefixed(Bytes::from_static(b"220 "));
@@ -169,7 +169,7 @@ async fn a_reset_of_one_side_reaches_the_other_as_a_reset() {
 }
 
 #[tokio::test]
-async fn an_answer_is_delivered_whole_although_its_sender_takes_no_more() {
+async fn a_response_is_delivered_whole_although_its_sender_stops_reading() {
     let (mut client, mut upstream, running) = default_tunnel().await;
     upstream.write_all(b"413 too large").await.unwrap();
     upstream.shutdown().await.unwrap();
@@ -177,7 +177,7 @@ async fn an_answer_is_delivered_whole_although_its_sender_takes_no_more() {
     let mut got = Vec::new();
     client.read_to_end(&mut got).await.unwrap();
     assert_eq!(got, b"413 too large");
-    // The client goes on sending; the first bytes meet a closed socket, which resets, and the next ones fail.
+    // The client goes on sending; the first bytes reach a closed socket, which resets, and the next writes fail.
     for _ in 0..50 {
         if client.write_all(b"more").await.is_err() {
             break;
@@ -189,7 +189,7 @@ async fn an_answer_is_delivered_whole_although_its_sender_takes_no_more() {
 }
 
 #[tokio::test]
-async fn a_tunnel_that_carries_nothing_is_closed_and_one_that_carries_little_is_not() {
+async fn an_idle_tunnel_is_closed_and_a_slow_one_is_not() {
     let options = TunnelOptions { idle: Duration::from_millis(120), ..TunnelOptions::default() };
     let counters = Arc::new(TunnelCounters::default());
     let (mut client, mut upstream, running) = tcp_tunnel(options, &counters).await;
@@ -206,7 +206,7 @@ async fn a_tunnel_that_carries_nothing_is_closed_and_one_that_carries_little_is_
 }
 
 #[tokio::test]
-async fn slow_readers_of_256_tunnels_get_their_own_bytes_and_no_others() {
+async fn slow_readers_of_256_tunnels_get_only_their_own_bytes() {
     const SIZE: usize = 200_000;
     let counters = Arc::new(TunnelCounters::default());
     let mut readers = Vec::new();
@@ -251,7 +251,7 @@ impl<F: Future> Future for Polled<F> {
 }
 
 #[tokio::test]
-async fn a_tunnel_whose_reader_has_stopped_sleeps() {
+async fn a_tunnel_with_a_stalled_reader_is_not_polled() {
     for splice in [true, false] {
         let ((client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
         let polls = Arc::new(AtomicUsize::new(0));
@@ -259,7 +259,7 @@ async fn a_tunnel_whose_reader_has_stopped_sleeps() {
         let run = async move { tunnel(near.into(), far.into(), &options, &TunnelCounters::default()).await };
         let running = tokio::spawn(Polled(Box::pin(run), polls.clone()));
         let sender = tokio::spawn(send(upstream, 1, 64 << 20));
-        // Until everything between the two is full.
+        // Until all buffers between the two are full.
         let mut before = usize::MAX;
         while before != polls.load(Ordering::Relaxed) {
             before = polls.load(Ordering::Relaxed);
@@ -275,12 +275,12 @@ async fn a_tunnel_whose_reader_has_stopped_sleeps() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_direction_takes_a_pipe_while_bytes_come_faster_than_they_go_and_the_other_does_not() {
+async fn only_a_direction_with_a_backlog_switches_to_splice() {
     let ((mut client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
     let counters = TunnelCounters::default();
     let mut tunnel = TunnelCopy::new(near.into(), far.into(), true);
     let (_reading, mut writing) = upstream.into_split();
-    // The sender stays, so that the direction does not end, and the last look at it tells.
+    // The sender is kept open, so that the direction does not end and its state can be checked.
     let sender = tokio::spawn(async move {
         writing.write_all(&vec![7; 300_000]).await.unwrap();
         writing
@@ -299,7 +299,7 @@ async fn a_direction_takes_a_pipe_while_bytes_come_faster_than_they_go_and_the_o
     assert!(spliced && !tunnel.up.is_spliced());
     let mut sender = sender.await.unwrap();
     assert_eq!(counters.get().received, 300_000);
-    // From here on it comes in drops, which are cheaper to copy.
+    // From here on data arrives in small pieces, which are cheaper to copy.
     for _ in 0..10 {
         sender.write_all(&[7; 1000]).await.unwrap();
         let mut left = 1000;

@@ -1,4 +1,4 @@
-//! TLS towards clients: the accepting side, and telling a client that refuses our leaf from other failures.
+//! The server side of TLS, for clients, and detection of clients that reject Interflow's certificate.
 
 use std::fmt;
 use std::io;
@@ -18,10 +18,10 @@ use super::upstream::read_chain_and_key;
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, version_name};
 use crate::io::IoStream;
 
-/// What is shown to a client: a certificate with its key, and the protocols offered.
+/// What is presented to a client: a certificate with its key, and the ALPN protocols.
 pub struct ServerTls {
     config: Arc<ServerConfig>,
-    /// For clients that would rather have ChaCha20.
+    /// For clients that prefer ChaCha20.
     by_client: OnceLock<Arc<ServerConfig>>,
 }
 
@@ -29,15 +29,15 @@ impl ServerTls {
     /// For TLS to the proxy itself: a chain (leaf first) and its key in PEM. Offers `h2` and `http/1.1`.
     ///
     /// # Errors
-    /// What cannot be read, or does not belong together; blamed on the configuration.
+    /// Files that cannot be parsed or do not belong together; attributed to the configuration.
     pub fn from_pem(chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, Error> {
         Ok(Self::new(certified(chain_pem, key_pem)?, Alpn::Both))
     }
 
-    /// The same, and clients show certificates of their own.
+    /// As [`from_pem`](Self::from_pem), with client certificates.
     ///
     /// # Errors
-    /// As [`from_pem`](Self::from_pem); no authority of clients is named.
+    /// As [`from_pem`](Self::from_pem), or if there is no client authority.
     pub fn with_client_auth(chain_pem: &[u8], key_pem: &[u8], clients: &ClientAuth) -> Result<Self, Error> {
         let verifier = clients.verifier().map_err(|e| {
             Error::new(ErrorKind::ClientTls, format!("the authorities of clients: {e}"))
@@ -46,7 +46,7 @@ impl ServerTls {
         Ok(Self::build(certified(chain_pem, key_pem)?.into(), Alpn::Both, Some(verifier)))
     }
 
-    /// The same with other protocols offered.
+    /// The same with other ALPN protocols.
     #[must_use]
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
@@ -77,9 +77,9 @@ impl ServerTls {
         config.alpn_protocols = alpn.protocols();
         config.key_log = key_log();
         config.ticketer = Arc::new(tickets);
-        // Tickets carry the sessions; a store in each of ten thousand configurations would only cost memory.
+        // Tickets contain the sessions; a store in each of ten thousand configurations would only use memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        // Clients list AES-256 first out of habit; here both ends pay for it.
+        // Clients list AES-256 first although it costs both ends more.
         config.ignore_client_order = true;
         if verifies_clients {
             config.ticketer = Arc::new(NoTickets);
@@ -88,7 +88,7 @@ impl ServerTls {
         Self::from_config(config)
     }
 
-    /// What to go on with after this hello.
+    /// The configuration for this ClientHello.
     fn config_for(&self, suites: &[CipherSuite]) -> Arc<ServerConfig> {
         if !prefers_chacha(suites) {
             return self.config.clone();
@@ -114,7 +114,7 @@ fn certified(chain_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, Error> {
     })
 }
 
-/// Whether the client's first choice is ChaCha20: its processor has no instructions for AES.
+/// Whether the client prefers ChaCha20, because its CPU has no AES instructions.
 fn prefers_chacha(suites: &[CipherSuite]) -> bool {
     let first =
         suites.iter().find_map(|s| s.as_str().filter(|name| name.contains("AES_") || name.contains("CHACHA20")));
@@ -127,9 +127,9 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// One ticket key for all leaves and workers, changed every six hours. A ticket names the certificate that its session began
-/// with, and is worth nothing where another would be shown: no client can take one host for another, nor go on with a
-/// leaf that was replaced.
+/// One ticket key for all leaves and workers, rotated every six hours. A ticket contains the certificate of its
+/// session, and is rejected if another would be presented, so a session cannot be resumed for another host or with a
+/// replaced leaf.
 #[derive(Debug)]
 struct SessionTickets {
     certificate: [u8; 16],
@@ -173,32 +173,32 @@ impl ProducesTickets for SessionTickets {
     }
 }
 
-/// How a client's TLS failed. It stands below an error of kind `ClientTls` or `ClientTimeout`, whose message already
-/// says everything; alone it shows its label.
+/// How a client's TLS handshake failed: the source of an error of kind `ClientTls` or `ClientTimeout`, whose message
+/// is complete. On its own it is displayed as its label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientTlsFailure {
-    /// The client refused our leaf with this alert (`unknown_ca` and the like): it does not trust our CA, or pins.
+    /// The client rejected the leaf with this alert (`unknown_ca` or similar): it does not trust the CA, or pins.
     RefusedLeaf(&'static str),
-    /// The client closed or reset right after it saw our leaf, without a word: probably a refusal as well.
+    /// The client closed or reset right after it received the leaf, without an alert: probably a rejection too.
     ClosedAfterLeaf,
-    /// The client went away before it saw our leaf.
+    /// The client disconnected before it received the leaf.
     ClosedEarly,
     /// The client did not finish in time.
     Timeout,
-    /// The client has no protocol version, cipher suite or application protocol in common with us.
+    /// No common protocol version, cipher suite or application protocol.
     NothingInCommon,
-    /// The client was asked for a certificate and showed none.
+    /// A client certificate was required, and the client sent none.
     NoCertificate,
-    /// The client showed a certificate that is not accepted.
+    /// The client's certificate was not accepted.
     BadCertificate,
-    /// The client's bytes are no TLS.
+    /// The client's bytes are not TLS.
     NotTls,
-    /// Anything else that breaks the protocol.
+    /// Any other protocol violation.
     Broken,
 }
 
 impl ClientTlsFailure {
-    /// How the TLS failed, when an error is about that: one of the handshake, or an alert that came after it.
+    /// How TLS failed, if the error is about that: from the handshake, or an alert received after it.
     pub fn from_error(error: &Error) -> Option<Self> {
         let source = std::error::Error::source(error)?;
         if let Some(failure) = source.downcast_ref() {
@@ -210,7 +210,7 @@ impl ClientTlsFailure {
         }
     }
 
-    /// Whether the client refused our leaf, as far as can be told from here: what a count of pinning clients counts.
+    /// Whether the client rejected the leaf, as far as can be determined; counted to detect certificate pinning.
     pub const fn is_refusal(self) -> bool {
         matches!(self, Self::RefusedLeaf(_) | Self::ClosedAfterLeaf)
     }
@@ -230,29 +230,29 @@ impl ClientTlsFailure {
         }
     }
 
-    /// As an error that says everything.
+    /// Converts to an error with a complete message.
     pub fn into_error(self) -> Error {
         let (kind, message) = match self {
             Self::RefusedLeaf(alert) => (
                 ErrorKind::ClientTls,
                 format!(
-                    "the client refused our certificate (alert {alert}): it does not trust Interflow's CA, or pins"
+                    "the client rejected Interflow's certificate (alert {alert}): it does not trust Interflow's CA, or pins"
                 ),
             ),
             Self::ClosedAfterLeaf => (
                 ErrorKind::ClientTls,
-                "the client closed when it saw our certificate: perhaps it does not trust Interflow's CA, or pins"
+                "the client closed when it received Interflow's certificate: perhaps it does not trust Interflow's CA, or pins"
                     .into(),
             ),
             Self::ClosedEarly => (ErrorKind::ClientGone, "the client closed during the TLS handshake".into()),
             Self::Timeout => (ErrorKind::ClientTimeout, "the client did not finish the TLS handshake in time".into()),
             Self::NothingInCommon => (
                 ErrorKind::ClientTls,
-                "the client's TLS has nothing in common with ours: no version (1.2, 1.3), suite or protocol (ALPN)"
+                "the client's TLS has nothing in common with Interflow's: no version (1.2, 1.3), suite or protocol (ALPN)"
                     .into(),
             ),
             Self::NoCertificate => {
-                (ErrorKind::ClientTls, "the client showed no certificate, and gateway.client_ca asks for one".into())
+                (ErrorKind::ClientTls, "the client sent no certificate, and gateway.client_ca requires one".into())
             }
             Self::BadCertificate => (
                 ErrorKind::ClientTls,
@@ -260,7 +260,7 @@ impl ClientTlsFailure {
                     .into(),
             ),
             Self::NotTls => (ErrorKind::ClientTls, "the client's bytes are not TLS".into()),
-            Self::Broken => (ErrorKind::ClientTls, "the client broke the rules of the TLS handshake".into()),
+            Self::Broken => (ErrorKind::ClientTls, "the client violated the TLS protocol".into()),
         };
         Error::new(kind, message).with_source(self)
     }
@@ -310,10 +310,11 @@ impl fmt::Display for ClientTlsFailure {
 
 impl std::error::Error for ClientTlsFailure {}
 
-/// Makes TLS with a client. The whole handshake may take `limit`.
+/// Performs a TLS handshake with a client, within `limit`.
 ///
 /// # Errors
-/// [`ErrorKind::ClientTls`], [`ErrorKind::ClientGone`] or [`ErrorKind::ClientTimeout`], each with a [`ClientTlsFailure`] below it.
+/// [`ErrorKind::ClientTls`], [`ErrorKind::ClientGone`] or [`ErrorKind::ClientTimeout`], each with a
+/// [`ClientTlsFailure`] as its source.
 pub async fn accept_tls(io: IoStream, tls: &ServerTls, limit: Duration) -> Result<(IoStream, ClientTls), Error> {
     match tokio::time::timeout(limit, handshake(io, tls)).await {
         Ok(Ok(done)) => Ok(done),
@@ -333,7 +334,7 @@ async fn handshake(io: IoStream, tls: &ServerTls) -> Result<(IoStream, ClientTls
         ..ClientTls::default()
     };
     let config = tls.config_for(hello.cipher_suites());
-    // The leaf goes out with our first flight, so whatever fails from here on fails in sight of it.
+    // The leaf is part of the server's first flight, so any failure from here on follows its receipt.
     let stream = start.into_stream(config).await.map_err(|e| ClientTlsFailure::from_io(&e, true))?;
     let connection = stream.get_ref().1;
     seen.version = version_name(connection.protocol_version());

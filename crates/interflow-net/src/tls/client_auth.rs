@@ -1,4 +1,4 @@
-//! Certificates that clients of our own ports show (mutual TLS): whose are accepted, and what name stands in them.
+//! Client certificates on Interflow's own ports (mutual TLS): the accepted issuers, and the name in the certificate.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::provider;
 use super::upstream::read_cas;
 
-/// The longest name that is taken from a certificate, in characters.
+/// The longest name accepted from a certificate, in characters.
 const MAX_NAME: usize = 128;
 
-/// Whose certificates clients must, or may, show.
+/// Which client certificates are required or accepted.
 #[derive(Clone)]
 pub struct ClientAuth {
     roots: RootCertStore,
@@ -25,8 +25,8 @@ pub struct ClientAuth {
 }
 
 impl ClientAuth {
-    /// Of no authority yet. When it is not `required`, clients without a certificate are let in too; one that is shown must
-    /// be good all the same.
+    /// Without authorities yet. If not `required`, clients without a certificate are accepted too, but one that is
+    /// presented must be valid.
     pub fn new(required: bool) -> Self {
         Self { roots: RootCertStore::empty(), required }
     }
@@ -55,8 +55,8 @@ impl fmt::Debug for ClientAuth {
     }
 }
 
-/// No session is resumed where clients show certificates: each connection is verified anew, by the authorities that hold
-/// now and at the certificate's present age.
+/// Disables session resumption, so that each connection verifies the client's certificate anew, against the current
+/// authorities and its validity now.
 #[derive(Debug)]
 pub(super) struct NoTickets;
 
@@ -78,7 +78,7 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// What a client is called by its verified certificate: the common name, else the first alternative name, else its hash.
+/// The client's name in its verified certificate: the common name, else the first alternative name, else its hash.
 pub(super) fn certificate_name(leaf: &CertificateDer<'_>) -> Arc<str> {
     let named = X509Certificate::from_der(leaf).ok().and_then(|(_, certificate)| {
         let common = certificate.subject().iter_common_name().find_map(|a| a.as_str().ok().and_then(printable));
@@ -101,7 +101,7 @@ fn alternative(name: &GeneralName<'_>) -> Option<String> {
     }
 }
 
-/// A name that may stand in logs and tags; one that is longer is not cut, as two could be the same then.
+/// A name that is safe in logs and tags. A longer one is not truncated, because two could become equal.
 fn printable(text: &str) -> Option<String> {
     let fits = !text.trim().is_empty() && text.chars().count() <= MAX_NAME && !text.chars().any(char::is_control);
     fits.then(|| text.to_owned())

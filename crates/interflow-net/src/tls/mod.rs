@@ -1,4 +1,4 @@
-//! TLS on both legs: what the proxy shows to its clients, and how it looks at the origins' certificates.
+//! TLS on both sides: certificates presented to clients, and verification of origins.
 
 mod accept;
 mod client_auth;
@@ -28,12 +28,12 @@ pub use verify_error::{CertificateProblem, CertificateReason};
 /// Whether this build can send other clients' fingerprints.
 pub const SUPPORTS_IMPERSONATION: bool = cfg!(feature = "impersonate");
 
-/// The application protocols offered on a leg (RFC 7301).
+/// The ALPN protocols to offer (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Alpn {
-    /// `http/1.1` alone.
+    /// Only `http/1.1`.
     Http1,
-    /// `h2` alone.
+    /// Only `h2`.
     Http2,
     /// `h2`, then `http/1.1`.
     Both,
@@ -42,15 +42,14 @@ pub enum Alpn {
 }
 
 impl Alpn {
-    /// How many there are.
     pub(crate) const COUNT: usize = 4;
 
-    /// Its place in a table of [`Self::COUNT`].
+    /// The index in a table of [`Self::COUNT`].
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
 
-    /// The protocol names as they stand in the handshake.
+    /// The protocol names for the handshake.
     pub(crate) fn protocols(self) -> Vec<Vec<u8>> {
         match self {
             Self::Http1 => vec![b"http/1.1".to_vec()],
@@ -61,10 +60,10 @@ impl Alpn {
     }
 }
 
-/// The versions spoken on both legs.
+/// The TLS versions supported on both sides.
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-/// Both versions, or the one that is wanted.
+/// Both versions, or only the given one.
 pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static SupportedProtocolVersion] {
     match only {
         None => VERSIONS,
@@ -73,7 +72,7 @@ pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static Supported
     }
 }
 
-/// The cryptography below everything here.
+/// The cryptography provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -83,8 +82,8 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.clone()
 }
 
-/// Puts each suite of AES-128 before its sister of AES-256, as browsers do: a third less work per byte, and handshakes
-/// over SHA-256, which processors have instructions for, rather than SHA-384, which they have none for.
+/// Moves each AES-128 suite before its AES-256 counterpart, as browsers do: a third less work per byte, and
+/// handshakes over SHA-256, for which CPUs have instructions, instead of SHA-384.
 fn sort_ciphers(suites: &mut [rustls::SupportedCipherSuite]) {
     let has = |suite: &rustls::SupportedCipherSuite, cipher| suite.suite().as_str().is_some_and(|n| n.contains(cipher));
     for at in 1..suites.len() {
@@ -94,7 +93,7 @@ fn sort_ciphers(suites: &mut [rustls::SupportedCipherSuite]) {
     }
 }
 
-/// Where session secrets go: to the file that `SSLKEYLOGFILE` names, or nowhere.
+/// Logs session secrets to the file in `SSLKEYLOGFILE`, if set.
 pub(crate) fn key_log() -> Arc<dyn KeyLog> {
     static KEY_LOG: LazyLock<Arc<dyn KeyLog>> = LazyLock::new(|| match std::env::var_os("SSLKEYLOGFILE") {
         Some(path) if !path.is_empty() => {
@@ -106,7 +105,7 @@ pub(crate) fn key_log() -> Arc<dyn KeyLog> {
     KEY_LOG.clone()
 }
 
-/// The version as people write it.
+/// The version's usual name.
 pub(crate) fn version_name(version: Option<ProtocolVersion>) -> Option<&'static str> {
     match version? {
         ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
@@ -115,7 +114,7 @@ pub(crate) fn version_name(version: Option<ProtocolVersion>) -> Option<&'static 
     }
 }
 
-/// The cipher suite under its IANA name; rustls writes `TLS13_` where the registry has `TLS_`.
+/// The IANA name of the cipher suite; rustls writes `TLS13_` instead of `TLS_`.
 pub(crate) fn cipher_name(suite: CipherSuite) -> Option<ByteStr> {
     Some(match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => ByteStr::from_static("TLS_AES_128_GCM_SHA256"),
@@ -125,7 +124,6 @@ pub(crate) fn cipher_name(suite: CipherSuite) -> Option<ByteStr> {
     })
 }
 
-/// The application protocol agreed on, as text.
 pub(crate) fn alpn_name(protocol: &[u8]) -> ByteStr {
     match protocol {
         b"h2" => ByteStr::from_static("h2"),

@@ -1,34 +1,34 @@
-//! Certificates with their keys out of PKCS#12 files (RFC 7292), as Windows, Java and browsers export them.
+//! Reads certificates with their keys from PKCS#12 files (RFC 7292), as Windows, Java and browsers export them.
 
 use base64::Engine as _;
 use p12_keystore::{CertificateBag, Pkcs12Archive};
 
-/// The longest file that is read; a chain with its key is a few KiB.
+/// The largest file; a chain with its key needs a few KiB.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The chain, leaf first, and the key of a PKCS#12 file, both in PEM.
+/// The chain (leaf first) and the key of a PKCS#12 file, both in PEM.
 ///
 /// # Errors
-/// The password is another, the file is no PKCS#12 or encrypted by something that is not known, or it holds no key with a
-/// certificate.
+/// The password is wrong, the file is not PKCS#12 or uses an unsupported encryption, or it does not contain exactly
+/// one key with a certificate.
 pub fn pkcs12_to_pem(data: &[u8], password: &str) -> Result<(Vec<u8>, Vec<u8>), String> {
     if data.len() > MAX_FILE_BYTES {
         return Err("it is too long for a certificate with its key".to_owned());
     }
     let archive = Pkcs12Archive::from_pkcs12(data, password).map_err(|e| explain(&e))?;
-    let Some(key) = archive.keys.first() else { return Err("it holds no private key".to_owned()) };
+    let Some(key) = archive.keys.first() else { return Err("it contains no private key".to_owned()) };
     if archive.keys.len() > 1 {
-        return Err("it holds several private keys: export the one that is meant alone".to_owned());
+        return Err("it contains several private keys: export only the one to use".to_owned());
     }
     let certs = &archive.certs;
     let id = key.local_key_id.as_ref().map(|id| id.as_ref() as &[u8]);
     let named = certs.iter().find(|c| id.is_some() && c.local_key_id.as_deref() == id);
-    // Without such a mark the leaf is the one that issued none of the others.
+    // Without a key id, the leaf is the certificate that issued none of the others.
     let issued = |c: &&CertificateBag| {
         certs.iter().any(|o| o.cert.issuer() == c.cert.subject() && o.cert.as_der() != c.cert.as_der())
     };
     let Some(leaf) = named.or_else(|| certs.iter().find(|c| !issued(c))) else {
-        return Err("it holds no certificate".to_owned());
+        return Err("it contains no certificate".to_owned());
     };
     let mut chain = vec![leaf];
     while let Some(last) = chain.last().filter(|c| c.cert.issuer() != c.cert.subject()) {
@@ -51,11 +51,11 @@ fn pem(label: &str, der: &[u8]) -> String {
 fn explain(error: &p12_keystore::error::Error) -> String {
     use p12_keystore::error::Error;
     match error {
-        Error::MacError(_) | Error::UnpadError => "the password is not the file's".to_owned(),
+        Error::MacError(_) | Error::UnpadError => "the password is wrong".to_owned(),
         Error::UnsupportedEncryptionScheme | Error::UnsupportedMacAlgorithm => {
-            format!("it is encrypted by something that is not known ({error}): export it with AES-256, or as PEM")
+            format!("its encryption is not supported ({error}): export it with AES-256, or as PEM")
         }
-        e => format!("it is no PKCS#12 file, or a broken one ({e})"),
+        e => format!("it is not a valid PKCS#12 file ({e})"),
     }
 }
 
@@ -64,8 +64,8 @@ mod tests {
     use super::*;
     use crate::tls::ClientCertificate;
 
-    /// Written by OpenSSL 3.0: `openssl pkcs12 -export` with what the name says, of one key with its certificate and, but
-    /// for the last two, the certificate of their authority. The password of the first three is `secret`.
+    /// Written by OpenSSL 3.0 with `openssl pkcs12 -export` and the options in the name: one key with its certificate
+    /// and, except in the last two, the certificate of their authority. The password of the first three is `secret`.
     const FILES: [(&str, &str); 5] = [
         (
             "-legacy (RC2-40 and 3DES)",
@@ -186,13 +186,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_password_and_what_is_no_such_file_are_told_apart() {
+    fn a_wrong_password_and_an_invalid_file_are_distinguished() {
         for (n, (how, _)) in FILES[..3].iter().enumerate() {
-            assert_eq!(read(n, "other").unwrap_err(), "the password is not the file's", "{how}");
+            assert_eq!(read(n, "other").unwrap_err(), "the password is wrong", "{how}");
         }
         for data in [&b""[..], b"0", b"-----BEGIN CERTIFICATE-----", &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff], &[0; 64]] {
             let error = pkcs12_to_pem(data, "").unwrap_err();
-            assert!(error.starts_with("it is no PKCS#12 file"), "{error}");
+            assert!(error.starts_with("it is not a valid PKCS#12 file"), "{error}");
         }
         let whole = base64::engine::general_purpose::STANDARD.decode(FILES[2].1).unwrap();
         for cut in (0..whole.len()).step_by(97) {

@@ -1,4 +1,4 @@
-//! Handshakes between our two sides, and with clients and servers that are not ours.
+//! Handshakes between Interflow's client and server side, and with other implementations.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::io::IoStream;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An authority made for a test.
+/// A certificate authority for a test.
 pub(crate) struct Authority {
     pub(crate) pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -30,7 +30,7 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// An authority below this one: its certificate and key in PEM.
+    /// An intermediate authority: its certificate and key in PEM.
     pub(crate) fn below(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         (ca_params(name).signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
@@ -70,7 +70,7 @@ pub(crate) fn host(name: &str) -> Host {
 
 type Made<T> = Result<(IoStream, T), Error>;
 
-/// Our accepting side and our connecting side, over a pipe.
+/// Interflow's server and client side, connected by a pipe.
 pub(crate) async fn handshake(
     server: &ServerTls,
     profile: &TlsProfile,
@@ -86,7 +86,7 @@ pub(crate) async fn handshake(
 }
 
 #[tokio::test]
-async fn bytes_cross_in_both_directions_and_both_sides_know_what_was_agreed() {
+async fn bytes_cross_both_ways_and_both_sides_report_the_session() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
     let (accepted, connected) = handshake(&ca.server(&names(&["a.example"])), &profile, "a.example", Alpn::Both).await;
@@ -107,7 +107,7 @@ async fn bytes_cross_in_both_directions_and_both_sides_know_what_was_agreed() {
 }
 
 #[tokio::test]
-async fn the_end_of_one_direction_leaves_the_other_open() {
+async fn a_half_close_leaves_the_other_direction_open() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
     let (accepted, connected) = handshake(&ca.server(&names(&["a"])), &profile, "a", Alpn::None).await;
@@ -122,7 +122,7 @@ async fn the_end_of_one_direction_leaves_the_other_open() {
 }
 
 #[tokio::test]
-async fn the_application_protocol_is_agreed_on() {
+async fn the_application_protocol_is_negotiated() {
     let ca = Authority::new("Test CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
     for (shown, offered, agreed) in [
@@ -151,7 +151,7 @@ async fn an_address_is_no_server_name() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_does_not_hold_is_refused_with_its_reason() {
+async fn an_invalid_certificate_is_refused_with_its_reason() {
     use CertificateReason as R;
     let ca = Authority::new("Test CA");
     let past = |mut p: CertificateParams| {
@@ -184,7 +184,7 @@ async fn a_certificate_that_does_not_hold_is_refused_with_its_reason() {
         assert_eq!(error.kind(), ErrorKind::UpstreamCertificate);
         assert!(error.message().contains(&format!("the certificate of a.example {text}")), "{}", error.message());
         assert_eq!(CertificateProblem::from_error(&error).map(|p| p.reason), Some(reason));
-        // The owner's wish lets it pass, and what is wrong is told all the same.
+        // With the override, the handshake succeeds, and the problem is still reported.
         let profile = TlsProfile::new(TlsProfileOptions { danger_accept_invalid: true, ..options.clone() }).unwrap();
         let (_, connected) = handshake(&ca.server(&params), &profile, "a.example", Alpn::Both).await;
         let upstream = connected.unwrap().1;
@@ -194,7 +194,7 @@ async fn a_certificate_that_does_not_hold_is_refused_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_is_called_so() {
+async fn a_self_signed_certificate_is_reported_as_such() {
     let key = KeyPair::generate().unwrap();
     let cert = names(&["a.example"]).self_signed(&key).unwrap();
     let server = ServerTls::from_pem(cert.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap();
@@ -205,7 +205,7 @@ async fn a_self_signed_certificate_is_called_so() {
 }
 
 #[tokio::test]
-async fn a_profile_that_trusts_nobody_says_so() {
+async fn a_profile_without_roots_is_reported_as_such() {
     let ca = Authority::new("CA");
     let profile = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() }).unwrap();
     let error = handshake(&ca.server(&names(&["a"])), &profile, "a", Alpn::Both).await.1.unwrap_err();
@@ -213,7 +213,7 @@ async fn a_profile_that_trusts_nobody_says_so() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_holds_is_not_called_unverified_whatever_the_owner_wishes() {
+async fn a_valid_certificate_is_never_reported_as_unverified() {
     let ca = Authority::new("CA");
     let options = TlsProfileOptions { danger_accept_invalid: true, ..trusting(&ca.pem) };
     let profile = TlsProfile::new(options).unwrap();
@@ -221,7 +221,7 @@ async fn a_certificate_that_holds_is_not_called_unverified_whatever_the_owner_wi
     assert_eq!((upstream.unverified, upstream.problem), (false, None));
 }
 
-/// One byte from the server, so that the tickets behind the handshake are read as well.
+/// Sends one byte from the server, so that the tickets after the handshake are read as well.
 async fn exchange(accepted: Made<ClientTls>, connected: Made<UpstreamTls>) -> UpstreamTls {
     let ((mut near, _), (mut far, upstream)) = (accepted.unwrap(), connected.unwrap());
     near.write_all(b"x").await.unwrap();
@@ -231,7 +231,7 @@ async fn exchange(accepted: Made<ClientTls>, connected: Made<UpstreamTls>) -> Up
 }
 
 #[tokio::test]
-async fn the_second_handshake_resumes_the_first_whatever_protocols_it_offers() {
+async fn a_second_handshake_resumes_the_first_with_any_alpn() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a"]));
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
@@ -247,12 +247,12 @@ async fn the_second_handshake_resumes_the_first_whatever_protocols_it_offers() {
     assert!(!exchange(accepted, connected).await.resumed, "profiles share no session");
 }
 
-/// A server that wants a client certificate of this authority.
+/// A session is resumed only if the server would present the same certificate.
 #[tokio::test]
-async fn a_session_is_resumed_only_where_the_same_certificate_would_be_shown() {
+async fn a_session_is_resumed_only_for_the_same_certificate() {
     let ca = Authority::new("CA");
     let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
-    // An address is no server name: nothing but the certificate tells these two apart.
+    // SNI has no addresses, so only the certificate distinguishes these two.
     for name in ["a", "127.0.0.1"] {
         let (one, other) = (ca.server(&names(&[name])), ca.server(&names(&[name])));
         let mut resumed = Vec::new();
@@ -265,7 +265,7 @@ async fn a_session_is_resumed_only_where_the_same_certificate_would_be_shown() {
 }
 
 #[tokio::test]
-async fn the_cheaper_cipher_is_agreed_on_unless_the_client_has_no_instructions_for_it() {
+async fn aes_128_is_preferred_unless_the_client_prefers_chacha() {
     use rustls::CipherSuite as S;
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a.example"]));
@@ -314,7 +314,7 @@ fn wanting_client_certificates(ca: &Authority) -> Arc<rustls::ServerConfig> {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_to_an_origin_that_asks() {
+async fn a_client_certificate_is_sent_to_an_origin_that_requests_it() {
     let ca = Authority::new("CA");
     let mut params = names(&["me"]);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
@@ -332,7 +332,7 @@ async fn a_client_certificate_is_shown_to_an_origin_that_asks() {
             assert_eq!(accepted.unwrap().get_ref().1.peer_certificates().unwrap().len(), 1);
         } else {
             assert!(accepted.is_err());
-            // TLS 1.3 tells the refusal only now.
+            // In TLS 1.3 the refusal arrives only now.
             let error = io.read_u8().await.unwrap_err();
             assert_eq!(explain(&error), Some("it wants a client certificate: configure one for this host"));
         }
@@ -340,14 +340,14 @@ async fn a_client_certificate_is_shown_to_an_origin_that_asks() {
 }
 
 #[test]
-fn credentials_that_do_not_fit_are_refused_with_the_reason() {
+fn unusable_credentials_are_refused_with_the_reason() {
     let ca = Authority::new("CA");
     let (chain, key) = ca.issue(&names(&["a"]));
     let (_, other_key) = ca.issue(&names(&["a"]));
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     for (chain, key, text) in [
         (&chain[..], &other_key[..], "the key is not the certificate's"),
-        ("", &key, "no certificate is there"),
+        ("", &key, "it contains no certificate"),
         (&chain, "", "the key is not PEM"),
         (&chain, encrypted, "the key is encrypted"),
     ] {
@@ -366,14 +366,14 @@ fn an_extra_ca_that_cannot_be_read_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let empty = dir.path().join("empty.pem");
     std::fs::write(&empty, "no certificate").unwrap();
-    for (file, text) in [(dir.path().join("missing.pem"), "cannot be read"), (empty, "holds no certificate")] {
+    for (file, text) in [(dir.path().join("missing.pem"), "cannot be read"), (empty, "contains no certificate")] {
         let options = TlsProfileOptions { extra_ca_files: vec![file.clone()], ..TlsProfileOptions::default() };
         let error = TlsProfile::new(options).err().unwrap();
         assert!(error.message().contains(text) && error.message().contains(file.to_str().unwrap()), "{error}");
     }
 }
 
-/// A client of ordinary rustls, which sends the alerts that clients send.
+/// A rustls client with default settings, which sends the usual alerts.
 async fn foreign_client(far: DuplexStream, trusted: &str, alpn: &[&[u8]]) -> std::io::Result<()> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
@@ -388,7 +388,7 @@ async fn foreign_client(far: DuplexStream, trusted: &str, alpn: &[&[u8]]) -> std
 }
 
 #[tokio::test]
-async fn a_client_that_refuses_our_leaf_is_told_from_other_failures() {
+async fn a_client_that_rejects_the_leaf_is_distinguished_from_other_failures() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a.example"])).with_alpn(Alpn::Http1);
     let stranger = Authority::new("Stranger");
@@ -408,7 +408,7 @@ async fn a_client_that_refuses_our_leaf_is_told_from_other_failures() {
 }
 
 #[tokio::test]
-async fn a_client_that_closes_at_the_sight_of_our_leaf_counts_as_refusing() {
+async fn a_client_that_closes_after_the_leaf_counts_as_refusing() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a.example"]));
     let (near, mut far) = tokio::io::duplex(64 * 1024);
@@ -433,7 +433,7 @@ async fn a_client_that_closes_at_the_sight_of_our_leaf_counts_as_refusing() {
 }
 
 #[tokio::test]
-async fn what_is_no_handshake_is_no_refusal() {
+async fn other_bytes_are_not_a_refusal() {
     let ca = Authority::new("CA");
     let server = ca.server(&names(&["a"]));
     for (bytes, close, expected, kind) in [
@@ -455,12 +455,12 @@ async fn what_is_no_handshake_is_no_refusal() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_does_not_speak_tls_is_told_so() {
+async fn an_upstream_without_tls_is_reported_as_such() {
     let profile = TlsProfile::new(trusting(&Authority::new("CA").pem)).unwrap();
     for (answer, kind, text) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], ErrorKind::UpstreamTls, "not TLS"),
         (b"", ErrorKind::UpstreamTls, "closed the connection during the TLS handshake"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", ErrorKind::UpstreamTls, "no version of TLS that is wanted"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", ErrorKind::UpstreamTls, "no acceptable TLS version"),
     ] {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         far.write_all(answer).await.unwrap();
@@ -476,10 +476,10 @@ async fn an_upstream_that_does_not_speak_tls_is_told_so() {
 }
 
 #[test]
-fn session_secrets_of_both_legs_go_to_the_file_that_sslkeylogfile_names() {
+fn session_secrets_of_both_sides_are_written_to_sslkeylogfile() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("keys");
-    // The variable is read once per process, so another one is needed.
+    // The variable is read once per process, so a separate process is needed.
     let ran = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "tls::tests::bytes_cross_in_both_directions_and_both_sides_know_what_was_agreed"])
         .env("SSLKEYLOGFILE", &log)
@@ -491,7 +491,7 @@ fn session_secrets_of_both_legs_go_to_the_file_that_sslkeylogfile_names() {
     assert_eq!(lines, 2, "one of each side:\n{log}");
 }
 
-/// A certificate that vouches for itself, an authority's or none, and its key.
+/// A self-signed certificate, a CA or not, and its key.
 fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> (String, ServerTls) {
     params.is_ca = is_ca;
     let key = KeyPair::generate().unwrap();
@@ -501,7 +501,7 @@ fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> (String, ServerTls
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_that_is_listed_is_trusted_for_its_names_and_in_its_time() {
+async fn a_listed_self_signed_certificate_is_trusted_for_its_names_and_validity() {
     for is_ca in [IsCa::Ca(BasicConstraints::Unconstrained), IsCa::ExplicitNoCa, IsCa::NoCa] {
         let (pem, server) = self_signed(names(&["a.example"]), is_ca);
         let (_, twin) = self_signed(names(&["a.example"]), is_ca);
@@ -526,7 +526,7 @@ async fn a_self_signed_certificate_that_is_listed_is_trusted_for_its_names_and_i
 }
 
 #[tokio::test]
-async fn the_key_of_a_listed_server_certificate_vouches_for_nobody_else() {
+async fn the_key_of_a_listed_server_certificate_cannot_issue_others() {
     let key = KeyPair::generate().unwrap();
     let mut params = names(&["a.example"]);
     params.is_ca = IsCa::ExplicitNoCa;

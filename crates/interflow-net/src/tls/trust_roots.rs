@@ -1,18 +1,17 @@
-//! The platform's trusted roots, read once and only when somebody needs them.
+//! The platform's trusted roots, read once, when first needed.
 
 use std::sync::{Arc, LazyLock};
 
 use rustls::RootCertStore;
 use rustls_pki_types::CertificateDer;
 
-/// What the platform trusts.
 pub(super) struct PlatformRoots {
     pub(super) store: Arc<RootCertStore>,
-    /// Why the store is empty, when it is.
+    /// Why the store is empty, if it is.
     pub(super) trouble: Option<String>,
 }
 
-/// The platform's roots; `SSL_CERT_FILE` and `SSL_CERT_DIR` stand in for them when set.
+/// The platform's roots; overridden by `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 pub(super) fn platform_roots() -> &'static PlatformRoots {
     static ROOTS: LazyLock<PlatformRoots> = LazyLock::new(|| {
         let loaded = rustls_native_certs::load_native_certs();
@@ -34,7 +33,7 @@ pub(super) fn platform_roots() -> &'static PlatformRoots {
     &ROOTS
 }
 
-/// The platform's roots and these.
+/// The platform's roots and additional ones.
 pub(super) fn platform_roots_with(extra: &[CertificateDer<'static>]) -> Arc<RootCertStore> {
     let platform = &platform_roots().store;
     if extra.is_empty() {
@@ -45,7 +44,7 @@ pub(super) fn platform_roots_with(extra: &[CertificateDer<'static>]) -> Arc<Root
     Arc::new(store)
 }
 
-/// A store of these alone, and how many of them were no use.
+/// A store of only these, and how many of them were unusable.
 pub(super) fn root_store(certs: impl IntoIterator<Item = CertificateDer<'static>>) -> (RootCertStore, usize) {
     let mut store = RootCertStore::empty();
     let (_, refused) = store.add_parsable_certificates(certs);

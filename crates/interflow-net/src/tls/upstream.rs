@@ -1,4 +1,4 @@
-//! TLS towards origins and upstream proxies: how they are verified, and what is said when they fail.
+//! The client side of TLS, for origins and upstream proxies: verification and error messages.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,37 +27,37 @@ use super::verify_error::{CertificateProblem, CertificateReason, describe};
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, trust_roots, version_name};
 use crate::io::IoStream;
 
-/// Sessions remembered per profile. Each server may have several; one costs about 2 KiB.
+/// Sessions cached per profile. Each server may have several; one takes about 2 KiB.
 const MAX_SESSIONS: usize = 2048;
 
-/// A certificate to show to origins that ask for one, or to clients, with its key.
+/// A certificate with its key, to present to origins that request one, or to clients.
 #[derive(Clone)]
 pub struct ClientCertificate {
-    /// The chain in PEM, the leaf first.
+    /// The chain in PEM, leaf first.
     pub chain_pem: Vec<u8>,
-    /// Its private key in PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
+    /// The private key in PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
     pub key_pem: Vec<u8>,
 }
 
-/// How origins are verified and what is shown to them.
+/// How origins are verified, and what is presented to them.
 #[derive(Clone)]
 pub struct TlsProfileOptions {
     /// Whether the platform's roots are trusted.
     pub platform_roots: bool,
-    /// PEM files with further trusted CAs.
+    /// PEM files with additional trusted CAs.
     pub extra_ca_files: Vec<PathBuf>,
-    /// Further trusted CAs in PEM.
+    /// Additional trusted CAs in PEM.
     pub extra_ca_pem: Vec<Vec<u8>>,
-    /// Whether a certificate that does not hold is accepted. What is wrong with it is still told.
+    /// Whether invalid certificates are accepted. The problem is still reported.
     pub danger_accept_invalid: bool,
-    /// What to show to origins that ask.
+    /// The certificate for origins that request one.
     pub client_certificate: Option<ClientCertificate>,
-    /// The only version of TLS to speak; both when absent.
+    /// The only TLS version to use; `None` for both.
     pub version: Option<TlsVersion>,
 }
 
 impl Default for TlsProfileOptions {
-    /// The platform's roots, and nothing else.
+    /// Only the platform's roots.
     fn default() -> Self {
         Self {
             platform_roots: true,
@@ -70,7 +70,7 @@ impl Default for TlsProfileOptions {
     }
 }
 
-/// One way to speak TLS to origins. Connections of different profiles never share a pool or a session.
+/// TLS settings for origins. Connections with different profiles never share a pool or a session.
 pub struct TlsProfile {
     id: u64,
     danger: bool,
@@ -82,17 +82,17 @@ pub struct TlsProfile {
     disguise: Option<TlsImpersonator>,
 }
 
-/// What is made at the first handshake, since reading the platform's roots takes milliseconds.
+/// Built at the first handshake, because reading the platform's roots takes milliseconds.
 struct TlsConfigs {
     verifier: Arc<UpstreamVerifier>,
     configs: [Arc<ClientConfig>; Alpn::COUNT],
 }
 
 impl TlsProfile {
-    /// Checks the options; the platform's roots are read at the first handshake.
+    /// Validates the options; the platform's roots are read at the first handshake.
     ///
     /// # Errors
-    /// A CA or key that cannot be read, with the file's name; blamed on the configuration.
+    /// A CA or key that cannot be read, with the file's name; attributed to the configuration.
     pub fn new(options: TlsProfileOptions) -> Result<Arc<Self>, Error> {
         let mut extra = Vec::new();
         for path in &options.extra_ca_files {
@@ -117,18 +117,18 @@ impl TlsProfile {
         }))
     }
 
-    /// The same trust, client certificate and verification, under the fingerprint of another client. `told` is what
-    /// flows say of it. Of what cannot be sent, `leniently` leaves it out and tells so.
+    /// The same trust, client certificate and verification, with the fingerprint of another client. `name` is
+    /// recorded on flows. If `leniently`, parts that cannot be sent are left out, which the recorded name says.
     ///
     /// # Errors
-    /// What of it cannot be sent; or that this build sends no fingerprints but its own.
+    /// The parts that cannot be sent, or that this build does not support impersonation.
     pub fn with_fingerprint(
         self: &Arc<Self>,
-        told: &str,
+        name: &str,
         fingerprint: ConnectionFingerprint,
         leniently: bool,
     ) -> Result<Arc<Self>, Error> {
-        let disguise = TlsImpersonator::new(self, told, fingerprint, leniently).map_err(config_error)?;
+        let impersonator = TlsImpersonator::new(self, name, fingerprint, leniently).map_err(config_error)?;
         Ok(Arc::new(Self {
             id: next_id(),
             danger: self.danger,
@@ -141,17 +141,17 @@ impl TlsProfile {
         }))
     }
 
-    /// The fingerprint that connections have, when it is not our own.
+    /// The fingerprint of connections, if it is not Interflow's own.
     pub fn fingerprint(&self) -> Option<&ConnectionFingerprint> {
         self.disguise.as_ref().map(TlsImpersonator::fingerprint)
     }
 
-    /// A number that no other profile of this process has; part of the key of every connection pool.
+    /// A number unique within this process; part of the key of every connection pool.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether certificates that do not hold are accepted.
+    /// Whether invalid certificates are accepted.
     pub fn accepts_invalid(&self) -> bool {
         self.danger
     }
@@ -161,7 +161,7 @@ impl TlsProfile {
         self.configs();
     }
 
-    /// What verifies the certificates of connections.
+    /// The verifier of certificates.
     #[cfg(feature = "impersonate")]
     pub(super) fn verify_with(&self) -> Arc<UpstreamVerifier> {
         Arc::clone(&self.configs().verifier)
@@ -176,14 +176,14 @@ impl TlsProfile {
                 config.alpn_protocols = alpn.protocols();
                 Arc::new(config)
             };
-            // In the order of `Alpn::index`. Clones share sessions, and a session fits all of them.
+            // In the order of `Alpn::index`. Clones share the session cache; a session is valid with all of them.
             let configs = [Alpn::Http1, Alpn::Http2, Alpn::Both, Alpn::None].map(config);
             TlsConfigs { verifier, configs }
         })
     }
 
     fn verifier(&self) -> UpstreamVerifier {
-        // A server's own certificate vouches for that server alone, not for what its key may sign.
+        // A server's own certificate is trusted only for that server, not as an issuer.
         let authorities: Vec<_> = self.extra.iter().filter(|der| !is_server_only(der)).cloned().collect();
         let roots = if self.platform_roots {
             trust_roots::platform_roots_with(&authorities)
@@ -239,16 +239,16 @@ pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'sta
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| config_error(format!("{what} is not PEM: {e}")))?;
     if certs.is_empty() {
-        return Err(config_error(format!("{what} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")));
+        return Err(config_error(format!("{what} contains no certificate in PEM (-----BEGIN CERTIFICATE-----)")));
     }
     let (_, refused) = trust_roots::root_store(certs.iter().cloned());
     if refused > 0 {
-        return Err(config_error(format!("{what} holds a certificate that cannot be read")));
+        return Err(config_error(format!("{what} contains a certificate that cannot be read")));
     }
     Ok(certs)
 }
 
-/// Reads a chain and a key in PEM and sees that they belong together.
+/// Reads a chain and a key in PEM and checks that they belong together.
 pub(super) fn read_chain_and_key(
     chain_pem: &[u8],
     key_pem: &[u8],
@@ -257,7 +257,7 @@ pub(super) fn read_chain_and_key(
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| format!("the certificate is not PEM: {e}"))?;
     if chain.is_empty() {
-        return Err("no certificate is there in PEM (-----BEGIN CERTIFICATE-----)".to_owned());
+        return Err("it contains no certificate in PEM (-----BEGIN CERTIFICATE-----)".to_owned());
     }
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|e| {
         if key_pem.windows(21).any(|w| w == b"ENCRYPTED PRIVATE KEY") {
@@ -290,11 +290,11 @@ fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Er
         .map_err(|e| config_error(format!("the client certificate cannot be used: {e}")))
 }
 
-/// Verifies as the web does, and puts failures into words.
+/// Verifies certificates like a browser, and describes failures.
 #[derive(Debug)]
 pub(super) struct UpstreamVerifier {
     webpki: Result<Arc<WebPkiServerVerifier>, String>,
-    /// The extra certificates: a server that shows one of exactly these is trusted for the names in it.
+    /// The additional certificates: a server that presents exactly one of these is trusted for its names.
     listed: Vec<CertificateDer<'static>>,
     pub(super) danger: bool,
     algorithms: WebPkiSupportedAlgorithms,
@@ -322,14 +322,14 @@ impl UpstreamVerifier {
     }
 }
 
-/// Whether a certificate says itself that it is no authority's.
+/// Whether a certificate is explicitly not a CA.
 fn is_server_only(der: &CertificateDer<'_>) -> bool {
     let parsed = X509Certificate::from_der(der).ok();
     let constraints = parsed.as_ref().and_then(|(_, cert)| cert.basic_constraints().ok().flatten());
     constraints.is_some_and(|c| !c.value.ca)
 }
 
-/// Verifies a certificate that the operator listed itself: who signed it does not matter, but its names and its time do.
+/// Verifies a certificate that the operator listed: its issuer does not matter, but its names and validity do.
 fn check_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), rustls::Error> {
     let (_, cert) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
     let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
@@ -353,7 +353,7 @@ impl ServerCertVerifier for UpstreamVerifier {
         _ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // With `danger` the check is made after the handshake, where its outcome can be told.
+        // If invalid certificates are accepted, the check is made after the handshake, where it can be reported.
         if !self.danger {
             self.check(leaf, intermediates, name, now).map_err(CertificateProblem::into_rustls)?;
         }
@@ -389,11 +389,11 @@ impl ServerCertVerifier for UpstreamVerifier {
     }
 }
 
-/// Makes TLS with the peer of `io`, which says it is `host`. The whole handshake may take `limit`.
+/// Performs a TLS handshake with the peer of `io`, which must be `host`, within `limit`.
 ///
 /// # Errors
-/// [`ErrorKind::UpstreamCertificate`] with a [`CertificateProblem`] below it, [`ErrorKind::UpstreamTls`],
-/// or [`ErrorKind::ConnectTimeout`].
+/// [`ErrorKind::UpstreamCertificate`] with a [`CertificateProblem`] as its source, [`ErrorKind::UpstreamTls`], or
+/// [`ErrorKind::ConnectTimeout`].
 pub async fn connect_tls(
     io: IoStream,
     host: &Host,
@@ -442,7 +442,7 @@ fn server_name(host: &Host) -> Result<ServerName<'static>, Error> {
     match host {
         Host::Ip(ip) => Ok(ServerName::IpAddress((*ip).into())),
         Host::Name(name) => ServerName::try_from(name.to_string())
-            .map_err(|_| Error::new(ErrorKind::UpstreamTls, format!("{host} is no name that a certificate can hold"))),
+            .map_err(|_| Error::new(ErrorKind::UpstreamTls, format!("{host} is not a valid name in a certificate"))),
     }
 }
 
@@ -451,7 +451,7 @@ trait CauseIfMissing {
 }
 
 impl CauseIfMissing for Error {
-    /// A certificate's problem stands below its error already.
+    /// A certificate's problem is already the source of its error.
     fn with_cause_if_missing(self, error: io::Error) -> Self {
         if std::error::Error::source(&self).is_some() { self } else { self.with_source(error) }
     }
@@ -488,7 +488,7 @@ fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Whether a handshake failed because the server speaks none of the protocols that were offered by ALPN (RFC 7301 3.2).
+/// Whether a handshake failed because the server supports none of the offered ALPN protocols (RFC 7301 3.2).
 pub(crate) fn is_no_application_protocol(error: &Error) -> bool {
     if TlsImpersonator::is_no_application_protocol(error) {
         return true;
@@ -503,8 +503,8 @@ pub(crate) fn is_no_application_protocol(error: &Error) -> bool {
     )
 }
 
-/// What a TLS failure means, when an I/O error of an upstream connection is one. A server that asks for a client
-/// certificate refuses its absence only after the handshake, so this is asked of reads and writes too.
+/// Describes an I/O error of an upstream connection, if it is a TLS failure. A server that requires a client
+/// certificate refuses its absence only after the handshake, so this is used for reads and writes too.
 pub fn explain(error: &io::Error) -> Option<&'static str> {
     Some(match rustls_error(error)? {
         rustls::Error::AlertReceived(alert) => explain_alert(*alert),
@@ -514,12 +514,12 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
         rustls::Error::InvalidMessage(_) => "it sent a TLS message that cannot be read",
         rustls::Error::PeerIncompatible(
             PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
-        ) => "it speaks no version of TLS that is wanted here: 1.2 and 1.3, or the one that a rule names",
-        rustls::Error::PeerIncompatible(_) => "its TLS has nothing in common with ours that is secure",
-        rustls::Error::NoCertificatesPresented => "it showed no certificate",
+        ) => "it supports no acceptable TLS version: 1.2 and 1.3, or the one that a rule requires",
+        rustls::Error::PeerIncompatible(_) => "its TLS has no secure parameters in common with Interflow's",
+        rustls::Error::NoCertificatesPresented => "it sent no certificate",
         rustls::Error::NoApplicationProtocol => "it speaks none of the protocols offered (ALPN)",
         rustls::Error::PeerMisbehaved(_) | rustls::Error::InappropriateHandshakeMessage { .. } => {
-            "it broke the rules of the TLS handshake"
+            "it violated the TLS protocol"
         }
         rustls::Error::DecryptError => "a record could not be decrypted: something on the way changes bytes",
         _ => return None,
@@ -529,7 +529,7 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
 pub(super) fn explain_alert(alert: AlertDescription) -> &'static str {
     match alert {
         AlertDescription::ProtocolVersion => {
-            "it speaks no version of TLS that is wanted here: 1.2 and 1.3, or the one that a rule names"
+            "it supports no acceptable TLS version: 1.2 and 1.3, or the one that a rule requires"
         }
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
             "it accepts none of our cipher suites, or wants a client certificate (alert handshake_failure)"

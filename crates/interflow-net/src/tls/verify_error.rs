@@ -1,4 +1,4 @@
-//! What is wrong with an origin's certificate, in words a person can act on.
+//! Describes what is wrong with an origin's certificate, with a remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,32 +9,26 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
-/// Why an origin's certificate does not hold.
+/// Why an origin's certificate is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateReason {
-    /// Its time is over.
     Expired,
-    /// Its time has not come.
     NotYetValid,
-    /// It was issued for other names.
     WrongHost,
-    /// No trusted root stands behind it.
+    /// It does not chain to a trusted root.
     UnknownIssuer,
-    /// It vouches for itself.
     SelfSigned,
-    /// Its issuer took it back.
     Revoked,
-    /// Its signature is wrong.
+    /// Its signature is invalid.
     BadSignature,
-    /// It was signed in a way that is no longer, or not yet, supported.
+    /// Its signature algorithm is too weak or not supported.
     UnsupportedAlgorithm,
-    /// It was issued for another purpose than to be a server.
+    /// It was not issued for use by a server.
     WrongPurpose,
-    /// It cannot be read.
+    /// It cannot be parsed.
     Malformed,
     /// This system has no trusted roots at all.
     NoRoots,
-    /// Anything else.
     Other,
 }
 
@@ -58,18 +52,17 @@ impl CertificateReason {
     }
 }
 
-/// A certificate that does not hold. It stands below an error of kind `UpstreamCertificate`, whose message already
-/// says everything; alone it shows its label.
+/// A certificate problem: the source of an error of kind `UpstreamCertificate`, whose message is complete. On its own
+/// it is displayed as its label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateProblem {
-    /// The cause.
     pub reason: CertificateReason,
-    /// A sentence without its subject, as `expired on 2026-01-01 00:00 UTC`.
+    /// A predicate without its subject, such as `expired on 2026-01-01 00:00 UTC`.
     pub text: String,
 }
 
 impl CertificateProblem {
-    /// The problem below an error, when a certificate is what went wrong.
+    /// The certificate problem among the sources of an error.
     pub fn from_error(error: &Error) -> Option<&Self> {
         let mut below = std::error::Error::source(error);
         while let Some(error) = below {
@@ -85,12 +78,12 @@ impl CertificateProblem {
         Self { reason, text: text.into() }
     }
 
-    /// Wraps the problem so that it crosses the TLS library.
+    /// Wraps the problem to pass it through the TLS library.
     pub(super) fn into_rustls(self) -> rustls::Error {
         rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(self))))
     }
 
-    /// The problem that crossed the TLS library.
+    /// The problem that was passed through the TLS library.
     pub(super) fn from_rustls(error: &rustls::Error) -> Option<Self> {
         let rustls::Error::InvalidCertificate(error) = error else { return None };
         if let CertificateError::Other(OtherError(inner)) = error
@@ -101,18 +94,18 @@ impl CertificateProblem {
         Some(Self::new(CertificateReason::Other, format!("is not acceptable: {error}")))
     }
 
-    /// What the owner can do about it.
+    /// What the operator can do about it.
     pub(super) fn remedy(&self, host: &Host) -> String {
         match self.reason {
             CertificateReason::Expired | CertificateReason::NotYetValid => {
-                format!("check this machine's clock, or ask the owner of {host} for a valid certificate")
+                format!("check this machine's clock, or ask the operator of {host} for a valid certificate")
             }
             CertificateReason::WrongHost => "check the name you asked for".to_owned(),
             CertificateReason::UnknownIssuer | CertificateReason::SelfSigned => {
                 format!("if {host} is yours to trust, add its issuer's certificate to the extra CA files")
             }
             CertificateReason::NoRoots => "install this system's CA certificates".to_owned(),
-            _ => format!("ask the owner of {host} for a valid certificate"),
+            _ => format!("ask the operator of {host} for a valid certificate"),
         }
     }
 }
@@ -125,7 +118,7 @@ impl fmt::Display for CertificateProblem {
 
 impl std::error::Error for CertificateProblem {}
 
-/// Puts the verifier's error on a certificate chain into words.
+/// Describes the verifier's error on a certificate chain.
 pub(super) fn describe(error: &rustls::Error, chain: &[CertificateDer<'_>]) -> CertificateProblem {
     use CertificateReason as R;
     let rustls::Error::InvalidCertificate(error) = error else {
@@ -162,7 +155,7 @@ pub(super) fn describe(error: &rustls::Error, chain: &[CertificateDer<'_>]) -> C
     CertificateProblem { reason, text }
 }
 
-/// Certificates of the first version, and CAs shown as servers, come up only as texts of the verifier below.
+/// The verifier reports version 1 certificates, and CAs presented as servers, only as text.
 fn other(inner: &str) -> (CertificateReason, String) {
     if inner.contains("CaUsedAsEndEntity") {
         let text = "is a CA's own certificate, which no server may show".to_owned();
@@ -185,7 +178,7 @@ fn wrong_host(expected: &str, presented: &[String]) -> String {
     format!("is for {}{more}, not for {expected}", names.join(", "))
 }
 
-/// The verifier gives names as `DnsName("a.example")` or `IpAddress(127.0.0.1)`.
+/// The verifier formats names as `DnsName("a.example")` or `IpAddress(127.0.0.1)`.
 fn plain_name(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
     inner.trim_matches('"')
@@ -205,7 +198,7 @@ fn unknown_issuer(leaf: Option<&X509Certificate<'_>>, chain: usize) -> (Certific
     (CertificateReason::UnknownIssuer, text)
 }
 
-/// The name a person knows an authority by.
+/// The name by which people know an authority.
 fn common_name(name: &X509Name<'_>) -> String {
     let first = name.iter_common_name().chain(name.iter_organization()).find_map(|a| a.as_str().ok());
     match first {
@@ -214,7 +207,7 @@ fn common_name(name: &X509Name<'_>) -> String {
     }
 }
 
-/// Minutes are enough: nobody debugs a certificate by its seconds.
+/// Formats to the minute, which is precise enough for certificates.
 fn date(time: UnixTime) -> String {
     let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_second(seconds) {

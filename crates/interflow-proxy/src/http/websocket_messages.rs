@@ -35,7 +35,7 @@ async fn run_stages(
     let strict = MessagePolicy::is_strict(&tracker.flow);
     let (message, frames) = match seen {
         WsEvent::Overloaded => {
-            let what = "the memory for WebSocket messages is spent (limits.held_bytes)";
+            let what = "the memory budget for WebSocket messages is exhausted (limits.held_bytes)";
             return Err(Error::new(ErrorKind::Overloaded, what));
         }
         WsEvent::Lost(_) if strict => return unread("this is no WebSocket"),

@@ -12,7 +12,7 @@ fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
 #[test]
 fn a_fingerprint_that_is_none_is_refused_with_its_place() {
     for (wish, told) in [
-        ("netscape", "upstream.fingerprint[0].as: `netscape` is no fingerprint: there are mirror, chrome"),
+        ("netscape", "upstream.fingerprint[0].as: `netscape` is not a fingerprint: use mirror, chrome"),
         ("ja3:771,4865-1,0,29,0", "cipher 1 is not known"),
     ] {
         let mut config = config();

@@ -179,7 +179,7 @@ mod tests {
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
             (
                 "[timeouts]\nheader_timeout = \"soon\"",
-                "c.toml:2:18: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d",
+                "c.toml:2:18: `soon` is not a duration: write it as 500ms, 30s, 5m, 2h or 7d",
             ),
         ] {
             assert_eq!(fails(text), error);

@@ -435,7 +435,7 @@ async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
         assert!(running.tls(&authority, "localhost", clients.pem(), &["http/1.1"]).await.is_ok(), "{name} is shown");
         drop(running);
         for (what, told) in [
-            (certificate.replace("pass word", "other"), "the password is not the file's"),
+            (certificate.replace("pass word", "other"), "the password is wrong"),
             (certificate.replace(".p12", ".p11"), "cannot be read"),
             ("{retrieveMode: fromPkcs12}".into(), "`pkcs12File` is missing"),
         ] {

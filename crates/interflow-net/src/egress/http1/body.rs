@@ -1,4 +1,4 @@
-//! The response's body on its way in, and what is left of the request's body on its way out.
+//! The response body of an HTTP/1 connection, and the rest of the request body while the response is read.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -15,24 +15,23 @@ use crate::egress::pool::ConnectionLease;
 /// Whole bodies up to this size are copied out of the read buffer.
 const MAX_COPY_BYTES: usize = 2 * 1024;
 
-/// A body that is read from the connection piece by piece.
+/// A body that reads the connection piece by piece.
 pub(crate) struct Http1ResponseBody {
-    /// `None` once the connection was given back or dropped.
+    /// `None` once the connection was released or dropped.
     lease: Option<ConnectionLease>,
     decoder: BodyDecoder,
-    /// Frames that came together with the head.
+    /// Frames that were received together with the head.
     ahead: VecDeque<BodyFrame>,
-    /// What is still to be sent while the response comes already.
+    /// The rest of an upload, if the response began before its end.
     upload: Option<Box<Http1RequestWriter>>,
     reusable: bool,
     idle: Duration,
-    /// Something has moved since the timer was armed.
+    /// There was progress since the timer was armed.
     moved: bool,
 }
 
 impl Http1ResponseBody {
-    /// The body behind a head. When it came whole in the same bytes, nothing is left to be read and the connection
-    /// goes back at once.
+    /// The body after a head. If it was received whole in the same bytes, the connection is released at once.
     pub(crate) fn start(
         lease: ConnectionLease,
         framing: BodyFraming,
@@ -82,7 +81,7 @@ impl Http1ResponseBody {
         Ok(Body::stream(download))
     }
 
-    /// Gives the connection back as soon as both directions have ended, even when nobody asks for more frames.
+    /// Releases the connection as soon as both directions have ended, even if no more frames are polled.
     fn finish_if_done(&mut self) {
         if self.decoder.is_done()
             && self.upload.is_none()
@@ -92,7 +91,7 @@ impl Http1ResponseBody {
         }
     }
 
-    /// Sends on what is left of the request.
+    /// Continues sending the rest of the request.
     fn poll_upload(&mut self, cx: &mut Context<'_>) {
         let (Some(upload), Some(lease)) = (&mut self.upload, &mut self.lease) else { return };
         let before = upload.written;
@@ -102,7 +101,7 @@ impl Http1ResponseBody {
                 return;
             }
             Poll::Ready(Ok(())) => {}
-            // The response may be whole all the same, and is judged by itself.
+            // The response may be complete all the same, and is judged by itself.
             Poll::Ready(Err(UploadError::Io(_) | UploadError::Body(_))) => self.reusable = false,
         }
         self.upload = None;
@@ -119,10 +118,10 @@ impl Http1ResponseBody {
         self.lease = None;
         self.upload = None;
         if self.decoder.is_done() {
-            // The answer is whole; only the request was not, and its sender stands still.
+            // The response is complete; only the request is not, and its sender stalls.
             return Poll::Ready(None);
         }
-        let text = format!("the origin's response stood still for {:?}", self.idle);
+        let text = format!("the origin's response stalled for {:?}", self.idle);
         Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
 
@@ -166,7 +165,7 @@ impl BodyStream for Http1ResponseBody {
                 },
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => {
-                    let text = "the origin broke the connection within its response";
+                    let text = "the origin closed the connection within its response";
                     return self.fail(Error::new(ErrorKind::UpstreamClosed, text).with_source(error));
                 }
                 Poll::Pending => return self.poll_timeout(cx),
@@ -175,12 +174,12 @@ impl BodyStream for Http1ResponseBody {
     }
 
     fn remaining(&self) -> Option<u64> {
-        // Frames that came ahead are kept only for chunked bodies, whose length is not known.
+        // Frames received with the head are kept only for chunked bodies, whose length is unknown.
         self.decoder.remaining().filter(|_| self.ahead.is_empty())
     }
 }
 
-/// The first `n` bytes. Few are copied, so that whoever keeps them does not keep a whole read buffer with them.
+/// The first `n` bytes. Small pieces are copied, so that they do not keep a whole read buffer alive.
 fn take_bytes(buf: &mut BytesMut, n: usize) -> Bytes {
     if n > MAX_COPY_BYTES {
         return buf.split_to(n).freeze();
@@ -190,7 +189,7 @@ fn take_bytes(buf: &mut BytesMut, n: usize) -> Bytes {
     copy
 }
 
-/// Gives the connection back, unless it must not be used again or holds bytes that nobody asked for.
+/// Releases the connection, unless it must not be reused or has unread bytes.
 fn release_or_close(lease: ConnectionLease, reusable: bool) {
     if reusable && lease.conn.buf.is_empty() {
         lease.release();

@@ -1,4 +1,4 @@
-//! One HTTP/1 connection to an upstream: its stream, its read buffer, its timer, and when it may be used again.
+//! One HTTP/1 connection to an upstream: its stream, read buffer and timer, and whether it can be reused.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -14,37 +14,36 @@ use crate::egress::pool::{ConnectionPool, PoolLimits, READ_BUFFER_SIZE};
 use crate::egress::shared_limits::ConnectionPermit;
 use crate::io::IoStream;
 
-/// The size of a read buffer once a body has proved long.
+/// The size of a read buffer once a body has turned out to be long.
 const LONG_READ_SIZE: usize = 64 * 1024;
 
-/// An HTTP/1 connection.
 pub(crate) struct Http1Connection {
     pub(crate) io: IoStream,
-    /// Bytes that came and are not consumed yet.
+    /// Received bytes that are not consumed yet.
     pub(crate) buf: BytesMut,
     pub(crate) timer: LazyDeadlineTimer,
     pub(crate) info: UpstreamInfo,
-    /// How many exchanges were begun on it.
+    /// How many exchanges were started on it.
     pub(crate) exchanges: u64,
-    /// Requests are written in absolute-form, with these credentials, since an HTTP proxy reads them.
+    /// Set for a connection to an HTTP proxy: requests are written in absolute-form, with these credentials.
     pub(crate) forward: Option<ProxyHop>,
-    /// Memory for the next request's head.
+    /// The buffer for the next request's head.
     pub(crate) scratch: Vec<u8>,
-    /// A read filled its buffer: more is to come, so the next buffer is larger.
+    /// A read filled its buffer, so the next buffer is larger.
     long: bool,
     born: Instant,
     idle_since: Instant,
-    /// When it was made, or last asked whether it may serve: in use, that is when its exchange began.
+    /// When it was created, or last checked for reuse; while in use, that is when its exchange started.
     pub(crate) asked_at: Instant,
-    /// How long the origin said that it keeps an idle connection.
+    /// The idle timeout that the origin announced.
     idle_timeout: Option<Duration>,
     _open: Option<ConnectionPermit>,
 }
 
-/// What a request through a cleartext HTTP proxy carries besides its own fields.
+/// What a request through a cleartext HTTP proxy has besides its own fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProxyHop {
-    /// The whole value of `Proxy-Authorization`.
+    /// The value of `Proxy-Authorization`.
     pub(crate) authorization: Option<String>,
 }
 
@@ -73,7 +72,7 @@ impl Http1Connection {
         })
     }
 
-    /// Reads what is there into the buffer; 0 is the end. While nothing is there, no buffer is held for it.
+    /// Reads available bytes into the buffer; 0 at the end. No buffer is held while there is nothing to read.
     pub(crate) fn poll_fill(&mut self, pool: &ConnectionPool, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
         if self.buf.is_empty()
             && let Some(tcp) = self.io.tcp_ref()
@@ -83,9 +82,9 @@ impl Http1Connection {
             return Poll::Pending;
         }
         self.reserve_read_buffer(pool);
-        let room = self.buf.capacity() - self.buf.len();
+        let spare = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
-        self.long = n == room;
+        self.long = n == spare;
         Poll::Ready(Ok(n))
     }
 
@@ -112,7 +111,7 @@ impl Http1Connection {
         }
     }
 
-    /// Prepares for a time without use; gives the read buffer back when others can use it.
+    /// Prepares for an idle period; returns the read buffer if others can reuse it.
     pub(crate) fn prepare_idle(&mut self, now: Instant) -> Option<BytesMut> {
         self.idle_since = now;
         let buffer = std::mem::take(&mut self.buf);
@@ -120,18 +119,18 @@ impl Http1Connection {
         ordinary.then_some(buffer)
     }
 
-    /// The stream for another protocol, and the bytes of it that came already.
+    /// The stream for another protocol, and the bytes of it that were received already.
     pub(crate) fn into_stream(mut self) -> (IoStream, Bytes) {
         (self.io, self.buf.split().freeze())
     }
 
-    /// Since when it is not in use.
+    /// Since when it is idle.
     pub(crate) fn idle_since(&self) -> Instant {
         self.idle_since
     }
 
-    /// Whether another request may be put on it: young enough, open, and silent, since a byte that comes unasked
-    /// could be taken for the answer.
+    /// Whether another request may use it: it must be young enough, open, and have no unread bytes, since an
+    /// unsolicited byte could be taken for the response.
     pub(crate) fn is_reusable(&mut self, now: Instant, limits: &PoolLimits) -> bool {
         let patience = self.idle_timeout.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
         self.asked_at = now;
@@ -143,25 +142,26 @@ impl Http1Connection {
     fn is_quiet_cached(&mut self) -> bool {
         let mut byte = [0; 1];
         if let Some(tcp) = self.io.tcp_ref() {
-            // Without a system call as long as the reactor has reported nothing.
+            // Makes no system call as long as the reactor has reported nothing.
             return matches!(tcp.try_read(&mut byte), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
         }
         let mut cx = Context::from_waker(Waker::noop());
         Pin::new(&mut self.io).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    /// Asks the kernel itself whether the connection is open and silent: for requests that must not be sent twice.
+    /// Asks the kernel whether the connection is open and without unread bytes, for requests that must not be sent
+    /// twice.
     pub(crate) fn is_quiet(&self) -> bool {
         let Some(tcp) = self.io.socket() else { return true };
         let mut byte = [std::mem::MaybeUninit::uninit(); 1];
         match socket2::SockRef::from(tcp).peek(&mut byte) {
-            // Below TLS, bytes may be a session ticket; only the end counts there.
+            // Under TLS, bytes may be a session ticket; only the end counts there.
             Ok(n) => n > 0 && self.io.tcp_ref().is_none(),
             Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
         }
     }
 
-    /// Heeds `Keep-Alive: timeout=N`: the connection is left alone a second before the origin closes it.
+    /// Applies `Keep-Alive: timeout=N`: the connection is not used in the last second before the origin closes it.
     pub(crate) fn apply_keep_alive(&mut self, headers: &Headers) {
         let seconds = headers.list_items("Keep-Alive").find_map(|t| {
             let n = t.strip_prefix(b"timeout=").or_else(|| t.strip_prefix(b"Timeout="))?;
@@ -173,8 +173,8 @@ impl Http1Connection {
     }
 }
 
-/// A deadline that moves often and is hardly ever reached. It enters the runtime's timer wheel once and is looked
-/// at again when that time has come, rather than being moved there for each operation.
+/// A deadline that moves often and is rarely reached. It is registered in the runtime's timer wheel once, and checked
+/// when that time has come, instead of being moved there for each operation.
 pub(crate) struct LazyDeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     due: Instant,
@@ -195,7 +195,7 @@ impl LazyDeadlineTimer {
         self.due = now.checked_add(after).unwrap_or(now + Duration::from_secs(86_400 * 365));
     }
 
-    /// Ready when the deadline has passed.
+    /// Ready once the deadline has passed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let due = self.due;
         let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));

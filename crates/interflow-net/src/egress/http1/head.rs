@@ -1,5 +1,4 @@
-//! What a request's head looks like on the wire of an HTTP/1 upstream, and what a response's head says of its
-//! connection.
+//! Prepares and writes request heads for an HTTP/1 upstream, and interprets the connection fields of response heads.
 
 use interflow_codec::h1;
 use interflow_types::{Body, ByteStr, HttpVersion, Method, RequestHead, ResponseHead, name};
@@ -8,8 +7,8 @@ use std::borrow::Cow;
 use super::conn::ProxyHop;
 use super::request_writer::UploadFraming;
 
-/// Puts the fields right that belong to this hop: framing after the body, `Host`, and what an upgrade or an HTTP
-/// proxy needs. Everything else keeps its place and spelling. Doing it twice changes nothing more.
+/// Sets the fields that belong to this hop: framing according to the body, `Host`, and what an upgrade or an HTTP
+/// proxy needs. All other fields keep their position and spelling. Idempotent.
 pub(crate) fn prepare(head: &mut Cow<'_, RequestHead>, body: &Body, forward: Option<&ProxyHop>) -> UploadFraming {
     if head.protocol.is_some() {
         set_upgrade_headers(head.to_mut());
@@ -18,7 +17,7 @@ pub(crate) fn prepare(head: &mut Cow<'_, RequestHead>, body: &Body, forward: Opt
         let host = head.url.authority.to_host_header(head.url.scheme);
         head.to_mut().headers.append_unchecked(name::HOST.as_bytes(), host.as_bytes());
     }
-    // RFC 9110 10.1.4: who sends TE names it in Connection.
+    // RFC 9110 10.1.4: a sender of TE lists it in Connection.
     if head.headers.contains(name::TE) && !head.headers.contains(name::CONNECTION) {
         head.to_mut().headers.append_unchecked(name::CONNECTION.as_bytes(), b"TE");
     }
@@ -48,7 +47,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     let mut said = head.headers.get_all(name::CONTENT_LENGTH);
     let agreed = match said.next() {
         Some(first) => first == right && said.next().is_none(),
-        // Only for these methods does the absence of both fields leave open whether content was meant (RFC 9110 8.6).
+        // Only for these methods does the absence of both fields leave open whether there is content (RFC 9110 8.6).
         None => length == 0 && !matches!(head.method, Method::POST | Method::PUT | Method::PATCH),
     };
     drop(said);
@@ -58,7 +57,7 @@ fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     UploadFraming::Length(length)
 }
 
-/// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was asked for over HTTP/2 (RFC 8441 5).
+/// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was requested over HTTP/2 (RFC 8441 5).
 fn set_upgrade_headers(head: &mut RequestHead) {
     let Some(protocol) = head.protocol.clone() else { return };
     if head.method == Method::CONNECT {
@@ -83,7 +82,7 @@ fn websocket_key() -> String {
     base64::engine::general_purpose::STANDARD.encode(nonce)
 }
 
-/// Writes the number in decimal.
+/// Formats the number in decimal.
 fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
     let mut at = out.len();
     loop {
@@ -96,7 +95,7 @@ fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
     }
 }
 
-/// Serialises a prepared head.
+/// Serializes a prepared head.
 pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     let absolute_form;
     let target = if absolute {
@@ -108,12 +107,12 @@ pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
     h1::write_request_head(out, &head.method, target, HttpVersion::Http11, &head.headers);
 }
 
-/// Whether the request waits for `100 Continue` before its body goes.
+/// Whether the request waits for `100 Continue` before sending its body.
 pub(crate) fn expects_continue(head: &RequestHead, body: &Body) -> bool {
     !body.is_empty() && head.headers.has_token(name::EXPECT, "100-continue")
 }
 
-/// Whether the connection may carry another request after this response.
+/// Whether the connection can carry another request after this response.
 pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::BodyFraming) -> bool {
     framing != h1::BodyFraming::UntilClose && h1::keeps_alive(head.version, &head.headers)
 }
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_follows_the_body_and_a_right_field_keeps_its_place() {
+    fn framing_follows_the_body_and_a_correct_field_keeps_its_position() {
         let five = || Body::Full(Bytes::from_static(b"hello"));
         for (method, fields, body, expected) in [
             (Method::GET, &[][..], Body::Empty, "GET /p?q HTTP/1.1\r\nHost: a.test:8080\r\n\r\n"),
@@ -212,11 +211,11 @@ mod tests {
     fn an_extended_connect_becomes_an_upgrade() {
         let mut h = head(Method::CONNECT, &[("Host", "x"), ("Sec-WebSocket-Version", "13")]);
         h.protocol = Some("websocket".into());
-        let shown = text(h, &Body::Empty, None);
+        let head = text(h, &Body::Empty, None);
         assert!(
-            shown.starts_with("GET /p?q HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\n")
+            head.starts_with("GET /p?q HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\n")
         );
-        assert!(shown.contains("\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "), "{shown}");
+        assert!(head.contains("\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "), "{head}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The HTTP/1 client driver: one request and its response over one connection (RFC 9112), both directions at once.
+//! The HTTP/1 client: one request and its response over one connection (RFC 9112), in both directions at once.
 
 mod body;
 mod conn;
@@ -24,17 +24,17 @@ use super::route::{UpstreamReport, UpstreamResponse};
 use body::Http1ResponseBody;
 use request_writer::{Http1RequestWriter, UploadError};
 
-/// How long `100 Continue` is waited for before the body is sent without it (RFC 9110 10.1.1).
+/// How long to wait for `100 Continue` before the body is sent without it (RFC 9110 10.1.1).
 pub(crate) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
 
-/// The bounds of an exchange, whichever protocol it goes over.
+/// Limits of an exchange over either protocol.
 #[derive(Clone, Debug)]
 pub struct ExchangeOptions {
-    /// Bounds on response heads and trailers.
+    /// Limits on response heads and trailers.
     pub head: HeadLimits,
-    /// How long the response's head may take after the request was sent.
+    /// How long the response head may take after the request was sent.
     pub head_timeout: Duration,
-    /// How long a body may stand still, in either direction.
+    /// How long a body may stall, in either direction.
     pub body_timeout: Duration,
     /// How many interim responses one request may get.
     pub max_interim: u32,
@@ -51,17 +51,17 @@ impl Default for ExchangeOptions {
     }
 }
 
-/// An exchange that came to nothing.
+/// A failed exchange.
 pub(crate) struct FailedExchange {
     pub(crate) error: Error,
-    /// The request's body, when it can be sent again from its beginning.
+    /// The request's body, if it can be replayed.
     pub(crate) replay: Option<Body>,
 }
 
 /// Sends the request over the connection and waits for the head of the final response.
 ///
-/// When the connection dies before a byte of the response has come, the error says [`Retryable::Yes`] if nothing of the
-/// request was written and [`Retryable::ReusedOnly`] otherwise, provided that the connection had served before.
+/// If a reused connection fails before the first byte of the response, the error is [`Retryable::Yes`] if nothing of
+/// the request was written, and [`Retryable::ReusedOnly`] otherwise.
 pub(crate) async fn exchange(
     mut lease: ConnectionLease,
     head: &mut Cow<'_, RequestHead>,
@@ -94,19 +94,19 @@ pub(crate) async fn exchange(
     }
 }
 
-/// An exchange until the head of its final response.
+/// An exchange up to the head of its final response.
 struct Http1Exchange<'a> {
     lease: ConnectionLease,
     upload: Http1RequestWriter,
-    /// Whether the upload is still to be driven.
+    /// Whether the upload must still be polled.
     uploading: bool,
-    /// Why the upload ended early; an answer may lie in the socket all the same.
+    /// Why the upload ended early; a response may have been received all the same.
     broken: Option<io::Error>,
     held_until: Option<Pin<Box<Sleep>>>,
-    /// Bytes of an incomplete head in which no end was found.
+    /// Bytes of an incomplete head that were searched for its end.
     scanned: usize,
     interim: u32,
-    /// A byte of the response has come.
+    /// Whether a byte of the response was received.
     seen: bool,
     options: &'a ExchangeOptions,
 }
@@ -117,7 +117,7 @@ impl Http1Exchange<'_> {
             self.poll_upload(cx, x)?;
             match self.poll_response(cx, x)? {
                 Poll::Ready(Some(head)) => return Poll::Ready(Ok(head)),
-                // 100 Continue has let the body go.
+                // 100 Continue has released the body.
                 Poll::Ready(None) => {}
                 Poll::Pending => break,
             }
@@ -154,7 +154,7 @@ impl Http1Exchange<'_> {
         Ok(())
     }
 
-    /// Reads until a final head is there (`Some`) or the body was let go by an interim one (`None`).
+    /// Reads until a final head was received (`Some`) or an interim one released the body (`None`).
     fn poll_response(
         &mut self,
         cx: &mut Context<'_>,
@@ -187,8 +187,8 @@ impl Http1Exchange<'_> {
         }
     }
 
-    /// Takes a head from the buffer. An incomplete one is parsed again only once its end can be seen, so that a head
-    /// in many small pieces costs no more than its length.
+    /// Parses a head from the buffer. An incomplete one is parsed again only once its end is found, so that a head in
+    /// many small pieces takes linear time.
     fn parse(&mut self) -> Result<Option<ResponseHead>, Error> {
         let buf = &mut self.lease.conn.buf;
         let limits = &self.options.head;
@@ -221,7 +221,7 @@ impl Http1Exchange<'_> {
                 let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
                 return Poll::Ready(Err(Error::new(ErrorKind::UpstreamTimeout, text)));
             }
-            // It is the client who is slow; its own timeout watches over it.
+            // The client is slow, not the origin; its own timeout applies.
             self.lease.conn.timer.arm(self.options.head_timeout);
         }
         Poll::Pending
@@ -231,7 +231,7 @@ impl Http1Exchange<'_> {
         let text = if self.seen {
             "the origin closed the connection within the head of its response"
         } else {
-            "the origin closed the connection without an answer"
+            "the origin closed the connection without a response"
         };
         let closed = Error::new(ErrorKind::UpstreamClosed, text).with_retryable(self.retryable());
         match error.or(self.broken.take()) {
@@ -255,7 +255,7 @@ impl Http1Exchange<'_> {
         FailedExchange { error, replay }
     }
 
-    /// The answer with what there is of its body.
+    /// The response with the available part of its body.
     fn into_response(mut self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch_protocols(request, response);
@@ -267,7 +267,7 @@ impl Http1Exchange<'_> {
         }
         let mut reusable = head::keeps_alive(&response, framing);
         if self.uploading && response.status.as_u16() >= 300 {
-            // RFC 9112 9.5: who is told early that it was in vain need not send the rest.
+            // RFC 9112 9.5: after an early error response, the rest of the body need not be sent.
             self.uploading = false;
             reusable = false;
         }
@@ -286,7 +286,7 @@ impl Http1Exchange<'_> {
 
     fn switch_protocols(self, request: &RequestHead, response: ResponseHead) -> Result<UpstreamResponse, Error> {
         if request.protocol.is_none() || self.uploading || request.method == Method::HEAD {
-            let text = "the origin switched protocols though nobody had asked it to";
+            let text = "the origin switched protocols although the request did not ask for it";
             return Err(Error::new(ErrorKind::BadResponse, text));
         }
         let conn = *self.lease.conn;
@@ -295,7 +295,7 @@ impl Http1Exchange<'_> {
     }
 }
 
-/// Whether an empty line stands in these bytes, however its lines are ended.
+/// Whether these bytes contain an empty line, with any line endings.
 fn has_blank_line(bytes: &[u8]) -> bool {
     bytes.windows(2).any(|w| w == b"\n\n") || bytes.windows(3).any(|w| w == b"\n\r\n")
 }

@@ -1,4 +1,4 @@
-//! The request on its way out: the head and what comes of the body, written in as few system calls as can be.
+//! Writes a request: the head and the available part of the body, with as few system calls as possible.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,17 +11,16 @@ use tokio::io::AsyncWrite;
 
 use crate::io::IoStream;
 
-/// Pieces up to this size are copied behind the head or the piece before; larger ones are written from where they are.
+/// Pieces up to this size are copied after the head or the previous piece; larger ones are written in place.
 const MAX_COPY_BYTES: usize = 4 * 1024;
 /// How much is gathered before it is written.
 const WRITE_BUFFER_SIZE: usize = 16 * 1024;
 
-/// How the request's body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UploadFraming {
     /// This many bytes are still to come.
     Length(u64),
-    /// In chunks.
+    /// Chunked transfer coding.
     Chunked,
 }
 
@@ -34,17 +33,17 @@ pub(crate) struct Http1RequestWriter {
     piece_is_chunk: bool,
     body: Body,
     framing: UploadFraming,
-    /// The body may not be sent yet: `100 Continue` is waited for.
+    /// The body must not be sent yet: the request waits for `100 Continue`.
     held: bool,
     ended: bool,
-    /// Written, but perhaps not handed on by a TLS layer.
+    /// A TLS layer may still buffer written bytes.
     unflushed: bool,
     replay: Http1BodyReplay,
     /// Bytes written, framing included.
     pub(crate) written: u64,
 }
 
-/// Whether the body could be sent once more.
+/// Whether the body can be replayed.
 enum Http1BodyReplay {
     Whole(Bytes),
     Untouched,
@@ -53,14 +52,14 @@ enum Http1BodyReplay {
 
 /// Why a request could not be written.
 pub(crate) enum UploadError {
-    /// The connection broke.
+    /// The connection failed.
     Io(io::Error),
-    /// The body did.
+    /// The body failed.
     Body(Error),
 }
 
 impl Http1RequestWriter {
-    /// A request with its head serialised in `head`.
+    /// A request with its head serialized in `head`.
     pub(crate) fn new(head: Vec<u8>, body: Body, framing: UploadFraming, held: bool) -> Self {
         let replay = match &body {
             Body::Empty => Http1BodyReplay::Whole(Bytes::new()),
@@ -82,7 +81,7 @@ impl Http1RequestWriter {
         }
     }
 
-    /// Lets the body go.
+    /// Allows the body to be sent.
     pub(crate) fn release(&mut self) {
         self.held = false;
     }
@@ -92,12 +91,12 @@ impl Http1RequestWriter {
         self.held
     }
 
-    /// Whether all that could be written is written and the client is to send more.
+    /// Whether everything available was written, so that the upload waits for the client.
     pub(crate) fn waits_for_body(&self) -> bool {
         !self.held && self.at == self.out.len() && self.piece.is_empty()
     }
 
-    /// The memory of what was written, for the next head.
+    /// The head's buffer, for reuse.
     pub(crate) fn into_scratch(self) -> Vec<u8> {
         let mut out = self.out;
         out.clear();
@@ -105,7 +104,7 @@ impl Http1RequestWriter {
         out
     }
 
-    /// The body from its beginning, when that can still be had.
+    /// The body from its beginning, if it can be replayed.
     pub(crate) fn into_replay(self) -> Option<Body> {
         match self.replay {
             Http1BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
@@ -114,7 +113,7 @@ impl Http1RequestWriter {
         }
     }
 
-    /// Writes on. Ready when the whole request is written.
+    /// Continues writing. Ready when the whole request is written.
     pub(crate) fn poll(&mut self, io: &mut IoStream, cx: &mut Context<'_>) -> Poll<Result<(), UploadError>> {
         loop {
             self.fill_buffer(cx).map_err(UploadError::Body)?;
@@ -200,7 +199,7 @@ impl Http1RequestWriter {
         Poll::Ready(self.advance(of_head, n - of_head))
     }
 
-    /// Counts what was taken: so much of `out`, and so much of the piece and its end.
+    /// Accounts for written bytes: this many of `out`, and this many of the piece and its end.
     fn advance(&mut self, of_out: usize, behind: usize) -> io::Result<()> {
         if of_out + behind == 0 {
             return Err(io::ErrorKind::WriteZero.into());

@@ -1,4 +1,4 @@
-//! A response's body on its way out of an HTTP/2 stream; its window opens as the body is consumed.
+//! The response body of an HTTP/2 stream; its window is released as the body is consumed.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::head;
 use super::request_writer::{Http2RequestWriter, UploadEnd};
 use crate::egress::http1::LazyDeadlineTimer;
 
-/// A body that is read from the stream piece by piece. Dropping it early resets the stream (RFC 9113 8.1).
+/// A body that reads the stream frame by frame. Dropping it early resets the stream (RFC 9113 8.1).
 pub(super) struct Http2ResponseBody {
     open: StreamPermit,
     recv: RecvStream,
     first: Option<Bytes>,
-    /// Data handed out whose part of the window is still to be given back.
+    /// Bytes returned to the reader whose window capacity is not released yet.
     unreleased: usize,
     left: Option<u64>,
     upload: Option<Box<Http2RequestWriter>>,
@@ -31,7 +31,7 @@ pub(super) struct Http2ResponseBody {
 enum Http2BodyState {
     Data,
     Trailers,
-    /// The response is over; the request is not.
+    /// The response has ended; the request has not.
     Upload,
 }
 
@@ -97,7 +97,7 @@ impl Http2ResponseBody {
             self.upload = None;
             return Poll::Ready(None);
         }
-        let text = format!("the origin's response stood still for {:?}", self.idle);
+        let text = format!("the origin's response stalled for {:?}", self.idle);
         Poll::Ready(Some(Err(Error::new(ErrorKind::UpstreamTimeout, text))))
     }
 }
@@ -110,7 +110,7 @@ impl BodyStream for Http2ResponseBody {
         }
         if self.unreleased > 0 {
             let n = std::mem::take(&mut self.unreleased);
-            // Fails only for a stream that is over, whose window nobody needs.
+            // Fails only for a closed stream, whose window does not matter.
             let _ = self.recv.flow_control().release_capacity(n);
         }
         match self.poll_recv(cx) {
@@ -123,7 +123,7 @@ impl BodyStream for Http2ResponseBody {
                     return Poll::Ready(Some(Err(flooded)));
                 }
                 let kind = if error.is_library() { ErrorKind::BadResponse } else { ErrorKind::UpstreamClosed };
-                let text = "the origin broke its HTTP/2 response off";
+                let text = "the origin aborted its HTTP/2 response";
                 Poll::Ready(Some(Err(Error::new(kind, text).with_source(error))))
             }
         }

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection to an upstream: its task, how many streams it carries, and whether it lives.
+//! One HTTP/2 connection to an upstream: its task, its number of streams, and its liveness.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,14 +23,14 @@ use crate::egress::shared_limits::ConnectionPermit;
 use crate::http2_control::FloodFlag;
 use crate::io::IoStream;
 
-/// Flow control windows: of a stream and of the whole connection.
+/// Flow-control windows of a stream and of the whole connection.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// How much of an upload may wait in the connection's own buffers.
 const SEND_BUFFER: usize = 128 * 1024;
-/// How often a connection with open streams is asked whether it lives, and how long the answer may take.
+/// The ping interval of a connection with open streams, and the timeout of the reply.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(20);
-/// How long a new connection may take to tell its settings when somebody depends on them.
+/// How long to wait for a new connection's settings if a request depends on them.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An HTTP/2 connection.
@@ -38,27 +38,27 @@ pub(crate) struct Http2Connection {
     pub(super) send: SendRequest<Bytes>,
     pub(super) info: UpstreamInfo,
     born: Instant,
-    /// Microseconds after `born` at which it was used last.
+    /// When it was last used, in microseconds after `born`.
     used: AtomicU64,
     exchanges: AtomicU64,
     streams: AtomicUsize,
     closed: Arc<AtomicBool>,
-    /// The peer sent too many frames that carry no answer.
+    /// Set if the peer sent too many frames that carry no response.
     flood: FloodFlag,
-    /// True once the peer's settings have come.
+    /// True once the peer's settings were received.
     settled: watch::Receiver<bool>,
 }
 
 impl Http2Connection {
-    /// Counts an exchange; true when there was one before.
+    /// Counts an exchange; returns whether there was one before.
     pub(super) fn begin_exchange(&self) -> bool {
         self.exchanges.fetch_add(1, Ordering::Relaxed) > 0
     }
 
-    /// Greets the peer, in the way of `shape` if there is one, and sets the connection's task going.
+    /// Sends the connection preface, with the fingerprint `shape` if there is one, and spawns the connection's task.
     ///
     /// # Errors
-    /// The connection broke at once.
+    /// The connection failed at once.
     pub(crate) async fn open(
         io: IoStream,
         info: UpstreamInfo,
@@ -80,7 +80,7 @@ impl Http2Connection {
         let (io, flood) = Counted::new(io);
         let (send, mut connection) =
             builder.max_send_buffer_size(SEND_BUFFER).handshake::<_, Bytes>(io).await.map_err(|e| {
-                Error::new(ErrorKind::UpstreamClosed, "the HTTP/2 connection could not be begun").with_source(e)
+                Error::new(ErrorKind::UpstreamClosed, "the HTTP/2 connection could not be established").with_source(e)
             })?;
         let closed = Arc::new(AtomicBool::new(false));
         let (settle, settled) = watch::channel(false);
@@ -115,7 +115,7 @@ impl Http2Connection {
         Ok(conn)
     }
 
-    /// Whether another request may be put on it.
+    /// Whether another request may use it.
     pub(crate) fn is_reusable(&self, now: Instant, limits: &PoolLimits) -> bool {
         let age = now.saturating_duration_since(self.born);
         let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
@@ -124,29 +124,29 @@ impl Http2Connection {
             && (age.saturating_sub(used) < limits.idle_timeout || self.streams() > 0)
     }
 
-    /// Streams open now.
+    /// The number of open streams.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
 
-    /// Whether a further stream may be opened at once.
+    /// Whether another stream can be opened at once.
     pub(crate) fn has_stream_capacity(&self) -> bool {
         self.streams() < self.send.current_max_send_streams()
     }
 
-    /// Why the connection was ended, when the peer flooded it.
+    /// The reason why the connection was ended, if the peer flooded it.
     pub(super) fn flooded(&self) -> Option<Error> {
-        let text = "the origin sent too many HTTP/2 frames that carry no answer (PING, SETTINGS, PRIORITY, \
+        let text = "the origin sent too many HTTP/2 frames that carry no response (PING, SETTINGS, PRIORITY, \
                     WINDOW_UPDATE, RST_STREAM, or empty ones), so that the connection was ended";
         self.flood.load(Ordering::Relaxed).then(|| Error::new(ErrorKind::BadResponse, text))
     }
 
-    /// Takes it out of use for new requests.
+    /// Excludes it from new requests.
     pub(super) fn retire(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the peer lets CONNECT carry other protocols (RFC 8441 3).
+    /// Whether the peer supports extended CONNECT (RFC 8441 3).
     pub(super) async fn allows_extended_connect(&self) -> bool {
         let mut settled = self.settled.clone();
         let _ = tokio::time::timeout(SETTINGS_TIMEOUT, settled.wait_for(|s| *s)).await;
@@ -154,7 +154,7 @@ impl Http2Connection {
     }
 }
 
-/// A stream of a connection, counted until this is dropped.
+/// Counts a stream of a connection until it is dropped.
 pub(super) struct StreamPermit(pub(super) Arc<Http2Connection>);
 
 impl StreamPermit {
@@ -172,10 +172,10 @@ impl Drop for StreamPermit {
     }
 }
 
-/// Watches over a connection from its own task: learns when the settings have come, and asks for signs of life.
+/// Runs in the connection's task: waits for the peer's settings, and sends pings.
 struct KeepAliveTask {
     ping: Option<PingPong>,
-    /// A ping is on its way.
+    /// A ping is outstanding.
     asked: bool,
     conn: Weak<Http2Connection>,
     settle: watch::Sender<bool>,
@@ -189,15 +189,15 @@ impl KeepAliveTask {
         conn: Weak<Http2Connection>,
         settle: watch::Sender<bool>,
     ) -> Self {
-        // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4). Other
-        // clients do not begin so, and who passes for them does not either.
+        // Frames are processed in order, so once this ping is answered the settings have been received (RFC 9113
+        // 3.4). Not sent when impersonating, because other clients do not do so.
         let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
         let mut timer = LazyDeadlineTimer::new(Instant::now());
         timer.arm(KEEPALIVE_INTERVAL);
         Self { ping, asked, conn, settle, timer }
     }
 
-    /// Ready when the connection shows no sign of life.
+    /// Ready if the connection is dead.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(ping) = &mut self.ping else { return Poll::Pending };
         if self.asked
@@ -215,7 +215,7 @@ impl KeepAliveTask {
             let busy = self.conn.upgrade().is_some_and(|c| c.streams() > 0);
             self.asked = busy && ping.send_ping(Ping::opaque()).is_ok();
             if self.asked {
-                // Registers for the answer; one that is there already is found at the next turn.
+                // Registers for the reply; one that is already there is found in the next iteration.
                 if ping.poll_pong(cx).is_ready() {
                     self.asked = false;
                 }

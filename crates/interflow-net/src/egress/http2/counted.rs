@@ -1,5 +1,5 @@
-//! Reads along with what an upstream sends over HTTP/2, and ends a connection on which it sends too many frames that carry
-//! no answer.
+//! Counts the frames that an upstream sends over HTTP/2, and ends a connection on which too many of them carry no
+//! response.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http2_control::{FloodFlag, FrameLimiter};
 use crate::io::IoStream;
 
-/// GOAWAY: no stream of the upstream's was looked at, ENHANCE_YOUR_CALM (RFC 9113 6.8).
+/// GOAWAY with last stream 0 and ENHANCE_YOUR_CALM (RFC 9113 6.8).
 const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb];
 
 pub(super) struct Counted {
@@ -25,15 +25,16 @@ impl Counted {
         (Self { io, control: Box::new(control), left: false }, flood)
     }
 
-    /// Says why, as far as that can be written at once, and ends the connection: the `h2` crate's client cannot itself.
+    /// Sends GOAWAY if it can be written at once, and ends the connection; the `h2` crate's client cannot do so
+    /// itself.
     fn leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.left && self.control.is_between_frames() {
-            // An upstream that does not read is not told.
+            // An upstream that does not read is not notified.
             let _ = Pin::new(&mut self.io).poll_write(cx, &GOAWAY);
             let _ = Pin::new(&mut self.io).poll_flush(cx);
         }
         self.left = true;
-        Poll::Ready(Err(io::Error::other("the origin sent too many HTTP/2 frames that carry no answer")))
+        Poll::Ready(Err(io::Error::other("the origin sent too many HTTP/2 frames that carry no response")))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Heads between our vocabulary and HTTP/2's pseudo-header fields (RFC 9113 8.3).
+//! Converts heads between Interflow's types and HTTP/2's pseudo-header fields (RFC 9113 8.3).
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Uri};
 use interflow_types::{Body, Error, ErrorKind, Headers, HttpVersion, Method, RequestHead, ResponseHead, name};
 
-/// The request as the `h2` crate takes it.
+/// The request in the form of the `h2` crate.
 pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http::Request<()>, Error> {
     let tunnel = head.protocol.is_some();
     let mut message = http::Request::new(());
@@ -20,7 +20,7 @@ pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http
     Ok(message)
 }
 
-/// `:scheme`, `:authority` (the `Host` field where that is one) and `:path`.
+/// `:scheme`, `:authority` (the `Host` field if it is a valid one) and `:path`.
 fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
     let invalid = |e: http::Error| {
         Error::new(ErrorKind::BadRequest, format!("{} cannot be asked for over HTTP/2", head.url)).with_source(e)
@@ -41,7 +41,7 @@ fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
         .map_err(invalid)
 }
 
-/// `Content-Length` says what is known of the body (RFC 9113 8.1.1).
+/// Sets `Content-Length` if the length of the body is known (RFC 9113 8.1.1).
 fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
     match body.remaining() {
         None => {
@@ -56,7 +56,7 @@ fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
     }
 }
 
-/// The fields that may stand in HTTP/2: none of those that speak of a connection (RFC 9113 8.2.2).
+/// The fields that are allowed in HTTP/2, without connection-specific ones (RFC 9113 8.2.2).
 pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(headers.len());
     for (field, value) in headers {
@@ -84,7 +84,6 @@ fn is_connection_specific(field: &[u8], value: &[u8]) -> bool {
         || (field.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// A response's head in our words.
 pub(super) fn response(parts: http::response::Parts) -> ResponseHead {
     ResponseHead {
         status: parts.status,
@@ -94,7 +93,6 @@ pub(super) fn response(parts: http::response::Parts) -> ResponseHead {
     }
 }
 
-/// Fields in our words.
 pub(super) fn headers(map: &HeaderMap) -> Headers {
     let bytes = map.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
     let mut headers = Headers::with_capacity(map.len(), bytes);
@@ -104,7 +102,7 @@ pub(super) fn headers(map: &HeaderMap) -> Headers {
     headers
 }
 
-/// How long the body will be, when the response says so. The `h2` crate holds the origin to it.
+/// The length of the body, if the response states it. The `h2` crate enforces it.
 pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u64> {
     if request.method == Method::HEAD {
         return Some(0);
@@ -130,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_connection_stay_behind_and_host_becomes_the_authority() {
+    fn connection_fields_are_removed_and_host_becomes_the_authority() {
         let head = head(&[
             ("Host", "b.test:8443"),
             ("Connection", "TE, x"),
@@ -146,12 +144,12 @@ mod tests {
         ]);
         let message = request(&head, &Body::Empty, true).unwrap();
         assert_eq!(message.uri().to_string(), "https://b.test:8443/p?q");
-        let shown: Vec<_> = message.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
-        assert_eq!(shown, ["te: trailers", "cookie: a=1; b=2", "x-two: 1", "x-two: 2"]);
+        let fields: Vec<_> = message.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+        assert_eq!(fields, ["te: trailers", "cookie: a=1; b=2", "x-two: 1", "x-two: 2"]);
     }
 
     #[test]
-    fn another_protocol_goes_by_extended_connect() {
+    fn an_upgrade_becomes_an_extended_connect() {
         let mut head = head(&[("Sec-WebSocket-Key", "x"), ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket")]);
         head.protocol = Some("websocket".into());
         let message = request(&head, &Body::Empty, true).unwrap();

@@ -30,8 +30,8 @@ pub(crate) use conn::Http2Connection;
 
 /// Sends the request as one stream of the connection and waits for the head of the final response.
 ///
-/// The error says [`Retryable::Yes`] when the peer states that it has not looked at the request (RFC 9113 8.7), and
-/// [`Retryable::ReusedOnly`] when a connection that had served before broke without an answer.
+/// An error is [`Retryable::Yes`] if the peer states that it did not process the request (RFC 9113 8.7), and
+/// [`Retryable::ReusedOnly`] if a reused connection failed without a response.
 pub(crate) async fn exchange(
     conn: &Arc<Http2Connection>,
     request: &RequestHead,
@@ -82,7 +82,7 @@ pub(crate) async fn exchange(
     }
 }
 
-/// Opens the stream, as soon as the peer allows one more.
+/// Opens the stream as soon as the peer allows one more.
 async fn open_stream(
     conn: &Http2Connection,
     message: http::Request<()>,
@@ -120,7 +120,7 @@ async fn open_stream(
     }
 }
 
-/// An exchange until the head of its final response.
+/// An exchange up to the head of its final response.
 struct Http2Exchange<'a> {
     open: StreamPermit,
     future: ResponseFuture,
@@ -186,7 +186,7 @@ impl Http2Exchange<'_> {
             self.uploading = false;
             match end {
                 UploadEnd::Sent => x.timings.request_sent = Some(x.clock.micros()),
-                // Why is told by the response.
+                // The response tells why.
                 UploadEnd::Stopped => {}
                 UploadEnd::Body(error) => return Err(error),
             }
@@ -233,12 +233,12 @@ impl Http2Exchange<'_> {
                 .prefixed(first.unwrap_or_default());
             return Ok(UpstreamResponse { head, body: Body::Empty, upgrade: Some(io) });
         }
-        // Who is told early that it was in vain need not send the rest; dropping the upload resets its half.
+        // After an early error response, the rest of the body need not be sent; dropping the upload resets its half.
         self.uploading &= head.status.as_u16() < 300;
         self.upload.release();
         let length = first.as_ref().map_or(0, Bytes::len);
         if recv.is_end_stream() && !self.uploading {
-            // The stream is over, so nothing can be gained or lost with its window any more.
+            // The stream is closed, so its window no longer matters.
             let _ = recv.flow_control().release_capacity(length);
             return Ok(UpstreamResponse { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
         }
@@ -249,7 +249,7 @@ impl Http2Exchange<'_> {
     }
 }
 
-/// Data that came together with the head.
+/// Data that was received together with the head.
 fn first_data(recv: &mut RecvStream, cx: &mut Context<'_>) -> Result<Option<Bytes>, h2::Error> {
     if recv.is_end_stream() {
         return Ok(None);
@@ -260,7 +260,7 @@ fn first_data(recv: &mut RecvStream, cx: &mut Context<'_>) -> Result<Option<Byte
     }
 }
 
-/// What a broken stream means for its flow.
+/// Maps a stream error to the flow's error.
 fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error {
     let refused = error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
     if error.is_io() || error.is_go_away() {
@@ -275,9 +275,9 @@ fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error
     };
     let (kind, text) = match error.reason() {
         Some(Reason::HTTP_1_1_REQUIRED) => (ErrorKind::Unsupported, "the origin wants this request over HTTP/1.1"),
-        _ if error.is_library() => (ErrorKind::BadResponse, "the origin's HTTP/2 breaks the protocol"),
-        _ if error.is_io() => (ErrorKind::UpstreamClosed, "the origin closed the HTTP/2 connection without an answer"),
-        _ => (ErrorKind::UpstreamClosed, "the origin gave the HTTP/2 stream up"),
+        _ if error.is_library() => (ErrorKind::BadResponse, "the origin violates the HTTP/2 protocol"),
+        _ if error.is_io() => (ErrorKind::UpstreamClosed, "the origin closed the HTTP/2 connection without a response"),
+        _ => (ErrorKind::UpstreamClosed, "the origin reset the HTTP/2 stream"),
     };
     Error::new(kind, text).with_source(error.to_string()).with_retryable(retry)
 }

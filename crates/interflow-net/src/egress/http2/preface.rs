@@ -1,9 +1,9 @@
-//! The opening of an HTTP/2 connection in the way of another client.
+//! Sends the HTTP/2 connection preface of an impersonated client.
 
 use h2::client::Builder;
 use interflow_codec::fingerprint::Http2Fingerprint;
 
-/// Has the connection begin so.
+/// Applies the fingerprint to the connection's settings, window and priorities.
 #[cfg(feature = "impersonate")]
 pub(super) fn apply_fingerprint(builder: &mut Builder, shape: &Http2Fingerprint) {
     use h2::frame::{PseudoId, PseudoOrder, SettingId, SettingsOrder};
@@ -40,7 +40,7 @@ fn apply_settings(builder: &mut Builder, shape: &Http2Fingerprint) {
             2 => builder.enable_push(value != 0),
             3 => builder.max_concurrent_streams(value),
             4 => builder.initial_window_size(value.min(MAX_WINDOW)),
-            // Outside of these bounds no frame may be announced (RFC 9113 6.5.2).
+            // Frame sizes outside of these bounds must not be announced (RFC 9113 6.5.2).
             5 => builder.max_frame_size(value.clamp(16_384, (1 << 24) - 1)),
             6 => builder.max_header_list_size(value),
             8 => builder.enable_connect_protocol(value != 0),
@@ -63,7 +63,7 @@ fn apply_priorities(builder: &mut Builder, shape: &Http2Fingerprint) {
     for p in &shape.priorities {
         let dependency = StreamDependency::new(p.depends_on.into(), p.weight, p.exclusive);
         frames = frames.push(Priority::new(p.stream.into(), dependency));
-        // The streams of a tree of priorities are not those of requests.
+        // The stream ids of the priority tree are not used for requests.
         first = first.max(p.stream.saturating_add(2) | 1);
     }
     if !shape.priorities.is_empty() {
@@ -75,6 +75,6 @@ fn apply_priorities(builder: &mut Builder, shape: &Http2Fingerprint) {
     }
 }
 
-/// Never called: without the feature no profile has a shape.
+/// Never called: without the feature no profile has a fingerprint.
 #[cfg(not(feature = "impersonate"))]
 pub(super) fn apply_fingerprint(_: &mut Builder, _: &Http2Fingerprint) {}

@@ -1,4 +1,4 @@
-//! A request's body on its way into an HTTP/2 stream, no faster than the peer's windows allow.
+//! Writes a request body to an HTTP/2 stream, within the peer's flow-control windows.
 
 use std::task::{Context, Poll};
 
@@ -8,7 +8,6 @@ use interflow_types::{Body, BodyFrame, Error};
 
 use super::head;
 
-/// A body being sent.
 pub(super) struct Http2RequestWriter {
     stream: SendStream<Bytes>,
     piece: Bytes,
@@ -16,7 +15,7 @@ pub(super) struct Http2RequestWriter {
     held: bool,
     ended: bool,
     replay: Option<Http2BodyReplay>,
-    /// Bytes handed to the connection.
+    /// Bytes passed to the connection.
     pub(super) written: u64,
 }
 
@@ -25,13 +24,12 @@ enum Http2BodyReplay {
     Untouched,
 }
 
-/// How sending came to its end.
+/// How an upload ended.
 pub(super) enum UploadEnd {
-    /// All of it was sent.
     Sent,
-    /// The peer wants no more.
+    /// The peer wants no more data.
     Stopped,
-    /// The body broke.
+    /// The body failed.
     Body(Error),
 }
 
@@ -46,7 +44,7 @@ impl Http2RequestWriter {
         Self { stream, piece: Bytes::new(), body, held, ended, replay: Some(replay), written: 0 }
     }
 
-    /// Lets the body go.
+    /// Allows the body to be sent.
     pub(super) fn release(&mut self) {
         self.held = false;
     }
@@ -56,12 +54,12 @@ impl Http2RequestWriter {
         self.held
     }
 
-    /// Whether it is the body that is slow, not the peer.
+    /// Whether the upload waits for the body rather than for the peer.
     pub(super) fn waits_for_body(&self) -> bool {
         !self.held && self.piece.is_empty()
     }
 
-    /// The body from its beginning, when that can still be had.
+    /// The body from its beginning, if it can be replayed.
     pub(super) fn into_replay(self) -> Option<Body> {
         match self.replay? {
             Http2BodyReplay::Whole(bytes) => Some(Body::from(bytes)),
@@ -69,12 +67,12 @@ impl Http2RequestWriter {
         }
     }
 
-    /// The sending half itself, of a tunnel.
+    /// The sending half of the stream, for a tunnel.
     pub(super) fn into_stream(self) -> SendStream<Bytes> {
         self.stream
     }
 
-    /// Sends on. Ready at the end.
+    /// Continues sending. Ready at the end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<UploadEnd> {
         loop {
             if self.ended {
@@ -120,16 +118,16 @@ impl Http2RequestWriter {
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        let room = match self.stream.capacity() {
+        let capacity = match self.stream.capacity() {
             0 => match std::task::ready!(self.stream.poll_capacity(cx)) {
-                Some(room) => room?,
+                Some(capacity) => capacity?,
                 None => return Poll::Ready(Err(h2::Reason::STREAM_CLOSED.into())),
             },
-            room => room,
+            capacity => capacity,
         };
-        let data = self.piece.split_to(room.min(self.piece.len()));
+        let data = self.piece.split_to(capacity.min(self.piece.len()));
         self.written += data.len() as u64;
-        // What is whole ends the stream with its last piece.
+        // If nothing follows, the last piece ends the stream.
         self.ended = self.piece.is_empty() && self.body.is_empty();
         Poll::Ready(self.stream.send_data(data, self.ended))
     }

@@ -1,10 +1,10 @@
-//! Requests with bodies: framing, answers that come early, 100-continue, large bodies and slow readers.
+//! Requests with bodies: framing, early responses, 100-continue, large bodies and slow readers.
 
 use super::*;
 use interflow_types::ErrorKind;
 use std::sync::atomic::AtomicU64;
 
-/// Answers every request with the bytes of the request, once `end` has come.
+/// Responds to every request with the bytes of the request, once `end` was received.
 async fn echo_until(end: &'static str) -> Origin {
     Origin::new(move |_, mut stream| async move {
         let mut seen = String::new();
@@ -44,7 +44,7 @@ async fn the_body_decides_the_framing_on_the_wire() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_as_long_as_it_said_breaks_the_request() {
+async fn a_body_of_the_wrong_length_fails_the_request() {
     for (pieces, length) in [(&[Some("hello")][..], 4), (&[Some("hello")][..], 6)] {
         let origin = Origin::answering("").await;
         let route = origin.route();
@@ -75,7 +75,7 @@ async fn an_early_refusal_ends_the_upload() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_heard_even_when_the_origin_closes_on_the_upload() {
+async fn a_refusal_is_received_even_if_the_origin_closes_during_the_upload() {
     let origin = Origin::new(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno").await.unwrap();
@@ -90,7 +90,7 @@ async fn a_refusal_is_heard_even_when_the_origin_closes_on_the_upload() {
 }
 
 #[tokio::test]
-async fn an_early_answer_goes_hand_in_hand_with_the_upload() {
+async fn an_early_response_streams_along_with_the_upload() {
     for (field, idle) in [("X", 1), ("Connection", 0)] {
         hand_in_hand(field, idle).await;
     }
@@ -160,7 +160,7 @@ async fn the_body_waits_for_100_continue() {
 }
 
 #[tokio::test]
-async fn a_refusal_instead_of_100_continue_spares_the_body() {
+async fn a_refusal_instead_of_100_continue_skips_the_body() {
     let origin = Origin::answering("HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n").await;
     let (answer, polls) = expecting(&origin, &mut Leg::new()).await;
     assert_eq!((answer.unwrap().head.status.as_u16(), polls), (417, 0));
@@ -180,7 +180,7 @@ async fn an_origin_that_knows_no_100_continue_gets_the_body_after_a_second() {
     assert!(begun.elapsed() >= Duration::from_millis(900));
 }
 
-/// A body of many bytes, and a count of those that were taken from it.
+/// A body of many bytes, and a count of those that were read from it.
 struct Endless {
     left: u64,
     unread: Arc<AtomicU64>,
@@ -201,7 +201,7 @@ impl BodyStream for Endless {
     }
 }
 
-/// Takes requests of any length and answers with as many bytes.
+/// Accepts requests of any length and responds with this many bytes.
 async fn mirror(length: u64) -> Origin {
     Origin::new(move |_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
@@ -231,7 +231,7 @@ fn resident_mib() -> u64 {
 }
 
 #[tokio::test]
-async fn large_bodies_pass_in_flat_memory_both_ways() {
+async fn large_bodies_stream_in_constant_memory_both_ways() {
     const LENGTH: u64 = 256 * 1024 * 1024;
     let origin = mirror(LENGTH).await;
     let (egress, route) = (egress(), origin.route());
@@ -253,9 +253,9 @@ async fn large_bodies_pass_in_flat_memory_both_ways() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_and_a_slow_origin_hold_the_other_side_back() {
+async fn back_pressure_reaches_the_other_side() {
     const LENGTH: u64 = 256 * 1024 * 1024;
-    // The origin reads nothing: what it and the kernel do not take stays in the body.
+    // The origin reads nothing: what it and the kernel do not buffer stays in the body.
     let deaf = Origin::new(|_, stream| async move {
         tokio::time::sleep(Duration::from_secs(20)).await;
         drop(stream);
@@ -270,7 +270,7 @@ async fn a_slow_reader_and_a_slow_origin_hold_the_other_side_back() {
     assert!(sent.is_err());
     assert!(taken.load(Ordering::Relaxed) < 32 << 20, "{} bytes were taken", taken.load(Ordering::Relaxed));
 
-    // The reader reads nothing: what the kernel does not take stays with the origin.
+    // The reader reads nothing: what the kernel does not buffer stays with the origin.
     let given = Arc::new(AtomicU64::new(0));
     let count = given.clone();
     let source = Origin::new(move |_, mut stream| {

@@ -1,12 +1,11 @@
-//! HTTP/1 on the wire: framing, lies, interim responses, upgrades, resets, timeouts.
+//! HTTP/1 on the wire: framing, malformed responses, interim responses, upgrades, resets, timeouts.
 
 use super::*;
 use interflow_types::ErrorKind;
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
-/// A response, whether the origin closes behind it, and what is to come of it: the body, and whether the connection
-/// serves the next request too.
+/// A response, whether the origin closes after it, the expected body, and whether the connection is reused.
 const GOOD: &[(&str, &str, bool, &str, bool)] = &[
     ("GET", "Content-Length: 5\r\n\r\nhello", false, "hello", true),
     ("GET", "Content-Length: 0\r\n\r\n", false, "", true),
@@ -27,7 +26,7 @@ async fn serve_in_pieces(raw: String, close: bool, piece: usize) -> Origin {
         async move {
             while read_head(&mut stream).await.is_some() {
                 for piece in raw.as_bytes().chunks(piece) {
-                    // A connection that is given up in the middle is no concern of this origin.
+                    // A connection that the client closes early does not matter to this origin.
                     if stream.write_all(piece).await.is_err() {
                         return;
                     }
@@ -54,7 +53,7 @@ async fn every_framing_arrives_whole_however_it_is_cut() {
                 let request = request(&route, method.clone(), "/", &[], Body::Empty);
                 let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
                 assert_eq!(text(answer.body).await, *body, "{method} {rest:?} by {piece}");
-                // What comes behind the end byte by byte is noticed when the next request is about to go.
+                // A byte-wise close is noticed when the next request is about to be sent.
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 assert_eq!(leg.reused(), round == 1 && *reusable, "{method} {rest:?} by {piece}");
             }
@@ -63,7 +62,7 @@ async fn every_framing_arrives_whole_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn a_small_answer_needs_no_stream() {
+async fn a_small_response_needs_no_stream() {
     for rest in ["Content-Length: 5\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"] {
         let origin = Origin::answering(format!("{OK}{rest}")).await;
         let route = origin.route();
@@ -99,13 +98,13 @@ async fn the_connection_is_free_once_the_last_byte_is_out() {
     while body.remaining() != Some(0) {
         body.frame().await.unwrap().unwrap();
     }
-    // The body is still held and was never asked for its end.
+    // The body is still held, and its end was not polled.
     assert!(fetch(&egress, &route).await.1.reused());
     drop(body);
 }
 
 #[tokio::test]
-async fn lies_and_broken_answers_are_told_as_errors() {
+async fn malformed_responses_are_errors() {
     use ErrorKind::{BadResponse, UpstreamClosed};
     for (raw, kind) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort", UpstreamClosed),
@@ -133,13 +132,13 @@ async fn lies_and_broken_answers_are_told_as_errors() {
                 Err(error) => error,
             };
             assert_eq!(error.kind(), kind, "{raw:?} by {piece}: {error}");
-            assert_eq!(origin.accepted(), 1, "{raw:?} must not be asked for twice");
+            assert_eq!(origin.accepted(), 1, "{raw:?} must not be requested twice");
         }
     }
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_cut_off() {
+async fn an_endless_head_is_refused() {
     let origin = Origin::new(|_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(OK.as_bytes()).await.unwrap();
@@ -152,7 +151,7 @@ async fn a_head_without_end_is_cut_off() {
 }
 
 #[tokio::test]
-async fn interim_responses_are_relayed_and_a_flood_is_not() {
+async fn interim_responses_are_relayed_within_a_limit() {
     let early = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let raw = format!("HTTP/1.1 102 Processing\r\n\r\n{early}{OK}Content-Length: 2\r\n\r\nok");
     for piece in [1, usize::MAX] {
@@ -171,7 +170,7 @@ async fn interim_responses_are_relayed_and_a_flood_is_not() {
 }
 
 #[tokio::test]
-async fn an_upgrade_gives_the_stream_with_the_bytes_that_came_early() {
+async fn an_upgrade_returns_the_stream_with_early_bytes() {
     let origin = Origin::new(|_, mut stream| async move {
         let head = read_head(&mut stream).await.unwrap();
         assert!(head.contains("\r\nConnection: Upgrade\r\n") && head.contains("\r\nUpgrade: websocket\r\n"), "{head}");
@@ -195,7 +194,7 @@ async fn an_upgrade_gives_the_stream_with_the_bytes_that_came_early() {
 }
 
 #[tokio::test]
-async fn a_declined_upgrade_is_an_ordinary_answer() {
+async fn a_declined_upgrade_is_an_ordinary_response() {
     let origin = Origin::answering(format!("{OK}Content-Length: 2\r\n\r\nno")).await;
     let (egress, route) = (egress(), origin.route());
     for reused in [false, true] {
@@ -209,7 +208,7 @@ async fn a_declined_upgrade_is_an_ordinary_answer() {
 }
 
 #[tokio::test]
-async fn resets_are_told_in_every_phase() {
+async fn resets_are_reported_in_every_phase() {
     for (said, phase) in [
         ("", "before the head"),
         ("HTTP/1.1 200", "in the head"),
@@ -235,7 +234,7 @@ async fn resets_are_told_in_every_phase() {
 }
 
 #[tokio::test]
-async fn an_origin_that_says_nothing_more_is_timed_out() {
+async fn a_silent_origin_is_timed_out() {
     let mut options = EgressOptions::default();
     options.exchange.head_timeout = Duration::from_millis(50);
     options.exchange.body_timeout = Duration::from_millis(50);
@@ -255,7 +254,7 @@ async fn an_origin_that_says_nothing_more_is_timed_out() {
 }
 
 #[tokio::test]
-async fn moments_and_addresses_are_told() {
+async fn timings_and_addresses_are_reported() {
     let origin = Origin::answering(format!("{OK}Content-Length: 2\r\n\r\nok")).await;
     let (egress, route) = (egress(), origin.route());
     let (_, first) = fetch(&egress, &route).await;

@@ -8,7 +8,7 @@ use interflow_types::{ErrorKind, Retryable};
 
 type Stream = (http::Request<h2::RecvStream>, SendResponse<Bytes>);
 
-/// Answers every request with this body.
+/// Responds to every request with this body.
 pub(super) async fn answer_all(io: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, body: &'static str) {
     let Ok(mut connection) = h2::server::handshake(io).await else { return };
     while let Some(Ok((_, mut respond))) = connection.accept().await {
@@ -17,7 +17,7 @@ pub(super) async fn answer_all(io: impl tokio::io::AsyncRead + tokio::io::AsyncW
     }
 }
 
-/// Serves each stream by a closure that is told the connection's and the stream's number.
+/// Serves each stream with a closure, which is passed the connection's and the stream's number.
 async fn origin<F: Future<Output = ()> + Send + 'static>(
     serve: impl Fn(usize, usize, Stream) -> F + Clone + Send + 'static,
 ) -> Origin {
@@ -105,19 +105,19 @@ async fn interim_responses_are_relayed_and_100_continue_is_waited_for() {
 }
 
 #[tokio::test]
-async fn an_exchange_that_is_given_up_resets_its_stream_and_no_other() {
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+async fn a_cancelled_exchange_resets_only_its_stream() {
+    let (sender, mut resets) = tokio::sync::mpsc::unbounded_channel();
     let origin = origin(move |_, m, (_, mut respond)| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         async move {
             if m == 0 {
                 let reason = std::future::poll_fn(|cx| respond.poll_reset(cx)).await.unwrap();
-                tell.send(reason).unwrap();
+                sender.send(reason).unwrap();
             } else if m == 1 {
                 let mut send = respond.send_response(ok(), false).unwrap();
                 send.send_data("part".into(), false).unwrap();
                 let reason = std::future::poll_fn(|cx| send.poll_reset(cx)).await.unwrap();
-                tell.send(reason).unwrap();
+                sender.send(reason).unwrap();
             } else {
                 respond.send_response(ok(), true).unwrap();
             }
@@ -128,17 +128,17 @@ async fn an_exchange_that_is_given_up_resets_its_stream_and_no_other() {
     let mut leg = Leg::new();
     let given_up = tokio::time::timeout(Duration::from_millis(50), leg.send(&egress, &route, get(&route))).await;
     assert!(given_up.is_err());
-    assert_eq!(soon(told.recv()).await, Some(Reason::CANCEL));
+    assert_eq!(soon(resets.recv()).await, Some(Reason::CANCEL));
     let mut body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
     body.frame().await.unwrap().unwrap();
     drop(body);
-    assert_eq!(soon(told.recv()).await, Some(Reason::CANCEL));
+    assert_eq!(soon(resets.recv()).await, Some(Reason::CANCEL));
     assert_eq!(soon(fetch(&egress, &route)).await.0, "");
     assert_eq!(origin.accepted(), 1);
 }
 
 #[tokio::test]
-async fn a_refused_stream_is_tried_again_whatever_the_method() {
+async fn a_refused_stream_is_retried_for_any_method() {
     let origin = origin(|n, m, (request, mut respond)| async move {
         if (n, m) == (0, 0) {
             respond.send_reset(Reason::REFUSED_STREAM);
@@ -176,7 +176,7 @@ async fn after_goaway_a_new_connection_is_made() {
 }
 
 #[tokio::test]
-async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
+async fn a_stream_reset_otherwise_is_reported_and_not_retried() {
     let origin = origin(|_, m, (_, mut respond)| async move {
         if m == 0 {
             respond.send_reset(Reason::INTERNAL_ERROR);
@@ -192,7 +192,7 @@ async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
     let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
     assert_eq!((error.kind(), error.retryable()), (ErrorKind::UpstreamClosed, Retryable::No), "{error}");
     let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
-    let Err(interflow_types::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was whole") };
+    let Err(interflow_types::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was complete") };
     assert_eq!((error.kind(), origin.accepted()), (ErrorKind::UpstreamClosed, 1));
 }
 
@@ -219,7 +219,7 @@ async fn extended_connect_gives_a_stream_of_bytes() {
 }
 
 #[tokio::test]
-async fn extended_connect_is_not_sent_where_it_was_not_allowed() {
+async fn extended_connect_is_not_sent_without_support() {
     let origin = Origin::new(|_, stream| answer_all(stream, "ok")).await;
     let (egress, route) = (egress(), h2_route(&origin));
     let mut request = get(&route);
@@ -230,7 +230,7 @@ async fn extended_connect_is_not_sent_where_it_was_not_allowed() {
 }
 
 #[tokio::test]
-async fn more_streams_than_a_connection_takes_open_another_up_to_the_bound() {
+async fn excess_streams_open_another_connection_up_to_the_limit() {
     let origin = origin(|_, _, (_, mut respond)| async move {
         tokio::time::sleep(Duration::from_millis(30)).await;
         respond.send_response(ok(), false).unwrap().send_data("ok".into(), true).unwrap();
@@ -289,13 +289,13 @@ async fn idle_http2_connections_are_closed() {
     assert_eq!(origin.accepted(), 2);
 }
 
-/// A frame as it stands on the wire.
+/// A serialized frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Whether a client's bytes hold the head of a request.
+/// Whether a client's bytes contain the head of a request.
 fn has_request(sent: &[u8]) -> bool {
     let mut at = 24;
     while let Some(&[a, b, c, kind]) = sent.get(at..at + 4) {
@@ -308,7 +308,7 @@ fn has_request(sent: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn frames_that_carry_no_answer_are_bounded() {
+async fn frames_that_carry_no_response_are_limited() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let (head, unfinished) = (frame(1, 4, 1, &[0x88]), frame(1, 0, 1, &[0x88]));
@@ -321,9 +321,9 @@ async fn frames_that_carry_no_answer_are_bounded() {
         ("empty DATA", head, frame(0, 0, 1, &[])),
         ("empty CONTINUATION", unfinished, frame(9, 0, 1, &[])),
     ] {
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
         let origin = Origin::new(move |_, stream| {
-            let (before, flood, tell) = (before.clone(), flood.clone(), tell.clone());
+            let (before, flood, sender) = (before.clone(), flood.clone(), sender.clone());
             async move {
                 let (mut read, mut write) = tokio::io::split(stream);
                 let mut sent = Vec::new();
@@ -338,7 +338,7 @@ async fn frames_that_carry_no_answer_are_bounded() {
                         break;
                     }
                 }
-                let _ = tell.send(reading.await.unwrap());
+                let _ = sender.send(reading.await.unwrap());
             }
         })
         .await;
@@ -352,10 +352,10 @@ async fn frames_that_carry_no_answer_are_bounded() {
             Err(e) => e,
         };
         assert_eq!((error.kind(), error.retryable()), (ErrorKind::BadResponse, Retryable::No), "{what}: {error}");
-        // Those of a head, empty or not, are bounded by the `h2` crate.
-        let says = if what == "empty CONTINUATION" { "breaks the protocol" } else { "too many HTTP/2 frames" };
+        // CONTINUATION frames, empty or not, are limited by the `h2` crate.
+        let says = if what == "empty CONTINUATION" { "violates the HTTP/2 protocol" } else { "too many HTTP/2 frames" };
         assert!(error.message().contains(says), "{what}: {error}");
-        let sent = soon(told.recv()).await.unwrap();
+        let sent = soon(received.recv()).await.unwrap();
         assert!(sent.windows(4).any(|w| w == [0, 0, 0, 0xb]), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
     }
 }

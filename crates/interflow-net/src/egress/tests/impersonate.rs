@@ -1,5 +1,5 @@
-//! Requests under other clients' fingerprints: how HTTP/2 is opened, in which order fields stand, and that no two
-//! fingerprints ever share a connection.
+//! Requests with impersonated fingerprints: the HTTP/2 preface, the order of fields, and separate connections per
+//! fingerprint.
 
 use interflow_codec::fingerprint::{ConnectionFingerprint, Http2Fingerprint, PROFILES};
 use interflow_codec::http2_preface::{PrefaceReader, PrefaceState};
@@ -11,10 +11,10 @@ use crate::ca::CertificateAuthority;
 use crate::io::IoStream;
 use crate::tls::{Alpn, accept_tls};
 
-/// What an origin was sent, one entry per connection.
+/// What an origin received, one entry per connection.
 type Sent = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// An origin that keeps what it is sent. Over HTTP/1 it answers; over HTTP/2 it only sends its settings.
+/// An origin that records what it receives. Over HTTP/1 it responds; over HTTP/2 it only sends its settings.
 async fn listening(offered: Alpn) -> (Origin, UpstreamRoute, Sent) {
     let dir = tempfile::tempdir().unwrap();
     let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
@@ -64,7 +64,7 @@ fn like(route: &UpstreamRoute, name: &str) -> UpstreamRoute {
     UpstreamRoute { tls: route.tls.with_fingerprint(name, fingerprint, false).unwrap(), ..route.clone() }
 }
 
-/// Sends a request that is never answered, and waits until its head has come.
+/// Sends a request that gets no response, and waits until its head was received.
 async fn ask(egress: &UpstreamClient, route: &UpstreamRoute, sent: &Sent) -> Vec<u8> {
     let mut leg = Leg::new();
     let answer = leg.send(egress, route, request(route, Method::GET, "/", FIELDS, Body::Empty));
@@ -114,7 +114,7 @@ async fn each_profile_opens_http2_as_its_client_does() {
     }
 }
 
-/// Flags, stream and content of the first HEADERS frame; nothing but what every client sends stands before it.
+/// Flags, stream and content of the first HEADERS frame; only frames that every client sends may precede it.
 fn headers_frame(all: &[u8]) -> (u8, u32, Vec<u8>) {
     let mut rest = &all[24..];
     loop {
@@ -129,7 +129,7 @@ fn headers_frame(all: &[u8]) -> (u8, u32, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn an_opening_given_by_its_text_is_sent_with_its_priorities_and_unknown_settings() {
+async fn a_preface_given_as_text_is_sent_with_priorities_and_unknown_settings() {
     for text in [
         "1:65536;4:131072;5:16384|12517377|3:0:0:201,5:0:0:101,7:0:0:1,9:0:7:1,11:0:3:1,13:0:0:241|m,p,a,s",
         "5:32768;2:0;6:100000;1:4096;3:7|65535|0|s,p,m,a",
@@ -146,7 +146,7 @@ async fn an_opening_given_by_its_text_is_sent_with_its_priorities_and_unknown_se
 }
 
 #[tokio::test]
-async fn over_http1_fields_stand_in_the_order_of_the_profile() {
+async fn http1_fields_have_the_order_of_the_profile() {
     let (_origin, route, sent) = listening(Alpn::Http1).await;
     let mut leg = Leg::new();
     let chrome = like(&route, "chrome");

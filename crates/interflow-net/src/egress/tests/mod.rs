@@ -1,4 +1,4 @@
-//! The way out as a whole, against scripted origins over loopback.
+//! The upstream client as a whole, against scripted origins over loopback.
 
 mod bodies;
 mod http1;
@@ -29,7 +29,7 @@ use super::dns::{DnsResolver, ResolverOptions};
 use super::*;
 use crate::tls::{TlsProfile, TlsProfileOptions};
 
-/// An origin whose every connection is served by a closure that is told the connection's number, from 0.
+/// An origin that serves each connection with a closure, which is passed the connection's number, from 0.
 struct Origin {
     addr: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -54,7 +54,7 @@ impl Origin {
         Self { addr, accepted, task }
     }
 
-    /// Answers every request head with the same bytes.
+    /// Responds to every request head with the same bytes.
     async fn answering(raw: impl Into<Vec<u8>>) -> Self {
         let raw: Arc<[u8]> = raw.into().into();
         Self::new(move |_, mut stream| {
@@ -83,7 +83,7 @@ impl Drop for Origin {
     }
 }
 
-/// Reads up to an empty line and not a byte further; `None` when the peer closed before.
+/// Reads up to an empty line and no further; `None` if the peer closed before.
 async fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -181,7 +181,7 @@ fn post(route: &UpstreamRoute, body: Body) -> Request {
     request(route, Method::POST, "/", &[], body)
 }
 
-/// Sends a GET and collects the answer's body.
+/// Sends a GET and collects the response body.
 async fn fetch(egress: &UpstreamClient, route: &UpstreamRoute) -> (String, Leg) {
     let mut leg = Leg::new();
     let answer = leg.send(egress, route, get(route)).await.unwrap();
@@ -193,7 +193,7 @@ async fn text(body: Body) -> String {
     String::from_utf8(data.to_vec()).unwrap()
 }
 
-/// A body in given pieces; `None` stands for a pause in which nothing comes until the test ends.
+/// A body in given pieces; `None` stalls until the test ends.
 struct Pieces {
     pieces: VecDeque<Option<&'static str>>,
     trailers: Option<Headers>,

@@ -1,4 +1,4 @@
-//! Which connections are kept, for whom, and for how long.
+//! Which connections are reused, for which routes, and for how long.
 
 use super::*;
 use interflow_types::ErrorKind;
@@ -35,7 +35,7 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     assert_eq!(twin.key(), base.key());
 }
 
-/// Sends so many requests at once and reads their answers.
+/// Sends this many concurrent requests and reads their responses.
 async fn at_once(egress: &UpstreamClient, route: &UpstreamRoute, n: usize) {
     let all = futures_util::future::join_all((0..n).map(|_| async {
         let mut leg = Leg::new();
@@ -55,13 +55,13 @@ async fn idle_connections_are_bounded_per_host_and_in_all() {
     assert_eq!(egress.idle_connections(), 4);
     at_once(&egress, &b.route(), 8).await;
     assert_eq!(egress.idle_connections(), 6);
-    // The room was made by those that had been idle longest.
+    // The connections idle longest were evicted.
     let (_, leg) = fetch(&egress, &b.route()).await;
     assert!(leg.reused());
 }
 
 #[tokio::test]
-async fn connections_age_and_tire() {
+async fn connections_expire_by_age_and_idle_time() {
     let origin = Origin::answering(ANSWER).await;
     for pool in [
         PoolLimits { idle_timeout: Duration::from_millis(300), ..PoolLimits::default() },
@@ -76,7 +76,7 @@ async fn connections_age_and_tire() {
 }
 
 #[tokio::test]
-async fn what_the_origin_says_of_its_patience_is_heeded() {
+async fn the_origins_keep_alive_timeout_is_respected() {
     let origin =
         Origin::answering("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=9\r\nContent-Length: 2\r\n\r\nok").await;
     let egress = egress();
@@ -90,7 +90,7 @@ async fn dead_and_outdated_connections_do_not_pile_up() {
     let origin = Origin::new(|n, mut stream| async move {
         read_head(&mut stream).await.unwrap();
         stream.write_all(ANSWER.as_bytes()).await.unwrap();
-        // The first one dies, the second lives on.
+        // The first one dies, the second stays open.
         if n == 1 {
             read_head(&mut stream).await;
         }
@@ -107,7 +107,7 @@ async fn dead_and_outdated_connections_do_not_pile_up() {
 }
 
 #[tokio::test]
-async fn a_cap_per_host_makes_requests_wait_in_line() {
+async fn a_limit_per_host_queues_requests() {
     let open = Arc::new(AtomicUsize::new(0));
     let most = Arc::new(AtomicUsize::new(0));
     let (now, peak) = (open.clone(), most.clone());
@@ -134,7 +134,7 @@ async fn at_once_reading(egress: &UpstreamClient, route: &UpstreamRoute, n: usiz
 }
 
 #[tokio::test]
-async fn the_wait_for_a_connection_ends() {
+async fn waiting_for_a_connection_times_out() {
     let origin = Origin::answering("").await;
     let options = EgressOptions { pool_timeout: Duration::from_millis(30), ..EgressOptions::default() };
     let egress = egress_with(options, Some(1));
@@ -147,7 +147,7 @@ async fn the_wait_for_a_connection_ends() {
         _ = stuck => panic!("this origin never answers"),
         waited = soon(waiting) => assert_eq!(waited.unwrap_err().kind(), ErrorKind::PoolTimeout),
     }
-    // The place is free again once the first request was given up.
+    // The slot is free again once the first request was cancelled.
     let mut third = Leg::new();
     let again = tokio::time::timeout(Duration::from_millis(100), third.send(&egress, &route, get(&route))).await;
     assert!(again.is_err(), "it got a connection and waits for the answer that does not come");
@@ -155,7 +155,7 @@ async fn the_wait_for_a_connection_ends() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_of_one_worker_gives_way_to_another() {
+async fn an_idle_connection_is_evicted_for_another_worker() {
     let origin = Origin::answering(ANSWER).await;
     let shared = EgressShared::new(Some(1));
     let worker = || UpstreamClient::new(EgressOptions::default(), dialer(), shared.clone());

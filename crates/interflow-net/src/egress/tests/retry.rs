@@ -1,11 +1,11 @@
-//! Connections that died while they were idle, and what may be sent twice (RFC 9110 9.2.2).
+//! Connections that died while idle, and which requests may be sent twice (RFC 9110 9.2.2).
 
 use super::*;
 use interflow_types::{ErrorKind, Retryable};
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Its first connection answers once and closes at the second request, having read it; the others answer always.
+/// The first connection responds once and closes after reading the second request; the others always respond.
 async fn forgetful() -> Origin {
     Origin::new(|n, mut stream| async move {
         let mut served = 0;
@@ -35,7 +35,7 @@ async fn a_reused_connection_that_dies_is_replaced_once_for_idempotent_requests(
 }
 
 #[tokio::test]
-async fn what_may_have_been_acted_upon_is_not_sent_twice() {
+async fn non_idempotent_requests_are_not_sent_twice() {
     let stream = || Body::stream(Pieces::new(&[Some("hello")]));
     for (method, body) in
         [("POST", Body::Empty), ("POST", Body::Full("x".into())), ("POST", stream()), ("PUT", stream())]
@@ -94,14 +94,14 @@ async fn a_connection_closed_while_idle_is_seen_before_use_even_for_post() {
         let answer = soon(Leg::new().send(&egress, &route, post(&route, body))).await.unwrap();
         assert_eq!(text(answer.body).await, "ok");
         assert_eq!(origin.accepted(), n);
-        // No turn of the reactor lies between the close and the next request, only time.
+        // The reactor does not run between the close and the next request; only time passes.
         std::thread::sleep(Duration::from_millis(1));
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() {
+async fn an_unsolicited_response_is_never_given_to_the_next_request() {
     let origin = Origin::new(|_, mut stream| async move {
         while read_head(&mut stream).await.is_some() {
             stream.write_all(ANSWER.as_bytes()).await.unwrap();

@@ -51,7 +51,7 @@ async fn alpn(egress: &UpstreamClient, route: &UpstreamRoute) -> Result<HttpVers
 }
 
 #[tokio::test]
-async fn each_protocol_is_spoken_where_both_sides_want_it() {
+async fn each_protocol_is_used_where_both_sides_support_it() {
     use UpstreamProtocol::*;
     for (offered, protocol, expected) in [
         (Alpn::Both, Auto, "h2"),
@@ -74,7 +74,7 @@ async fn each_protocol_is_spoken_where_both_sides_want_it() {
 }
 
 #[tokio::test]
-async fn what_the_client_speaks_is_spoken_to_the_origin_too() {
+async fn the_clients_protocol_is_used_for_the_origin_too() {
     let (_origin, route) = origin(Alpn::Both).await;
     let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
     let egress = egress();
@@ -98,7 +98,7 @@ async fn what_the_client_speaks_is_spoken_to_the_origin_too() {
 }
 
 #[tokio::test]
-async fn the_connection_that_was_made_to_ask_serves_the_request() {
+async fn the_probing_connection_serves_the_request() {
     for (offered, version) in [(Alpn::Http1, HttpVersion::Http11), (Alpn::Both, HttpVersion::H2)] {
         let (origin, route) = origin(offered).await;
         let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
@@ -112,7 +112,7 @@ async fn the_connection_that_was_made_to_ask_serves_the_request() {
 }
 
 #[tokio::test]
-async fn an_origin_of_http2_alone_gets_requests_of_http1_translated_and_refuses_once() {
+async fn an_http2_only_origin_gets_translated_http1_requests() {
     let (origin, route) = origin(Alpn::Http2).await;
     let route = UpstreamRoute { protocol: UpstreamProtocol::MatchClient, ..route };
     let egress = egress();
@@ -135,7 +135,7 @@ async fn first_requests_at_once_share_one_http2_handshake() {
 }
 
 #[tokio::test]
-async fn no_line_forms_before_an_origin_that_does_not_answer() {
+async fn requests_do_not_queue_before_an_unresponsive_origin() {
     let origin = Origin::new(|_, stream| async move {
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(stream);
@@ -154,7 +154,7 @@ async fn no_line_forms_before_an_origin_that_does_not_answer() {
 }
 
 #[tokio::test]
-async fn what_the_origin_speaks_is_remembered_and_its_connection_kept() {
+async fn the_negotiated_protocol_is_remembered_and_the_connection_kept() {
     for (offered, version) in [(Alpn::Both, HttpVersion::H2), (Alpn::Http1, HttpVersion::Http11)] {
         let (origin, route) = origin(offered).await;
         let shared = EgressShared::new(None);
@@ -175,7 +175,7 @@ async fn what_the_origin_speaks_is_remembered_and_its_connection_kept() {
 }
 
 #[tokio::test]
-async fn an_untrusted_certificate_and_a_missing_protocol_are_told() {
+async fn an_untrusted_certificate_and_a_missing_protocol_are_reported() {
     let (_origin, route) = origin(Alpn::Http1).await;
     let strict = UpstreamRoute { tls: profile(), ..route.clone() };
     let error = Leg::new().send(&egress(), &strict, get(&strict)).await.unwrap_err();
@@ -186,7 +186,7 @@ async fn an_untrusted_certificate_and_a_missing_protocol_are_told() {
 }
 
 #[tokio::test]
-async fn an_upgrade_goes_over_http1_even_where_http2_is_spoken() {
+async fn an_upgrade_uses_http1_even_where_http2_is_negotiated() {
     let (_origin, route) = origin(Alpn::Both).await;
     let egress = egress();
     assert_eq!(soon(fetch(&egress, &route)).await.0, "h2");

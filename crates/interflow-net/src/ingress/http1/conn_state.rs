@@ -1,5 +1,5 @@
-//! What the driver of a connection and the request body it handed out share: the socket, the bytes read from it, and
-//! how far the body has come. There is no task and no channel between the two; whoever is polled reads.
+//! The state shared by a connection's driver and the request body it handed out: the socket, its read buffer, and the
+//! body's progress. There is no task or channel between the two; whichever is polled reads.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -19,42 +19,42 @@ use super::super::deadline_timer::DeadlineTimer;
 use super::super::service::{HttpOptions, SendInformational};
 use crate::io::IoStream;
 
-/// A read buffer begins with this much, which holds most heads, and doubles while reads fill it.
+/// The initial size of a read buffer, which holds most heads; it doubles while reads fill it.
 const MIN_READ: usize = 4 * 1024;
 const MAX_READ: usize = 64 * 1024;
-/// What the second read takes when the first one had not room for all that there was.
+/// The size of the second read if the first one filled its buffer.
 const SECOND_READ: usize = 16 * 1024;
-/// Less room than this is not worth a system call.
+/// Less free space than this is not worth a system call.
 const MIN_SPARE: usize = 2 * 1024;
-/// Bytes behind the request being served that are read ahead only to notice that the client is gone.
+/// The most bytes after the current request that are read ahead to detect a disconnect.
 const MAX_READ_AHEAD: usize = 64 * 1024;
-/// Interim responses queued and not yet written.
+/// The most bytes of queued interim responses.
 const MAX_INTERIM_BYTES: usize = 32 * 1024;
 
-/// The shared state of a connection. The lock is held for the length of a poll and, as everything runs in the
-/// connection's task, is hardly ever contended.
+/// The shared state of a connection. The lock is held for one poll and, because everything runs in the connection's
+/// task, is hardly ever contended.
 pub(super) struct SharedConn(Mutex<ConnState>);
 
 pub(super) struct ConnState {
     pub io: IoStream,
     /// Bytes read and not yet consumed.
     pub buf: BytesMut,
-    /// How much room the next read makes.
+    /// The size of the next read.
     read_size: usize,
-    /// The client has ended its sending side.
+    /// The client has half-closed.
     pub ended: bool,
     /// The exchange waits for a person.
     pub paused_for_operator: bool,
-    /// The number of the request being served. A body or interim sender of another one is out of date.
+    /// The number of the current exchange. A body or interim sender with another number is stale.
     pub exchange: u64,
-    /// How far this request's body has come.
+    /// The progress of this request's body.
     pub upload: RequestBodyState,
-    /// Whether the client sends this request's body: it was told to continue, or has sent some of it.
+    /// Whether the client sends this request's body: 100 (Continue) was sent, or some of it has arrived.
     pub body_started: bool,
-    /// Interim heads to be written, while they may be.
+    /// Queued interim heads; `None` once they are no longer allowed.
     pub interim: Option<Vec<u8>>,
     driver: Option<Waker>,
-    /// Whoever waits for the body.
+    /// The task that waits for the body.
     reader: Option<Waker>,
     body_timeout: Duration,
     keep_half_closed: bool,
@@ -62,15 +62,14 @@ pub(super) struct ConnState {
     waiting_since: Option<Instant>,
 }
 
-/// How far a request's body has come.
+/// The progress of a request's body.
 pub(super) enum RequestBodyState {
-    /// All of it has been read.
     Done,
-    /// Somebody holds it.
+    /// The body is held by the service.
     Open(BodyDecoder),
-    /// Nobody wants the rest.
+    /// The body was dropped; its rest is unread.
     Abandoned(BodyDecoder),
-    /// It broke off or broke the rules; what follows on the connection means nothing.
+    /// It failed or was malformed; what follows on the connection has no meaning.
     Failed,
 }
 
@@ -123,7 +122,7 @@ impl SendInformational for SharedConn {
 }
 
 impl ConnState {
-    /// Remembers whom to wake when another task moves the body or sends an interim response.
+    /// Registers the driver, to be woken when another task reads the body or sends an interim response.
     pub(super) fn set_driver_waker(&mut self, waker: &Waker) {
         if !self.driver.as_ref().is_some_and(|w| w.will_wake(waker)) {
             self.driver = Some(waker.clone());
@@ -138,7 +137,7 @@ impl ConnState {
         }
     }
 
-    /// Gives memory back on a connection that waits for its next request.
+    /// Frees memory on a connection that waits for its next request.
     pub(super) fn release(&mut self) {
         if self.buf.is_empty() {
             self.buf = BytesMut::new();
@@ -148,14 +147,14 @@ impl ConnState {
 
     /// Reads once into the buffer; 0 at the end, which is remembered.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let room = self.buf.capacity() - self.buf.len();
-        if room < MIN_SPARE {
+        let spare = self.buf.capacity() - self.buf.len();
+        if spare < MIN_SPARE {
             self.buf.reserve(self.read_size);
         }
-        let room = self.buf.capacity() - self.buf.len();
+        let spare = self.buf.capacity() - self.buf.len();
         let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
         self.ended |= n == 0;
-        if n == room {
+        if n == spare {
             self.read_size = (self.read_size * 2).min(MAX_READ);
         }
         Poll::Ready(Ok(n))
@@ -173,7 +172,7 @@ impl ConnState {
         let n = read.len();
         self.ended |= n == 0;
         if n == MIN_SPARE {
-            // There is more, so that a body that came with its head is found whole.
+            // There is more, so that a body that arrived with its head is found whole.
             self.read_size = self.read_size.max(SECOND_READ);
         }
         if n > 0 {
@@ -189,18 +188,18 @@ impl ConnState {
         }
     }
 
-    /// Ready when the client is gone: it reset the connection, or ended its sending side behind a complete request, which
-    /// is all that a close of both sides looks like until we write. Half-closed clients are kept where the options say
-    /// so, and as long as further requests that they sent are to be answered; but a person is never asked for one.
+    /// Ready once the client has disconnected: it reset the connection, or half-closed after a complete request,
+    /// which is how a full close appears until something is written. Half-closed clients are kept if the options say
+    /// so, and while pipelined requests are to be answered, but never while a person is asked.
     ///
-    /// A client that ends its sending side in the middle of a request body is gone in any case.
+    /// A half-close in the middle of a request body always counts as a disconnect.
     ///
-    /// What the client sends meanwhile is kept, as the rest of the body or as what follows; when that is too much,
+    /// What the client sends meanwhile is buffered, as the rest of the body or as pipelined requests; over the limit,
     /// nothing is read here.
     pub(super) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         while !matches!(self.upload, RequestBodyState::Failed) && !self.ended && self.buf.len() < MAX_READ_AHEAD {
             let read = ready!(self.poll_fill_lazily(cx));
-            // Somebody else may wait for it.
+            // Another task may wait for it.
             if let Some(reader) = self.reader.take() {
                 reader.wake();
             }
@@ -211,11 +210,11 @@ impl ConnState {
         if !self.ended {
             return Poll::Pending;
         }
-        // How much stands behind the request; `None` when the request itself is cut off.
+        // How many bytes follow the request; `None` if the request itself is incomplete.
         let behind = match &self.upload {
             RequestBodyState::Done => Some(self.buf.len()),
             RequestBodyState::Open(decoder) | RequestBodyState::Abandoned(decoder) => decoder.complete_len(&self.buf),
-            // Whoever reads the body has been told.
+            // The reader of the body has received the error.
             RequestBodyState::Failed => return Poll::Pending,
         };
         let kept = behind.is_some_and(|behind| !self.paused_for_operator && (self.keep_half_closed || behind > 0));
@@ -229,10 +228,7 @@ impl ConnState {
                 RequestBodyState::Open(decoder) | RequestBodyState::Abandoned(decoder) => decoder,
                 RequestBodyState::Done => return Poll::Ready(None),
                 RequestBodyState::Failed => {
-                    return Poll::Ready(Some(Err(Error::new(
-                        ErrorKind::ClientGone,
-                        "the request body had broken off",
-                    ))));
+                    return Poll::Ready(Some(Err(Error::new(ErrorKind::ClientGone, "the request body has failed"))));
                 }
             };
             match decoder.decode(&mut self.buf) {
@@ -253,7 +249,7 @@ impl ConnState {
                 Poll::Ready(Err(e)) => {
                     break Err(Error::new(
                         ErrorKind::ClientGone,
-                        "the client went away in the middle of a request body",
+                        "the client disconnected in the middle of a request body",
                     )
                     .with_source(e));
                 }
@@ -265,7 +261,7 @@ impl ConnState {
         };
         self.waiting_since = None;
         if self.reader.take().is_some() {
-            // Whoever watches for the client's leaving has to ask for it anew.
+            // A task that waits for a disconnect has to register again.
             self.wake_driver(Some(cx.waker()));
         }
         self.update_body_state(&polled, cx.waker());
@@ -281,7 +277,7 @@ impl ConnState {
         ))
     }
 
-    /// Notes what the frame means for the upload, and lets the driver know when it is over.
+    /// Updates the upload's state after a frame, and wakes the driver at its end.
     fn update_body_state(&mut self, polled: &Result<Option<BodyFrame>, Error>, caller: &Waker) {
         let done = match (polled, &self.upload) {
             (Err(_), _) => {
@@ -297,27 +293,27 @@ impl ConnState {
                 self.upload = RequestBodyState::Done;
             }
             if self.buf.is_empty() {
-                // The response may take minutes; the room for the upload is not kept that long.
+                // The response may take minutes; the upload's buffer is not kept that long.
                 self.buf = BytesMut::new();
             }
             self.wake_driver(Some(caller));
         }
     }
 
-    /// Begins a body over the connection; a long one is read in large steps from the start.
+    /// Starts a body over the connection; a long one is read in large steps from the start.
     pub(super) fn open_body(&mut self, decoder: BodyDecoder) {
         let expected = usize::try_from(decoder.remaining().unwrap_or_default()).unwrap_or(MAX_READ);
         self.read_size = self.read_size.max(expected.min(MAX_READ));
         self.upload = RequestBodyState::Open(decoder);
     }
 
-    /// Takes up to `n` bytes that are already here, when they are all here.
+    /// Takes `n` bytes if all of them have arrived.
     pub(super) fn take_bytes(&mut self, n: u64) -> Option<Bytes> {
         let n = usize::try_from(n).ok().filter(|&n| n <= self.buf.len())?;
         Some(self.buf.split_to(n).freeze())
     }
 
-    /// How many bytes of the body are still to come, as far as that is known.
+    /// How many bytes of the body are still to come, if known.
     pub(super) fn remaining(&self) -> Option<u64> {
         match &self.upload {
             RequestBodyState::Done | RequestBodyState::Failed => Some(0),
@@ -326,7 +322,7 @@ impl ConnState {
     }
 }
 
-/// A request's body while it comes.
+/// A request's body while it arrives.
 pub(super) struct Http1RequestBody {
     pub link: Arc<SharedConn>,
     pub exchange: u64,

@@ -1,4 +1,4 @@
-//! How a response is framed towards an HTTP/1 client (RFC 9112 6), and whether the connection goes on behind it.
+//! The framing of responses to HTTP/1 clients (RFC 9112 6), and connection reuse after them.
 
 use bytes::Bytes;
 use interflow_codec::h1::{self, RequestLine};
@@ -6,11 +6,11 @@ use interflow_types::{BodyFrame, Headers, HttpVersion, Method, ResponseHead, Sta
 
 use super::write_buf::WriteBuf;
 
-/// What matters of a request when it is answered.
+/// What the response depends on in its request.
 pub(super) struct RequestFacts {
     pub method: Method,
     pub version: HttpVersion,
-    /// The client lets the connection go on.
+    /// The client allows the connection to be reused.
     pub keep_alive: bool,
     /// The client waits for 100 (Continue) before it sends the body.
     pub expects: bool,
@@ -25,25 +25,25 @@ impl RequestFacts {
     }
 }
 
-/// The framing of a response's content.
+/// How the content of a response is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseFraming {
-    /// The message has none, whatever its fields say.
+    /// There is no content, whatever the fields say.
     None,
-    /// So many bytes are still to come.
+    /// This many bytes are still to come.
     Length(u64),
-    /// Chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// It ends with the connection.
+    /// Ends with the connection.
     UntilClose,
 }
 
-/// Why a body cannot be sent as its head announced it.
+/// The body does not have the length that its head states.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LengthMismatch;
 
 impl ResponseFraming {
-    /// Chooses the framing of a body of which `remaining` bytes are known to come.
+    /// Chooses the framing for a body with this many bytes to come, if known.
     pub(super) fn choose(asked: &RequestFacts, status: StatusCode, remaining: Option<u64>) -> Self {
         if asked.method == Method::HEAD || status.is_informational() || matches!(status.as_u16(), 204 | 304) {
             return Self::None;
@@ -55,8 +55,8 @@ impl ResponseFraming {
         }
     }
 
-    /// Makes the head's fields say this, and whether the connection goes on. A `Content-Length` that agrees is left
-    /// where it stands.
+    /// Sets the framing and connection fields of the head. A `Content-Length` that is correct is left in its
+    /// position.
     pub(super) fn write_headers(self, head: &mut ResponseHead, asked: &RequestFacts, keep_alive: bool) {
         let headers = &mut head.headers;
         if headers.contains(name::TRANSFER_ENCODING) {
@@ -88,7 +88,7 @@ impl ResponseFraming {
         }
     }
 
-    /// Puts a frame of the body in the queue.
+    /// Queues a frame of the body.
     pub(super) fn frame(&mut self, out: &mut WriteBuf, frame: BodyFrame) -> Result<(), LengthMismatch> {
         match (self, frame) {
             (Self::None, _) | (Self::Length(_) | Self::UntilClose, BodyFrame::Trailers(_)) => {}
@@ -107,7 +107,7 @@ impl ResponseFraming {
         Ok(())
     }
 
-    /// Puts the end of the body in the queue.
+    /// Queues the end of the body.
     pub(super) fn end(self, out: &mut WriteBuf) -> Result<(), LengthMismatch> {
         match self {
             Self::Length(1..) => return Err(LengthMismatch),
@@ -118,7 +118,7 @@ impl ResponseFraming {
     }
 }
 
-/// An empty chunk would be the last one, so data that is empty is left out.
+/// Empty data is skipped, because an empty chunk would be the last one.
 fn chunk(out: &mut WriteBuf, data: Bytes) {
     if data.is_empty() {
         return;
@@ -128,7 +128,7 @@ fn chunk(out: &mut WriteBuf, data: Bytes) {
     out.append_with(|b| b.extend_from_slice(h1::CHUNK_END));
 }
 
-/// Whether there is exactly one `Content-Length`, and it is this one.
+/// Whether there is exactly one `Content-Length`, with this value.
 fn has_content_length(headers: &Headers, n: u64) -> bool {
     let mut lengths = headers.get_all(name::CONTENT_LENGTH);
     let first = lengths.next().and_then(|v| std::str::from_utf8(v).ok()).and_then(|v| v.parse().ok());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_say_what_the_body_is() {
+    fn framing_fields_match_the_body() {
         use HttpVersion::{Http10, Http11};
         let get = Method::GET;
         for (method, version, status, fields, remaining, keep, want) in [
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_another_length_than_announced_is_noticed() {
+    fn a_body_of_the_wrong_length_is_detected() {
         let data = |n: usize| BodyFrame::Data(Bytes::from(vec![0; n]));
         let mut out = WriteBuf::default();
         assert_eq!(ResponseFraming::Length(3).frame(&mut out, data(4)), Err(LengthMismatch));

@@ -1,4 +1,4 @@
-//! Waiting for the next request's head.
+//! Waits for the next request's head.
 
 use std::task::{Context, Poll};
 
@@ -11,26 +11,26 @@ use super::conn_state::ConnState;
 use crate::ingress::deadline_timer::DeadlineTimer;
 use crate::ingress::{Drain, HttpOptions};
 
-/// How a wait came to its end.
+/// How the wait ended.
 pub(super) enum NextEvent {
     /// A head, and the clock started at its first byte.
     Request(RequestLine, FlowClock),
-    /// No further request comes, or is wanted.
+    /// No further request follows, or is wanted.
     End,
-    /// The client went away in the middle of a head.
+    /// The client disconnected in the middle of a head.
     Gone(Error),
-    /// The head is bad or too slow in coming.
+    /// The head is malformed or too slow.
     Refuse(Error),
 }
 
-/// The wait between two requests, as far as it has got.
+/// The state of the wait between two requests.
 #[derive(Default)]
 pub(super) struct HeadReader {
     /// Since when there is nothing to read.
     idle: Option<Instant>,
-    /// Started when the head's first byte had come.
+    /// Started at the head's first byte.
     clock: Option<FlowClock>,
-    /// Since when the rest of the head is waited for.
+    /// Since when the rest of the head is awaited.
     slow: Option<Instant>,
     /// How many bytes the last attempt to parse saw.
     tried: usize,
@@ -69,7 +69,7 @@ impl HeadReader {
     }
 
     fn parse(&mut self, state: &mut ConnState, limits: &HeadLimits) -> Option<NextEvent> {
-        // RFC 9112 2.2: an empty line that an old client puts behind a body is no request.
+        // RFC 9112 2.2: an empty line that an old client sends after a body is not a request.
         while state.buf.starts_with(b"\r\n") {
             state.buf.advance(2);
         }
@@ -95,7 +95,7 @@ impl HeadReader {
         }
     }
 
-    /// Part of a head is here and the rest is waited for.
+    /// Called while the head is incomplete.
     fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut DeadlineTimer, options: &HttpOptions) -> Poll<NextEvent> {
         let since = *self.slow.get_or_insert_with(Instant::now);
         alarm.poll(cx, since + options.head_timeout).map(|()| {
@@ -112,9 +112,9 @@ impl HeadReader {
     }
 }
 
-/// Whether another attempt may tell something new: at the first bytes, when an end of a head has come, and each time
-/// that there is a quarter more. So a head in tiny pieces costs a bounded number of attempts, and a bad one is still
-/// noticed before its end.
+/// Whether parsing again may give a new result: at the first bytes, when an end of a head has arrived, and whenever
+/// there is a quarter more. So a head in tiny pieces needs a bounded number of attempts, and a malformed one is still
+/// detected before its end.
 fn should_parse(buf: &[u8], tried: usize, max: usize) -> bool {
     let fresh = &buf[tried.saturating_sub(3).min(buf.len())..];
     tried == 0
@@ -125,5 +125,5 @@ fn should_parse(buf: &[u8], tried: usize, max: usize) -> bool {
 }
 
 fn head_cut_off() -> Error {
-    Error::new(ErrorKind::ClientGone, "the client went away in the middle of a request's head")
+    Error::new(ErrorKind::ClientGone, "the client disconnected in the middle of a request's head")
 }

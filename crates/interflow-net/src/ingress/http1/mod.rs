@@ -1,5 +1,5 @@
-//! The HTTP/1 server driver: heads in, bodies handed out as they come, responses out, in order, on one connection
-//! and in one task (RFC 9112).
+//! The HTTP/1 server: parses heads, streams bodies, and sends responses in order, on one connection in one task (RFC
+//! 9112).
 
 mod conn_state;
 mod framing;
@@ -30,14 +30,14 @@ use super::deadline_timer::DeadlineTimer;
 use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSender, OnUpgrade, ServiceReply};
 use crate::io::IoStream;
 
-/// What a lingering close reads off at most, so that a client still sending gets to read its answer.
+/// The most bytes that a lingering close discards, so that a client that is still sending can read its response.
 const MAX_LINGER_BYTES: usize = 8 << 20;
 
-/// Serves HTTP/1.0 and HTTP/1.1 on a connection until it ends, is upgraded and that ends, or the drain is through.
+/// Serves HTTP/1.0 and HTTP/1.1 on a connection until it ends or has drained, or, after an upgrade, until that ends.
 ///
 /// # Errors
-/// What ended the connection, when that was not the peers' orderly close: a head that could not be read (it has been
-/// answered), a client that went away in the middle of something or was too slow, a body that broke off.
+/// What ended the connection, if that was not an orderly close: a malformed head (which has been answered), a client
+/// that disconnected in the middle of something or was too slow, or a body that failed.
 pub async fn serve_http1<S: HttpService>(
     io: IoStream,
     options: &HttpOptions,
@@ -64,12 +64,12 @@ struct Http1Driver<'a> {
     alarm: DeadlineTimer,
 }
 
-/// What is to be written, and how long the client has taken none of it.
+/// Queued output, and for how long the client has read none of it.
 struct ResponseWriter {
     out: WriteBuf,
     limit: Duration,
     alarm: DeadlineTimer,
-    /// How much was still to be written when the client last took something, and when that was.
+    /// How much was queued when the client last read something, and when that was.
     blocked: Option<(usize, Instant)>,
 }
 
@@ -87,7 +87,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes all that is queued.
+    /// Writes everything that is queued.
     fn poll(&mut self, cx: &mut Context<'_>, state: &mut ConnState) -> Poll<Result<(), Error>> {
         if self.out.is_empty() {
             return Poll::Ready(Ok(()));
@@ -110,14 +110,14 @@ impl ResponseWriter {
         }
     }
 
-    /// Queues a frame of a response body; says whether another may come.
+    /// Queues a frame of a response body; returns whether more may follow.
     fn queue_frame(
         &mut self,
         content: &mut ResponseFraming,
         frame: Option<Result<BodyFrame, Error>>,
     ) -> Result<bool, Error> {
         let more = match frame {
-            // One poll lets a body without content tell whoever watches it that it is over.
+            // Polled once, so that observers of a body without content see its end.
             _ if *content == ResponseFraming::None => return Ok(false),
             None => content.end(&mut self.out).map(|()| false),
             Some(frame) => content.frame(&mut self.out, frame?).map(|()| true),
@@ -139,8 +139,8 @@ impl<'a> Http1Driver<'a> {
     }
 
     async fn serve<S: HttpService>(mut self, service: &S) -> Result<ConnectionEnd, Error> {
-        // The place of the service's future is kept for a request that is here already, and given back where the next
-        // is waited for: of thousands of connections, few are busy at any moment.
+        // Space for the service's future is kept while requests follow one another, and freed while waiting for the
+        // next: of thousands of connections, few are busy at any moment.
         let mut place = None;
         let mut wait = HeadReader::default();
         loop {
@@ -181,7 +181,7 @@ impl<'a> Http1Driver<'a> {
         }
     }
 
-    /// Waits for the next request's head, or for a reason not to; gives memory back meanwhile.
+    /// Waits for the next request's head, or a reason to stop; frees memory meanwhile.
     async fn next_head<P>(&mut self, wait: &mut HeadReader, place: &mut Option<P>) -> NextEvent {
         poll_fn(|cx| {
             let state = &mut *self.link.lock();
@@ -196,7 +196,7 @@ impl<'a> Http1Driver<'a> {
         .await
     }
 
-    /// Opens the next exchange.
+    /// Starts the next exchange.
     fn incoming(&mut self, line: RequestLine, clock: FlowClock) -> Result<IncomingRequest, Error> {
         let framing = h1::request_framing(line.version, &line.method, &line.headers)?;
         let state = &mut *self.link.lock();
@@ -214,7 +214,7 @@ impl<'a> Http1Driver<'a> {
         Ok(IncomingRequest { method, target, version, headers, protocol: None, body, interim, clock, opening: None })
     }
 
-    /// The body as a whole when all of it is here, otherwise as a stream over the connection.
+    /// The body as a whole if all of it has arrived, otherwise as a stream over the connection.
     fn body(&self, state: &mut ConnState, framing: BodyFraming) -> Body {
         state.upload = RequestBodyState::Done;
         let whole = match framing {
@@ -229,7 +229,7 @@ impl<'a> Http1Driver<'a> {
         Body::stream(Http1RequestBody { link: self.link.clone(), exchange: state.exchange })
     }
 
-    /// Runs the service, relays its interim responses, and stops it when the client goes away.
+    /// Runs the service, relays its interim responses, and stops it if the client disconnects.
     async fn run<F: Future<Output = ServiceReply>>(&mut self, mut call: Pin<&mut F>) -> Result<ServiceReply, Error> {
         let Self { link, writer, .. } = self;
         poll_fn(|cx| {
@@ -247,7 +247,7 @@ impl<'a> Http1Driver<'a> {
         .await
     }
 
-    /// Sends a response; says whether the connection goes on.
+    /// Sends a response; returns whether the connection can be reused.
     async fn respond(&mut self, asked: &RequestFacts, response: Response) -> Result<bool, Error> {
         let Response { mut head, mut body } = response;
         if head.status.is_informational() {
@@ -267,7 +267,7 @@ impl<'a> Http1Driver<'a> {
         self.finish(keep_alive).await
     }
 
-    /// Ends the time of interim responses, and decides whether the connection goes on behind the response.
+    /// Ends the interim responses, and decides whether the connection can be reused after the response.
     fn can_keep_alive(&mut self, asked: &RequestFacts, headers: &Headers) -> bool {
         let state = &mut *self.link.lock();
         self.writer.take_interim(state);
@@ -275,12 +275,12 @@ impl<'a> Http1Driver<'a> {
         let upload = match &state.upload {
             RequestBodyState::Done => true,
             RequestBodyState::Failed => false,
-            // The client may or may not send the body that it announced: nothing behind it can be told apart.
+            // The client may or may not send the announced body, so what follows would be ambiguous.
             _ if asked.expects && !state.body_started && state.buf.is_empty() => false,
             RequestBodyState::Open(_) => true,
             RequestBodyState::Abandoned(d) => d.remaining().is_none_or(|n| n <= self.options.drain_bytes),
         };
-        // What already came behind a CONNECT was meant for the tunnel that it did not get.
+        // Bytes after a refused CONNECT were meant for the tunnel.
         let tunnel_bytes = asked.method == Method::CONNECT && !state.buf.is_empty();
         asked.keep_alive
             && upload
@@ -289,8 +289,8 @@ impl<'a> Http1Driver<'a> {
             && !headers.has_token(name::CONNECTION, "close")
     }
 
-    /// Writes the head that is queued and the body behind it, as few writes as it takes; what there is goes out
-    /// before more is waited for.
+    /// Writes the queued head and the body, with as few writes as possible; what is available is sent before waiting
+    /// for more.
     async fn send(&mut self, content: &mut ResponseFraming, body: &mut Body) -> Result<(), Error> {
         let Self { link, writer, .. } = self;
         let mut open = true;
@@ -317,11 +317,11 @@ impl<'a> Http1Driver<'a> {
         .await
     }
 
-    /// Ends a connection in the middle of a response, in a way that the client cannot take for its end.
+    /// Ends a connection in the middle of a response, such that the client cannot take it for complete.
     async fn abort_response(&mut self, content: ResponseFraming) {
         poll_fn(|cx| {
             let state = &mut *self.link.lock();
-            // What came in good order is passed on if the client takes it at once.
+            // The output queued before the failure is still sent if the client reads it at once.
             let _ = self.writer.out.poll_drain(cx, &mut state.io);
             if content == ResponseFraming::UntilClose {
                 state.io.reset_on_drop();
@@ -331,11 +331,11 @@ impl<'a> Http1Driver<'a> {
         .await;
     }
 
-    /// Ends the exchange; says whether the connection goes on.
+    /// Ends the exchange; returns whether the connection can be reused.
     async fn finish(&mut self, keep_alive: bool) -> Result<bool, Error> {
         let done = {
             let mut state = self.link.lock();
-            // Whoever still holds the request's body finds it broken off from here on.
+            // From here on, reading this request's body fails.
             state.exchange += 1;
             matches!(state.upload, RequestBodyState::Done)
         };
@@ -350,7 +350,7 @@ impl<'a> Http1Driver<'a> {
         Ok(false)
     }
 
-    /// Takes the rest of a request body that nobody wants off the connection; false when it is too much.
+    /// Reads and discards the rest of an unread request body; false if it is too long.
     async fn discard(&mut self) -> bool {
         let deadline = Instant::now() + self.options.drain_timeout;
         let mut left = self.options.drain_bytes;
@@ -372,7 +372,7 @@ impl<'a> Http1Driver<'a> {
         .await
     }
 
-    /// Answers a head that could not be read, and closes.
+    /// Sends the response to a malformed head, and closes.
     async fn refuse<S: HttpService>(&mut self, service: &S, error: Error) -> Result<ConnectionEnd, Error> {
         self.link.lock().upload = RequestBodyState::Failed;
         let asked =
@@ -381,9 +381,9 @@ impl<'a> Http1Driver<'a> {
         Err(error)
     }
 
-    /// Writes the head of an upgrade and takes the connection out.
+    /// Writes the head of an upgrade and takes the stream out.
     async fn upgrade(&mut self, mut head: ResponseHead) -> Result<IoStream, Error> {
-        // RFC 9110 9.3.6 and 15.2.2: neither kind of head says anything of content.
+        // RFC 9110 9.3.6 and 15.2.2: neither kind of head has framing fields.
         head.headers.remove(name::CONTENT_LENGTH);
         head.headers.remove(name::TRANSFER_ENCODING);
         let Self { link, writer, .. } = self;
@@ -398,15 +398,15 @@ impl<'a> Http1Driver<'a> {
         Ok(std::mem::replace(&mut state.io, IoStream::closed()).prefixed(leftover))
     }
 
-    /// Closes both ways; nothing more is expected from the client.
+    /// Closes both directions; nothing more is expected from the client.
     async fn close(&mut self) {
         let mut io = std::mem::replace(&mut self.link.lock().io, IoStream::closed());
-        // The other side may be gone already, or never read the rest: either way it is over.
+        // The peer may be gone, or never read the rest: either way it is over.
         let _ = timeout(self.options.drain_timeout, io.shutdown()).await;
     }
 
-    /// Closes our side and reads off for a while what the client is still sending: closing at once would reset the
-    /// connection and could take the response away before the client has read it (RFC 9112 9.6).
+    /// Half-closes, and for a while discards what the client is still sending: closing at once would reset the
+    /// connection and could destroy the response before the client has read it (RFC 9112 9.6).
     async fn linger(&mut self) {
         let mut io = std::mem::replace(&mut self.link.lock().io, IoStream::closed());
         let read = async {
@@ -427,7 +427,7 @@ impl<'a> Http1Driver<'a> {
 }
 
 impl Drop for Http1Driver<'_> {
-    /// Whoever still holds the request's body keeps no connection open.
+    /// A request body that is still held must not keep the connection open.
     fn drop(&mut self) {
         let mut state = self.link.lock();
         state.exchange += 1;
@@ -437,5 +437,5 @@ impl Drop for Http1Driver<'_> {
 }
 
 fn client_gone(e: std::io::Error) -> Error {
-    Error::new(ErrorKind::ClientGone, "the client went away").with_source(e)
+    Error::new(ErrorKind::ClientGone, "the client disconnected").with_source(e)
 }

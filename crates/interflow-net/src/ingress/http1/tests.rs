@@ -1,4 +1,4 @@
-//! The driver from the outside: raw bytes in, raw bytes out.
+//! The HTTP/1 server: raw bytes in, raw bytes out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn options() -> HttpOptions {
     HttpOptions::default()
 }
 
-/// Serves one end of a pipe and gives the other.
+/// Serves one end of a pipe and returns the other.
 fn serve<S: HttpService>(
     service: S,
     options: HttpOptions,
@@ -38,11 +38,11 @@ fn serve_until<S: HttpService>(
     (near, task)
 }
 
-/// Sends the pieces one after another, ends the sending side, and reads all that comes.
+/// Sends the pieces one after another, half-closes, and reads until the end.
 async fn exchange(pieces: &[&[u8]]) -> String {
     let (mut client, task) = serve(FunctionService(by_path), options());
     for piece in pieces {
-        // The server may have closed already behind its last answer.
+        // The server may have closed after its last response.
         let _ = client.write_all(piece).await;
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
@@ -54,7 +54,7 @@ async fn exchange(pieces: &[&[u8]]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Reads until what came ends in `end`.
+/// Reads until the received bytes end with `end`.
 async fn read_until(client: &mut DuplexStream, end: &str) -> String {
     let mut got = Vec::new();
     while !got.ends_with(end.as_bytes()) {
@@ -66,7 +66,7 @@ async fn read_until(client: &mut DuplexStream, end: &str) -> String {
 
 const OK: &str = "HTTP/1.1 200 OK\r\n";
 
-/// Requests, and everything that comes back until the connection ends.
+/// Requests, and all bytes received until the connection ends.
 fn table() -> Vec<(&'static str, String)> {
     let ok = |rest: &str| format!("{OK}{rest}");
     vec![
@@ -154,7 +154,7 @@ async fn bytes_in_and_bytes_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_cut_anywhere_means_the_same() {
+async fn segmentation_does_not_change_a_request() {
     for (request, want) in table() {
         for at in 1..request.len() {
             let (a, b) = request.as_bytes().split_at(at);
@@ -238,7 +238,7 @@ async fn an_expectation_that_is_refused_closes_the_connection() {
 }
 
 #[tokio::test]
-async fn an_early_response_is_sent_while_the_upload_goes_on() {
+async fn an_early_response_is_sent_during_the_upload() {
     let (mut client, _task) = serve(FunctionService(by_path), options());
     client.write_all(b"POST /back HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, format!("{OK}Transfer-Encoding: chunked\r\n\r\n"));
@@ -251,7 +251,7 @@ async fn an_early_response_is_sent_while_the_upload_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_unread_body_closes_the_connection_and_the_answer_is_still_read() {
+async fn a_large_unread_body_closes_the_connection_after_the_response() {
     let (client, task) = serve(FunctionService(by_path), options());
     let (mut read, mut write) = tokio::io::split(client);
     let send = tokio::spawn(async move {
@@ -268,7 +268,7 @@ async fn a_large_unread_body_closes_the_connection_and_the_answer_is_still_read(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unread_chunked_body_is_read_off_within_bounds_only() {
+async fn an_unread_chunked_body_is_discarded_within_limits() {
     for (chunks, served) in [(10, true), (200, false)] {
         let (client, task) = serve(FunctionService(by_path), options());
         let (mut read, mut write) = tokio::io::split(client);
@@ -289,7 +289,7 @@ async fn an_unread_chunked_body_is_read_off_within_bounds_only() {
 }
 
 #[tokio::test]
-async fn a_body_that_outlives_its_exchange_is_broken_off() {
+async fn a_body_that_outlives_its_exchange_fails() {
     let (kept, mut bodies) = mpsc::unbounded_channel();
     let service = FunctionService(move |request: IncomingRequest| {
         let _ = kept.send(request.body);
@@ -337,7 +337,7 @@ async fn a_half_close_drops_a_service_that_waits_for_a_person() {
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
-/// How a client leaves while its answer is awaited.
+/// How a client disconnects while it waits for the response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Leaves {
     Resets,
@@ -345,7 +345,7 @@ enum Leaves {
     HalfCloses,
 }
 
-/// A client that leaves while the service works: how serving it ended, and what the client read.
+/// A client that disconnects while the service works; returns how serving it ended, and what the client read.
 async fn leaving(how: Leaves, request: &str, keep_half_closed: bool) -> (Result<(), Error>, String) {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
@@ -394,7 +394,7 @@ async fn leaving(how: Leaves, request: &str, keep_half_closed: bool) -> (Result<
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
-async fn a_client_that_leaves_behind_its_request_ends_it() {
+async fn a_client_that_disconnects_after_its_request_cancels_it() {
     for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
         for request in [GET, "GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"] {
             let (ended, answer) = leaving(how, request, false).await;
@@ -405,13 +405,13 @@ async fn a_client_that_leaves_behind_its_request_ends_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_before_its_body_was_read_ends_the_request() {
+async fn a_client_that_disconnects_before_its_body_was_read_cancels_the_request() {
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n";
     let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf";
     for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
         for (request, whole) in [(chunked, false), (length, false), (&format!("{chunked}0\r\n\r\n"), true)] {
             for keep_half_closed in [false, true] {
-                // A whole request of a client that only half-closes is served where the options say so.
+                // A complete request of a client that only half-closes is served if the options allow it.
                 if whole && keep_half_closed && how != Leaves::Resets {
                     continue;
                 }
@@ -424,7 +424,7 @@ async fn a_client_that_leaves_before_its_body_was_read_ends_the_request() {
 }
 
 #[tokio::test]
-async fn a_half_closed_client_is_kept_where_the_options_say_so() {
+async fn a_half_closed_client_is_served_if_configured() {
     let (ended, answer) = leaving(Leaves::HalfCloses, GET, true).await;
     ended.unwrap();
     assert_eq!(answer, format!("{OK}Content-Length: 0\r\n\r\n"));
@@ -433,14 +433,14 @@ async fn a_half_closed_client_is_kept_where_the_options_say_so() {
 }
 
 #[tokio::test]
-async fn a_half_closed_client_gets_the_answers_up_to_its_last_request() {
+async fn a_half_closed_client_gets_all_pipelined_responses() {
     let (ended, answer) = leaving(Leaves::HalfCloses, &GET.repeat(2), false).await;
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::ClientGone);
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_response_stops_it() {
+async fn a_client_that_disconnects_during_a_response_stops_it() {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
     struct Endless(#[allow(dead_code)] AliveCounter);
@@ -463,7 +463,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_response_stops_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
+async fn a_slow_reader_applies_back_pressure_and_times_out() {
     let taken = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl BodyStream for Counted {
@@ -487,7 +487,7 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_nobody_reads_is_not_taken_in() {
+async fn an_unread_upload_is_not_buffered() {
     let service = FunctionService(|request: IncomingRequest| async move {
         let _body = request.body;
         std::future::pending().await
@@ -502,7 +502,7 @@ async fn an_upload_that_nobody_reads_is_not_taken_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_ends_a_connection_after_the_time_set_for_it() {
+async fn silence_times_out_a_connection() {
     let timed = |sent: &'static [u8]| async move {
         let (mut client, task) = serve(FunctionService(by_path), options());
         let start = Instant::now();
@@ -525,7 +525,7 @@ async fn silence_ends_a_connection_after_the_time_set_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_after_a_quiet_time_is_served_as_before() {
+async fn a_request_after_an_idle_period_is_served() {
     let (mut client, _task) = serve(FunctionService(by_path), options());
     for wait in [0, 2, 50, 3] {
         sleep(Duration::from_secs(wait)).await;
@@ -535,7 +535,7 @@ async fn a_request_after_a_quiet_time_is_served_as_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_ends_idle_connections_at_once_and_busy_ones_behind_their_response() {
+async fn a_drain_ends_idle_connections_at_once_and_busy_ones_after_their_response() {
     let signal = DrainSignal::new();
     let (mut idle, idle_task) = serve_until(FunctionService(by_path), options(), signal.drain());
     let (mut busy, busy_task) = serve_until(FunctionService(by_path), options(), signal.drain());
@@ -556,7 +556,7 @@ async fn a_drain_ends_idle_connections_at_once_and_busy_ones_behind_their_respon
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_refused_at_its_bound() {
+async fn an_endless_head_is_refused_at_the_limit() {
     let (client, task) = serve(FunctionService(by_path), options());
     let (mut read, mut write) = tokio::io::split(client);
     let send = tokio::spawn(async move {
@@ -576,7 +576,7 @@ async fn a_head_without_end_is_refused_at_its_bound() {
 }
 
 #[tokio::test]
-async fn what_came_behind_a_refused_connect_is_not_read_as_a_request() {
+async fn bytes_after_a_refused_connect_are_not_parsed_as_a_request() {
     let service = FunctionService(|_| async { status(502, Body::Empty) });
     let (mut client, _task) = serve(service, options());
     client
@@ -590,7 +590,7 @@ async fn what_came_behind_a_refused_connect_is_not_read_as_a_request() {
 }
 
 #[tokio::test]
-async fn interim_responses_without_end_are_bounded() {
+async fn interim_responses_are_limited() {
     let service = FunctionService(|request: IncomingRequest| async move {
         for _ in 0..100_000 {
             request.interim.send(ResponseHead::new(StatusCode::PROCESSING));

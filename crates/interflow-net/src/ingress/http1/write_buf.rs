@@ -1,5 +1,5 @@
-//! What is to be written to a client: small things put together in one buffer, large ones by reference, all of it in
-//! as few system calls as it takes.
+//! Output to a client: small data is gathered in one buffer, large data is kept by reference, and both are written
+//! with as few system calls as possible.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,19 +9,19 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
-/// Data up to this size is copied next to what stands around it; larger data is written from where it is.
+/// Data up to this size is copied next to its neighbours; larger data is written in place.
 const MAX_COPY_BYTES: usize = 2 * 1024;
-/// Room that is made at once: for a head, and a short body or a chunk's size behind it.
+/// The initial capacity: a head, and a short body or a chunk size after it.
 const INITIAL_CAPACITY: usize = 1024;
-/// More is not taken in while this much waits to be written.
+/// No more is accepted while this much is queued.
 const HIGH_WATER_MARK: usize = 64 * 1024;
-/// Pieces in one system call.
+/// The most slices per system call.
 const MAX_SLICES: usize = 16;
 
 /// A queue of bytes.
 #[derive(Default)]
 pub(crate) struct WriteBuf {
-    /// The small things; those up to `at` are written.
+    /// The small data; written up to `at`.
     small: Vec<u8>,
     at: usize,
     parts: VecDeque<WriteSegment>,
@@ -29,7 +29,7 @@ pub(crate) struct WriteBuf {
 }
 
 enum WriteSegment {
-    /// The next so many bytes of `small`.
+    /// The next bytes of `small`, of this number.
     Small(usize),
     Data(Bytes),
 }
@@ -39,17 +39,17 @@ impl WriteBuf {
         self.pending == 0
     }
 
-    /// Whether more may be put in before something is written.
+    /// Whether more may be queued before something is written.
     pub(crate) fn has_room(&self) -> bool {
         self.pending < HIGH_WATER_MARK && self.parts.len() < MAX_SLICES - 2
     }
 
-    /// How many bytes wait to be written.
+    /// How many bytes are queued.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
 
-    /// Lets a writer add small things.
+    /// Lets a writer append small data.
     pub(crate) fn append_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.small.capacity() == 0 {
             self.small.reserve(INITIAL_CAPACITY);
@@ -67,7 +67,7 @@ impl WriteBuf {
         }
     }
 
-    /// Adds a piece of content.
+    /// Appends content.
     pub(crate) fn append_data(&mut self, data: Bytes) {
         if data.len() <= MAX_COPY_BYTES {
             return self.append_with(|small| small.extend_from_slice(&data));
@@ -91,7 +91,7 @@ impl WriteBuf {
         Pin::new(io).poll_flush(cx)
     }
 
-    /// Writes what the stream takes at once.
+    /// Writes what the stream accepts at once.
     fn poll_once<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut W) -> Poll<io::Result<usize>> {
         let n = if let [WriteSegment::Small(len)] = self.parts.as_slices().0
             && self.parts.len() == 1
@@ -154,9 +154,9 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn everything_comes_out_in_order_however_little_the_stream_takes() {
-        for room in [1, 7, 3000, 1 << 20] {
-            let (mut near, mut far) = tokio::io::duplex(room);
+    async fn everything_is_written_in_order_with_partial_writes() {
+        for capacity in [1, 7, 3000, 1 << 20] {
+            let (mut near, mut far) = tokio::io::duplex(capacity);
             let mut want = Vec::new();
             let mut out = WriteBuf::default();
             for i in 0..6u8 {
@@ -174,13 +174,13 @@ mod tests {
             let mut got = Vec::new();
             let (_, read) = tokio::join!(write, far.read_to_end(&mut got));
             read.unwrap();
-            assert_eq!(got, want, "{room}");
+            assert_eq!(got, want, "{capacity}");
             assert!(out.is_empty());
         }
     }
 
     #[test]
-    fn it_takes_no_more_than_its_bound() {
+    fn it_accepts_no_more_than_its_limit() {
         let mut out = WriteBuf::default();
         let mut put = 0;
         while out.has_room() {

@@ -1,4 +1,4 @@
-//! A request's body as it comes on a stream.
+//! The request body of a stream.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::ingress::deadline_timer::DeadlineTimer;
 
 pub(super) struct StreamBody {
     recv: RecvStream,
-    /// What the `Content-Length` leaves to come; `h2` refuses a body that differs from it.
+    /// What remains of the `Content-Length`; `h2` refuses a body that differs from it.
     left: Option<u64>,
     data_over: bool,
     limit: Duration,
@@ -40,7 +40,7 @@ impl StreamBody {
             if data.is_empty() {
                 continue;
             }
-            // Whoever asked has it now; a reader that falls behind does not ask, and the window closes.
+            // The reader has the data now; one that falls behind does not poll, and the window closes.
             self.recv.flow_control().release_capacity(data.len())?;
             self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
             return Poll::Ready(Some(Ok(BodyFrame::Data(data))));
@@ -59,7 +59,7 @@ impl BodyStream for StreamBody {
                 self.waiting = None;
                 Poll::Ready(frame.map(|f| {
                     f.map_err(|e| {
-                        Error::new(ErrorKind::ClientGone, format!("the client broke off its request body: {e}"))
+                        Error::new(ErrorKind::ClientGone, format!("the client aborted its request body: {e}"))
                     })
                 }))
             }

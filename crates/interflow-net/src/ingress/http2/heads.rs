@@ -1,4 +1,4 @@
-//! Heads between HTTP/2's form and the vocabulary's (RFC 9113 8.2 and 8.3).
+//! Converts heads between HTTP/2's form and Interflow's types (RFC 9113 8.2 and 8.3).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, request};
@@ -6,7 +6,6 @@ use interflow_types::{
     Authority, ByteStr, Error, ErrorKind, Headers, Method, RequestTarget, ResponseHead, Scheme, Url, name,
 };
 
-/// A request's head.
 pub(super) struct Http2RequestHead {
     pub method: Method,
     pub target: RequestTarget,
@@ -14,7 +13,7 @@ pub(super) struct Http2RequestHead {
     pub protocol: Option<ByteStr>,
 }
 
-/// Fields that mean one connection only and have no place in HTTP/2 (RFC 9113 8.2.2). `h2` refuses requests with them.
+/// Connection-specific fields, which HTTP/2 forbids (RFC 9113 8.2.2). `h2` refuses requests with them.
 const CONNECTION_SPECIFIC: [HeaderName; 5] = [
     http::header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -23,7 +22,8 @@ const CONNECTION_SPECIFIC: [HeaderName; 5] = [
     http::header::UPGRADE,
 ];
 
-/// Fields that would frame, route or authenticate a message on the next hop: not in trailers (RFC 9110 6.5.1).
+/// Fields that would frame, route or authenticate a message on the next hop, hence forbidden in trailers (RFC 9110
+/// 6.5.1).
 const FORBIDDEN_TRAILERS: [HeaderName; 9] = [
     http::header::CONTENT_LENGTH,
     http::header::TRANSFER_ENCODING,
@@ -36,11 +36,11 @@ const FORBIDDEN_TRAILERS: [HeaderName; 9] = [
     http::header::CONTENT_RANGE,
 ];
 
-/// Reads a request's head. A `Host` field is put first when only `:authority` was there, and cookie crumbs become
-/// one field again (RFC 9113 8.2.3).
+/// Converts a request's head. A `Host` field is inserted first if there was only `:authority`, and cookie crumbs are
+/// joined into one field (RFC 9113 8.2.3).
 ///
 /// # Errors
-/// A target that names no origin, or a `Host` that names another one.
+/// A target without an origin, or a `Host` with a different one.
 pub(super) fn request(parts: request::Parts) -> Result<Http2RequestHead, Error> {
     let request::Parts { method, uri, headers, extensions, .. } = parts;
     let protocol = extensions.get::<h2::ext::Protocol>().map(|p| ByteStr::from(p.as_str()));
@@ -75,17 +75,18 @@ fn bad_request(what: &str) -> Error {
     Error::new(ErrorKind::BadRequest, format!("the HTTP/2 request was refused: {what}"))
 }
 
-/// The `Host` field, of which there is one at most.
+/// The `Host` field; more than one is an error.
 fn host(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let mut hosts = headers.get_all(http::header::HOST).iter();
     let first = hosts.next();
     if hosts.next().is_some() {
         return Err(bad_request("there is more than one Host field"));
     }
-    first.map(|h| h.to_str().map_err(|_| bad_request("the Host field is no text"))).transpose()
+    first.map(|h| h.to_str().map_err(|_| bad_request("the Host field is not valid text"))).transpose()
 }
 
-/// RFC 9113 8.3.1: a `Host` that names another authority is refused, so that no two readers go to different places.
+/// RFC 9113 8.3.1: a `Host` that differs from the authority is refused, because recipients could route it
+/// differently.
 fn check_agreement(host: &str, authority: &Authority, default_port: u16) -> Result<(), Error> {
     match Authority::parse(host, Some(default_port)) {
         Ok(host) if host == *authority => Ok(()),
@@ -111,12 +112,11 @@ fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
     headers
 }
 
-/// Reads trailers.
 pub(super) fn trailers(map: &HeaderMap) -> Headers {
     map.iter().filter(|(n, _)| !FORBIDDEN_TRAILERS.contains(n)).map(|(n, v)| (n.as_str(), v.as_bytes())).collect()
 }
 
-/// Writes a response's head; what HTTP/2 has no place for is left out.
+/// Converts a response's head without the fields that HTTP/2 forbids.
 pub(super) fn response(head: &ResponseHead) -> http::Response<()> {
     let mut response = http::Response::new(());
     *response.status_mut() = head.status;
@@ -124,7 +124,7 @@ pub(super) fn response(head: &ResponseHead) -> http::Response<()> {
     response
 }
 
-/// Writes fields. Values that hold bytes which HTTP/2 forbids are left out with their names.
+/// Converts fields. Those with values that HTTP/2 forbids are left out.
 pub(super) fn map(headers: &Headers) -> HeaderMap {
     let mut map = HeaderMap::with_capacity(headers.len());
     for (n, v) in headers {
@@ -166,18 +166,18 @@ mod tests {
             ("OPTIONS", "*", &[("host", "a.test")], "*"),
             ("CONNECT", "a.test:22", &[], "a.test:22"),
         ] {
-            let shown = match request(parts(method, uri, fields)).unwrap().target {
+            let found = match request(parts(method, uri, fields)).unwrap().target {
                 RequestTarget::Absolute(url) => url.to_string(),
                 RequestTarget::Authority(a) => a.to_string(),
                 RequestTarget::Origin(path) => path.to_string(),
                 RequestTarget::Asterisk => "asterisk".into(),
             };
-            assert_eq!(shown, want, "{method} {uri}");
+            assert_eq!(found, want, "{method} {uri}");
         }
     }
 
     #[test]
-    fn requests_that_name_no_origin_or_two_are_refused() {
+    fn requests_without_a_unique_origin_are_refused() {
         for (method, uri, fields) in [
             ("GET", "/x", &[][..]),
             ("GET", "https://a.test/", &[("host", "b.test")]),

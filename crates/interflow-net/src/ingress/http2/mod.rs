@@ -1,5 +1,5 @@
-//! The HTTP/2 server driver: the `h2` crate speaks the frames, each stream is served in a task of its own (RFC 9113,
-//! RFC 8441).
+//! The HTTP/2 server: the `h2` crate handles frames, and each stream is served in a task of its own (RFC 9113, RFC
+//! 8441).
 
 mod body;
 mod heads;
@@ -32,18 +32,18 @@ use super::service::{HttpOptions, HttpService, IncomingRequest, InformationalSen
 use crate::http2_control::FloodFlag;
 use crate::io::IoStream;
 
-/// A connection on which the client cancels more requests than this within [`CANCEL_SPAN`] is closed: each of them
-/// costs a request to an origin (CVE-2023-44487).
+/// A client that cancels more requests than this within [`CANCEL_WINDOW`] is disconnected, because each of them costs
+/// a request to an origin (CVE-2023-44487).
 const MAX_CANCELLED: u32 = 1000;
 const CANCEL_WINDOW: Duration = Duration::from_secs(10);
-/// Interim responses of one stream; further ones are dropped.
+/// The most interim responses of one stream; excess ones are dropped.
 const MAX_INTERIM: u32 = 64;
 
-/// Serves HTTP/2 on a connection until it ends or the drain is through. Streams run in tasks of their own, which end
-/// with the connection.
+/// Serves HTTP/2 on a connection until it ends or has drained. Streams run in tasks of their own, which end with the
+/// connection.
 ///
 /// # Errors
-/// What ended the connection, when that was not an orderly close: a client that breaks the protocol or goes away.
+/// What ended the connection, if that was not an orderly close: a protocol violation, or the client disconnected.
 pub async fn serve_http2<S: HttpService>(
     io: IoStream,
     options: &HttpOptions,
@@ -90,13 +90,13 @@ fn builder(options: &HttpOptions) -> Builder {
     builder
 }
 
-/// What a connection and its streams share.
+/// State shared by a connection and its streams.
 struct Http2Shared<S> {
     service: Arc<S>,
     opening: PrefaceFingerprint,
     body_timeout: Duration,
     write_timeout: Duration,
-    /// Requests that the client took back since the span began.
+    /// Requests that the client cancelled in the current window.
     cancelled: AtomicU32,
 }
 
@@ -110,11 +110,11 @@ struct Http2Driver<'a, S> {
     idle: Option<Instant>,
     /// Since when the connection is being shut down.
     closing: Option<Instant>,
-    /// When the counting of cancelled requests began.
+    /// The start of the current window for counting cancellations.
     span: Instant,
-    /// What the client did too often, and the connection is being closed for.
+    /// The abuse for which the connection is being closed.
     stormy: Option<Error>,
-    /// The client sends too many frames that carry no request.
+    /// Set if the client sends too many frames that carry no request.
     flood: FloodFlag,
 }
 
@@ -138,7 +138,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
                 Poll::Ready(_) if self.stormy.is_some() => {
                     return Poll::Ready(Err(self.stormy.take().unwrap_or_else(cancel_flood_error)));
                 }
-                // A client that closes when nothing is under way has every right to.
+                // A client may close the connection at any time while no request is in progress.
                 Poll::Ready(Some(Err(e))) if e.is_io() && (self.idle.is_some() || self.closing.is_some()) => {
                     return Poll::Ready(Ok(()));
                 }
@@ -149,8 +149,8 @@ impl<S: HttpService> Http2Driver<'_, S> {
         }
     }
 
-    /// Nothing new has come: an idle connection is shut down in time, and one that is being shut down does not wait
-    /// for a client that no longer answers.
+    /// Called if nothing new has arrived: shuts an idle connection down in time, and closes one in shutdown whose
+    /// client no longer responds.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
         if self.connection.has_streams() {
             self.idle = None;
@@ -162,7 +162,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
                 return Poll::Pending;
             }
             self.shut_down();
-            // The GOAWAY is written when the connection is polled again.
+            // GOAWAY is written when the connection is polled again.
             cx.waker().wake_by_ref();
         }
         let since = self.closing.map_or(idle, |closing| closing.max(idle));
@@ -191,7 +191,7 @@ impl<S: HttpService> Http2Driver<'_, S> {
     }
 }
 
-/// The stream's way to answer, until the final response takes it.
+/// Sends the stream's responses, up to the final one.
 struct StreamResponder {
     respond: Mutex<(Option<SendResponse<Bytes>>, u32)>,
 }
@@ -203,14 +203,14 @@ impl SendInformational for StreamResponder {
             && *sent < MAX_INTERIM
         {
             *sent += 1;
-            // A stream that is gone already needs no interim response.
+            // A closed stream needs no interim response.
             let _ = respond.send_informational(heads::response(&head));
         }
     }
 }
 
 impl StreamResponder {
-    /// Ready when the client takes its request back, or the connection ends.
+    /// Ready if the client cancels its request, or the connection ends.
     fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.respond.lock().0 {
             Some(respond) => respond.poll_reset(cx).map(drop),
@@ -223,7 +223,6 @@ impl StreamResponder {
     }
 }
 
-/// Serves one request.
 async fn serve_stream<S: HttpService>(
     shared: Arc<Http2Shared<S>>,
     request: http::Request<RecvStream>,

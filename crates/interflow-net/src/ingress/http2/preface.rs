@@ -1,4 +1,4 @@
-//! Reads along with what a client sends: its first frames for its fingerprint, all of them to count the idle ones.
+//! Taps a client's bytes: the first frames for its fingerprint, all of them to count those without a request.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::write_timeout::WriteTimeoutIo;
 use crate::http2_control::{FloodFlag, FrameLimiter};
 
-/// Where the fingerprint is found once the first request is there.
+/// Holds the fingerprint once the first request has arrived.
 pub(super) type PrefaceFingerprint = Arc<OnceLock<ByteStr>>;
 
 pub(super) struct PrefaceTap {
@@ -46,7 +46,7 @@ impl PrefaceTap {
 impl AsyncRead for PrefaceTap {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.control.is_flood() {
-            // Whoever polls sees it too, and closes the connection.
+            // The connection's task checks the flag too, and closes the connection.
             return Poll::Pending;
         }
         let before = buf.filled().len();

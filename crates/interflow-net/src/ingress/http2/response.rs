@@ -1,4 +1,4 @@
-//! Sending a response on a stream, no faster than the client takes it.
+//! Sends a response on a stream, within the client's flow-control window.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -22,11 +22,11 @@ pub(super) struct ResponseSender {
     pub write_timeout: Duration,
 }
 
-/// The client took its request back, or the connection is gone.
+/// The client cancelled its request, or the connection has ended.
 pub(super) struct StreamReset;
 
 impl ResponseSender {
-    /// Sends a response. A body that breaks off, or is not as long as said, resets the stream.
+    /// Sends a response. A body that fails or has the wrong length resets the stream.
     pub(super) async fn send_response(&mut self, response: Response) -> Result<(), StreamReset> {
         let Response { head, mut body } = response;
         if head.status.is_informational() {
@@ -39,7 +39,7 @@ impl ResponseSender {
         let mut message = heads::response(&head);
         set_length_headers(message.headers_mut(), &head, contentless, remaining);
         if contentless {
-            // One poll lets whoever watches the body know that it is over.
+            // Polled once, so that observers of the body see its end.
             let _ = poll_fn(|cx| Poll::Ready(body.poll_frame(cx))).await;
             body = Body::Empty;
         }
@@ -52,7 +52,7 @@ impl ResponseSender {
         BodySender { stream, body, left, limit: self.write_timeout, alarm: DeadlineTimer::default() }.run().await
     }
 
-    /// Sends the head of a tunnel and makes a connection of the stream.
+    /// Sends the head of a tunnel and converts the stream to a connection.
     pub(super) fn tunnel(&mut self, head: &ResponseHead, recv: RecvStream) -> Option<IoStream> {
         let mut message = heads::response(head);
         message.headers_mut().remove(CONTENT_LENGTH);
@@ -60,13 +60,12 @@ impl ResponseSender {
         Some(IoStream::other(H2Stream::new(send, recv, ())))
     }
 
-    /// Resets the stream.
     pub(super) fn reset(&mut self, error: &Error) {
         self.respond.send_reset(reset_reason(error));
     }
 }
 
-/// Makes `Content-Length` say what the body will be.
+/// Sets `Content-Length` to the length of the body.
 fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, contentless: bool, remaining: Option<u64>) {
     match remaining {
         _ if head.status == StatusCode::NO_CONTENT => {
@@ -82,7 +81,7 @@ fn set_length_headers(headers: &mut http::HeaderMap, head: &ResponseHead, conten
     }
 }
 
-/// The code that tells a client why its stream was reset.
+/// The error code for the client.
 fn reset_reason(error: &Error) -> Reason {
     match error.kind() {
         ErrorKind::Draining => Reason::REFUSED_STREAM,
@@ -92,7 +91,7 @@ fn reset_reason(error: &Error) -> Reason {
     }
 }
 
-/// A body on its way.
+/// A response body being sent.
 struct BodySender {
     stream: SendStream<Bytes>,
     body: Body,
@@ -124,7 +123,7 @@ impl BodySender {
                     if let Some(left) = &mut self.left {
                         *left = left.checked_sub(data.len() as u64).ok_or_else(length_mismatch)?;
                     }
-                    // When the end is known already, the last frame says so itself.
+                    // If the end is already known, it is flagged on the last frame.
                     let behind = poll_fn(|cx| Poll::Ready(self.body.poll_frame(cx))).await;
                     match behind {
                         Poll::Ready(None) if self.left.is_none_or(|left| left == 0) => {
@@ -144,7 +143,7 @@ impl BodySender {
         }
     }
 
-    /// The next frame of the body, unless the client goes away first.
+    /// The next frame of the body, unless the client cancels first.
     async fn next(&mut self) -> Result<Option<BodyFrame>, SendFailure> {
         poll_fn(|cx| match self.body.poll_frame(cx) {
             Poll::Ready(frame) => Poll::Ready(frame.transpose().map_err(SendFailure::Broken)),
@@ -153,16 +152,16 @@ impl BodySender {
         .await
     }
 
-    /// Sends a piece as the windows allow.
+    /// Sends a piece as the flow-control windows allow.
     async fn data(&mut self, mut data: Bytes, end: bool) -> Result<(), SendFailure> {
         while !data.is_empty() {
             self.stream.reserve_capacity(data.len());
-            let mut room = self.stream.capacity();
-            if room == 0 {
+            let mut capacity = self.stream.capacity();
+            if capacity == 0 {
                 let deadline = Instant::now() + self.limit;
-                room = poll_fn(|cx| self.poll_capacity(cx, deadline)).await?;
+                capacity = poll_fn(|cx| self.poll_capacity(cx, deadline)).await?;
             }
-            let piece = data.split_to(room.min(data.len()));
+            let piece = data.split_to(capacity.min(data.len()));
             let last = end && data.is_empty();
             self.stream.send_data(piece, last)?;
         }
@@ -171,7 +170,7 @@ impl BodySender {
 
     fn poll_capacity(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<Result<usize, SendFailure>> {
         match self.stream.poll_capacity(cx) {
-            Poll::Ready(Some(Ok(room))) => Poll::Ready(Ok(room)),
+            Poll::Ready(Some(Ok(capacity))) => Poll::Ready(Ok(capacity)),
             Poll::Ready(None | Some(Err(_))) => Poll::Ready(Err(SendFailure::Gone)),
             Poll::Pending => {
                 ready!(self.alarm.poll(cx, deadline));

@@ -1,4 +1,4 @@
-//! The driver as a client of the `h2` crate sees it.
+//! The HTTP/2 server, driven by a client of the `h2` crate.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -100,7 +100,7 @@ async fn requests_are_answered_with_their_bodies_and_trailers() {
 }
 
 #[tokio::test]
-async fn messages_without_content_have_none() {
+async fn messages_without_content_have_no_body() {
     let mut client = serve(FunctionService(by_path)).await;
     let (response, body) = client.get("/204").await;
     assert_eq!((response.status().as_u16(), body.as_str()), (204, ""));
@@ -129,8 +129,8 @@ async fn a_large_body_comes_through_both_ways() {
         let mut rest = sent;
         while !rest.is_empty() {
             send.reserve_capacity(rest.len());
-            let room = poll_fn(|cx| send.poll_capacity(cx)).await.unwrap().unwrap();
-            send.send_data(rest.split_to(room.min(rest.len())), false).unwrap();
+            let capacity = poll_fn(|cx| send.poll_capacity(cx)).await.unwrap().unwrap();
+            send.send_data(rest.split_to(capacity.min(rest.len())), false).unwrap();
         }
         send.send_data(Bytes::new(), true).unwrap();
     });
@@ -157,7 +157,7 @@ async fn each_frame_of_a_stream_goes_out_at_once() {
     assert_eq!(text(&mut body).await.unwrap(), "");
 }
 
-/// Speaks through a tunnel and gives what came back.
+/// Sends through a tunnel and returns what was received.
 async fn through_tunnel(client: &mut Client, request: Request<()>) -> String {
     let (response, mut send) = client.request(request, false);
     send.send_data("early ".into(), false).unwrap();
@@ -180,7 +180,7 @@ async fn connect_and_extended_connect_become_tunnels() {
 }
 
 #[tokio::test]
-async fn heads_come_as_the_vocabulary_has_them() {
+async fn heads_are_converted_to_the_shared_types() {
     let (seen, mut heads) = mpsc::unbounded_channel();
     let service = FunctionService(move |request: IncomingRequest| {
         let _ = seen.send(request);
@@ -224,7 +224,7 @@ async fn fields_of_one_connection_do_not_reach_the_client() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_finished_is_reset() {
+async fn incomplete_responses_reset_their_stream() {
     let mut client = serve(FunctionService(by_path)).await;
     let error = client.request(get("/abort"), true).0.await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
@@ -257,7 +257,7 @@ async fn a_request_body_of_another_length_than_announced_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_request_taken_back_drops_the_service_and_only_that() {
+async fn a_cancelled_request_drops_only_its_service_call() {
     let count = Arc::new(AtomicUsize::new(0));
     let alive = count.clone();
     let go = Arc::new(Notify::new());
@@ -287,7 +287,7 @@ async fn a_request_taken_back_drops_the_service_and_only_that() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_that_nobody_reads_stops_at_the_window() {
+async fn an_unread_upload_stops_at_the_window() {
     let service = FunctionService(|request: IncomingRequest| async move {
         let _body = request.body;
         std::future::pending().await
@@ -300,8 +300,8 @@ async fn an_upload_that_nobody_reads_stops_at_the_window() {
     loop {
         send.reserve_capacity(8192);
         match timeout(Duration::from_secs(1), poll_fn(|cx| send.poll_capacity(cx))).await {
-            Ok(room) => {
-                let n = room.unwrap().unwrap().min(8192);
+            Ok(capacity) => {
+                let n = capacity.unwrap().unwrap().min(8192);
                 send.send_data(Bytes::from(vec![0; n]), false).unwrap();
                 sent += n;
             }
@@ -312,7 +312,7 @@ async fn an_upload_that_nobody_reads_stops_at_the_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
+async fn a_slow_reader_applies_back_pressure_and_times_out() {
     let taken = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl interflow_types::BodyStream for Counted {
@@ -340,7 +340,7 @@ async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_is_closed_in_time_and_a_busy_one_is_not() {
+async fn only_an_idle_connection_times_out() {
     let service = FunctionService(|_| async {
         sleep(Duration::from_secs(500)).await;
         ok(Body::Empty)
@@ -356,7 +356,7 @@ async fn an_idle_connection_is_closed_in_time_and_a_busy_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_lets_what_is_under_way_finish_and_takes_nothing_new() {
+async fn a_drain_finishes_active_requests_and_accepts_no_new_ones() {
     let service = FunctionService(|_| async {
         sleep(Duration::from_secs(5)).await;
         ok(frames(vec![data("done")]))
@@ -382,7 +382,7 @@ async fn a_drain_lets_what_is_under_way_finish_and_takes_nothing_new() {
 }
 
 #[tokio::test]
-async fn requests_taken_back_without_end_close_the_connection() {
+async fn excessive_cancellations_close_the_connection() {
     let mut client = serve(FunctionService(|_| std::future::pending())).await;
     for _ in 0..3000 {
         let Ok(mut send) = client.send.clone().ready().await else { break };
@@ -398,7 +398,7 @@ async fn requests_taken_back_without_end_close_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preface_that_does_not_come_is_not_waited_for() {
+async fn a_missing_preface_times_out() {
     let (_near, far) = tokio::io::duplex(1024);
     let service = Arc::new(FunctionService(by_path));
     let error = serve_http2(IoStream::other(far), &HttpOptions::default(), Drain::never(), service).await.unwrap_err();
@@ -406,7 +406,7 @@ async fn a_preface_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_takes_nothing_off_the_connection_is_given_up() {
+async fn a_client_that_reads_nothing_times_out() {
     let body = Bytes::from(vec![0; 100_000]);
     let service = Arc::new(FunctionService(move |_| {
         let body = Body::from(body.clone());
@@ -420,7 +420,7 @@ async fn a_client_that_takes_nothing_off_the_connection_is_given_up() {
     builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
     let (mut send, mut connection) = builder.handshake::<_, Bytes>(near).await.unwrap();
     let _response = send.send_request(get("/"), true).unwrap();
-    // The request goes out, and from then on the client's side stands still.
+    // The request is sent, and from then on the client does not read.
     let _ = timeout(
         Duration::from_millis(100),
         poll_fn(|cx| {
@@ -445,14 +445,14 @@ async fn trailers_alone_make_a_whole_response() {
     assert_eq!(response.body_mut().trailers().await.unwrap().unwrap()["grpc-status"], "0");
 }
 
-/// A frame as it stands on the wire.
+/// A serialized frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A client that opens a connection, sends `before`, and then `flood` again and again: what it is told, and how serving
-/// it ended.
+/// A client that opens a connection, sends `before`, and then `flood` repeatedly; returns what it received and how
+/// serving it ended.
 async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option<ErrorKind>) {
     let (near, far) = tokio::io::duplex(1 << 16);
     let service = Arc::new(FunctionService(|_| std::future::pending()));
@@ -460,10 +460,10 @@ async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option
         serve_http2(IoStream::other(far), &HttpOptions::default(), Drain::never(), service).await
     });
     let (mut read, mut write) = tokio::io::split(near);
-    let told = tokio::spawn(async move {
-        let mut told = Vec::new();
-        let _ = read.read_to_end(&mut told).await;
-        told
+    let received = tokio::spawn(async move {
+        let mut received = Vec::new();
+        let _ = read.read_to_end(&mut received).await;
+        received
     });
     let opening = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, &[])[..], before].concat();
     write.write_all(&opening).await.unwrap();
@@ -474,11 +474,11 @@ async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option
     }
     let ended = timeout(Duration::from_secs(5), server).await.ok().and_then(|ended| ended.unwrap().err());
     drop(write);
-    (told.await.unwrap(), ended.map(|e| e.kind()))
+    (received.await.unwrap(), ended.map(|e| e.kind()))
 }
 
 #[tokio::test]
-async fn frames_that_carry_no_request_are_bounded() {
+async fn frames_that_carry_no_request_are_limited() {
     // GET https://a/ in HPACK's static table.
     let head = [0x82, 0x87, 0x84, 0x41, 0x01, b'a'];
     let open = frame(1, 4, 1, &head);
@@ -493,9 +493,9 @@ async fn frames_that_carry_no_request_are_bounded() {
         ("empty DATA", &open, frame(0, 0, 1, &[])),
         ("empty CONTINUATION", &unfinished, frame(9, 0, 1, &[])),
     ] {
-        let (told, ended) = flooding(before, &flood, 5000).await;
+        let (received, ended) = flooding(before, &flood, 5000).await;
         assert!(matches!(ended, Some(ErrorKind::Limited)), "{what}: {ended:?}");
-        let goaway = told.windows(4).rposition(|w| w == calm);
+        let goaway = received.windows(4).rposition(|w| w == calm);
         assert!(goaway.is_some(), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
     }
 }

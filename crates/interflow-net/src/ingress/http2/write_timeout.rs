@@ -1,4 +1,4 @@
-//! A connection whose writes fail once the peer has taken nothing for a while, which the `h2` crate does not watch.
+//! A connection whose writes fail if the peer reads nothing for a while, which the `h2` crate does not check.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,10 +1,10 @@
-//! Certificates that come compressed (RFC 8879).
+//! Decompression of compressed certificates (RFC 8879).
 
 use std::io::{self, Read, Write};
 
 use btls::ssl::{CertificateCompressionAlgorithm, CertificateCompressor};
 
-/// No certificate chain is longer; BoringSSL compares the length with the one announced besides.
+/// The largest certificate chain; BoringSSL also compares the length with the announced one.
 const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;
 
 macro_rules! decompressors {

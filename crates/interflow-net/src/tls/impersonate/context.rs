@@ -1,4 +1,4 @@
-//! The shape of a hello in BoringSSL's settings.
+//! Applies a TLS fingerprint to BoringSSL's settings.
 
 use btls::error::ErrorStack;
 use btls::pkey::PKey;
@@ -13,7 +13,7 @@ use interflow_types::TlsVersion;
 use super::super::{Alpn, TlsProfile, key_log};
 use super::{compression, trust_anchors};
 
-/// Options of BoringSSL as `boringssl/offers.patch` extends it: offers that are never agreed on.
+/// Options that `boringssl/offers.patch` adds to BoringSSL: values that are offered but never negotiated.
 mod option {
     pub(super) const SCSV: u32 = 1;
     pub(super) const POINT_FORMATS: u32 = 2;
@@ -23,14 +23,14 @@ mod option {
     pub(super) const NO_RENEGOTIATION_INFO: u32 = 0x8000_0000;
 }
 
-/// Every extension that BoringSSL places. Those that a shape leaves out come last in their order here: what is not
-/// named at all would be shuffled.
+/// Every extension whose position BoringSSL controls. Those that a fingerprint leaves out are appended in this order,
+/// because unlisted ones would be shuffled.
 const ORDERED_EXTENSIONS: [u16; 31] = [
     0, 0xfe0d, 23, 0xff01, 10, 11, 35, 16, 5, 13, 13172, 18, 30032, 14, 51, 45, 42, 43, 44, 57, 0xffa5, 27, 34, 17613,
     17513, 47, 0x8a3b, 0xca34, 22, 49, 28,
 ];
 
-/// Takes out of a shape what cannot be sent, and says what that was.
+/// Removes from a fingerprint what cannot be sent, and returns a description of what was removed.
 pub(super) fn remove_unsupported(shape: &mut TlsFingerprint) -> Vec<String> {
     let mut missing = shape.unsupported_parts();
     shape.ciphers.retain(|&c| c == SCSV || cipher_name(c).is_some());
@@ -55,11 +55,11 @@ pub(super) fn remove_unsupported(shape: &mut TlsFingerprint) -> Vec<String> {
     missing
 }
 
-/// The signature algorithms that BoringSSL itself knows.
+/// The signature algorithms that unpatched BoringSSL supports.
 const SIGNATURES: [u16; 12] =
     [0x0201, 0x0203, 0x0401, 0x0403, 0x0501, 0x0503, 0x0601, 0x0603, 0x0804, 0x0805, 0x0806, 0x0807];
 
-/// Whether BoringSSL was built with `boringssl/offers.patch`, and offers algorithms that it does not know.
+/// Whether BoringSSL was built with `boringssl/offers.patch`, so that it can offer algorithms it does not support.
 fn has_extended_signatures() -> bool {
     static EXTENDED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let builder = SslContext::builder(SslMethod::tls());
@@ -68,7 +68,7 @@ fn has_extended_signatures() -> bool {
     *EXTENDED
 }
 
-/// What connections of this shape share.
+/// The settings that connections with this fingerprint share.
 pub(super) fn build_context(shape: &TlsFingerprint, base: &TlsProfile) -> Result<SslContext, ErrorStack> {
     let mut builder = SslContext::builder(SslMethod::tls())?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
@@ -105,7 +105,7 @@ fn set_hello(builder: &mut SslContextBuilder, shape: &TlsFingerprint) -> Result<
     builder.set_preserve_tls13_cipher_list(true);
     let mut names: Vec<&str> = shape.ciphers.iter().filter_map(|&c| cipher_name(c)).collect();
     if shape.lowest_version >= 0x0304 {
-        // A list without ciphers of TLS 1.2 is refused; this one is not sent.
+        // A list without TLS 1.2 ciphers is refused; this one is not sent.
         names.push("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
     }
     builder.set_cipher_list(&names.join(":"))?;
@@ -170,7 +170,7 @@ fn set_extensions(builder: &mut SslContextBuilder, shape: &TlsFingerprint) -> Re
     Ok(())
 }
 
-/// The protocols to offer, in the form of the extension: those of the shape that the route leaves.
+/// The ALPN extension: the fingerprint's protocols that the route allows.
 pub(super) fn alpn(shape: &TlsFingerprint, alpn: Alpn) -> Vec<u8> {
     let wanted = |protocol: &[u8]| match alpn {
         Alpn::Http1 => protocol != b"h2",
@@ -185,7 +185,7 @@ pub(super) fn alpn(shape: &TlsFingerprint, alpn: Alpn) -> Vec<u8> {
     protocols.into_iter().flat_map(|p| u8::try_from(p.len()).into_iter().chain(p.iter().copied())).collect()
 }
 
-/// The groups that a key share is sent for.
+/// The groups for which a key share is sent.
 pub(super) fn key_shares(shape: &TlsFingerprint) -> Vec<KeyShare> {
     let known = |group: &u16| {
         Some(match group {
@@ -203,7 +203,7 @@ pub(super) fn key_shares(shape: &TlsFingerprint) -> Vec<KeyShare> {
     shape.key_shares.iter().filter_map(known).collect()
 }
 
-/// A group by its name, or by its number when it is only offered.
+/// A group by its name, or by its number if it is only offered.
 fn group_name(group: u16) -> String {
     let known = GROUPS.iter().find(|(n, _)| *n == group);
     known.map_or_else(|| format!("0x{group:04x}"), |(_, name)| (*name).to_owned())
@@ -239,7 +239,7 @@ fn version(number: u16) -> SslVersion {
 /// One of the sixteen values of RFC 8701.
 fn grease() -> u16 {
     let mut byte = [0];
-    // Without randomness no handshake will come about either.
+    // Without randomness the handshake fails anyway.
     let _ = getrandom::fill(&mut byte);
     u16::from_be_bytes([byte[0] & 0xf0 | 0x0a; 2])
 }

@@ -1,5 +1,5 @@
-//! TLS towards origins under another client's fingerprint, by BoringSSL. Who may be spoken to is decided by the same
-//! verifier as everywhere else; BoringSSL checks that the origin holds the key of its certificate.
+//! TLS to origins with another client's fingerprint, through BoringSSL. Certificates are verified by the same
+//! verifier as everywhere else; BoringSSL verifies that the origin holds its certificate's key.
 
 mod compression;
 mod context;
@@ -24,34 +24,34 @@ use super::verify_error::CertificateReason;
 use super::{Alpn, CertificateProblem, TlsProfile, alpn_name};
 use crate::io::IoStream;
 
-/// How connections of a profile greet.
+/// Opens TLS connections with one fingerprint.
 pub(super) struct TlsImpersonator {
     fingerprint: ConnectionFingerprint,
-    told: ByteStr,
+    name: ByteStr,
     base: Arc<TlsProfile>,
-    /// What connections share; made anew for each when the hello has values in it that change.
+    /// The shared settings; `None` if they must be built per connection, because the ClientHello has random values.
     context: Option<SslContext>,
 }
 
-/// What became of the verification of one connection.
+/// The result of verifying one connection's certificate.
 type VerifyOutcome = Arc<Mutex<Option<CertificateProblem>>>;
 
 impl TlsImpersonator {
     pub(super) fn new(
         base: &Arc<TlsProfile>,
-        told: &str,
+        name: &str,
         mut fingerprint: ConnectionFingerprint,
         leniently: bool,
     ) -> Result<Self, String> {
         let missing = context::remove_unsupported(&mut fingerprint.tls);
         if !missing.is_empty() && !leniently {
-            return Err(format!("the fingerprint `{told}` cannot be sent by this build: {}", missing.join("; ")));
+            return Err(format!("the fingerprint `{name}` cannot be sent by this build: {}", missing.join("; ")));
         }
         let context = context::build_context(&fingerprint.tls, base)
-            .map_err(|e| format!("the fingerprint `{told}` was refused by the TLS library: {e}"))?;
+            .map_err(|e| format!("the fingerprint `{name}` was refused by the TLS library: {e}"))?;
         let changes = fingerprint.tls.signature_algorithms.contains(&GREASE);
-        let told = if missing.is_empty() { told.to_owned() } else { format!("{told}, but {}", missing.join("; ")) };
-        Ok(Self { fingerprint, told: told.into(), base: Arc::clone(base), context: (!changes).then_some(context) })
+        let name = if missing.is_empty() { name.to_owned() } else { format!("{name}, but {}", missing.join("; ")) };
+        Ok(Self { fingerprint, name: name.into(), base: Arc::clone(base), context: (!changes).then_some(context) })
     }
 
     pub(super) fn fingerprint(&self) -> &ConnectionFingerprint {
@@ -71,7 +71,7 @@ impl TlsImpersonator {
         let ssl = self.ssl(host, name, alpn, Arc::clone(&verifier), Arc::clone(&found));
         let made = ssl.and_then(|ssl| SslStream::new(ssl, io));
         let mut stream = made.map_err(|e| {
-            let text = format!("TLS with {host} could not be begun under the fingerprint `{}`", self.told);
+            let text = format!("TLS with {host} could not be started with the fingerprint `{}`", self.name);
             Error::new(ErrorKind::UpstreamTls, text).with_source(e.to_string())
         })?;
         match tokio::time::timeout(limit, Pin::new(&mut stream).connect()).await {
@@ -92,12 +92,12 @@ impl TlsImpersonator {
             unverified: problem.is_some(),
             problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
             resumed: ssl.session_reused(),
-            fingerprint: Some(self.told.clone()),
+            fingerprint: Some(self.name.clone()),
         };
         Ok((IoStream::impersonated(stream), tls))
     }
 
-    /// One connection's half of TLS.
+    /// The TLS state of one connection.
     fn ssl(
         &self,
         host: &Host,
@@ -141,7 +141,7 @@ impl TlsImpersonator {
     }
 }
 
-/// Looks at the chain that the origin showed. Where any certificate will do, what is wrong with it is kept to be told.
+/// Verifies the origin's chain. If invalid certificates are accepted, the problem is stored to be reported.
 fn verify(
     ssl: &mut SslRef,
     name: &ServerName<'static>,
@@ -167,7 +167,7 @@ fn verify(
     if verifier.danger { Ok(()) } else { Err(SslVerifyError::Invalid(alert)) }
 }
 
-/// Why a handshake failed, as BoringSSL says it.
+/// Why a handshake failed, from BoringSSL's error.
 #[derive(Debug)]
 struct HandshakeFailure {
     text: String,
@@ -195,7 +195,7 @@ fn failed(host: &Host, error: btls::ssl::Error, found: Option<CertificateProblem
     };
     let alert = stack.errors().iter().find_map(|e| alert_of(e.reason()?));
     let reason = stack.errors().first().and_then(|e| e.reason()).unwrap_or("no reason given");
-    let told = match (alert, reason) {
+    let explanation = match (alert, reason) {
         (Some(alert), _) => explain_alert(alert).to_owned(),
         (None, "WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "HTTPS_PROXY_REQUEST") => {
             "it answered with something that is not TLS; perhaps this port speaks cleartext".to_owned()
@@ -203,11 +203,11 @@ fn failed(host: &Host, error: btls::ssl::Error, found: Option<CertificateProblem
         (None, "UNSUPPORTED_PROTOCOL") => "it speaks neither TLS 1.2 nor TLS 1.3".to_owned(),
         (None, reason) => reason.to_ascii_lowercase().replace('_', " "),
     };
-    let text = format!("TLS with {host} failed: {told}");
+    let text = format!("TLS with {host} failed: {explanation}");
     Error::new(ErrorKind::UpstreamTls, text).with_source(HandshakeFailure { text: reason.to_owned(), alert })
 }
 
-/// The alert that BoringSSL names so.
+/// The alert with this name in BoringSSL.
 fn alert_of(reason: &str) -> Option<AlertDescription> {
     let name = reason.strip_prefix("SSLV3_ALERT_").or_else(|| reason.strip_prefix("TLSV1_ALERT_"))?;
     Some(match name {
@@ -226,7 +226,7 @@ fn alert_of(reason: &str) -> Option<AlertDescription> {
     })
 }
 
-/// The version as people write it; none of those that no secure client agrees to.
+/// The version's usual name; `None` for versions that are never negotiated.
 fn version_name(version: SslVersion) -> Option<&'static str> {
     match version {
         SslVersion::TLS1_2 => Some("TLSv1.2"),

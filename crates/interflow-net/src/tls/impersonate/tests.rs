@@ -1,4 +1,4 @@
-//! What is really sent, read from the wire, beside what real clients were seen to send; and who is believed.
+//! What is actually sent, captured from the wire, compared with real clients; and certificate verification.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Both ends of a connection, or why there is none, and the hello that began it.
+/// Both ends of a connection, or why it failed, and the ClientHello that began it.
 struct Greeting {
     hello: ClientHello,
     server: Result<IoStream, Error>,
@@ -57,7 +57,7 @@ fn place() -> (Authority, ServerTls, Arc<TlsProfile>) {
 }
 
 #[tokio::test]
-async fn each_profile_sends_the_hello_of_its_client() {
+async fn each_profile_sends_the_client_hello_of_its_client() {
     assert!(
         context::remove_unsupported(&mut PROFILES[0].fingerprint().tls).is_empty(),
         "built by `make impersonate-test`"
@@ -93,7 +93,7 @@ async fn each_profile_sends_the_hello_of_its_client() {
 }
 
 #[tokio::test]
-async fn what_chromium_draws_anew_is_drawn_anew() {
+async fn chromiums_random_parts_differ_per_connection() {
     let (_ca, server, base) = place();
     let like = disguised(&base, "chrome");
     let (mut orders, mut ciphers, mut signatures) = (HashSet::new(), HashSet::new(), HashSet::new());
@@ -109,7 +109,7 @@ async fn what_chromium_draws_anew_is_drawn_anew() {
 }
 
 #[tokio::test]
-async fn a_hello_is_mirrored_from_what_a_client_sent() {
+async fn a_client_hello_is_mirrored() {
     let (_ca, server, base) = place();
     for profile in PROFILES {
         let first = greet(&server, &disguised(&base, profile.name), "a.example", Alpn::Both).await.hello;
@@ -119,34 +119,34 @@ async fn a_hello_is_mirrored_from_what_a_client_sent() {
         assert_eq!(second.hello.ja4(), first.ja4(), "{}", profile.name);
         assert_eq!(second.client.unwrap().1.fingerprint.as_deref(), Some("mirror"), "{}", profile.name);
     }
-    // Our own clients' TLS, which is rustls.
+    // Interflow's own TLS client, rustls.
     let first = greet(&server, &base, "a.example", Alpn::Both).await.hello;
     let mirror = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(&first, None), true).unwrap();
     let second = greet(&server, &mirror, "a.example", Alpn::Both).await;
-    let told = second.client.unwrap().1.fingerprint.unwrap();
-    assert!(told.starts_with("mirror"), "{told}");
+    let name = second.client.unwrap().1.fingerprint.unwrap();
+    assert!(name.starts_with("mirror"), "{name}");
     assert_eq!(second.hello.alpn, first.alpn);
     assert_eq!(second.hello.signature_algorithms, first.signature_algorithms);
 }
 
 #[tokio::test]
-async fn what_cannot_be_mirrored_is_left_out_and_told() {
+async fn unsupported_parts_are_left_out_and_reported() {
     let (_ca, server, base) = place();
     let mut seen = greet(&server, &disguised(&base, "safari"), "a.example", Alpn::Both).await.hello;
     seen.extensions.extend([30031, 41]);
     seen.ciphers.push(0xc0ff);
     let mirror = base.with_fingerprint("mirror", ConnectionFingerprint::from_client(&seen, None), true).unwrap();
     let greeting = greet(&server, &mirror, "a.example", Alpn::Both).await;
-    let told = greeting.client.unwrap().1.fingerprint.unwrap();
+    let name = greeting.client.unwrap().1.fingerprint.unwrap();
     for part in ["mirror, but cipher 49407", "extension 30031", "extension 41 is sent only when a session is resumed"] {
-        assert!(told.contains(part), "{told}");
+        assert!(name.contains(part), "{name}");
     }
     let strict = base.with_fingerprint("x", ConnectionFingerprint::from_client(&seen, None), false).err().unwrap();
     assert!(strict.to_string().contains("cannot be sent by this build: cipher 49407"), "{strict}");
 }
 
 #[tokio::test]
-async fn a_ja3_text_is_sent_as_it_is_given() {
+async fn a_ja3_string_is_sent_unchanged() {
     let (_ca, server, base) = place();
     for ja3 in [
         "771,4865-4866-4867-49195-49199,0-23-65281-10-11-35-16-5-13-18-51-45-43-27-28-34,29-23-24,0",
@@ -154,7 +154,7 @@ async fn a_ja3_text_is_sent_as_it_is_given() {
         "771,4866-4865,0-10-13-51-43-45,29-23,",
     ] {
         let greeting = greet(&server, &disguised(&base, &format!("ja3:{ja3}")), "a.example", Alpn::Both).await;
-        // Padding comes and goes with the length of the hello.
+        // Padding depends on the length of the ClientHello.
         assert_eq!(greeting.hello.ja3_text().replace("-21,", ","), ja3);
         greeting.client.unwrap();
     }
@@ -171,13 +171,13 @@ async fn every_cipher_in_the_table_is_sent() {
 }
 
 #[tokio::test]
-async fn certificates_are_held_to_the_same_as_everywhere() {
+async fn certificates_are_verified_as_without_impersonation() {
     let ca = Authority::new("Test CA");
     let other = Authority::new("Other CA");
     let mut expired = names(&["a.example"]);
     expired.not_before = date_time_ymd(2019, 1, 1);
     expired.not_after = date_time_ymd(2020, 1, 1);
-    for (case, server, name, wrong, told) in [
+    for (case, server, name, wrong, reported) in [
         ("good", ca.server(&names(&["a.example"])), "a.example", None, ""),
         ("expired", ca.server(&expired), "a.example", Some(CertificateReason::Expired), "expired on 2020-01-01"),
         (
@@ -210,14 +210,14 @@ async fn certificates_are_held_to_the_same_as_everywhere() {
                 let greeting = greet(&server, &disguised(&base, like), name, Alpn::Both).await;
                 match (greeting.client, wrong) {
                     (Ok((_, tls)), Some(_)) if danger => {
-                        assert!(tls.unverified && tls.problem.unwrap().contains(told), "{case}");
+                        assert!(tls.unverified && tls.problem.unwrap().contains(reported), "{case}");
                     }
                     (Ok((_, tls)), None) => assert!(!tls.unverified && tls.problem.is_none(), "{case}"),
                     (Err(error), Some(reason)) if !danger => {
                         assert_eq!(error.kind(), ErrorKind::UpstreamCertificate, "{case}");
                         assert_eq!(CertificateProblem::from_error(&error).unwrap().reason, reason, "{case}");
-                        assert!(error.to_string().contains(told), "{case}: {error}");
-                        assert!(greeting.server.is_err(), "{case}: the origin is told");
+                        assert!(error.to_string().contains(reported), "{case}: {error}");
+                        assert!(greeting.server.is_err(), "{case}: the origin is notified");
                     }
                     (client, _) => panic!("{case}, danger {danger}: {:?}", client.err()),
                 }
@@ -227,7 +227,7 @@ async fn certificates_are_held_to_the_same_as_everywhere() {
 }
 
 #[tokio::test]
-async fn without_trusted_roots_nobody_is_believed() {
+async fn without_trusted_roots_every_certificate_is_refused() {
     let (_ca, server, _) = place();
     let options = TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() };
     let base = TlsProfile::new(options).unwrap();
@@ -236,18 +236,18 @@ async fn without_trusted_roots_nobody_is_believed() {
 }
 
 #[tokio::test]
-async fn a_client_certificate_is_shown_to_who_asks() {
+async fn a_client_certificate_is_sent_on_request() {
     let ca = Authority::new("Test CA");
     let (chain, key) = ca.issue(&names(&["client"]));
     let pair = ClientCertificate { chain_pem: chain.into_bytes(), key_pem: key.into_bytes() };
     let base = TlsProfile::new(TlsProfileOptions { client_certificate: Some(pair), ..trusting(&ca.pem) }).unwrap();
-    let shown = asking(&ca, &disguised(&base, "safari")).await.unwrap();
-    assert_eq!(shown, 1);
+    let count = asking(&ca, &disguised(&base, "safari")).await.unwrap();
+    assert_eq!(count, 1);
     let bare = TlsProfile::new(trusting(&ca.pem)).unwrap();
     assert!(asking(&ca, &disguised(&bare, "safari")).await.is_err());
 }
 
-/// A server that wants a client certificate of this authority; how many it was shown.
+/// A server that requests a client certificate of this authority; returns how many it received.
 async fn asking(ca: &Authority, profile: &TlsProfile) -> Result<usize, String> {
     use rustls_pki_types::pem::PemObject;
     let (chain, key) = ca.issue(&names(&["a.example"]));
@@ -275,7 +275,7 @@ async fn asking(ca: &Authority, profile: &TlsProfile) -> Result<usize, String> {
 }
 
 #[tokio::test]
-async fn a_server_that_wants_another_group_is_greeted_once_more() {
+async fn a_hello_retry_request_is_followed() {
     let ca = Authority::new("Test CA");
     for (group, like) in [
         (rustls::crypto::aws_lc_rs::kx_group::SECP384R1, "chrome"),
@@ -309,7 +309,7 @@ async fn a_server_that_wants_another_group_is_greeted_once_more() {
 }
 
 #[tokio::test]
-async fn the_route_decides_what_of_alpn_is_offered() {
+async fn the_route_restricts_the_offered_alpn() {
     let (_ca, server, base) = place();
     let like = disguised(&base, "chrome");
     for (alpn, offered, agreed, settings) in [
@@ -330,14 +330,14 @@ async fn the_route_decides_what_of_alpn_is_offered() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_said_in_words() {
+async fn handshake_failures_are_described() {
     let (_ca, _, base) = place();
     let like = disguised(&base, "firefox");
-    for (answer, told) in [
+    for (answer, reported) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "not TLS"),
         (b"", "closed the connection during the TLS handshake"),
         (b"\x15\x03\x03\x00\x02\x02\x28", "none of our cipher suites"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "no version of TLS that is wanted"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "no acceptable TLS version"),
         (b"\x16\x03\x03\x00\x04\x02\x00\x00\x00", "decode error"),
     ] {
         let (mut near, far) = tokio::io::duplex(64 * 1024);
@@ -352,7 +352,10 @@ async fn what_goes_wrong_is_said_in_words() {
         let ((), client) = tokio::join!(serve, connect_tls(IoStream::other(far), &name, &like, Alpn::Both, LIMIT));
         let error = client.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::UpstreamTls);
-        assert!(error.to_string().to_ascii_lowercase().contains(&told.to_ascii_lowercase()), "{error} ({answer:?})");
+        assert!(
+            error.to_string().to_ascii_lowercase().contains(&reported.to_ascii_lowercase()),
+            "{error} ({answer:?})"
+        );
     }
     let (_near, far) = tokio::io::duplex(64 * 1024);
     let (name, short) = (host("a.example"), Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! What stands in for fingerprints in a build without the feature `impersonate`: a refusal with its remedy.
+//! Replaces impersonation in builds without the feature `impersonate`: an error with its remedy.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use rustls_pki_types::ServerName;
 use super::{Alpn, TlsProfile};
 use crate::io::IoStream;
 
-/// Never made.
+/// Never constructed.
 pub(super) struct TlsImpersonator(Infallible);
 
 impl TlsImpersonator {
-    pub(super) fn new(_: &Arc<TlsProfile>, told: &str, _: ConnectionFingerprint, _: bool) -> Result<Self, String> {
+    pub(super) fn new(_: &Arc<TlsProfile>, name: &str, _: ConnectionFingerprint, _: bool) -> Result<Self, String> {
         Err(format!(
-            "the fingerprint `{told}` needs a build with the feature `impersonate`: `make run FEATURES=impersonate`"
+            "the fingerprint `{name}` needs a build with the feature `impersonate`: `make run FEATURES=impersonate`"
         ))
     }
 
