@@ -8,7 +8,7 @@ CARGO ?= cargo
 # Where cargo builds; CARGO_TARGET_DIR moves it.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 INTERFLOW := $(TARGET_DIR)/release/interflow
-# What `make run` passes on: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
+# What `make run` passes on: make run ARGS="--listen-proxy 127.0.0.1:8080 --no-record"
 ARGS ?=
 # Features of the binary: make run FEATURES=impersonate
 FEATURES ?=

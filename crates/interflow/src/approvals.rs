@@ -61,11 +61,6 @@ pub enum ApprovalsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Secrets that are put in for placeholders: list, add, remove.
-    #[command(subcommand)]
-    Secrets(SecretsCommand),
-    /// The sessions that live.
-    Sessions,
 }
 
 /// What is answered, and how.
@@ -155,41 +150,14 @@ pub struct ApprovalRuleAddArgs {
     pub note: Option<String>,
 }
 
-/// The commands on secrets.
-#[derive(Debug, Subcommand)]
-pub enum SecretsCommand {
-    /// List them, without their values.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Keep a secret, read from standard input; prints the placeholder that stands for it.
-    Add {
-        /// What to call it.
-        label: String,
-        /// An origin that it may be sent to (repeat for several): `api.example.com` is https on port 443;
-        /// `api.example.com:8443`, `http://10.0.0.7:8080`; this machine needs the port, `127.0.0.1:3000`.
-        #[arg(long = "host", value_name = "HOST", required = true)]
-        hosts: Vec<String>,
-        /// The text that stands for it; one is made when it is not given.
-        #[arg(long)]
-        placeholder: Option<String>,
-        /// It may go out without TLS to hosts that are given without a scheme.
-        #[arg(long)]
-        plain_http: bool,
-    },
-    /// Forget one.
-    Remove {
-        /// Its label.
-        label: String,
-    },
+/// The API of the running instance; secrets, sessions and pending requests exist nowhere else.
+pub fn running_instance(home: &DataDir) -> Result<InstanceApi, CliError> {
+    let none = "no instance is running with this data directory; start one with `interflow run`";
+    InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.to_owned()))
 }
 
-/// Runs one of them.
 pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
-    let none = "no instance runs here, so nothing is held: `interflow run` starts one";
-    let api = InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.to_owned()))?;
+    let api = running_instance(home)?;
     match command {
         ApprovalsCommand::List { follow, json } => list(&api, follow, json),
         ApprovalsCommand::Allow(args) => resolve(&api, "allow", &args),
@@ -197,8 +165,6 @@ pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
         ApprovalsCommand::Rules(command) => rules(&api, command),
         ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode.as_deref(), lasting),
         ApprovalsCommand::Suggest { query, apply, json } => suggest(&api, &query.join(" "), apply, json),
-        ApprovalsCommand::Secrets(command) => secrets(&api, command),
-        ApprovalsCommand::Sessions => sessions(&api),
         ApprovalsCommand::Presets { name, json } => presets(name.as_deref(), json),
     }
 }
@@ -225,16 +191,16 @@ pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
 }
 
 /// A reader that has seen enough (`head`) is no error.
-fn print(text: &str) {
+pub fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-fn print_json(value: &Value) {
+pub fn print_json(value: &Value) {
     print(&format!("{value:#}\n"));
 }
 
 /// A member as text, nothing a terminal could stumble over in it.
-fn member(value: &Value, name: &str) -> String {
+pub fn member(value: &Value, name: &str) -> String {
     let text = match &value[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -243,11 +209,11 @@ fn member(value: &Value, name: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+pub fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
     value[name].as_array().into_iter().flatten()
 }
 
-fn joined_values(value: &Value, name: &str) -> String {
+pub fn joined_values(value: &Value, name: &str) -> String {
     members(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
@@ -468,45 +434,7 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
     Ok(())
 }
 
-fn secrets(api: &InstanceApi, command: SecretsCommand) -> Result<(), CliError> {
-    match command {
-        SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
-        SecretsCommand::List { json: false } => {
-            for s in members(&api.get("/secrets")?, "secrets") {
-                let (label, used) = (member(s, "label"), member(s, "used"));
-                print(&format!(
-                    "{label:<16}  {}  to {}  ({used} used)\n",
-                    member(s, "placeholder"),
-                    joined_values(s, "hosts")
-                ));
-            }
-        }
-        SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
-            let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
-            let value = value.trim_end_matches(['\r', '\n']);
-            let mut secret = json!({"label": label, "value": value, "hosts": hosts, "plain_http": plain_http});
-            if let Some(placeholder) = placeholder {
-                secret["placeholder"] = placeholder.into();
-            }
-            let made = api.post("/secrets", &secret)?;
-            eprintln!("the placeholder stands for the secret towards {}", joined_values(&made, "hosts"));
-            print(&format!("{}\n", member(&made, "placeholder")));
-        }
-        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
-    }
-    Ok(())
-}
-
-fn sessions(api: &InstanceApi) -> Result<(), CliError> {
-    for s in members(&api.get("/sessions")?, "sessions") {
-        let secrets = s["secrets"].as_array().map_or(0, Vec::len);
-        let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
-        print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));
-    }
-    Ok(())
-}
-
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }

@@ -39,11 +39,6 @@ impl InstanceInfo {
     }
 }
 
-/// The data folder by the other name of its variable.
-pub fn from_alternate_variable() -> Option<PathBuf> {
-    std::env::var_os("INTERFLOW_DATA_DIR").filter(|v| !v.is_empty()).map(PathBuf::from)
-}
-
 impl DataDir {
     /// The folder given, or `$XDG_DATA_HOME/interflow`, or the platform's usual place below the home folder.
     pub fn find(given: Option<&Path>) -> Result<Self, String> {
@@ -60,7 +55,9 @@ impl DataDir {
         match var("HOME") {
             Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
             Some(home) => Ok(Self(home.join(".local/share/interflow"))),
-            None => Err("there is no home folder: set INTERFLOW_HOME to a folder for the CA and the recordings".into()),
+            None => {
+                Err("there is no home folder: set INTERFLOW_DATA_DIR to a folder for the CA and the recordings".into())
+            }
         }
     }
 
@@ -80,7 +77,7 @@ impl DataDir {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&self.0).map_err(|e| {
-            format!("the data folder {} cannot be made: {e}; set INTERFLOW_HOME to another one", self.0.display())
+            format!("the data folder {} cannot be made: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
         })
     }
 

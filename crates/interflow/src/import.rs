@@ -20,36 +20,38 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, ProgressDisplay, StoreAccess};
 use crate::pluralize::pluralize;
-use crate::{CliError, components};
+use crate::{CliError, components, philter};
 
-/// What can be taken over.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// Take over Greyproxy's database: rules, credentials, recorded traffic, and conversations made of it. Nothing in it is
-    /// changed; what is there already is left as it is.
+    /// Import Greyproxy's database: rules, credentials, recorded traffic and conversations. The database is not modified;
+    /// existing data is kept.
     Greyproxy(GreyproxyArgs),
+    /// Convert the configuration of philter-ai-proxy; print the result as TOML.
+    Philter(philter::PhilterArgs),
 }
 
-/// What is taken over from where.
 #[derive(Debug, Args)]
 pub struct GreyproxyArgs {
-    /// Its database, or its data folder: `~/.local/share/greyproxy`.
+    /// Greyproxy's database or data directory (`~/.local/share/greyproxy`).
     #[arg(value_name = "DB")]
     pub db: PathBuf,
-    /// The key of its credentials; `session.key` beside the database when it is not given.
+    /// Key file of the credentials [default: `session.key` next to the database].
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// A host that a credential may be sent to, where its label and value do not tell (repeat for several).
+    /// Allow a credential to be sent to this host, if its label and value do not identify one (repeatable).
     #[arg(long = "host", value_name = "LABEL=HOST")]
     pub hosts: Vec<String>,
-    /// Leave its recorded traffic.
+    /// Do not import recorded traffic.
     #[arg(long)]
     pub no_traffic: bool,
 }
 
-/// Does it.
 pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let ImportCommand::Greyproxy(args) = command;
+    let args = match command {
+        ImportCommand::Greyproxy(args) => args,
+        ImportCommand::Philter(args) => return philter::run(args),
+    };
     let path = if args.db.is_dir() { args.db.join("greyproxy.db") } else { args.db.clone() };
     let db = GreyproxyDb::open(&path)?;
     let hosts = parse_host_bindings(&args.hosts)?;

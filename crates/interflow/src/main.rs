@@ -17,6 +17,7 @@ mod exposure;
 mod flows;
 mod import;
 mod keys;
+mod listen_address;
 mod log;
 mod mcp;
 mod media;
@@ -25,8 +26,10 @@ mod philter;
 mod pluralize;
 mod redact;
 mod reload;
+mod renamed;
 mod rules;
 mod run;
+mod secrets;
 mod system_proxy;
 mod trust_store;
 
@@ -64,7 +67,8 @@ impl From<config::LoadError> for CliError {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(flows::normalize_negated_terms(std::env::args_os()));
+    let words = flows::normalize_negated_terms(std::env::args_os());
+    let cli = Cli::try_parse_from(&words).unwrap_or_else(|e| renamed::suggest(e, &words).exit());
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CliError::Child(code)) => ExitCode::from(code),
@@ -98,9 +102,12 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         return config_command::run(command, loaded);
     }
     let loaded = loaded?;
-    let home = cli.home.or_else(data_dir::from_alternate_variable);
+    let home = cli.data_dir;
     if let CliCommand::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
         return approvals::presets(name.as_deref(), *json);
+    }
+    if let CliCommand::Import(import::ImportCommand::Philter(args)) = &cli.command {
+        return philter::run(args);
     }
     if let CliCommand::Redact(args) = &cli.command {
         return redact::run(args);
@@ -108,7 +115,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
     if let CliCommand::Media(command) = &cli.command {
         return media::run(command, &loaded.config, home.as_deref());
     }
-    let home = DataDir::find(home.as_deref().or(loaded.config.home.as_deref()))?;
+    let home = DataDir::find(home.as_deref().or(loaded.config.data_dir.as_deref()))?;
     match cli.command {
         CliCommand::Run(args) => run::run(&args, loaded, home),
         CliCommand::Exec(args) => exec::exec(&args, loaded, &home),
@@ -122,6 +129,8 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         CliCommand::Rules(command) => rules::run(&command, &loaded.config, &home),
         CliCommand::Approvals(command) => approvals::run(command, &home),
+        CliCommand::Secrets(command) => secrets::run(command, &home),
+        CliCommand::Sessions => secrets::sessions(&home),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home),
         CliCommand::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         CliCommand::Config(_) | CliCommand::Demo(_) | CliCommand::Redact(_) | CliCommand::Media(_) => Ok(()),

@@ -119,10 +119,10 @@ struct RunFlags {
 impl RunFlags {
     fn from_args(args: &RunArgs) -> Self {
         Self {
-            proxy: args.proxy.clone(),
-            gateway: args.gateway,
+            proxy: args.listen_proxy.clone(),
+            gateway: args.listen_gateway,
             gateway_tls_self_signed: args.gateway_tls_self_signed,
-            admin: args.admin,
+            admin: args.listen_admin,
             rules: args.rules.clone(),
             no_intercept: args.no_intercept,
             no_record: args.no_record,
@@ -169,13 +169,12 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
-    let admin =
-        match config.admin.listen {
-            Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
-                format!("the admin port cannot listen on {addr}: {e}; choose another with --admin ADDR")
-            })?),
-            None => None,
-        };
+    let admin = match config.admin.listen {
+        Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+            format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
+        })?),
+        None => None,
+    };
     let compat = match &config.compat {
         c if c.greyproxy && admin.is_some() => Some(bind_greyproxy(c.greyproxy_api).await?),
         _ => None,

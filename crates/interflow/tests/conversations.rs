@@ -13,7 +13,7 @@ static HOME: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let home = tempfile::tempdir().expect("a temporary folder");
     let anywhere = "127.0.0.1:0";
     let keep = home.path().to_str().expect("UTF-8");
-    let args = ["demo", "--rounds", "1", "--keep", keep, "--proxy", anywhere, "--admin", anywhere];
+    let args = ["demo", "--rounds", "1", "--keep", keep, "--listen-proxy", anywhere, "--listen-admin", anywhere];
     let out = interflow(home.path(), &args, "");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     home
@@ -22,7 +22,7 @@ static HOME: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 fn interflow(home: &Path, args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_interflow"))
         .args(args)
-        .env("INTERFLOW_HOME", home)
+        .env("INTERFLOW_DATA_DIR", home)
         .env("NO_COLOR", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -214,8 +214,8 @@ fn the_demo_holds_a_request_until_somebody_decides() {
     let anywhere = "127.0.0.1:0";
     let keep = home.path().to_str().expect("UTF-8");
     let mut demo = Command::new(env!("CARGO_BIN_EXE_interflow"))
-        .args(["demo", "--keep", keep, "--proxy", anywhere, "--admin", anywhere])
-        .env("INTERFLOW_HOME", home.path())
+        .args(["demo", "--keep", keep, "--listen-proxy", anywhere, "--listen-admin", anywhere])
+        .env("INTERFLOW_DATA_DIR", home.path())
         .stdout(Stdio::null())
         .spawn()
         .expect("the binary starts");
@@ -266,8 +266,18 @@ impl Instance {
         let file = home.path().join("interflow.toml");
         let any = "127.0.0.1:0";
         let child = Command::new(env!("CARGO_BIN_EXE_interflow"))
-            .args(["run", "-c", file.to_str().expect("UTF-8"), "--proxy", any, "--gateway", any, "--admin", any])
-            .env("INTERFLOW_HOME", home.path())
+            .args([
+                "run",
+                "-c",
+                file.to_str().expect("UTF-8"),
+                "--listen-proxy",
+                any,
+                "--listen-gateway",
+                any,
+                "--listen-admin",
+                any,
+            ])
+            .env("INTERFLOW_DATA_DIR", home.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

@@ -109,9 +109,17 @@ impl Instance {
         let child = Command::new(INTERFLOW)
             .arg("-c")
             .arg(folder.join("instance.toml"))
-            .args(["run", "--proxy", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args([
+                "run",
+                "--listen-proxy",
+                "127.0.0.1:0",
+                "--listen-gateway",
+                "127.0.0.1:0",
+                "--listen-admin",
+                "127.0.0.1:0",
+            ])
             .envs(home_of(folder))
-            .env_remove("INTERFLOW_HOME")
+            .env_remove("INTERFLOW_DATA_DIR")
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -166,7 +174,7 @@ impl Instance {
             .current_dir(scratch.path())
             .env("PATH", path)
             .envs(home_of(&self.folder))
-            .env_remove("INTERFLOW_HOME")
+            .env_remove("INTERFLOW_DATA_DIR")
             // curl's default is to say nothing of a 404; an example must do what it shows.
             .env("CURL_HOME", self.curl_settings())
             .output()
@@ -197,7 +205,7 @@ fn check(folder: &Path, config: &str, place: &str) {
     let output = Command::new(INTERFLOW)
         .args(["-c", "interflow.toml", "config", "check"])
         .current_dir(folder)
-        .env("INTERFLOW_HOME", folder.join("home"))
+        .env("INTERFLOW_DATA_DIR", folder.join("home"))
         .env("COMPANY_PROXY", "http://user:password@127.0.0.1:3128")
         .output()
         .unwrap();

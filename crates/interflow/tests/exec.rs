@@ -10,7 +10,7 @@ use interflow_testkit::{Origin, Wire, client, client_trusting};
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(words).env("INTERFLOW_HOME", home).current_dir(home).stdin(Stdio::null());
+    command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());
     for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "NO_COLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
@@ -102,7 +102,7 @@ fn the_command_is_not_given_what_opens_the_admin_side() {
     }
     let said = command.env("INTERFLOW_LOG", "warn").output().unwrap();
     let text = text(&said.stdout);
-    assert!(text.contains("INTERFLOW_LOG=warn") && text.contains("INTERFLOW_HOME="), "{text}{said:?}");
+    assert!(text.contains("INTERFLOW_LOG=warn") && text.contains("INTERFLOW_DATA_DIR="), "{text}{said:?}");
     assert!(!text.contains("never-hand-this-on"), "{text}");
 }
 
@@ -227,12 +227,13 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
     let rule = "[[access.rule]]\naction = \"deny\"\nusers = [\"exec\"]\nhosts = [\"denied.test\"]\n";
     std::fs::write(home.path().join("c.toml"), format!("[auth]\nusers = \"users\"\n{rule}")).unwrap();
     let anywhere = "127.0.0.1:0";
-    let mut instance = interflow(home.path(), &["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere])
-        .args(["--admin", anywhere])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut instance =
+        interflow(home.path(), &["run", "-c", "c.toml", "--listen-proxy", anywhere, "--listen-gateway", anywhere])
+            .args(["--listen-admin", anywhere])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
     let announced: serde_json::Value = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
     let proxy: SocketAddr = announced["proxy"][0].as_str().unwrap().parse().unwrap();
     assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 407);
@@ -270,7 +271,8 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
 fn instance(home: &Path, config: &str, log: Stdio) -> (Child, SocketAddr) {
     std::fs::write(home.join("c.toml"), config).unwrap();
     let anywhere = "127.0.0.1:0";
-    let words = ["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere];
+    let words =
+        ["run", "-c", "c.toml", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
     let child = interflow(home, &words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let announced: serde_json::Value = serde_json::from_str(&file(&home.join("instance.json"))).unwrap();
     (child, announced["proxy"][0].as_str().unwrap().parse().unwrap())

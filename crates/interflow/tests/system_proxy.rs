@@ -53,7 +53,7 @@ impl Machine {
             folders.extend(["/usr/bin".into(), "/bin".into()]);
         }
         let path = std::env::join_paths(folders).unwrap();
-        command.args(words).env("PATH", path).env("INTERFLOW_HOME", self.path("home")).stdin(Stdio::null());
+        command.args(words).env("PATH", path).env("INTERFLOW_DATA_DIR", self.path("home")).stdin(Stdio::null());
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN"] {
             command.env_remove(name);
         }
@@ -67,7 +67,9 @@ impl Machine {
     /// `interflow run`, once it is announced.
     fn run(&self, words: &[&str]) -> Running {
         let anywhere = "127.0.0.1:0";
-        let all = [&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere], words].concat();
+        let all =
+            [&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere], words]
+                .concat();
         let log = std::fs::File::create(self.path("log")).unwrap();
         let mut child = self.command(&all).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);

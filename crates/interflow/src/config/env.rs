@@ -4,20 +4,14 @@ use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
+use crate::renamed;
 
 /// How the names of all variables begin.
 const PREFIX: &str = "INTERFLOW_";
 
 /// Variables with a meaning of their own: the program's, and those of its tools (`docs/ui.md`).
-const RESERVED: [&str; 7] = [
-    "INTERFLOW_HOME",
-    "INTERFLOW_DATA_DIR",
-    "INTERFLOW_CONFIG",
-    "INTERFLOW_LOG",
-    "INTERFLOW_TOKEN",
-    "INTERFLOW_BIN",
-    "INTERFLOW_ADMIN",
-];
+const RESERVED: [&str; 6] =
+    ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
 
 /// A variable's name, the path of its key, and its value.
 pub type EnvOverride = (String, Vec<String>, Value);
@@ -56,6 +50,11 @@ pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
 }
 
 fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
+    if let Some(present) = renamed::variable(name) {
+        return format!(
+            "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
+        );
+    }
     let own = |name: &str| name[PREFIX.len()..].to_owned();
     let wanted = own(name);
     let near = keys
@@ -66,7 +65,7 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
         .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
         .min();
     let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
-    format!("the environment variable {name} names no configuration key and is ignored{near}")
+    format!("the environment variable {name} is not a configuration key and is ignored{near}")
 }
 
 /// Whether Kubernetes sets a variable of this name for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`,
@@ -156,10 +155,18 @@ mod tests {
         ]);
         assert_eq!(found.values.len(), 1);
         assert_eq!(found.unknown.len(), 3);
-        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD names no configuration key"), "{:?}", found.unknown);
+        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD is not a configuration key"), "{:?}", found.unknown);
         assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
         assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
         assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
+    }
+
+    #[test]
+    fn a_former_variable_is_reported_with_the_present_one() {
+        let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
+        assert!(found.values.is_empty());
+        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
+        assert!(found.unknown[1].ends_with("did you mean INTERFLOW_INTERCEPT_EXCLUDE?"), "{:?}", found.unknown);
     }
 
     #[test]
@@ -177,7 +184,6 @@ mod tests {
             ("INTERFLOW_ADMIN_PORT", "tcp://10.0.0.2:7072"),
             ("INTERFLOW_BIN", "target/debug/interflow"),
             ("INTERFLOW_ADMIN", "http://127.0.0.1:7072"),
-            ("INTERFLOW_HOME", "/data"),
             ("INTERFLOW_DATA_DIR", "/data"),
         ]);
         assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");

@@ -8,6 +8,7 @@ use toml::{Spanned, Table, Value};
 
 use super::env::EnvOverride;
 use super::{InterflowConfig, env, mediaflow};
+use crate::renamed;
 
 /// A configuration and where it came from.
 #[derive(Debug)]
@@ -115,11 +116,13 @@ fn suggest(message: &str) -> String {
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
     let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    let near = known
-        .iter()
-        .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
-        .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
-        .min();
+    let near = renamed::key(unknown, &known).filter(|_| what == "key").map(|present| (0, present)).or_else(|| {
+        known
+            .iter()
+            .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
+            .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
+            .min()
+    });
     match near {
         Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
         None => format!("unknown {what} `{unknown}`: known here are {}", known.join(", ")),
@@ -176,6 +179,9 @@ mod tests {
         for (text, error) in [
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
+            ("home = \"x\"\n", "c.toml:1:1: unknown key `home`: did you mean `data_dir`?"),
+            ("[intercept]\nnever = []\n", "c.toml:2:1: unknown key `never`: did you mean `exclude`?"),
+            ("[[quota.rule]]\nper = \"user\"\n", "c.toml:2:1: unknown key `per`: did you mean `count_by`?"),
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
             (
                 "[timeouts]\nheader_timeout = \"soon\"",
@@ -200,7 +206,7 @@ mod tests {
             ("INTERFLOW_INTERCEPT_MODE", "listed"),
             ("INTERFLOW_INTERCEPT_EXCLUDE", "[\"a.test\", \"b.test\"]"),
             ("INTERFLOW_LIMITS_CONNECTIONS_PER_CLIENT", "9"),
-            ("INTERFLOW_HOME", "/tmp/x"),
+            ("INTERFLOW_DATA_DIR", "/tmp/x"),
             ("OTHER", "1"),
         ]);
         let c = parse(text, "c.toml", &set).unwrap();

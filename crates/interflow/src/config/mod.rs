@@ -34,9 +34,9 @@ pub use load::{LoadError, LoadedConfig, key_position, load};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterflowConfig {
-    /// The data folder; `$INTERFLOW_HOME` or the XDG data folder when it is not set.
+    /// Data directory: CA, recordings, tokens. Defaults to the platform's data directory (`$XDG_DATA_HOME/interflow`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub home: Option<PathBuf>,
+    pub data_dir: Option<PathBuf>,
     /// What is logged.
     pub log: LogConfig,
     /// The proxy port: HTTP, CONNECT and SOCKS5, detected by what the client says first.

@@ -21,6 +21,7 @@ use ipnet::IpNet;
 
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
+use crate::listen_address::parse_listen_address;
 use crate::{CliError, log, run};
 
 /// Names that the demo's traffic goes to; all of them are this machine.
@@ -62,22 +63,21 @@ rules:
 /// How long to rest between two rounds of traffic.
 const ROUND_PAUSE: Duration = Duration::from_secs(8);
 
-/// What the demo is told.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Address of the proxy port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub proxy: Option<SocketAddr>,
-    /// Address of the gateway port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub gateway: Option<SocketAddr>,
-    /// Address of the admin port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<SocketAddr>,
-    /// Keep the recording in this folder.
-    #[arg(long, value_name = "FOLDER")]
+    /// Listen address of the proxy [default: 7070, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_proxy: Option<SocketAddr>,
+    /// Listen address of the gateway [default: 7071, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_gateway: Option<SocketAddr>,
+    /// Listen address of the admin API and web UI [default: 7072, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_admin: Option<SocketAddr>,
+    /// Keep the data in this directory.
+    #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// End after so many rounds of traffic, instead of going on until Ctrl-C.
+    /// Exit after this number of rounds of traffic instead of running until Ctrl-C.
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
 }
@@ -106,11 +106,11 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
 
 async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
-    config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free_port(7070))];
+    config.proxy.listen = vec![args.listen_proxy.unwrap_or_else(|| free_port(7070))];
     // Whoever wants any port for the proxy has another demo running, or may.
-    let any = args.proxy.filter(|a| a.port() == 0);
-    config.gateway.listen = vec![args.gateway.or(any).unwrap_or_else(|| free_port(7071))];
-    config.admin.listen = Some(args.admin.unwrap_or_else(|| free_port(7072)));
+    let any = args.listen_proxy.filter(|a| a.port() == 0);
+    config.gateway.listen = vec![args.listen_gateway.or(any).unwrap_or_else(|| free_port(7071))];
+    config.admin.listen = Some(args.listen_admin.unwrap_or_else(|| free_port(7072)));
     config.redact.proxied = RedactMode::Redact;
     config.approvals.mode = ApprovalMode::Ask;
     config.approvals.timeout = APPROVAL_TIMEOUT;

@@ -187,10 +187,10 @@ fn free_port(name: &str, addr: SocketAddr) -> DoctorFinding {
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
             let who =
                 listener(addr).map_or_else(|| "another program".into(), |p| format!("{} (process {})", p.name, p.pid));
-            let text = format!("taken by {who}: choose another with --{name}, or end that program");
+            let text = format!("taken by {who}: choose another with --listen-{name}, or end that program");
             finding(what, FindingState::Bad, text)
         }
-        Err(e) => finding(what, FindingState::Bad, format!("{e}; choose another with --{name}")),
+        Err(e) => finding(what, FindingState::Bad, format!("{e}; choose another with --listen-{name}")),
     }
 }
 
@@ -309,7 +309,11 @@ mod tests {
         config.admin.listen = None;
         let found = ports(&config, &home);
         assert!(found.len() == 1 && found[0].state == FindingState::Bad, "{found:?}");
-        assert!(found[0].text.starts_with("taken by ") && found[0].text.contains("--proxy"), "{}", found[0].text);
+        assert!(
+            found[0].text.starts_with("taken by ") && found[0].text.contains("--listen-proxy"),
+            "{}",
+            found[0].text
+        );
         #[cfg(target_os = "linux")]
         assert!(found[0].text.contains(&format!("(process {})", std::process::id())), "{}", found[0].text);
     }

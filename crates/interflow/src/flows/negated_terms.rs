@@ -45,8 +45,8 @@ mod tests {
         for (line, expected) in [
             ("interflow flows list -path:/x -n 5", "interflow flows list !path:/x -n 5"),
             (
-                "interflow --home x flows tail -is:open -header.a:b",
-                "interflow --home x flows tail !is:open !header.a:b",
+                "interflow --data-dir x flows tail -is:open -header.a:b",
+                "interflow --data-dir x flows tail !is:open !header.a:b",
             ),
             ("interflow flows replay last -HX-A:1 -H X-B:2", "interflow flows replay last -HX-A:1 -H X-B:2"),
             ("interflow flows list -nokey:1 --all", "interflow flows list -nokey:1 --all"),

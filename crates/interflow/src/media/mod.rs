@@ -37,7 +37,7 @@ pub fn run(command: &MediaCommand, config: &InterflowConfig, home: Option<&Path>
         MediaCommand::Inspect(args) => inspect::run(args),
         MediaCommand::Probe(args) => probe::run(args),
         MediaCommand::Decrypt(args) => decrypt::run(args),
-        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.home.as_deref()))?),
+        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.data_dir.as_deref()))?),
     }
 }
 

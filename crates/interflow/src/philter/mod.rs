@@ -1,11 +1,50 @@
-//! `interflow config import-philter`: reads the YAML of philter-ai-proxy and writes the same as our configuration, with notes
+//! `interflow import philter`: reads the YAML of philter-ai-proxy and writes the same as our configuration, with notes
 //! on what has no counterpart.
 
 mod keys;
 mod known_keys;
 
+use std::io::Write as _;
+use std::path::PathBuf;
+
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
+
+use crate::CliError;
+
+#[derive(Debug, clap::Args)]
+pub struct PhilterArgs {
+    /// Configuration file of philter-ai-proxy (YAML).
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write the clients' keys, as hashes, to this new file.
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<PathBuf>,
+}
+
+/// Prints the converted configuration; notes go to stderr.
+pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
+    let (file, keys) = (&args.file, args.keys.as_deref());
+    let shown = file.display();
+    let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let imported = import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
+    for note in imported.notes {
+        anstream::eprintln!("{note}");
+    }
+    match (imported.keys, keys) {
+        (Some(text), Some(path)) => {
+            let wrong = |e| format!("{} cannot be written: {e}", path.display());
+            let mut file = std::fs::File::create_new(path).map_err(wrong)?;
+            file.write_all(text.as_bytes()).map_err(wrong)?;
+        }
+        (Some(_), None) => {
+            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
+        }
+        (None, _) => {}
+    }
+    crate::approvals::print(&imported.text);
+    Ok(())
+}
 
 /// A configuration, and what its owner must do by hand.
 pub struct PhilterImport {

@@ -59,7 +59,7 @@ impl Home {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).env("TZ", "UTC");
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).env("TZ", "UTC");
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
             command.env_remove(name);
         }
@@ -83,7 +83,7 @@ impl Home {
     fn start(&self) -> Running<'_> {
         let anywhere = "127.0.0.1:0";
         let mut child = self
-            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+            .command(&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere])
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()

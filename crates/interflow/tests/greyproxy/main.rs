@@ -31,7 +31,7 @@ impl Drop for Running {
 
 fn interflow(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(args).env("INTERFLOW_HOME", home).env("NO_COLOR", "1").env_remove("INTERFLOW_CONFIG");
+    command.args(args).env("INTERFLOW_DATA_DIR", home).env("NO_COLOR", "1").env_remove("INTERFLOW_CONFIG");
     command
 }
 
@@ -50,7 +50,17 @@ impl Running {
                       greyproxy_dns = '127.0.0.1:0'\n";
         std::fs::write(&file, format!("{compat}{config}")).unwrap();
         let any = "127.0.0.1:0";
-        let args = ["run", "-c", file.to_str().unwrap(), "--proxy", any, "--gateway", any, "--admin", any];
+        let args = [
+            "run",
+            "-c",
+            file.to_str().unwrap(),
+            "--listen-proxy",
+            any,
+            "--listen-gateway",
+            any,
+            "--listen-admin",
+            any,
+        ];
         let mut command = interflow(home.path(), &args);
         command.envs(envs.iter().copied()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -281,10 +291,8 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
     const PLAIN: &str = "planted-marker-";
     let origin = Origin::http().start().await;
     let it = Running::start("", &[]);
-    let mut add = interflow(
-        it.home.path(),
-        &["approvals", "secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())],
-    );
+    let mut add =
+        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
     let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(MARKER.as_bytes()).unwrap();
     let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
@@ -321,7 +329,7 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
     }
     socket.close(None).await.unwrap();
     drop(socket);
-    let used = || said(it.command(&["approvals", "secrets", "list"]));
+    let used = || said(it.command(&["secrets", "list"]));
     until("the count", || used().contains("(4 used)").then_some(()));
 
     let flows = until("the recording", || {

@@ -41,7 +41,7 @@ impl Home {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).env("NO_COLOR", "1");
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).env("NO_COLOR", "1");
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "CLICOLOR_FORCE"] {
             command.env_remove(name);
         }
@@ -76,7 +76,17 @@ impl Home {
         self.write_config(config);
         let anywhere = "127.0.0.1:0";
         let file = self.dir.path().join("config.toml").display().to_string();
-        self.command(&["run", "-c", &file, "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+        self.command(&[
+            "run",
+            "-c",
+            &file,
+            "--listen-proxy",
+            anywhere,
+            "--listen-gateway",
+            anywhere,
+            "--listen-admin",
+            anywhere,
+        ])
     }
 
     /// Starts an instance on free ports.

@@ -71,7 +71,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
     let url = |home: &tempfile::TempDir, more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interflow"));
         command.args(["media", "url", "http://a.test/x.m3u8", "--base", "http://tv.test/media"]).args(more);
-        let output = command.env("INTERFLOW_HOME", home.path()).current_dir(home.path()).output().unwrap();
+        let output = command.env("INTERFLOW_DATA_DIR", home.path()).current_dir(home.path()).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (more, says) in [

@@ -39,8 +39,17 @@ impl Gateway {
         std::fs::write(&config, format!("[media]\n{lines}")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
         let anywhere = "127.0.0.1:0";
-        command.args(["run", "--no-record", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere]);
-        command.arg("-c").arg(&config).env("INTERFLOW_HOME", dir.path()).env_remove("INTERFLOW_TOKEN");
+        command.args([
+            "run",
+            "--no-record",
+            "--listen-proxy",
+            anywhere,
+            "--listen-gateway",
+            anywhere,
+            "--listen-admin",
+            anywhere,
+        ]);
+        command.arg("-c").arg(&config).env("INTERFLOW_DATA_DIR", dir.path()).env_remove("INTERFLOW_TOKEN");
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -82,7 +91,7 @@ impl Gateway {
     /// What another command of the binary prints, in the same data folder.
     fn command(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).arg("-c").arg(self.dir.path().join("c.toml")).env("INTERFLOW_HOME", self.dir.path());
+        command.args(words).arg("-c").arg(self.dir.path().join("c.toml")).env("INTERFLOW_DATA_DIR", self.dir.path());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()

@@ -30,7 +30,7 @@ impl Home {
 
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).stdin(Stdio::null());
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).stdin(Stdio::null());
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
             command.env_remove(name);
         }
@@ -58,7 +58,7 @@ impl Home {
     fn start_saying(&self, words: &[&str], out: Stdio) -> Running {
         let anywhere = "127.0.0.1:0";
         let mut child = self
-            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+            .command(&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere])
             .args(words)
             .stdout(out)
             .stderr(std::fs::File::create(self.path("log")).unwrap())

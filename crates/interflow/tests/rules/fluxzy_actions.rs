@@ -567,7 +567,8 @@ async fn tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build(
         } else {
             let told = said.err.contains(place) && said.err.contains("make run FEATURES=impersonate");
             assert!(said.code == 1 && told, "{said:?}");
-            let started = home.run(&["run", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", &file]);
+            let started =
+                home.run(&["run", "--listen-proxy", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0", "--rules", &file]);
             assert!(started.code != 0 && started.err.contains("FEATURES=impersonate"), "{started:?}");
         }
     }

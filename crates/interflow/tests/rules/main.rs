@@ -56,7 +56,7 @@ async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {
 async fn a_bad_file_stops_the_start_with_its_place() {
     let home = Home::new().await;
     let rules = home.write("r.yaml", "rules:\n  - when: hots:a\n    then: abort\n");
-    let said = home.run(&["run", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", &rules]);
+    let said = home.run(&["run", "--listen-proxy", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0", "--rules", &rules]);
     assert!(
         said.code != 0 && said.err.contains("r.yaml:2:11: ") && said.err.contains("did you mean 'host'?"),
         "{said:?}"
