@@ -1,4 +1,4 @@
-//! `interflow approvals`: what a running instance holds, and what may be reached.
+//! `interflow approvals`: pending requests, approval rules and the approval mode of the running instance.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,47 +15,46 @@ use crate::data_dir::DataDir;
 use crate::flows::InstanceApi;
 use crate::pluralize::pluralize;
 
-/// The commands on approvals.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
-    /// List what waits for somebody to decide: questions of approvals, and flows that rules hold.
+    /// List pending requests: those that await approval and those held by rules.
     List {
-        /// Stay, and list anew whenever something changes.
+        /// Keep running and print the list again whenever it changes.
         #[arg(long)]
         follow: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Let what is held go on; with a scope, all that is like it too.
+    /// Allow a pending request, optionally creating a rule.
     Allow(ResolutionArgs),
-    /// Deny what is held; with a scope, all that is like it too.
+    /// Deny a pending request, optionally creating a rule.
     Deny(ResolutionArgs),
-    /// List the rules in force, add one, remove one.
+    /// List, add and remove approval rules.
     #[command(subcommand)]
     Rules(ApprovalRulesCommand),
-    /// Show the mode in force, or set another one for a while.
+    /// Show or set the approval mode.
     Mode {
-        /// observe, ask, enforce; `config` goes back to the configured one.
+        /// observe, ask or enforce; `config` restores the configured mode.
         mode: Option<String>,
-        /// For how long: 15m; until the end of the process when not given.
+        /// Duration, e.g. 15m [default: until the instance stops].
         #[arg(long = "for", value_name = "TIME")]
         lasting: Option<HumanDuration>,
     },
-    /// Suggest rules that would allow what was recorded.
+    /// Suggest rules that allow the recorded traffic.
     Suggest {
-        /// Of these flows: `time:-7d host:example.com`.
+        /// Query that selects the flows: `time:-7d host:example.com`.
         query: Vec<String>,
-        /// Make the rules.
+        /// Create the suggested rules.
         #[arg(long)]
         apply: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// List the rules that come with Interflow, or show what one set of them allows. `approvals.presets` puts them in force.
+    /// List the built-in rule presets or show one. `approvals.presets` in the configuration enables them.
     Presets {
-        /// One of them.
+        /// Name of a preset.
         name: Option<String>,
         /// Print JSON.
         #[arg(long)]
@@ -63,30 +62,28 @@ pub enum ApprovalsCommand {
     },
 }
 
-/// What is answered, and how.
 #[derive(Debug, Args)]
 pub struct ResolutionArgs {
-    /// The number as `approvals list` shows it (`3`, or `rule-5` for a flow that a rule holds); `all` for all of them.
+    /// ID shown by `approvals list` (`3`, or `rule-5` for a flow held by a rule), or `all`.
     pub id: String,
-    /// For what it is said.
+    /// Scope of the decision.
     #[arg(long, value_enum, default_value_t = ScopeArg::Once)]
     pub scope: ScopeArg,
-    /// For how long: 30m, 7d; for ever when not given. Of no meaning for `once`.
+    /// Lifetime of the rule: 30m, 7d [default: permanent]. Ignored for `once`.
     #[arg(long = "for", value_name = "TIME")]
     pub lasting: Option<HumanDuration>,
-    /// For every client, not only for the user, program or session that asked.
+    /// Apply to every client, not only to the user, program or session that sent the request.
     #[arg(long)]
     pub everyone: bool,
-    /// Allow it with the text of this file in place of its body (`-`: standard input). Once, and only where `approvals list
-    /// --json` shows a body.
+    /// Replace the request body with this text file (`-` for stdin). Applies once, and only if `approvals list --json`
+    /// shows a body.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "lasting", "everyone"])]
     pub body: Option<PathBuf>,
 }
 
-/// For what an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScopeArg {
-    /// The flows that wait.
+    /// This pending request only.
     Once,
     /// This method and path.
     Path,
@@ -94,58 +91,56 @@ pub enum ScopeArg {
     Host,
     /// This host on any port.
     AnyPort,
-    /// Everything below the host's domain.
+    /// All subdomains of the host's domain.
     Subdomains,
 }
 
-/// The commands on rules.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalRulesCommand {
-    /// List them.
+    /// List rules.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Make one: `add allow '*.example.com' --method GET`.
+    /// Add a rule: `add allow '*.example.com' --method GET`.
     Add(Box<ApprovalRuleAddArgs>),
-    /// Take one back that was made while running.
+    /// Remove a rule that was created at runtime.
     Remove {
-        /// Its id.
+        /// Rule ID.
         id: String,
     },
 }
 
-/// A new rule.
 #[derive(Debug, Args)]
 pub struct ApprovalRuleAddArgs {
     /// allow or deny.
     #[arg(value_parser = ["allow", "deny"])]
     pub action: String,
-    /// Hosts: names, globs, addresses, networks.
+    /// Hosts: names, globs, addresses or networks.
     pub hosts: Vec<String>,
-    /// A port or range (repeat for several; all when not given).
+    /// Port or port range (repeatable) [default: all].
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<String>,
-    /// A method.
+    /// HTTP method (repeatable).
     #[arg(long = "method", value_name = "METHOD")]
     pub methods: Vec<String>,
-    /// A glob over the path: `/repos/*`.
+    /// Path glob: `/repos/*` (repeatable).
     #[arg(long = "path", value_name = "GLOB")]
     pub paths: Vec<String>,
-    /// A user of the proxy.
+    /// Proxy user (repeatable).
     #[arg(long = "user", value_name = "NAME")]
     pub users: Vec<String>,
-    /// An agent's name.
+    /// Agent name (repeatable).
     #[arg(long = "agent", value_name = "NAME")]
     pub agents: Vec<String>,
-    /// A program on this machine.
+    /// Name of a local program (repeatable).
     #[arg(long = "process", value_name = "NAME")]
     pub processes: Vec<String>,
-    /// Until when it holds, as RFC 3339.
+    /// Expiry time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// What it is for.
+    /// Description of the rule.
     #[arg(long)]
     pub note: Option<String>,
 }
@@ -169,7 +164,7 @@ pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
     }
 }
 
-/// Lists the presets, or shows one. Needs no instance.
+/// Lists the presets or shows one. Does not need a running instance.
 pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
     let chosen: Vec<&presets::RulePreset> = match name {
         Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
@@ -190,7 +185,7 @@ pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A reader that has seen enough (`head`) is no error.
+/// Write errors are ignored: the reader may have closed the pipe (`head`).
 pub fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
@@ -199,7 +194,7 @@ pub fn print_json(value: &Value) {
     print(&format!("{value:#}\n"));
 }
 
-/// A member as text, nothing a terminal could stumble over in it.
+/// A JSON member as text without control characters.
 pub fn member(value: &Value, name: &str) -> String {
     let text = match &value[name] {
         Value::String(text) => text.clone(),
@@ -262,12 +257,12 @@ fn table(state: &Value) -> String {
     text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
-/// `4:30`: minutes and seconds.
+/// Formats seconds as `minutes:seconds`.
 fn clock(seconds: u64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// The mode in force, and until when it is.
+/// Formats the active mode and its expiry.
 fn mode_line(state: &Value) -> String {
     let mode = member(state, "mode");
     if state["mode_is_configured"] != false {
@@ -325,7 +320,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
                     pluralize(done["flows"].as_u64().unwrap_or_default(), "flow")
                 ));
             }
-            // A rule made for an earlier one may have answered it.
+            // A rule created for an earlier request may already have decided this one.
             Err(_) if args.id == "all" => {}
             Err(e) => return Err(e),
         }
@@ -333,7 +328,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     Ok(())
 }
 
-/// The body to send, from a file or standard input.
+/// Reads the replacement body from a file or standard input.
 fn read_body(file: &Path) -> Result<String, CliError> {
     let read = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin().lock())

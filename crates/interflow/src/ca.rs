@@ -9,7 +9,6 @@ use crate::data_dir::DataDir;
 use crate::flows::InstanceApi;
 use crate::{CliError, exec};
 
-/// Runs one of the commands.
 pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
@@ -40,7 +39,7 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Ends the bypass of programs that refused the certificate, in the running instance.
+/// Makes the running instance intercept clients again that rejected the certificate.
 fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
         CliError::Failed("no instance runs from this data folder, so nothing is remembered".to_owned())
@@ -64,7 +63,7 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Trust in the CA has changed: a running instance forgets who refused it. Without one there is nothing to forget.
+/// Clears the pinning bypass of the running instance, if any, after trust in the CA has changed.
 fn forget_refusals(home: &DataDir) {
     if let Ok(Some(api)) = InstanceApi::for_instance(home) {
         let _ = api.delete("/passthrough");
@@ -94,10 +93,10 @@ fn export(ca: &CertificateAuthority, form: CaFormat, output: Option<&std::path::
     Ok(())
 }
 
-/// Asks on the terminal; only a clear yes is one.
+/// Asks for confirmation on the terminal. Only an explicit yes counts.
 ///
 /// # Errors
-/// Anything else was answered, or nothing: nothing was done then.
+/// The answer was not yes; nothing was changed.
 pub fn confirmed(what: &str) -> Result<(), CliError> {
     anstream::eprint!("{what}\nGo on? [y/N] ");
     let mut answer = String::new();
@@ -108,7 +107,7 @@ pub fn confirmed(what: &str) -> Result<(), CliError> {
 fn parse_confirmation(answer: std::io::Result<&str>) -> Result<(), String> {
     match answer {
         Ok(text) if matches!(text.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
-        // Without a line's end nobody has answered.
+        // End of input without a newline is not an answer.
         Ok("") => Err("nothing was done: nobody answered; --yes goes on without asking".into()),
         Ok(_) => Err("nothing was done: the answer was not yes".into()),
         Err(e) => Err(format!("nothing was done: no answer could be read: {e}; --yes goes on without asking")),

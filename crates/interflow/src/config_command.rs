@@ -32,7 +32,7 @@ pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> 
             exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
-                None => "no file given (-c FILE): the defaults are in force\n".into(),
+                None => "no file given (-c FILE): using the defaults\n".into(),
             }
         }
         ConfigCommand::Print => {

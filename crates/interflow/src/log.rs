@@ -1,4 +1,4 @@
-//! Log lines to standard error, for people or for programs; bounded where standard error is a file.
+//! Logging to stderr as text or JSON; the size is bounded if stderr is a file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,16 +22,16 @@ pub fn start(config: &LogConfig) -> Result<(), String> {
         LogFormat::Text => builder.with_ansi(colours).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-    // A second start in one process (tests) keeps the first.
+    // If logging has already started in this process (tests), the first setup is kept.
     let _ = started;
     Ok(())
 }
 
-/// How far a log file may grow. Whoever empties it (`logrotate` with `copytruncate`) makes room for more.
+/// Size limit of the log file. Writing resumes after the file is truncated (`logrotate` with `copytruncate`).
 struct BoundedLogFile {
-    /// Standard error, when it is a file.
+    /// Stderr, if it is a file.
     file: Option<File>,
-    /// The most bytes that the file may have; 0 for any number.
+    /// Maximum size in bytes; 0 means unlimited.
     limit: u64,
     full: AtomicBool,
 }
@@ -50,7 +50,7 @@ impl BoundedLogFile {
     }
 }
 
-/// What log lines are written to, each in one piece.
+/// Log writer; each line is written at once.
 struct LogLines(Arc<BoundedLogFile>);
 
 impl Write for LogLines {

@@ -43,14 +43,14 @@ use data_dir::DataDir;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A command that did not do its work; what it says goes to standard error.
+/// A failed command. The message goes to stderr.
 #[derive(Debug)]
 pub enum CliError {
     /// The work failed: exit code 1.
     Failed(String),
-    /// The command was asked for something that makes no sense: exit code 2.
+    /// Invalid usage or configuration: exit code 2.
     Usage(String),
-    /// A child's own exit code.
+    /// Exit code of the child process of `exec`.
     Child(u8),
 }
 
@@ -83,7 +83,7 @@ fn print_error(text: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Says something that does not end the command.
+/// Prints a warning to stderr.
 pub fn warn(text: &str) {
     let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
     anstream::eprintln!("interflow: {yellow}warning:{yellow:#} {text}");
@@ -97,7 +97,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
     if let Ok(loaded) = &loaded {
         loaded.warnings.iter().for_each(|text| warn(text));
     }
-    // The commands on the configuration itself say more about what is wrong with it.
+    // The `config` commands report errors of the configuration in more detail.
     if let CliCommand::Config(command) = &cli.command {
         return config_command::run(command, loaded);
     }

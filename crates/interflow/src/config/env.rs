@@ -1,4 +1,4 @@
-//! `INTERFLOW_SECTION_KEY` variables: each key of the file has one.
+//! Environment variables `INTERFLOW_SECTION_KEY`, one for each key of the configuration file.
 
 use serde_json::Value as Json;
 use toml::Value;
@@ -6,27 +6,23 @@ use toml::Value;
 use super::InterflowConfig;
 use crate::renamed;
 
-/// How the names of all variables begin.
 const PREFIX: &str = "INTERFLOW_";
 
-/// Variables with a meaning of their own: the program's, and those of its tools (`docs/ui.md`).
+/// Variables that are not configuration keys but are used by the program or its tools (`docs/ui.md`).
 const RESERVED: [&str; 6] =
     ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
 
 /// A variable's name, the path of its key, and its value.
 pub type EnvOverride = (String, Vec<String>, Value);
 
-/// What the `INTERFLOW_…` variables say.
 #[derive(Debug, Default)]
 pub struct EnvOverrides {
-    /// Values for keys.
     pub values: Vec<EnvOverride>,
-    /// A line for each variable that names no key, with a suggestion where a known one is near.
+    /// One warning per unknown variable, with a suggestion if a known one is similar.
     pub unknown: Vec<String>,
 }
 
-/// The overrides among these variables. A variable that names no key is ignored: anybody may set such a variable for reasons of
-/// their own, so it never ends a command.
+/// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
 pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
     let ours = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
     let mut ours: Vec<_> = vars.iter().filter(|(name, _)| ours(name)).collect();
@@ -37,7 +33,8 @@ pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
     ours.sort();
     let keys = keys();
     for (name, text) in ours {
-        // First, since a key's name may end as a Service's variable does (`media.compat.port`): its value tells them apart.
+        // Checked first: a key's variable can look like a Service variable (`media.compat.port`); the value distinguishes
+        // them.
         if is_service_link(name, text) {
             continue;
         }
@@ -68,8 +65,8 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
     format!("the environment variable {name} is not a configuration key and is ignored{near}")
 }
 
-/// Whether Kubernetes sets a variable of this name for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`,
-/// `X_PORT` (a URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and its like. A bare number in `X_PORT` is somebody's mistake.
+/// Whether this is a Kubernetes Service variable: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`, `X_PORT` (a
+/// URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and so on. `X_PORT` with a bare number is not one.
 fn is_service_link(name: &str, value: &str) -> bool {
     let service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| name.ends_with(end));
     if service || name.contains("_SERVICE_PORT_") || (name.ends_with("_PORT") && value.contains("://")) {
@@ -82,7 +79,7 @@ fn is_service_link(name: &str, value: &str) -> bool {
     })
 }
 
-/// TOML where it is TOML (numbers, lists, tables), a string otherwise.
+/// Parses a value as TOML if possible (number, list, table); otherwise it is a string.
 fn value(text: &str) -> Value {
     toml::from_str::<toml::Table>(&format!("v = {text}"))
         .ok()
@@ -90,7 +87,7 @@ fn value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.into()))
 }
 
-/// Every key of the file: the name of its variable, and its path.
+/// All configuration keys, as variable name and path.
 fn keys() -> Vec<(String, Vec<String>)> {
     let schema = InterflowConfig::schema();
     let mut found = Vec::new();
@@ -112,7 +109,7 @@ fn walk(schema: &Json, root: &Json, path: &mut Vec<String>, found: &mut Vec<(Str
     }
 }
 
-/// Follows a `$ref`, and picks the object out of "this or null".
+/// Follows `$ref` and selects the non-null alternative of `anyOf`.
 fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
     if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
         return root.pointer(pointer).unwrap_or(schema);

@@ -1,4 +1,4 @@
-//! Reading the file: where something is wrong, the line, the column, and what was probably meant.
+//! Reads the configuration file. Errors carry line, column and a suggestion.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,20 @@ use super::env::EnvOverride;
 use super::{InterflowConfig, env, mediaflow};
 use crate::renamed;
 
-/// A configuration and where it came from.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The configuration, environment included.
+    /// Environment overrides included.
     pub config: InterflowConfig,
-    /// The file, when there was one.
     pub file: Option<PathBuf>,
-    /// What is odd about the environment, a line each; nothing that ends a command.
+    /// Warnings about environment variables.
     pub warnings: Vec<String>,
 }
 
-/// What is wrong with a configuration, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// The file and place (`config.toml:3:5`), or the environment variable.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// The error and its remedy.
     pub what: String,
 }
 
@@ -38,10 +35,11 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Loads the file (none: defaults) and lays the `INTERFLOW_…` variables over it.
+/// Loads the file, or the defaults if there is none, and applies the `INTERFLOW_…` variables.
 ///
 /// # Errors
-/// A file that cannot be read, is no TOML, or has an unknown key or a wrong value; a variable with a wrong value.
+/// The file cannot be read, is not valid TOML, or has an unknown key or an invalid value; or a variable has an invalid
+/// value.
 pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
@@ -51,7 +49,7 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
         Some(path) => {
             let place = path.display().to_string();
             let text = std::fs::read_to_string(path)
-                .map_err(|e| LoadError { place: place.clone(), what: format!("the file cannot be read: {e}") })?;
+                .map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
             parse(&text, &place, &overrides.values)?
         }
     };
@@ -59,7 +57,7 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
 }
 
-/// Parses a configuration and lays these values of environment variables over it.
+/// Parses a configuration and applies these environment overrides.
 ///
 /// # Errors
 /// As [`load`].
@@ -76,8 +74,8 @@ pub fn parse(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<Inter
         }
         table.try_into::<InterflowConfig>()
     };
-    // Judged together, since some keys need one another (`tls.certificate`, `tls.key`); the one without which all is
-    // well is the one at fault.
+    // Overrides are validated together, because some keys need each other (`tls.certificate`, `tls.key`). The one whose
+    // removal fixes the error is reported.
     laid(None).map_err(|e| {
         let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
         LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short_message(e.message()) }
@@ -107,7 +105,7 @@ fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
     LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
 }
 
-/// Makes serde's list of expected keys into a suggestion.
+/// Turns serde's list of expected keys into a suggestion.
 fn suggest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
     else {
@@ -125,7 +123,7 @@ fn suggest(message: &str) -> String {
     });
     match near {
         Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
-        None => format!("unknown {what} `{unknown}`: known here are {}", known.join(", ")),
+        None => format!("unknown {what} `{unknown}`: known {what}s are {}", known.join(", ")),
     }
 }
 
@@ -138,7 +136,7 @@ fn suggest_or_first_line(message: &str) -> &str {
     message.lines().next().unwrap_or(message)
 }
 
-/// The place of each key in a file, for errors found after parsing: `upstream.proxy` to `line:column`.
+/// Line and column of a key such as `upstream.proxy`, for errors that are found after parsing.
 pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
     let table = DeTable::parse(text).ok()?;
     let mut table: &DeTable<'_> = table.get_ref();
@@ -185,14 +183,14 @@ mod tests {
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
             (
                 "[timeouts]\nheader_timeout = \"soon\"",
-                "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d",
+                "c.toml:2:18: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d",
             ),
         ] {
             assert_eq!(fails(text), error);
         }
         assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
         assert!(fails("x = = 1").starts_with("c.toml:1:"));
-        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known here are count, pin"));
+        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known keys are count"));
     }
 
     #[test]

@@ -13,10 +13,9 @@ use super::{ConversationExportArgs, ignore_broken_pipe};
 use crate::CliError;
 use crate::flows::ProgressDisplay;
 
-/// Conversations taken from the store at a time.
+/// Conversations per page.
 const PAGE: usize = 100;
 
-/// Writes the chosen conversations.
 pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<(), CliError> {
     let form = form(args)?;
     let ids = selected_ids(store, args)?;
@@ -64,7 +63,7 @@ fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
     }
 }
 
-/// The ids of what is to be written, the oldest first: one that is named, or those of a query.
+/// IDs of the conversations to export, oldest first.
 fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>, CliError> {
     if let [word] = &args.query[..]
         && let Some(id) = load::find_conversation(store, word)?
@@ -95,7 +94,7 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
     Ok(ids)
 }
 
-/// Hands each conversation to a collector (OTLP over HTTP).
+/// Sends each conversation to a collector (OTLP over HTTP).
 fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
     if form != ExportFormat::Otel {
         return Err(CliError::Usage("--otlp goes with the form otel".to_owned()));

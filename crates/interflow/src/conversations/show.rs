@@ -1,4 +1,4 @@
-//! `interflow conversations show`: a conversation on a terminal.
+//! `interflow conversations show`: prints a conversation.
 
 use std::io::{self, Write};
 
@@ -12,12 +12,11 @@ use super::list::{count, truncate};
 use super::{ConversationShowArgs, find, ignore_broken_pipe};
 use crate::CliError;
 
-/// Lines of a text that are shown when not everything is wanted.
+/// Maximum lines of a text in the short form.
 const MAX_LINES: usize = 12;
-/// Characters of a line that are shown then.
+/// Maximum characters per line in the short form.
 const MAX_WIDTH: usize = 200;
 
-/// Prints one conversation.
 pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), CliError> {
     let id = find(store, &args.id)?;
     let gone = || CliError::Failed(format!("the conversation {id} is gone"));
@@ -41,7 +40,7 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
     }
 }
 
-/// What changed from request to request.
+/// Prints the differences between consecutive requests.
 fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
@@ -63,7 +62,6 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
     Ok(())
 }
 
-/// A page in the making.
 struct ConversationPrinter<'o, W> {
     out: &'o mut W,
     full: bool,
@@ -167,7 +165,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
     }
 
-    /// A text, indented, without control characters that a terminal would obey.
+    /// Appends indented text without control characters.
     fn text(&mut self, text: &str, full: bool) -> io::Result<()> {
         let (lines, width) = if full { (usize::MAX, usize::MAX) } else { (MAX_LINES, MAX_WIDTH) };
         let all = text.lines().count();
@@ -184,7 +182,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
     }
 }
 
-/// An exchange in a line.
+/// Formats an exchange as one line.
 fn exchange(e: &CallView) -> String {
     let mut words = vec![e.model.clone()];
     if let Some(u) = &e.usage {

@@ -1,5 +1,5 @@
-//! Whether the runtimes of this machine trust the CA: each is sent to a small TLS server that shows a certificate of
-//! ours, and what the server sees tells.
+//! Checks whether the runtimes on this machine trust the CA: each connects to a local TLS server with a leaf certificate,
+//! and the server records whether a request arrives.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -16,16 +16,16 @@ use tokio::process::Command;
 
 use super::{DoctorFinding, FindingState, finding};
 
-/// What a runtime may take for its start and one request: Java compiles first.
+/// Timeout for starting a runtime and one request; Java compiles first.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-/// What may still be under way when the runtime has ended.
+/// Grace period for the server after the runtime has exited.
 const CLOSE_GRACE: Duration = Duration::from_millis(200);
 
-/// A runtime, and how it is made to fetch a URL.
+/// A runtime and the command that fetches a URL with it.
 struct RuntimeProbe {
     name: &'static str,
     program: &'static str,
-    /// `{url}` and `{folder}` stand for the URL and a folder with [`JAVA`].
+    /// `{url}` and `{folder}` are replaced by the URL and a directory that contains [`JAVA`].
     args: &'static [&'static str],
     remedy: &'static str,
 }
@@ -88,18 +88,18 @@ const RUNTIMES: [RuntimeProbe; 8] = [
     },
 ];
 
-/// What a server saw of a runtime.
+/// What the test server observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeOutcome {
-    /// It made TLS and asked: it trusts the CA.
+    /// The runtime completed TLS and sent a request: it trusts the CA.
     Request,
-    /// It came, and went when it saw the certificate.
+    /// The runtime connected but rejected the certificate.
     Refusal,
-    /// It never came.
+    /// The runtime did not connect.
     Nothing,
 }
 
-/// Asks every runtime that is there, all at once.
+/// Tests all installed runtimes concurrently.
 pub(super) fn probe_runtimes(ca: &CertificateAuthority, home: &Path) -> Vec<DoctorFinding> {
     let folder = home.join(format!("doctor-{}", std::process::id()));
     let java = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("Fetch.java"), JAVA));
@@ -123,7 +123,7 @@ fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFindi
             let text = format!("does not trust the CA: {}; `interflow exec` for one command", runtime.remedy);
             Some(finding(runtime.name, FindingState::Notice, text))
         }
-        // A library that is not installed is no runtime of this machine.
+        // Skip libraries that are not installed.
         ProbeOutcome::Nothing if runtime.name != runtime.program => None,
         ProbeOutcome::Nothing => {
             let text = format!("could not be asked whether it trusts the CA; {}", runtime.remedy);
@@ -132,7 +132,7 @@ fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFindi
     }
 }
 
-/// `None` when the program is not there.
+/// `None` if the program is not installed.
 async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, folder: &Path) -> Option<ProbeOutcome> {
     let listener = TcpListener::bind("127.0.0.1:0").await.ok()?;
     let addr = listener.local_addr().ok()?;
@@ -141,7 +141,7 @@ async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, folder: &Path)
     let mut command = Command::new(runtime.program);
     command.args(runtime.args.iter().map(fill)).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The certificate is looked at where it is shown, not behind a proxy.
+    // Connect directly: a proxy would present its own certificate.
     for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(name);
     }
@@ -165,7 +165,8 @@ async fn serve(listener: TcpListener, ca: &CertificateAuthority, host: Host) -> 
     let Ok((mut io, _)) = accept_tls(IoStream::from(tcp), &tls, PROBE_TIMEOUT).await else {
         return ProbeOutcome::Refusal;
     };
-    // In TLS 1.3 a client may refuse the certificate after our side is done: the request is what tells.
+    // In TLS 1.3 a client may reject the certificate after the server has finished the handshake, so only a request
+    // proves trust.
     let mut start = [0; 4];
     if io.read_exact(&mut start).await.is_err() {
         return ProbeOutcome::Refusal;

@@ -1,4 +1,4 @@
-//! What a command did, by host, when it has ended.
+//! Per-host summary of a command's traffic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,21 +9,20 @@ use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
 use crate::pluralize::pluralize;
 
-/// What was counted of one host.
 #[derive(Default)]
 struct HostSummary {
     flows: u64,
     errors: u64,
     sent: u64,
     received: u64,
-    /// Why its tunnels were passed through uninspected.
+    /// Why tunnels were not intercepted.
     passed: BTreeMap<&'static str, u64>,
-    /// Connections whose client refused the certificate.
+    /// Connections whose client rejected the certificate.
     refused: u64,
 }
 
-/// Prints a table to standard error, so that the command's own output stays clean. `aside` is the folder of a recording
-/// that stands apart from the usual one.
+/// Prints a table to stderr, so that the command's stdout stays clean. `aside` is the directory of a separate recording,
+/// if one was used.
 pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
     let options = ListOptions { query: Query::all(), order: ListOrder::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
@@ -82,7 +81,7 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
     hosts
 }
 
-/// A size for people.
+/// Formats a size in bytes.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

@@ -18,10 +18,10 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::pluralize::pluralize;
 
-/// Flows taken from the store at a time.
+/// Flows per page.
 const PAGE: usize = 100;
 
-/// Writes the flows of a query, the oldest first.
+/// Exports the flows of a query, oldest first.
 pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
     let exported = export_to(store, args);
     open::warn_of_damage(store);
@@ -52,7 +52,7 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
     }
 }
 
-/// Under another name first, so that half a file never takes the place of a whole one.
+/// Write to a temporary name first, so that a partial file never replaces a complete one.
 fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     let part = PathBuf::from(format!("{}.part", path.display()));
@@ -73,7 +73,7 @@ fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, 
     }
 }
 
-/// How many flows were written, and whether the output took them.
+/// Number of flows written, and the result of the output.
 fn write(
     store: &dyn FlowStore,
     args: &FlowExportArgs,
@@ -82,7 +82,7 @@ fn write(
 ) -> Result<(u64, io::Result<()>), CliError> {
     let query = open::query(&args.select.query)?;
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
-    // Counting by bodies would take as long as the export.
+    // Counting with a body search would take as long as the export.
     let total = if deep { 0 } else { store.count(&query)? };
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
     let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
@@ -114,7 +114,7 @@ fn write(
     }
 }
 
-/// Begins the output; packets and lines have choices of their own.
+/// Starts the exporter; pcapng and JSONL have additional options.
 fn begin<'w>(
     args: &FlowExportArgs,
     format: ArchiveFormat,
@@ -128,7 +128,7 @@ fn begin<'w>(
     interflow_archive::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
 }
 
-/// A file that only its owner reads: what it decrypts is what was recorded.
+/// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.
 fn secret_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
@@ -137,7 +137,7 @@ fn secret_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Takes up the flows of files; the others go on when one is refused.
+/// Imports flows from files. A rejected file does not stop the others.
 pub fn import(files: &[PathBuf], config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let writing = StoreAccess::open(config, home)?;
     let mut refused = Vec::new();
@@ -173,7 +173,7 @@ fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
     Ok(report)
 }
 
-/// A file that shows how far it has been read.
+/// A file reader that reports progress.
 struct ProgressReader {
     file: File,
     read: u64,

@@ -1,4 +1,4 @@
-//! Keeping the store in order: `prune`, `check`, `stats`, `tag`, `count`.
+//! Store maintenance: `prune`, `check`, `stats`, `tag`, `count`.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::pluralize::pluralize;
 
-/// Deletes flows, after a question.
+/// Deletes flows after confirmation.
 pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let mut query = open::query(&args.select.query)?;
     if let Some(age) = args.older {
@@ -45,7 +45,7 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     ignore_broken_pipe(writeln!(anstream::stdout(), "{} deleted", pluralize(pruned, "flow")))
 }
 
-/// Counts flows; where bodies are looked into, with several threads and a bar.
+/// Counts flows; if bodies are searched, with several threads and a progress bar.
 fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError> {
     if ![Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side)) {
         return Ok(store.count(query)?);
@@ -68,7 +68,7 @@ fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError>
     Ok(n)
 }
 
-/// Prints how many flows a query selects.
+/// Prints the number of flows that a query selects.
 pub fn count(store: &dyn FlowStore, args: &QueryArgs) -> Result<(), CliError> {
     let n = count_selected(store, &open::query(&args.query)?)?;
     ignore_broken_pipe(writeln!(anstream::stdout(), "{n}"))
@@ -100,7 +100,7 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Prints figures of the store; those of the recorder too where an instance runs.
+/// Prints store statistics, and recorder statistics if an instance is running.
 pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if let Some(api) = InstanceApi::for_instance(home)? {
         let stats = api.get("/stats")?;

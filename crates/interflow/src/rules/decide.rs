@@ -1,4 +1,4 @@
-//! The commands that ask a running instance: rules in force, flows that wait.
+//! Commands that query a running instance: active rules and held flows.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! The commands on rule files.
+//! Commands on rule files.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn source(path: &Path) -> Result<RuleFileSource, CliError> {
     Ok(RuleFileSource::from_text("standard input", text))
 }
 
-/// Rules that are only looked at read archives, and have no store.
+/// For rules that are only checked, recordings come from archives, not from a store.
 fn offline_runtime() -> RuleRuntime {
     RuleRuntime::default()
         .with_recordings(Arc::new(RecordingArchives::Looking))
@@ -199,7 +199,7 @@ pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliErro
     };
     let (mut rules, mut notes) = (Vec::new(), Vec::new());
     for (option, made) in options {
-        // What is written loads: the same reader that rules are put in force by has the last word on each option.
+        // The generated rules are validated by the loader.
         let text = mitmproxy::to_yaml(made.rules.clone());
         RuleProgram::from_sources(
             vec![RuleFileSource::from_text("rule", text)],
@@ -215,7 +215,7 @@ pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliErro
     Ok(())
 }
 
-/// mitmproxy's `config.yaml`: the options that are rules.
+/// Converts the options of mitmproxy's `config.yaml` that correspond to rules.
 fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));

@@ -1,4 +1,4 @@
-//! The trust stores of systems and runtimes: what would be done is said first, and asked about.
+//! Installs and removes the CA in the trust stores of systems and runtimes, after confirmation.
 
 mod machine;
 mod stores;
@@ -12,17 +12,17 @@ use crate::data_dir::DataDir;
 use machine::TrustEnvironment;
 use stores::{StoreCommand, TrustStore};
 
-/// More copies of one certificate than any store was seen to hold; a removal that achieves nothing ends here.
+/// Upper bound of copies of a certificate in a store; stops removal loops that make no progress.
 const COPIES: usize = 16;
 
-/// Makes the stores of this machine trust the CA.
+/// Installs the CA in all trust stores of this machine.
 pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
     let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.install, warning, yes, dry_run)
 }
 
-/// Takes the CA out again, and those that were there before `ca rotate`.
+/// Removes the CA, and those before `ca rotate`, from all trust stores.
 pub fn uninstall(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.uninstall, "", yes, dry_run)
 }
@@ -58,7 +58,6 @@ fn run_steps(
     if failed.is_empty() { Ok(()) } else { Err(CliError::Failed(failed.join("\n"))) }
 }
 
-/// Takes one step.
 fn run_step(step: &StoreCommand) -> Result<(), String> {
     match step {
         StoreCommand::Run(command) => run(command),
@@ -74,7 +73,7 @@ fn run_step(step: &StoreCommand) -> Result<(), String> {
     }
 }
 
-/// Runs a command. What it says is shown only when it fails: some tools list the whole store.
+/// Runs a command. Its output is shown only on failure: some tools list the whole store.
 fn run(command: &[String]) -> Result<(), String> {
     let (program, args) = command.split_first().ok_or("an empty command")?;
     let said = Command::new(program)
