@@ -269,7 +269,9 @@ fn mode_line(state: &Value) -> String {
         return mode;
     }
     let Some(until) = state["mode_until"].as_i64() else {
-        return format!("{mode} (until the instance ends; `interflow approvals mode config` goes back)");
+        return format!(
+            "{mode} (until the instance stops; `interflow approvals mode config` restores the configured mode)"
+        );
     };
     let left = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
     let at = jiff::Timestamp::from_microsecond(until).unwrap_or_default();
@@ -282,7 +284,9 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
         members(&api.get("/pending")?, "pending").map(|h| member(h, "id")).collect()
     } else {
         let number = args.id.strip_prefix("rule-").or(args.id.strip_prefix("approval-")).unwrap_or(&args.id);
-        number.parse::<u64>().map_err(|_| CliError::Usage(format!("`{}` is no number of a question", args.id)))?;
+        number
+            .parse::<u64>()
+            .map_err(|_| CliError::Usage(format!("`{}` is not the ID of a pending request", args.id)))?;
         vec![args.id.clone()]
     };
     let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
@@ -293,7 +297,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     if let Some(file) = &args.body {
         if action != "allow" || args.id == "all" {
             return Err(CliError::Usage(
-                "--body is for one request that is allowed: `approvals allow 3 --body FILE`".to_owned(),
+                "--body applies to a single allowed request: `approvals allow 3 --body FILE`".to_owned(),
             ));
         }
         input["body"] = json!(read_body(file)?);
@@ -301,8 +305,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     for id in ids {
         let input = if id.starts_with("rule-") {
             if args.scope != ScopeArg::Once {
-                let why =
-                    format!("{id} is held by a rule of the rule files, and is decided once; change the rule for more");
+                let why = format!("{id} is held by a rule file and can only be decided once; change the rule instead");
                 return Err(CliError::Usage(why));
             }
             match &args.body {

@@ -35,9 +35,8 @@ pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> 
                 None => "no file given (-c FILE): using the defaults\n".into(),
             }
         }
-        ConfigCommand::Print => {
-            toml::to_string_pretty(&loaded?.config).map_err(|e| format!("the configuration cannot be shown: {e}"))?
-        }
+        ConfigCommand::Print => toml::to_string_pretty(&loaded?.config)
+            .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }

@@ -50,7 +50,7 @@ impl DataDir {
             Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
             Some(home) => Ok(Self(home.join(".local/share/interflow"))),
             None => {
-                Err("there is no home folder: set INTERFLOW_DATA_DIR to a folder for the CA and the recordings".into())
+                Err("no home directory: set INTERFLOW_DATA_DIR to a directory for the CA and the recordings".into())
             }
         }
     }
@@ -70,7 +70,7 @@ impl DataDir {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&self.0).map_err(|e| {
-            format!("the data folder {} cannot be made: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
+            format!("cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
         })
     }
 
@@ -82,7 +82,7 @@ impl DataDir {
             (mode & 0o002 != 0).then(|| {
                 let path = self.0.display();
                 format!(
-                    "every user of this machine may write to the data folder {path} (mode {mode:o}): chmod 700 {path}"
+                    "every user of this machine can write to the data directory {path} (mode {mode:o}): chmod 700 {path}"
                 )
             })
         }
@@ -182,10 +182,10 @@ fn check_token_length(token: &str, place: &str) -> Result<String, String> {
     match token.chars().count() {
         n if n >= MIN_TOKEN && visible => Ok(token.to_owned()),
         n if n >= MIN_TOKEN => Err(format!(
-            "{place}: the admin token holds characters that no header field can carry: use letters and digits"
+            "{place}: the admin token contains characters that are invalid in a header: use letters and digits"
         )),
         n => Err(format!(
-            "{place}: the admin token has {n} characters, and needs at least {MIN_TOKEN}; `openssl rand -hex 32` makes one"
+            "{place}: the admin token has {n} characters, but needs at least {MIN_TOKEN}; `openssl rand -hex 32` generates one"
         )),
     }
 }

@@ -20,15 +20,15 @@ pub fn warnings(config: &InterflowConfig, proxy: &[SocketAddr], admin: Option<So
         && is_remote_client_allowed(config)
     {
         all.push(format!(
-            "anybody who reaches {addr} may use the proxy, and reach from there what this machine reaches: set auth.users, \
-             refuse clients by [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
+            "anyone who can reach {addr} can use the proxy and, through it, everything this machine can reach: set auth.users, \
+             restrict clients with [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
             remote_addresses_hint(*addr)
         ));
     }
     if let Some(addr) = admin.filter(|a| is_exposed(*a)) {
         all.push(format!(
-            "the admin port listens on {addr}, without TLS: whoever has its token, or reads it on the network, sees every \
-             recording and changes every setting; listen on 127.0.0.1 (admin.listen), or let only trusted machines reach it{}",
+            "the admin port listens on {addr}, without TLS: anyone who has the token, or reads it on the network, can read every \
+             recording and change every setting; listen on 127.0.0.1 (admin.listen), or restrict access to trusted machines{}",
             remote_addresses_hint(addr)
         ));
     }
@@ -48,8 +48,8 @@ fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     let open = !config.engine().gateway.requires_certificate();
     (keys && open && config.keys.require_virtual_key == Some(false)).then(|| {
         format!(
-            "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.require_virtual_key is \
-             false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \
+            "anyone who can reach the gateway at {addr} can spend its stored provider keys: keys.require_virtual_key is \
+             false; remove it or set it to true to require a virtual key from other machines, or listen on 127.0.0.1 \
              (gateway.listen){}",
             remote_addresses_hint(addr)
         )
@@ -77,7 +77,7 @@ fn is_remote_client_allowed(config: &InterflowConfig) -> bool {
 fn remote_addresses_hint(addr: SocketAddr) -> String {
     let others: Vec<String> = usable(addr).iter().filter(|a| is_exposed(**a)).map(ToString::to_string).collect();
     if addr.ip().is_unspecified() && addr.port() != 0 && !others.is_empty() {
-        return format!(". Other machines reach it at {}", others.join(" and "));
+        return format!(". It is reachable from other machines at {}", others.join(" and "));
     }
     String::new()
 }

@@ -202,7 +202,10 @@ fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
         if all.iter().any(|p| p == "*") { Vec::new() } else { all }
     };
     if rule.container.starts_with("unknown-") {
-        return Err(format!("it is for {}, an unnamed client; rewrite it with `processes` or `users`", rule.container));
+        return Err(format!(
+            "it applies to {}, an unnamed client; rewrite it with `processes` or `users`",
+            rule.container
+        ));
     }
     let mut spec = RuleSpec::new(action);
     spec.agents = parts(&rule.container);

@@ -93,9 +93,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         KeysCommand::List { json: false } => table(&store),
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
-                return Err(CliError::Failed(format!(
-                    "there is no key {id}; `interflow keys list` shows what there is"
-                )));
+                return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
             }
             format!("{id} is revoked\n")
         }
@@ -107,9 +105,7 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
 
 fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<String, CliError> {
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
-        return Err(CliError::Usage(format!(
-            "there is no policy {name} in redact.policies: name its file there first"
-        )));
+        return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
     }
     let limits = Quota {
         requests: args.requests,
@@ -135,7 +131,7 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<S
     if args.json {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
-    anstream::eprintln!("key {id}, shown this once; it is kept as a hash in {}", store.path().display());
+    anstream::eprintln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());
     Ok(format!("{}\n", secret.reveal()))
 }
 
@@ -148,7 +144,7 @@ fn parse_expiry(text: &str) -> Result<Timestamp, String> {
                 .as_microsecond()
                 .checked_add(micros)
                 .and_then(|at| Timestamp::from_microsecond(at).ok())
-                .ok_or_else(|| format!("`{text}` is too far away"))
+                .ok_or_else(|| format!("`{text}` is too far in the future"))
         }
         Err(_) => parse_timestamp(text),
     }
@@ -163,7 +159,7 @@ fn as_json(key: &VirtualKey) -> serde_json::Value {
 fn table(store: &KeyStore) -> String {
     let ring = store.ring();
     if ring.keys().is_empty() {
-        return format!("no keys in {}; make one with `interflow keys add --owner NAME`\n", store.path().display());
+        return format!("no keys in {}; create one with `interflow keys add --owner NAME`\n", store.path().display());
     }
     let list = |l: &[String]| if l.is_empty() { "all".to_owned() } else { l.join(",") };
     let day = |t: Option<Timestamp>| t.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned());

@@ -44,7 +44,7 @@ impl BoundedLogFile {
             return out.write_all(line);
         }
         if !self.full.swap(true, Relaxed) {
-            out.write_all(b"the log has reached log.max_size: nothing more is written until it is emptied\n")?;
+            out.write_all(b"the log has reached log.max_size: no more lines are written until it is truncated\n")?;
         }
         Ok(())
     }

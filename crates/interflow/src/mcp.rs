@@ -92,7 +92,7 @@ fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, S
 
 fn settings(home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::for_instance(home)?
-        .ok_or_else(|| CliError::Failed("no instance with an admin port runs: start `interflow run`".into()))?;
+        .ok_or_else(|| CliError::Failed("no instance with an admin port is running: start `interflow run`".into()))?;
     let settings = serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",
         "url": format!("http://{}/mcp", api.address()),

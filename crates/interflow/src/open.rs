@@ -28,11 +28,11 @@ pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());
     if !args.print && open_browser(&url) {
-        anstream::eprintln!("interflow: the web UI at http://{}/ opens in the browser", api.address());
+        anstream::eprintln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
         return Ok(());
     }
     anstream::println!("{url}");
-    anstream::eprintln!("interflow: open this address in a browser within a minute; it logs in once");
+    anstream::eprintln!("interflow: open this URL in a browser within a minute; it works once");
     Ok(())
 }
 

@@ -48,7 +48,7 @@ fn read(file: Option<&Path>) -> Result<Vec<u8>, CliError> {
     };
     read.map_err(|e| format!("{} cannot be read: {e}", name(file)))?;
     if document.len() as u64 > MAX_INPUT {
-        return Err(CliError::Failed(format!("{} is larger than 256 MiB: give it in parts", name(file))));
+        return Err(CliError::Failed(format!("{} is larger than 256 MiB: split it", name(file))));
     }
     Ok(document)
 }

@@ -47,7 +47,7 @@ impl ConfigReloader {
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
         let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&paths, seen, &ask));
         if let Err(e) = started {
-            tracing::warn!("files are not watched ({e}): send SIGHUP after a change");
+            tracing::warn!("cannot watch files ({e}): send SIGHUP after a change");
         }
         this
     }

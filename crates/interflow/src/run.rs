@@ -57,7 +57,8 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
     let LoadedConfig { mut config, file, .. } = loaded;
     apply(args, &mut config);
     if args.print_config {
-        let text = toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be shown: {e}"))?;
+        let text =
+            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
         anstream::print!("{text}");
         return Ok(());
     }
@@ -197,7 +198,8 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
                 store: store.clone().map(|s| s as Arc<dyn FlowStore>),
                 conversations: conversations.clone(),
                 media: config.media.enabled.then(|| Arc::clone(&components.media)),
-                config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
+                config: serde_json::to_value(config)
+                    .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
                 token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&components.redaction)),
@@ -225,7 +227,7 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     };
     if config.upstream.danger_insecure {
         tracing::warn!(
-            "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
+            "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
         );
     }
     Ok(RunningInstance {
@@ -289,11 +291,11 @@ impl RunningInstance {
         match told {
             Ok(Some(announced)) => Some(announced),
             Ok(None) => {
-                tracing::warn!("another instance runs from this data folder: other commands talk to that one");
+                tracing::warn!("another instance is running with this data directory: other commands use that one");
                 None
             }
             Err(e) => {
-                tracing::error!("{e}; other commands of Interflow do not find this instance");
+                tracing::error!("{e}; other Interflow commands cannot find this instance");
                 None
             }
         }
@@ -304,13 +306,13 @@ impl RunningInstance {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
         let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
-            let what = "proxy.mdns_name: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
+            let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
             return Err(CliError::Usage(what.into()));
         };
         let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
         let told = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
-            .map_err(|e| format!("proxy.mdns_name: the network cannot be told: {e}"))?;
-        tracing::info!("announced in the local network as {name:?}");
+            .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
+        tracing::info!("registered in the local network (mDNS) as {name:?}");
         Ok(Some(told))
     }
 
@@ -403,7 +405,7 @@ impl RunningInstance {
             let until = until(ended.clone());
             tokio::spawn(async move {
                 if let Err(e) = server.serve(until).await {
-                    tracing::error!("Greyproxy's API ended: {e}");
+                    tracing::error!("the Greyproxy API stopped: {e}");
                 }
             });
         }
@@ -411,14 +413,14 @@ impl RunningInstance {
             let until = until(ended);
             tokio::spawn(async move {
                 if let Err(e) = admin.serve(until).await {
-                    tracing::error!("the admin side ended: {e}");
+                    tracing::error!("the admin server stopped: {e}");
                 }
             });
         }
         let asked = stop.recv().await;
         tokio::select! {
             () = self.finish(asked) => {}
-            _ = stop.recv() => tracing::warn!("stopped at once"),
+            _ = stop.recv() => tracing::warn!("stopped immediately"),
         }
         let _ = end.send(true);
         self.close();
@@ -440,7 +442,7 @@ impl RunningInstance {
             let open = self.engine.connections() as u64;
             if open > 0 {
                 let open = pluralize(open, "connection");
-                tracing::warn!("waiting for {open}, {} at most; Ctrl-C again ends now", config.drain_timeout);
+                tracing::warn!("waiting for {open}, {} at most; press Ctrl-C again to stop now", config.drain_timeout);
             }
         };
         let stopped = self.engine.stop();
@@ -524,7 +526,7 @@ fn raise_file_limit() {
     #[cfg(unix)]
     match rlimit::increase_nofile_limit(200_000) {
         Ok(limit) => interflow_net::descriptors::reserve(limit),
-        Err(e) => tracing::debug!("the limit of open files could not be raised: {e}"),
+        Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
     }
 }
 

@@ -54,7 +54,7 @@ fn the_exit_code_is_the_commands_own() {
     let home = tempfile::tempdir().unwrap();
     let said = exec(home.path(), "exit 7");
     assert_eq!(said.status.code(), Some(7), "{}", text(&said.stderr));
-    assert!(text(&said.stderr).contains("no request went through the proxy"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("no requests were sent through the proxy"), "{}", text(&said.stderr));
     let missing = interflow(home.path(), &["exec", "--", "/no/such/command"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(127), "{}", text(&missing.stderr));
     let killed = exec(home.path(), "kill -KILL $$");

@@ -148,7 +148,7 @@ fn what_a_killed_instance_left_is_put_back_at_the_next_start() {
 fn it_is_switched_on_and_off_by_command_and_ends_with_its_instance() {
     let machine = gnome();
     let nobody = machine.system_proxy(&["on"]);
-    assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance runs"));
+    assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance is running"));
     let running = machine.run(&[]);
     assert!(machine.system_proxy(&["on"]).status.success());
     assert!(machine.system_proxy(&["on"]).status.success(), "twice is as good as once");
@@ -166,7 +166,7 @@ fn what_somebody_else_changed_since_is_left() {
     assert!(machine.system_proxy(&["on", "--proxy", "127.0.0.1:7070"]).status.success());
     machine.set(MODE, "'auto'");
     let off = machine.system_proxy(&["off"]);
-    assert!(off.status.success() && String::from_utf8_lossy(&off.stdout).contains("changed by somebody else"));
+    assert!(off.status.success() && String::from_utf8_lossy(&off.stdout).contains("changed by another program"));
     assert_eq!(machine.value(MODE).as_deref(), Some("'auto'"));
     assert_eq!(machine.value(HOST).as_deref(), Some("'proxy.corp'"));
 }

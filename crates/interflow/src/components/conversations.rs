@@ -20,7 +20,7 @@ pub fn start(store: &Arc<SqliteStore>, limits: &Arc<UsageLimiter>) -> Result<Ind
     let pricing: Arc<CallPricing> =
         Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &tokens(usage))));
     IndexerHandle::start(Arc::clone(store) as _, pricing)
-        .map_err(|e| format!("conversations cannot be put together: {e}"))
+        .map_err(|e| format!("cannot start the conversation indexer: {e}"))
 }
 
 /// Loads the price list for commands that run without the proxy.

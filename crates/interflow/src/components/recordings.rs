@@ -40,7 +40,7 @@ impl RecordingSource for RecordingArchives {
 
     fn flows(&self, query: &str) -> Result<Vec<RecordedExchange>, String> {
         let store = match self {
-            Self::Running(store) => store.as_deref().ok_or("nothing is recorded here: set record.enabled")?,
+            Self::Running(store) => store.as_deref().ok_or("recording is disabled: set record.enabled")?,
             Self::Looking => return Ok(Vec::new()),
         };
         let query = Query::parse(query).map_err(|e| e.render(query))?;
@@ -74,7 +74,7 @@ impl ExchangeCollector {
         let Some(flow) = recorded_exchange(row, contents)? else { return Ok(()) };
         self.bytes += flow.sent.len() + flow.body.len();
         if self.flows.len() >= MAX_FLOWS || self.bytes > MAX_BYTES {
-            let what = format!("more than {MAX_FLOWS} flows or {MAX_BYTES} bytes of bodies: ask for fewer");
+            let what = format!("more than {MAX_FLOWS} flows or {MAX_BYTES} bytes of bodies: select fewer");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         self.flows.push(flow);

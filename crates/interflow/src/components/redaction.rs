@@ -49,7 +49,7 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
         if let Some(name) = key.policy.as_deref().filter(|name| !config.redact.has_policy(name)) {
             let place = file.display();
             return Err(format!(
-                "{place}: the key `{}` goes by the policy `{name}`, which is not in redact.policies: name its file there, or take `policy` out of the key",
+                "{place}: the key `{}` uses the policy `{name}`, which is not in redact.policies: add its file there, or remove `policy` from the key",
                 key.id
             ));
         }
@@ -63,7 +63,7 @@ fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], S
         Some(secret) => {
             let text = interflow_limits::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;
             if text.len() < 16 {
-                return Err("redact.secret: it is shorter than 16 characters".into());
+                return Err("redact.secret: shorter than 16 characters".into());
             }
             text.into_bytes()
         }

@@ -14,8 +14,7 @@ use crate::data_dir::DataDir;
 /// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";
 /// Initial content of the file.
-const EMPTY_RULES: &str =
-    "# Rules, asked from top to bottom. The web UI writes into this file; docs/rules.md tells what they can do.\n";
+const EMPTY_RULES: &str = "# Rules, evaluated from top to bottom. The web UI edits this file; see docs/rules.md.\n";
 
 /// Capabilities of this build that rules depend on.
 pub struct BuildCapabilities;

@@ -35,9 +35,11 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
             }
             ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), folder.display()))
         }
-        None if several && form == ExportFormat::Html => {
-            Err(CliError::Usage(format!("{} conversations are {} pages: give a folder with -o", ids.len(), ids.len())))
-        }
+        None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
+            "{} conversations make {} pages: give a directory with -o",
+            ids.len(),
+            ids.len()
+        ))),
         Some(file) => {
             let mut out = io::BufWriter::new(File::create(file).map_err(|e| failed(file, &e))?);
             ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))?;
@@ -88,7 +90,7 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
         }
     }
     if ids.is_empty() {
-        return Err(CliError::Failed("no conversation is selected".into()));
+        return Err(CliError::Failed("no conversation matches".into()));
     }
     ids.reverse();
     Ok(ids)
@@ -97,7 +99,7 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
 /// Sends each conversation to a collector (OTLP over HTTP).
 fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
     if form != ExportFormat::Otel {
-        return Err(CliError::Usage("--otlp goes with the form otel".to_owned()));
+        return Err(CliError::Usage("--otlp requires --format otel".to_owned()));
     }
     let url = if url.contains("/v1/") { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
     let wrong = |why: String| CliError::Failed(format!("the collector {url}: {why}"));

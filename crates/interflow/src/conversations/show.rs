@@ -100,7 +100,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
         for b in &opened.thread.branches {
             let word = format!("{:?}", b.begins).to_lowercase();
-            writeln!(self.out, "{dim}another way from turn {}: {word}: {}{dim:#}", b.turn, truncate(&b.text, 80))?;
+            writeln!(self.out, "{dim}branch at turn {}: {word}: {}{dim:#}", b.turn, truncate(&b.text, 80))?;
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
                         writeln!(self.out, "  {dim}{word}{dim:#}")?;
                         self.text(&content_text(&r.content), self.full)
                     }
-                    None => writeln!(self.out, "  {dim}no result was seen{dim:#}"),
+                    None => writeln!(self.out, "  {dim}no result recorded{dim:#}"),
                 }
             }
             ItemKind::Image(r) | ItemKind::Document(r) => {
@@ -176,7 +176,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
         if all > lines {
             let dim = anstyle::Style::new().dimmed();
-            writeln!(self.out, "  {dim}… {} more lines (--full shows them){dim:#}", all - lines)?;
+            writeln!(self.out, "  {dim}… {} more lines (use --full){dim:#}", all - lines)?;
         }
         Ok(())
     }

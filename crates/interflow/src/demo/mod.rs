@@ -119,7 +119,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.hosts = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let vault = home.ca().with_file_name("bank");
-    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
+    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not start: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
     config.media.allow_private = vec![IpNet::from(here[0])];
     let running = run::start(&config, home).await?;
@@ -154,7 +154,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
 
 /// The rule that allows the demo's other traffic.
 fn known_hosts_rule() -> RuleSpec {
-    let rule = serde_json::json!({"action": "allow", "hosts": [KNOWN_HOSTS], "note": "the demo asks about its warehouse alone"});
+    let rule = serde_json::json!({"action": "allow", "hosts": [KNOWN_HOSTS], "note": "the demo asks only about its warehouse"});
     serde_json::from_value(rule).expect("it is a rule")
 }
 

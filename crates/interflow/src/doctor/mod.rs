@@ -84,10 +84,10 @@ fn data_folder(home: &DataDir) -> DoctorFinding {
     let shown = home.path().display();
     match home.create() {
         Ok(()) => match home.exposure_warning() {
-            Some(text) => finding("data folder", FindingState::Notice, text),
-            None => finding("data folder", FindingState::Good, shown.to_string()),
+            Some(text) => finding("data directory", FindingState::Notice, text),
+            None => finding("data directory", FindingState::Good, shown.to_string()),
         },
-        Err(e) => finding("data folder", FindingState::Bad, e),
+        Err(e) => finding("data directory", FindingState::Bad, e),
     }
 }
 
@@ -114,7 +114,7 @@ fn clock_at(now: SystemTime, earliest: SystemTime) -> DoctorFinding {
     if now + Duration::from_secs(86_400) > earliest {
         return finding("clock", FindingState::Good, shown);
     }
-    let text = format!("{shown} cannot be: set the clock, else certificates look not yet valid");
+    let text = format!("{shown} is wrong: set the clock, or certificates will appear not yet valid");
     finding("clock", FindingState::Bad, text)
 }
 
@@ -126,7 +126,7 @@ fn files() -> DoctorFinding {
         };
         // Two sockets per connection, plus a reserve.
         let connections = hard.saturating_sub(100) / 2;
-        let text = format!("limit {soft}, can be raised to {hard}: room for about {connections} connections");
+        let text = format!("limit {soft}, can be raised to {hard}: enough for about {connections} connections");
         if hard < 4096 {
             let more = "; raise it with `ulimit -Hn 100000` or LimitNOFILE= in systemd";
             return finding("open files", FindingState::Bad, text + more);
@@ -134,7 +134,7 @@ fn files() -> DoctorFinding {
         finding("open files", FindingState::Good, text)
     }
     #[cfg(not(unix))]
-    finding("open files", FindingState::Good, "no limit of this kind here")
+    finding("open files", FindingState::Good, "no such limit on this system")
 }
 
 fn disk(home: &DataDir) -> DoctorFinding {
@@ -212,7 +212,7 @@ fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
         return Some(finding(
             "pinning",
             FindingState::Good,
-            "nothing is passed through uninspected for a refused certificate",
+            "no client bypasses interception because it rejected the certificate",
         ));
     };
     let text = |key: &str| first[key].as_str().unwrap_or_default().to_owned();

@@ -66,25 +66,25 @@ const RUNTIMES: [RuntimeProbe; 8] = [
         name: "python3 requests",
         program: "python3",
         args: &["-c", REQUESTS, "{url}"],
-        remedy: "it brings a store of its own; REQUESTS_CA_BUNDLE names another: `interflow ca trust-env`",
+        remedy: "it has its own store; REQUESTS_CA_BUNDLE selects another: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "node",
         program: "node",
         args: &["-e", NODE, "{url}"],
-        remedy: "it brings a store of its own; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
+        remedy: "it has its own store; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "deno",
         program: "deno",
         args: &["eval", DENO, "{url}"],
-        remedy: "it brings a store of its own; DENO_CERT adds to it: `interflow ca trust-env`",
+        remedy: "it has its own store; DENO_CERT adds to it: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "java",
         program: "java",
         args: &["{folder}/Fetch.java", "{url}"],
-        remedy: "it brings a store of its own: `interflow ca install` writes to it, and `interflow exec` names another",
+        remedy: "it has its own store: `interflow ca install` writes to it, and `interflow exec` selects another",
     },
 ];
 
@@ -126,7 +126,7 @@ fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFindi
         // Skip libraries that are not installed.
         ProbeOutcome::Nothing if runtime.name != runtime.program => None,
         ProbeOutcome::Nothing => {
-            let text = format!("could not be asked whether it trusts the CA; {}", runtime.remedy);
+            let text = format!("could not be tested; {}", runtime.remedy);
             Some(finding(runtime.name, FindingState::Notice, text))
         }
     }

@@ -124,7 +124,7 @@ async fn with_instance(
     let pass = match ExecCredential::issue(home, &args.user) {
         Ok(pass) => pass,
         Err(CliError::Failed(why) | CliError::Usage(why)) => {
-            anstream::eprintln!("interflow: the command goes without credentials: {why}");
+            anstream::eprintln!("interflow: running the command without proxy credentials: {why}");
             None
         }
         Err(other) => return Err(other),

@@ -29,7 +29,7 @@ pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
     let now = Timestamp::now();
     let flows: Vec<_> = rows.iter().map(|r| r.summary(now)).filter(|f| f.started >= began).collect();
     if flows.is_empty() {
-        anstream::eprintln!("\ninterflow: no request went through the proxy");
+        anstream::eprintln!("\ninterflow: no requests were sent through the proxy");
         return;
     }
     let dim = anstyle::Style::new().dimmed();

@@ -32,7 +32,7 @@ impl TrustFiles {
     pub fn write(home: &DataDir) -> Result<Self, String> {
         let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
         let folder = home.join("trust");
-        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
+        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be created: {e}", folder.display()))?;
         let trust = Self {
             ca: home.ca().join("ca.pem"),
             bundle: folder.join("bundle.pem"),
@@ -130,7 +130,7 @@ pub fn pkcs12(ca: &CertificateAuthority) -> Result<Vec<u8>, String> {
             store.add_entry(&name, KeyStoreEntry::Certificate(certificate));
         }
     }
-    store.writer(PASSWORD).write().map_err(|e| format!("the Java truststore cannot be made: {e}"))
+    store.writer(PASSWORD).write().map_err(|e| format!("the Java truststore cannot be created: {e}"))
 }
 
 #[cfg(test)]

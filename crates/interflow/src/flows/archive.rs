@@ -36,15 +36,15 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
         .and_then(|n| ArchiveFormat::from_file_name(&n.to_string_lossy()));
     let format = args.format.or(by_name).unwrap_or(ArchiveFormat::Har);
     if format != ArchiveFormat::Pcapng && (args.keylog.is_some() || args.leg != PacketSides::default()) {
-        return Err(CliError::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
+        return Err(CliError::Usage(format!("--leg and --keylog require the format pcapng, not {format}")));
     }
     if format != ArchiveFormat::Jsonl && args.originals {
-        return Err(CliError::Usage(format!("--originals is for jsonl, and this is {format}")));
+        return Err(CliError::Usage(format!("--originals requires the format jsonl, not {format}")));
     }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
-                anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");
+                anstream::eprintln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
             }
             write(store, args, format, io::stdout().lock()).and_then(|(_, result)| ignore_broken_pipe(result))
         }
@@ -105,9 +105,7 @@ fn write(
         if page.len() < PAGE {
             if sound.truncated_flows() > 0 {
                 let n = pluralize(sound.truncated_flows(), "flow");
-                anstream::eprintln!(
-                    "interflow: bodies of {n} are damaged on disk and were written as far as they are sound"
-                );
+                anstream::eprintln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
             }
             return Ok((flows, exporter.finish()));
         }
@@ -165,7 +163,7 @@ fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
         anstream::eprintln!("  left out: {reason}");
     }
     let mut report = format!("{} imported", pluralize(done.imported, "flow"));
-    for (n, what) in [(done.present, "there already"), (done.skipped, "left out")] {
+    for (n, what) in [(done.present, "already present"), (done.skipped, "skipped")] {
         if n > 0 {
             report.push_str(&format!(", {n} {what}"));
         }

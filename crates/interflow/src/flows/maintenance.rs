@@ -28,14 +28,14 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     }
     match (query.is_all(), args.all) {
         (true, false) => {
-            return Err(CliError::Usage("which flows? give a query, --older AGE, or --all".into()));
+            return Err(CliError::Usage("no flows selected: give a query, --older AGE or --all".into()));
         }
-        (false, true) => return Err(CliError::Usage("--all and a query contradict each other".into())),
+        (false, true) => return Err(CliError::Usage("--all cannot be combined with a query".into())),
         _ => {}
     }
     let found = count_selected(&open::open_for_reading(config, home)?, &query)?;
     if found == 0 {
-        anstream::eprintln!("no flow is selected");
+        anstream::eprintln!("no flow matches");
         return Ok(());
     }
     if !args.yes {
@@ -96,7 +96,7 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     }
     match report.problem_count {
         0 => Ok(()),
-        n => Err(CliError::Failed(format!("{n} problems; what is sound can still be read and exported"))),
+        n => Err(CliError::Failed(format!("{n} problems; intact flows can still be read and exported"))),
     }
 }
 
@@ -142,10 +142,10 @@ fn format_figure(name: &str, n: u64) -> String {
 /// Changes tags and comment.
 pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if args.tags.is_empty() && args.comment.is_none() {
-        return Err(CliError::Usage("which tags? `flows tag ID slow` puts one on, --remove takes it off".into()));
+        return Err(CliError::Usage("no tags given: `flows tag ID slow` adds one, --remove removes it".into()));
     }
     if let Some(bad) = args.tags.iter().find(|t| t.is_empty() || t.contains(char::is_control)) {
-        return Err(CliError::Usage(format!("`{}` is no tag", bad.escape_default())));
+        return Err(CliError::Usage(format!("`{}` is not a valid tag", bad.escape_default())));
     }
     let id = open::find(&open::open_for_reading(config, home)?, &args.id)?.id;
     let (add_tags, remove_tags) =

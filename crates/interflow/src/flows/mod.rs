@@ -84,7 +84,7 @@ pub enum FlowsCommand {
 }
 
 /// How a flow is selected on the command line.
-const ID: &str = "The flow: its id, the end of its id, `last`, or `last-2` for the second before the last";
+const ID: &str = "Flow ID or the end of it, `last`, or `last-2` for the second before the last";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = interflow_query::help())]
@@ -277,7 +277,7 @@ fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
 /// Pretty-prints a value as JSON.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     use io::Write as _;
-    let text = serde_json::to_string_pretty(value).map_err(|e| format!("this cannot be shown as JSON: {e}"))?;
+    let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
     ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
 }
 

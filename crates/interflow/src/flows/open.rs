@@ -29,15 +29,17 @@ pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
     }
     if let Some(back) = back_from_last(word) {
         let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
-        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("there is no flow `{word}`")));
+        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no such flow: `{word}`")));
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
     let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
     match (found.next(), found.next()) {
         (Some(flow), None) => Ok(flow),
-        (None, _) => Err(CliError::Failed(format!("no flow's id is or ends with `{word}`; `flows list` shows them"))),
-        (Some(_), Some(_)) => Err(CliError::Failed(format!("several flows' ids end with `{word}`: give more of it"))),
+        (None, _) => Err(CliError::Failed(format!("no flow ID equals or ends with `{word}`; see `flows list`"))),
+        (Some(_), Some(_)) => {
+            Err(CliError::Failed(format!("several flow IDs end with `{word}`: give more characters")))
+        }
     }
 }
 
@@ -46,7 +48,7 @@ pub fn warn_of_damage(store: &dyn FlowStore) {
     match store.damaged_flows() {
         0 => {}
         n => anstream::eprintln!(
-            "interflow: {} damaged on disk and left out; `interflow flows check` lists every one",
+            "interflow: {} damaged on disk and skipped; `interflow flows check` lists them",
             crate::pluralize::pluralize(n, "flow")
         ),
     }

@@ -70,8 +70,8 @@ fn kind(file: &MediaFile) -> &'static str {
         (Some(_), true) => "fragmented MP4",
         (Some(init), false) if init.movie.tracks.iter().any(|t| !t.table.is_empty()) => "progressive MP4",
         (Some(_), false) => "init segment",
-        (None, true) => "media segment (its init segment tells the rest)",
-        (None, false) => "boxes without an index",
+        (None, true) => "media segment (see its init segment)",
+        (None, false) => "boxes without a moov box",
     }
 }
 
@@ -81,7 +81,7 @@ fn required_keys(file: &MediaFile) -> Vec<Value> {
 
 /// Decrypts the beginning and checks whether the result is plausible for the codec.
 fn try_keys(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
-    let Some(init) = &file.init else { return Err("there is no init segment in it: join the two to try keys".into()) };
+    let Some(init) = &file.init else { return Err("it has no init segment: concatenate both to try keys".into()) };
     if !init.is_protected() {
         return Ok("nothing is encrypted: no key is needed".into());
     }
@@ -98,7 +98,7 @@ fn try_keys(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
 }
 
 /// Judges a key without decoding the decrypted media.
-const UNVERIFIED_KEYS: &str = "the keys are there; whether they are right shows only when it is played";
+const UNVERIFIED_KEYS: &str = "keys found; whether they are correct can only be verified by playback";
 
 /// Whole-sample encrypted audio reveals whether a key is right: every frame starts in the same way. In video the starts
 /// are unencrypted, and the rest looks random in any case.
@@ -121,10 +121,13 @@ fn check(clear: &Bytes) -> Result<String, String> {
         let samples: Vec<&[u8]> = placed.iter().filter_map(|p| clear.get(usize::try_from(p.offset).ok()?..)).collect();
         seen |= samples.len() >= FRAMES;
         if !samples.iter().all(|s| begins_right(s)) {
-            return Err(format!("the key of track {} is wrong: what it opens are no frames of its codec", traf.track));
+            return Err(format!(
+                "the key of track {} is wrong: the decrypted data is not valid for its codec",
+                traf.track
+            ));
         }
     }
-    Ok(if seen { "the keys are right".into() } else { UNVERIFIED_KEYS.into() })
+    Ok(if seen { "the keys are correct".into() } else { UNVERIFIED_KEYS.into() })
 }
 
 /// Number of frames with a valid start that rules out coincidence.

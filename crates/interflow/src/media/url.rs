@@ -68,8 +68,8 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
         anstream::eprintln!(
-            "warning: no instance has used the data folder {} yet: the link is sealed with a key that is made now, and an \
-             instance with another data folder refuses it",
+            "warning: no instance has used the data directory {} yet: the link is sealed with a new key, and an \
+             instance with another data directory will reject it",
             home.path().display()
         );
     }

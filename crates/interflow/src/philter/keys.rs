@@ -50,7 +50,7 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
             if policy != interflow_redact::MAIN_POLICY && !policies.contains_key(policy) {
                 let file = policy_file(policy);
                 notes.push(format!(
-                    "{at}.policy: save the policy {policy} from Philter as JSON in {file} of the data folder"
+                    "{at}.policy: save the policy {policy} from Philter as JSON in {file} in the data directory"
                 ));
                 policies.insert(policy.into(), file.into());
             }

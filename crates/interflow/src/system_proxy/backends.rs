@@ -212,7 +212,7 @@ fn mac(commands: &SystemCommands, proxy: SocketAddr) -> Result<Vec<SettingChange
 /// `Enabled: Yes`, `Server: …`, `Port: …` in one line.
 fn mac_value(text: &str) -> Result<String, String> {
     let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-    let enabled = field("Enabled").ok_or_else(|| format!("networksetup said what cannot be read: {text}"))?;
+    let enabled = field("Enabled").ok_or_else(|| format!("unexpected output of networksetup: {text}"))?;
     let state = if enabled.eq_ignore_ascii_case("yes") { "on" } else { "off" };
     Ok(format!("{state} {} {}", field("Server").unwrap_or_default(), field("Port").unwrap_or("0")))
 }

@@ -56,7 +56,7 @@ impl SavedSettings {
         let path = home.join(FILE);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-                format!("{} cannot be understood: {e}; remove it, and set the system's proxy by hand", path.display())
+                format!("{} is invalid: {e}; remove it and set the system's proxy manually", path.display())
             }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(format!("{} cannot be read: {e}", path.display())),
@@ -71,23 +71,22 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
             let running = home.running_instance();
             let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
             let proxy = proxy.or_else(|| running?.proxy.first().copied());
-            let proxy = proxy.ok_or(
-                "no instance runs: start one with `interflow run`, or name a proxy with --proxy ADDR".to_owned(),
-            )?;
+            let proxy = proxy
+                .ok_or("no instance is running: start one with `interflow run`, or give --proxy ADDR".to_owned())?;
             let names = set(home, proxy, pid)?;
             names.iter().for_each(|n| anstream::println!("{n}"));
             anstream::println!(
-                "the system's proxy is {}; `interflow system-proxy off` puts back what was",
+                "the system's proxy is {}; `interflow system-proxy off` restores the previous settings",
                 connect_address(proxy)
             );
             Ok(())
         }
         SystemProxyCommand::Off => {
             match restore(home)? {
-                None => anstream::println!("nothing was changed by Interflow"),
+                None => anstream::println!("Interflow has not changed the system's proxy"),
                 Some(left) => {
                     left.iter().for_each(|l| anstream::println!("{l}"));
-                    anstream::println!("the system's proxy is what it was");
+                    anstream::println!("the system's proxy settings were restored");
                 }
             }
             Ok(())
@@ -144,7 +143,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
                 return Ok(());
             }
             if now != setting.ours {
-                left.push(format!("{} was changed by somebody else since, and is left", setting.place.name()));
+                left.push(format!("{} was changed by another program and was left alone", setting.place.name()));
                 return Ok(());
             }
             setting.place.write(&commands, setting.before.as_deref())
@@ -168,9 +167,9 @@ pub fn restore_leftover(home: &DataDir) {
     };
     if of_the_dead {
         match restore(home) {
-            Ok(_) => tracing::info!("the system's proxy, which an earlier instance had left changed, is what it was"),
+            Ok(_) => tracing::info!("restored the system's proxy settings left by an earlier instance"),
             Err(e) => {
-                tracing::warn!("the system's proxy, left changed by an earlier instance, cannot be put back: {e}")
+                tracing::warn!("cannot restore the system's proxy settings left by an earlier instance: {e}")
             }
         }
     }
@@ -191,7 +190,7 @@ impl Drop for SystemProxyGuard {
     fn drop(&mut self) {
         let ours = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
         if ours && let Err(e) = restore(&self.0) {
-            tracing::warn!("the system's proxy cannot be put back: {e}; try `interflow system-proxy off`");
+            tracing::warn!("cannot restore the system's proxy: {e}; try `interflow system-proxy off`");
         }
     }
 }
@@ -236,7 +235,10 @@ fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
     }
     match &kept {
         Some(kept) => {
-            anstream::println!("set to {} by Interflow; `interflow system-proxy off` puts back what was", kept.proxy)
+            anstream::println!(
+                "set to {} by Interflow; `interflow system-proxy off` restores the previous settings",
+                kept.proxy
+            )
         }
         None if now.is_empty() => anstream::println!("no desktop's proxy settings were found here"),
         None => anstream::println!("not set by Interflow"),

@@ -18,7 +18,8 @@ const COPIES: usize = 16;
 /// Installs the CA in all trust stores of this machine.
 pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
-    let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
+    let warning =
+        "Anyone who has this CA's key can then decrypt this machine's TLS traffic: keep the data directory private.";
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.install, warning, yes, dry_run)
 }
 
@@ -35,7 +36,7 @@ fn run_steps(
     dry_run: bool,
 ) -> Result<(), CliError> {
     if stores.is_empty() {
-        let text = "no trust store that Interflow knows was found; `interflow ca export` gives the certificate";
+        let text = "no supported trust store found; use `interflow ca export` to get the certificate";
         return Err(CliError::Failed(text.into()));
     }
     for store in stores {
@@ -46,7 +47,7 @@ fn run_steps(
         return Ok(());
     }
     if !yes {
-        confirmed(&format!("These commands are run. {warning}"))?;
+        confirmed(&format!("These commands will be run. {warning}"))?;
     }
     let mut failed = Vec::new();
     for store in stores {
@@ -68,7 +69,7 @@ fn run_step(step: &StoreCommand) -> Result<(), String> {
                 }
                 run(remove)?;
             }
-            Err(format!("`{}` leaves it where it is", remove.join(" ")))
+            Err(format!("`{}` did not remove it", remove.join(" ")))
         }
     }
 }
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_removal_that_achieves_nothing_ends_and_says_so() {
         let step = StoreCommand::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
-        assert!(run_step(&step).unwrap_err().contains("leaves it where it is"));
+        assert!(run_step(&step).unwrap_err().contains("did not remove it"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl fmt::Display for StoreCommand {
             Self::Run(command) => format_command(command, f),
             Self::WhileThere { remove, .. } => {
                 format_command(remove, f)?;
-                f.write_str("   (while it is there)")
+                f.write_str("   (repeat while present)")
             }
         }
     }
@@ -225,7 +225,7 @@ mod tests {
         let (install, uninstall) = only(&machine);
         let gone = ["AA11", "BB22"].map(|sha1| {
             format!(
-                "sudo security delete-certificate -Z {sha1} -t /Library/Keychains/System.keychain   (while it is there)"
+                "sudo security delete-certificate -Z {sha1} -t /Library/Keychains/System.keychain   (repeat while present)"
             )
         });
         assert_eq!(uninstall, gone);
@@ -243,7 +243,8 @@ mod tests {
         let machine = TrustEnvironment { ca: r"C:\h\ca.pem".into(), ..machine(OsFamily::Windows) };
         let (install, uninstall) = only(&machine);
         assert_eq!(install[2], r"certutil -user -addstore Root C:\h\ca.pem");
-        let gone = ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (while it is there)"));
+        let gone =
+            ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (repeat while present)"));
         assert_eq!(uninstall, gone);
         let StoreCommand::WhileThere { there, .. } = &stores(&machine)[0].uninstall[1] else { panic!() };
         assert_eq!(there.join(" "), "certutil -user -verifystore Root BB22");
@@ -253,7 +254,7 @@ mod tests {
     fn each_nss_database_takes_it_once() {
         let machine = TrustEnvironment { nss: vec!["/u/.pki/nssdb".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
-        let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (while it is there)";
+        let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (repeat while present)";
         assert_eq!(install, [gone, "certutil -d sql:/u/.pki/nssdb -A -t C,, -n Interflow -i /h/ca/ca.pem"]);
         assert_eq!(uninstall, [gone]);
     }
@@ -265,7 +266,7 @@ mod tests {
         let (install, uninstall) = only(&machine);
         let entry = "-cacerts -storepass changeit -alias";
         let gone = ["debian:interflow.pem", "interflow"]
-            .map(|alias| format!("/j/bin/keytool -delete {entry} {alias}   (while it is there)"));
+            .map(|alias| format!("/j/bin/keytool -delete {entry} {alias}   (repeat while present)"));
         assert_eq!(uninstall, gone);
         assert_eq!(install[..2], gone);
         assert_eq!(install[2], format!("/j/bin/keytool -importcert -noprompt -file /h/ca/ca.pem {entry} interflow"));

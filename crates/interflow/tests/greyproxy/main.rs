@@ -505,7 +505,7 @@ fn without_the_key_credentials_stay_where_they_are_and_what_is_no_database_is_re
     let home = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let report = said(interflow(home.path(), &["import", "greyproxy", path, "--no-traffic"]).output().unwrap());
-    assert!(report.contains("3 credentials: ") && report.contains("does not open them"), "{report}");
+    assert!(report.contains("3 credentials: ") && report.contains("does not decrypt them"), "{report}");
     assert!(
         report.contains("0 credentials with their placeholders") && report.contains("recorded traffic (--no-traffic)"),
         "{report}"

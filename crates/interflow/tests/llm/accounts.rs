@@ -130,7 +130,7 @@ async fn a_log_that_was_cut_off_at_either_end_is_told() {
     running.stop();
     let path = home.dir.path().join("audit.jsonl");
     let verify = || home.say(&["audit", "verify", &path.display().to_string()]);
-    assert!(verify().ok().contains("3 lines, the chain holds"));
+    assert!(verify().ok().contains("3 lines, the hash chain is intact"));
     let whole = home.file("audit.jsonl");
     let lines: Vec<&str> = whole.lines().collect();
     for (left, says) in [(&lines[1..], "the beginning was cut off"), (&lines[..2], "the end is missing")] {

@@ -71,7 +71,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     let file = home.dir.path().join("config.toml").display().to_string();
     let add = |words: &[&str]| home.say(&[&["-c", &file, "keys", "add"], words].concat());
     let nowhere = add(&["--id", "x", "--policy", "lenient"]).fails(2);
-    assert!(nowhere.contains("there is no policy lenient in redact.policies"), "{nowhere}");
+    assert!(nowhere.contains("no policy lenient in redact.policies"), "{nowhere}");
     let strict = add(&["--id", "ann", "--policy", "strict"]).ok().trim().to_owned();
     let plain = add(&["--id", "bob"]).ok().trim().to_owned();
     let running = home.start(&config);
@@ -92,7 +92,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     assert_eq!(tell(&running, &plain).await.status, 200);
     running.stop();
     let refused = home.refuses_to_start(&config);
-    assert!(refused.contains("the key `ann` goes by the policy `gone`, which is not in redact.policies"), "{refused}");
+    assert!(refused.contains("the key `ann` uses the policy `gone`, which is not in redact.policies"), "{refused}");
 }
 
 #[tokio::test]

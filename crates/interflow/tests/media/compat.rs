@@ -85,7 +85,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
         assert!(!done && text.contains(says), "{more:?}: {text}");
     }
     let (done, text) = url(&new, &["--ip", "10.0.0.0/8", "--param", "h_x-a=1"]);
-    assert!(done && text.contains("warning: no instance has used the data folder"), "{text}");
+    assert!(done && text.contains("warning: no instance has used the data directory"), "{text}");
     let (done, text) = url(&new, &[]);
     assert!(done && !text.contains("warning"), "the key is there by now: {text}");
 }

@@ -80,7 +80,7 @@ async fn files_are_checked_listed_and_tested() {
     let home = Home::new().await;
     let good = home.write("good.yaml", CHECKED);
     let said = home.run(&["rules", "check", &good]);
-    assert!(said.code == 0 && said.out.contains("2 rules are in order"), "{said:?}");
+    assert!(said.code == 0 && said.out.contains("2 rules are valid"), "{said:?}");
     let said = home.run(&["rules", "test", &good]);
     assert!(said.code == 0 && said.out.contains("ok     good"), "{said:?}");
     let bad = home.write("bad.yaml", &CHECKED.replace("X-First: '1'}}}}", "X-First: '2'}}}}"));

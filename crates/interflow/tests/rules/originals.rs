@@ -124,7 +124,7 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
         assert_eq!(shown.out, format!("the {came}"), "{side}: {}", shown.err);
     }
     let har = home.run(&["flows", "export", "--format", "har", "--originals"]);
-    assert!(har.code == 2 && har.err.contains("--originals is for jsonl"), "{har:?}");
+    assert!(har.code == 2 && har.err.contains("--originals requires the format jsonl"), "{har:?}");
 }
 
 #[tokio::test]

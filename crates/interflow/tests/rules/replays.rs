@@ -82,7 +82,7 @@ async fn mitmproxys_options_about_replay_are_taken_over() {
     assert!(said.code == 1 && said.err.contains("write forward, kill, or a status"), "{said:?}");
     let missing = home.write("missing.yaml", "server_replay: [none.har]\n");
     let said = home.run(&["rules", "import", &missing]);
-    assert!(said.code == 1 && said.err.contains("server_replay cannot be taken over"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("server_replay cannot be imported"), "{said:?}");
 }
 
 #[tokio::test]

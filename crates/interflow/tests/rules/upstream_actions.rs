@@ -184,6 +184,6 @@ async fn an_import_that_would_not_load_ends_with_an_error_that_names_its_option(
         said.err
     );
     let said = home.run(&["rules", "import", "stickycookie", "~b secret"]);
-    assert!(said.err.contains("stickycookie cannot be taken over") && said.out.is_empty(), "{} {}", said.out, said.err);
+    assert!(said.err.contains("stickycookie cannot be imported") && said.out.is_empty(), "{} {}", said.out, said.err);
     assert_ne!(said.code, 0);
 }
