@@ -464,7 +464,7 @@ mod tests {
         let until = Timestamp::now().micros() + 15 * 60 * 1_000_000 + 500_000;
         let line = mode_line(&json!({"mode": "ask", "mode_until": until, "mode_is_configured": false}));
         assert!(line.starts_with("ask until 2") && line.ends_with("(15:00 left)"), "{line}");
-        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("ends"));
+        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("stops"));
         assert_eq!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": true})), "ask");
     }
 

@@ -1,5 +1,4 @@
-//! `interflow demo`, `conversations` and `mcp`, as a user runs them: one round of the demo's traffic through the real
-//! binary, then a look at what was put together.
+//! End-to-end tests of `interflow demo`, `conversations` and `mcp`: one round of demo traffic through the real binary.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// The recording of one round of the demo, made once.
+/// The recording of one round of the demo, shared by the tests.
 static HOME: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let home = tempfile::tempdir().expect("a temporary folder");
     let anywhere = "127.0.0.1:0";
@@ -33,7 +32,7 @@ fn interflow(home: &Path, args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-/// What a command on the demo's recording prints.
+/// Output of a command on the demo's recording.
 fn said(args: &[&str]) -> String {
     let out = interflow(HOME.path(), args, "");
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -124,7 +123,7 @@ fn anew_it_is_the_same() {
     assert_eq!(show(copy.path()), before);
 }
 
-/// A collector of traces that takes everything: the requests that came, heads and bodies.
+/// A trace collector that accepts everything and returns the received requests.
 fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     use std::io::Read as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -251,7 +250,7 @@ fn the_demo_holds_a_request_until_somebody_decides() {
     let _ = demo.wait();
 }
 
-/// An instance over an empty data folder, with a rule, and where its proxy and admin ports are.
+/// An instance with an empty data directory and one rule, and its proxy and admin addresses.
 struct Instance {
     home: tempfile::TempDir,
     child: std::process::Child,
@@ -310,7 +309,7 @@ impl Drop for Instance {
     }
 }
 
-/// One request, whose answer is read to its end.
+/// Sends one request and reads the whole response.
 fn spoken(to: &str, text: &str) -> String {
     use std::io::Read as _;
     let mut stream = std::net::TcpStream::connect(to).expect("it listens");

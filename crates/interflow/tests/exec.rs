@@ -1,5 +1,5 @@
-//! `interflow exec` as a person uses it: the command's exit code, its signals, its surroundings, and the summary; and how
-//! `interflow run` logs and ends.
+//! End-to-end tests of `interflow exec` (exit code, signals, environment, summary), and of logging and shutdown of
+//! `interflow run`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits for what the script writes.
+/// Waits for the file that the script writes.
 fn file(path: &Path) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -37,7 +37,7 @@ fn file(path: &Path) -> String {
     }
 }
 
-/// A command that says where its proxy is, and ends when it is told to.
+/// A command that prints its proxy address and exits on request.
 const WAITS: &str = "echo $http_proxy > part; mv part proxy; while [ ! -e over ]; do sleep 0.05; done";
 
 fn proxy_of(home: &Path) -> SocketAddr {
@@ -153,7 +153,7 @@ async fn the_summary_counts_what_went_through_and_says_where_it_is() {
     let listed = text(&interflow(home.path(), &["flows", "list"]).output().unwrap().stdout);
     assert!(listed.contains("/bytes/1500"), "{listed}");
 
-    // Two commands at once: the second records in a folder of its own.
+    // With two concurrent commands, the second one records in a separate directory.
     for name in ["proxy", "over"] {
         std::fs::remove_file(home.path().join(name)).unwrap();
     }
@@ -248,7 +248,7 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
         wire.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{login}\r\n")).await.unwrap();
         wire.answer().await.unwrap().status
     };
-    // The command has ended, and what it had is good no more.
+    // After the command has exited, its credentials are invalid.
     assert_eq!(get(&origin.authority(), Some(client::ProxyLogin { user: name, password })).await, 407);
 
     let child = interflow(home.path(), &["exec", "--quiet", "--", "sh", "-c", WAITS])
@@ -309,7 +309,7 @@ fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
     let log = std::fs::File::create(&path).unwrap();
     let (mut child, _) = instance(home.path(), "[log]\nlevel = \"trace\"\n", log.into());
     let size = || std::fs::metadata(&path).unwrap().len();
-    // The start may still be under way; a log that feeds itself never comes to rest.
+    // Startup may still be in progress; a feedback loop would never settle.
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut before = size();
     loop {
@@ -321,7 +321,7 @@ fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
         assert!(Instant::now() < deadline && now < 10_000_000, "the log has grown to {now} bytes by itself");
         before = now;
     }
-    // What it reads is watched all the same.
+    // The files it reads are still watched.
     std::fs::write(home.path().join("c.toml"), "[log]\nlevel = \"trace\"\n[proxy]\nvia = \"x\"\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !std::fs::read_to_string(&path).unwrap().contains("reloaded") {
@@ -341,7 +341,7 @@ async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
         let origin = Origin::http().start().await;
         let rules = "rules:\n  - name: hold\n    when: path:/held\n    then:\n      - hold: { timeout: 1h }\n";
         std::fs::write(home.path().join("held.yaml"), rules).unwrap();
-        // A name: addresses of this machine are not asked about.
+        // A host name, because local addresses need no approval.
         let more = "[proxy]\ndrain_timeout = \"1h\"\n[upstream]\nhosts = { \"held.test\" = [\"127.0.0.1\"] }\n";
         let (mut child, proxy) = instance(home.path(), &format!("{config}{more}"), Stdio::null());
         let mut wire = Wire::connect(proxy).await.unwrap();
@@ -386,7 +386,7 @@ async fn connections_are_accepted_for_a_while_after_sigterm_and_readyz_says_so()
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 200);
-    // A second signal ends it at once.
+    // A second signal stops it immediately.
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline + Duration::from_secs(60), "it does not end");

@@ -1,5 +1,5 @@
-//! The system's proxy set and put back, by the built binary, on desktops whose commands are scripts that write down their
-//! calls.
+//! Setting and restoring the system's proxy with the built binary, on fake desktops whose commands are scripts that log
+//! their calls.
 #![cfg(unix)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// GNOME's and KDE's commands over values in files; a value that was never set is the desktop's default.
+/// Fake GNOME and KDE commands that store values in files; unset values are the desktop's defaults.
 const GSETTINGS: &str = r#"file="gnome $2 $3"
 case $1 in
   get) if test -f "$file"; then cat "$file"; else case $3 in mode) echo "'none'";; port) echo 0;; *) echo "''";; esac; fi;;
@@ -16,7 +16,7 @@ esac"#;
 const KREADCONFIG: &str = r#"cat "kde $6" 2>/dev/null; exit 0"#;
 const KWRITECONFIG: &str = r#"case "$7" in --delete) rm -f "kde $6";; *) echo "$7" > "kde $6";; esac"#;
 
-/// A machine with a desktop, and a data folder.
+/// A fake desktop and a data directory.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -47,7 +47,7 @@ impl Machine {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        // Scripts need a few programs of the system; a machine without scripts must not find its desktop's.
+        // The scripts need a few system programs, but the real desktop's commands must not be found.
         let mut folders = vec![self.path("bin")];
         if std::fs::read_dir(self.path("bin")).unwrap().next().is_some() {
             folders.extend(["/usr/bin".into(), "/bin".into()]);
@@ -64,7 +64,7 @@ impl Machine {
         self.command(&[&["system-proxy"], words].concat()).output().unwrap()
     }
 
-    /// `interflow run`, once it is announced.
+    /// `interflow run`, once `instance.json` exists.
     fn run(&self, words: &[&str]) -> Running {
         let anywhere = "127.0.0.1:0";
         let all =

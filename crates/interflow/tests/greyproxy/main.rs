@@ -1,5 +1,5 @@
-//! What was made for Greyproxy, against the real binary: its API and events, its proxy and DNS ports, placeholders, and
-//! `interflow import greyproxy`.
+//! Greyproxy compatibility of the real binary: its API and events, proxy and DNS ports, placeholders, and `interflow
+//! import greyproxy`.
 
 mod database;
 mod endpoints;
@@ -42,7 +42,7 @@ fn said(output: Output) -> String {
 }
 
 impl Running {
-    /// An instance that serves Greyproxy's side, and this configuration beside.
+    /// An instance with Greyproxy compatibility and this additional configuration.
     fn start(config: &str, envs: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("config.toml");
@@ -132,7 +132,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A request through the proxy under a name that is not this machine's, signed in as `claude`.
+/// A request through the proxy to a non-local host name, authenticated as `claude`.
 fn through(proxy: SocketAddr, host: &str, port: u16, path: &str, field: &str) -> String {
     let head = format!(
         "GET http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\nProxy-Authorization: Basic Y2xhdWRlOg==\r\n\
@@ -392,7 +392,7 @@ async fn tunnelled(mut stream: tokio::net::TcpStream, to: &str) -> tokio::net::T
     stream
 }
 
-/// Ends the instance and looks for the marker in every file that it leaves.
+/// Stops the instance and searches all its files for the marker.
 fn drop_and_search(mut it: Running, marker: &str) {
     it.child.kill().unwrap();
     it.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! An origin that repeats a secret, in whatever form, gives it to nobody: neither the client nor the recording has it.
+//! If an origin echoes a secret in any encoding, neither the client nor the recording receives it.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use interflow_testkit::{Origin, Reply, Request};
 
 use super::{Running, drop_and_search, interflow, said, spoken, until};
 
-/// A secret with everything in it that some form writes in another way.
+/// A secret that contains every character that some encoding escapes.
 const SECRET: &str = "planted /+=&\"<%' marker";
 
-/// Says back what came, in many forms.
+/// Echoes the request in many encodings.
 fn repeat(request: &Request) -> Reply {
     let word = request.header("x-key").unwrap_or_default();
     let coded = |kept: &[u8], lower: bool| -> String {

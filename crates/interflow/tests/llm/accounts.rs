@@ -1,4 +1,4 @@
-//! What is told outward of LLM traffic: audit lines, metrics, spans, the admin API. Never any content.
+//! Telemetry of LLM traffic: audit log, metrics, spans and admin API, none of which contain content.
 
 use interflow_testkit::{Origin, Reply};
 use serde_json::Value;
@@ -184,7 +184,7 @@ async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does
         ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
     ];
     let running = home.start_with_variables(&config, &set);
-    // A client's trace that is not sampled stays so; the next one goes out.
+    // An unsampled client trace stays unsampled; the next one is exported.
     for (trace, flags) in [("4bf92f3577b34da6a3ce929d0e0e4736", "00"), ("5bf92f3577b34da6a3ce929d0e0e4736", "01")] {
         let fields = format!("Authorization: Bearer sk\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-{flags}\r\n");
         assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 200);

@@ -1,5 +1,5 @@
-//! The LLM gateway as a person uses it: the built binary, providers, and a data folder for each test. Here virtual keys and
-//! limits; the shapes of all providers, audit log and metrics, Philter's paths beside it.
+//! End-to-end tests of the LLM gateway: the built binary, providers, and a data directory for each test. This file tests
+//! virtual keys and limits; the modules test providers, telemetry and the Philter-compatible API.
 
 mod accounts;
 #[cfg(unix)]
@@ -66,7 +66,7 @@ async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
     let without = chat(&running, &key).await;
     assert_eq!((without.status, code(&without).as_str()), (500, "provider_key_missing"));
     assert!(home.provider.requests().is_empty());
-    // Clients that bring the provider's own key are let through when no key is required.
+    // Clients with a provider key are admitted if no virtual key is required.
     assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
     assert!(format!("{:?}", home.provider.only_request()).contains("sk-of-my-own"));
     running.stop();
@@ -167,7 +167,7 @@ async fn rules_of_the_configuration_count_money_and_are_reloaded() {
     assert_eq!(answer.header("x-should-retry"), Some("false"));
     home.write_config(&rule("5.0"));
     running.until(async || chat(&running, "sk-own").await.status == 200).await;
-    // A file that makes no sense leaves the old rules in force.
+    // An invalid file leaves the old rules active.
     home.write_config("[[quota.rule]]\nname = \"all\"\n");
     tokio::time::sleep(std::time::Duration::from_millis(600)).await;
     assert_eq!(chat(&running, "sk-own").await.status, 200);

@@ -1,4 +1,4 @@
-//! In the place of mediaflow-proxy: its paths at the root, Xtream Codes, and the admin's view of what streams.
+//! mediaflow-proxy compatibility: its paths at the root, Xtream Codes, and the admin view of active streams.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -118,8 +118,8 @@ async fn what_a_list_says_of_a_channel_its_link_does() {
 async fn habits_of_its_clients_are_understood() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n[media.compat]\nmediaflow = true\n"));
-    let wish = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });
-    let made = gateway.post("/generate_url", &wish).await;
+    let body = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });
+    let made = gateway.post("/generate_url", &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let made = made.json();
     let url = made["url"].as_str().unwrap();

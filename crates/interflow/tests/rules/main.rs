@@ -1,4 +1,4 @@
-//! Rules as a person uses them: the built binary, an origin, a rule file.
+//! End-to-end tests of rules: the built binary, an origin and a rule file.
 
 mod default_rules_file;
 mod fluxzy_actions;

@@ -1,5 +1,5 @@
-//! What rules edit is recorded as it came in, beside what went on; what was not edited is recorded once, and what redaction takes
-//! out or what stands for a placeholder is recorded nowhere.
+//! Messages edited by rules are recorded both as received and as sent; unedited ones are recorded once. Redacted values
+//! and secrets behind placeholders are never recorded.
 
 use interflow_testkit::{Answer, Wire};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ async fn post(running: &Running, url: &str, fields: &str, body: &str) -> Answer 
     wire.answer().await.unwrap()
 }
 
-/// The ids of flows that a query selects, once there are so many and all have ended.
+/// IDs of the flows that match a query, once this many have completed.
 async fn flows(home: &Home, query: &str, n: usize) -> Vec<String> {
     until("the flows", async || {
         home.run(&["flows", "count", &format!("-is:open {query}")]).out.trim() == n.to_string()
@@ -51,7 +51,7 @@ fn api(home: &Home, running: &Running) -> Api {
     Api { admin: running.admin, token }
 }
 
-/// Whether a text stands anywhere in the files of the recording.
+/// Whether any file of the recording contains the text.
 fn recorded(home: &Home, text: &str) -> bool {
     let mut folders = vec![home.path("record")];
     let mut found = false;
