@@ -223,8 +223,8 @@ pub struct InstanceFileGuard {
 
 impl Drop for InstanceFileGuard {
     fn drop(&mut self) {
-        let ours = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
-        if ours.is_some_and(|i| i.pid == self.pid) {
+        let current = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
+        if current.is_some_and(|i| i.pid == self.pid) {
             let _ = fs::remove_file(&self.path);
         }
     }

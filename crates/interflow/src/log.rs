@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_file_grows_to_its_bound_and_goes_on_when_it_is_emptied() {
+    fn a_log_file_grows_to_its_bound_and_resumes_when_it_is_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut out = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
@@ -87,7 +87,7 @@ mod tests {
         let mut write = || (0..200).for_each(|_| log.write(b"one more line\n", &mut out).unwrap());
         write();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.len() < 1100 && text.ends_with("until it is emptied\n"), "{}", text.len());
+        assert!(text.len() < 1100 && text.ends_with("until it is truncated\n"), "{}", text.len());
         assert_eq!(text.matches("log.max_size").count(), 1);
         std::fs::write(&path, "").unwrap();
         write();

@@ -48,8 +48,8 @@ pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
             continue;
         }
         if let Some(answer) = answer_message(&store, &text, access, home) {
-            let told = writeln!(out, "{answer}").and_then(|()| out.flush());
-            if told.is_err() {
+            let written = writeln!(out, "{answer}").and_then(|()| out.flush());
+            if written.is_err() {
                 return Ok(());
             }
         }

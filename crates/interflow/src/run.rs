@@ -73,9 +73,9 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
         let running = start(&config, &home).await?;
         // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         let stop = ShutdownSignal::listen();
-        let _announced = running.write_instance_file();
-        let _told = running.register_mdns(&config)?;
-        let _put_back = system_proxy::SystemProxyGuard::new(&home);
+        let _instance_file = running.write_instance_file();
+        let _mdns = running.register_mdns(&config)?;
+        let _system_proxy = system_proxy::SystemProxyGuard::new(&home);
         if args.system_proxy {
             running.set_system_proxy()?;
         }
@@ -284,11 +284,11 @@ impl RunningInstance {
             greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
             dns: self.dns,
         };
-        let told = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
+        let written = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
             Some(store) if store.release_reserve() => self.home.write_instance_file(&instance),
             _ => Err(e),
         });
-        match told {
+        match written {
             Ok(Some(announced)) => Some(announced),
             Ok(None) => {
                 tracing::warn!("another instance is running with this data directory: other commands use that one");
@@ -310,10 +310,10 @@ impl RunningInstance {
             return Err(CliError::Usage(what.into()));
         };
         let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
-        let told = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
+        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
             .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
         tracing::info!("registered in the local network (mDNS) as {name:?}");
-        Ok(Some(told))
+        Ok(Some(registration))
     }
 
     fn set_system_proxy(&self) -> Result<(), String> {

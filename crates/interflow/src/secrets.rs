@@ -9,30 +9,30 @@ use crate::data_dir::DataDir;
 
 #[derive(Debug, Subcommand)]
 pub enum SecretsCommand {
-    /// List them, without their values.
+    /// List secrets without their values.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Keep a secret, read from standard input; prints the placeholder that stands for it.
+    /// Store a secret read from stdin; prints its placeholder.
     Add {
-        /// What to call it.
+        /// Label of the secret.
         label: String,
-        /// An origin that it may be sent to (repeat for several): `api.example.com` is https on port 443;
-        /// `api.example.com:8443`, `http://10.0.0.7:8080`; this machine needs the port, `127.0.0.1:3000`.
+        /// Origin that may receive it (repeatable): `api.example.com` (https, port 443), `api.example.com:8443`,
+        /// `http://10.0.0.7:8080`. Local addresses need a port: `127.0.0.1:3000`.
         #[arg(long = "host", value_name = "HOST", required = true)]
         hosts: Vec<String>,
-        /// The text that stands for it; one is made when it is not given.
+        /// Placeholder text [default: generated].
         #[arg(long)]
         placeholder: Option<String>,
-        /// It may go out without TLS to hosts that are given without a scheme.
+        /// Allow hosts that are given without a scheme to receive it over plain HTTP.
         #[arg(long)]
         plain_http: bool,
     },
-    /// Forget one.
+    /// Remove a secret.
     Remove {
-        /// Its label.
+        /// Label of the secret.
         label: String,
     },
 }
@@ -59,7 +59,7 @@ pub fn run(command: SecretsCommand, home: &DataDir) -> Result<(), CliError> {
                 secret["placeholder"] = placeholder.into();
             }
             let made = api.post("/secrets", &secret)?;
-            eprintln!("the placeholder stands for the secret towards {}", joined_values(&made, "hosts"));
+            eprintln!("the placeholder is replaced by the secret in requests to {}", joined_values(&made, "hosts"));
             print(&format!("{}\n", member(&made, "placeholder")));
         }
         SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),

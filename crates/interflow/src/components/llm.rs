@@ -12,9 +12,9 @@ use crate::config::InterflowConfig;
 pub struct LlmComponent {
     /// The gateway.
     pub gateway: Arc<LlmGateway>,
-    /// Stands first: whoever comes after it knows what a request is for.
+    /// Runs first, so that later stages know whether a request is for an LLM.
     pub recogniser: Arc<dyn Stage>,
-    /// Stands last: keys, names of models and signatures are put on what really goes out.
+    /// Runs last: sets keys, model names and signatures on the final request.
     pub sender: Arc<dyn Stage>,
     /// Endpoints on the gateway listener.
     pub mount: Arc<dyn GatewayMount>,

@@ -24,15 +24,15 @@ pub struct EnvOverrides {
 
 /// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
 pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
-    let ours = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
-    let mut ours: Vec<_> = vars.iter().filter(|(name, _)| ours(name)).collect();
+    let is_override = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
+    let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
     let mut found = EnvOverrides::default();
-    if ours.is_empty() {
+    if given.is_empty() {
         return found;
     }
-    ours.sort();
+    given.sort();
     let keys = keys();
-    for (name, text) in ours {
+    for (name, text) in given {
         // Checked first: a key's variable can look like a Service variable (`media.compat.port`); the value distinguishes
         // them.
         if is_service_link(name, text) {

@@ -24,16 +24,16 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
     }
     let several = ids.len() > 1 && !matches!(form, ExportFormat::Jsonl | ExportFormat::Otel);
     match &args.output {
-        Some(folder) if several => {
-            fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+        Some(dir) if several => {
+            fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
             let mut progress = ProgressDisplay::new("writing");
             for (n, id) in ids.iter().enumerate() {
-                let file = folder.join(format!("{id}.{}", form.file().0));
+                let file = dir.join(format!("{id}.{}", form.file().0));
                 let mut out = File::create(&file).map_err(|e| failed(&file, &e))?;
                 export_one(store, id, form, &mut out)?;
                 progress.update(n as u64 + 1, ids.len() as u64);
             }
-            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), folder.display()))
+            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), dir.display()))
         }
         None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
             "{} conversations make {} pages: give a directory with -o",

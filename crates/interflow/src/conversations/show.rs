@@ -47,7 +47,7 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
     for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
         let Ok(flow) = e.flow.parse() else { continue };
         let Some(c) = load::request_diff(store, &opened.listed.row.id, flow, e.part)? else { continue };
-        let told = writeln!(
+        let written = writeln!(
             out,
             "  turn {:<3} {}  {} same, {} removed, {} added; {}",
             e.facts.turn,
@@ -57,7 +57,7 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
             c.added.len(),
             c.cache
         );
-        ignore_broken_pipe(told)?;
+        ignore_broken_pipe(written)?;
     }
     Ok(())
 }

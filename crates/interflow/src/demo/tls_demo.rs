@@ -33,8 +33,8 @@ fn host() -> Host {
 }
 
 /// Starts the bank with a certificate from the CA in this directory. It runs until the process exits.
-pub async fn start_server(folder: &Path) -> io::Result<SocketAddr> {
-    let ca = CertificateAuthority::open_or_create(folder).map_err(io::Error::other)?;
+pub async fn start_server(dir: &Path) -> io::Result<SocketAddr> {
+    let ca = CertificateAuthority::open_or_create(dir).map_err(io::Error::other)?;
     let tls = ca.server_tls(&host(), Alpn::Http1);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;

@@ -198,10 +198,11 @@ fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
     let processes = ProcessLookup::default();
     // In the system's tables, a listening socket has an unspecified peer address.
-    let of =
-        |at: IpAddr, nobody: IpAddr| processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(nobody, 0));
-    let nobody = if addr.is_ipv4() { v4 } else { v6 };
-    of(addr.ip(), nobody).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
+    let of = |at: IpAddr, unspecified: IpAddr| {
+        processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(unspecified, 0))
+    };
+    let unspecified = if addr.is_ipv4() { v4 } else { v6 };
+    of(addr.ip(), unspecified).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
 }
 
 /// Clients that bypass interception because they rejected the certificate.
@@ -244,8 +245,8 @@ fn system_trust(home: &DataDir) -> DoctorFinding {
 /// Whether the system's trust store contains the CA.
 fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
-    let ours = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
-    Some(rustls_native_certs::load_native_certs().certs.contains(&ours))
+    let certificate = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
+    Some(rustls_native_certs::load_native_certs().certs.contains(&certificate))
 }
 
 #[cfg(test)]

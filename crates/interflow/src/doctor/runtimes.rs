@@ -25,7 +25,7 @@ const CLOSE_GRACE: Duration = Duration::from_millis(200);
 struct RuntimeProbe {
     name: &'static str,
     program: &'static str,
-    /// `{url}` and `{folder}` are replaced by the URL and a directory that contains [`JAVA`].
+    /// `{url}` and `{dir}` are replaced by the URL and a directory that contains [`JAVA`].
     args: &'static [&'static str],
     remedy: &'static str,
 }
@@ -83,7 +83,7 @@ const RUNTIMES: [RuntimeProbe; 8] = [
     RuntimeProbe {
         name: "java",
         program: "java",
-        args: &["{folder}/Fetch.java", "{url}"],
+        args: &["{dir}/Fetch.java", "{url}"],
         remedy: "it has its own store: `interflow ca install` writes to it, and `interflow exec` selects another",
     },
 ];
@@ -101,18 +101,18 @@ enum ProbeOutcome {
 
 /// Tests all installed runtimes concurrently.
 pub(super) fn probe_runtimes(ca: &CertificateAuthority, home: &Path) -> Vec<DoctorFinding> {
-    let folder = home.join(format!("doctor-{}", std::process::id()));
-    let java = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("Fetch.java"), JAVA));
+    let dir = home.join(format!("doctor-{}", std::process::id()));
+    let java = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join("Fetch.java"), JAVA));
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let found = match (java, built) {
         (Ok(()), Ok(runtime)) => runtime.block_on(async {
-            let folder = &folder;
-            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, folder).await) });
+            let dir = &dir;
+            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, dir).await) });
             futures_util::future::join_all(asked).await
         }),
         _ => Vec::new(),
     };
-    let _ = std::fs::remove_dir_all(&folder);
+    let _ = std::fs::remove_dir_all(&dir);
     found.into_iter().filter_map(|(runtime, seen)| finding_for(runtime, seen?)).collect()
 }
 
@@ -133,11 +133,10 @@ fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFindi
 }
 
 /// `None` if the program is not installed.
-async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, folder: &Path) -> Option<ProbeOutcome> {
+async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, dir: &Path) -> Option<ProbeOutcome> {
     let listener = TcpListener::bind("127.0.0.1:0").await.ok()?;
     let addr = listener.local_addr().ok()?;
-    let fill =
-        |arg: &&str| arg.replace("{url}", &format!("https://{addr}/")).replace("{folder}", &folder.to_string_lossy());
+    let fill = |arg: &&str| arg.replace("{url}", &format!("https://{addr}/")).replace("{dir}", &dir.to_string_lossy());
     let mut command = Command::new(runtime.program);
     command.args(runtime.args.iter().map(fill)).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -185,33 +184,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_told_of_the_ca_trusts_it_and_one_that_is_not_refuses_it() {
+    async fn a_client_with_the_ca_trusts_it_and_one_without_it_refuses() {
         if std::process::Command::new("curl").arg("-V").output().is_err() {
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
-        let told = curl(&["-q", "-s", "--cacert", "{folder}/ca.pem", "{url}"]);
-        assert_eq!(probe(&told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
-        let not_told = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
-        assert_ne!(probe(&not_told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
-        let refuses = curl(&["-q", "-s", "--cacert", "{folder}/other/ca.pem", "{url}"]);
-        CertificateAuthority::open_or_create(&folder.path().join("other")).unwrap();
-        assert_eq!(probe(&refuses, &ca, folder.path()).await, Some(ProbeOutcome::Refusal));
+        let dir = tempfile::tempdir().unwrap();
+        let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
+        let with_ca = curl(&["-q", "-s", "--cacert", "{dir}/ca.pem", "{url}"]);
+        assert_eq!(probe(&with_ca, &ca, dir.path()).await, Some(ProbeOutcome::Request));
+        let without_ca = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
+        assert_ne!(probe(&without_ca, &ca, dir.path()).await, Some(ProbeOutcome::Request));
+        let refuses = curl(&["-q", "-s", "--cacert", "{dir}/other/ca.pem", "{url}"]);
+        CertificateAuthority::open_or_create(&dir.path().join("other")).unwrap();
+        assert_eq!(probe(&refuses, &ca, dir.path()).await, Some(ProbeOutcome::Refusal));
     }
 
     #[tokio::test]
     async fn what_is_not_there_or_never_comes_is_told_apart() {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
         let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
-        assert_eq!(probe(&missing, &ca, folder.path()).await, None);
+        assert_eq!(probe(&missing, &ca, dir.path()).await, None);
         let silent = RuntimeProbe { name: "true", program: "true", args: &[], remedy: "" };
-        assert_eq!(probe(&silent, &ca, folder.path()).await, Some(ProbeOutcome::Nothing));
+        assert_eq!(probe(&silent, &ca, dir.path()).await, Some(ProbeOutcome::Nothing));
     }
 
     #[test]
-    fn whoever_refuses_is_told_what_to_do() {
+    fn a_runtime_that_refuses_gets_a_remedy() {
         for runtime in &RUNTIMES {
             let finding = finding_for(runtime, ProbeOutcome::Refusal).unwrap();
             assert!(

@@ -60,7 +60,7 @@ pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
             );
         }
     }
-    let place = aside.map(|folder| format!("INTERFLOW_RECORD_DIR={} ", folder.display())).unwrap_or_default();
+    let place = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
     anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
 }

@@ -31,14 +31,14 @@ impl TrustFiles {
     /// Writes the files into the data directory unless they already exist for this CA and these platform roots.
     pub fn write(home: &DataDir) -> Result<Self, String> {
         let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
-        let folder = home.join("trust");
-        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be created: {e}", folder.display()))?;
+        let dir = home.join("trust");
+        fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
         let trust = Self {
             ca: home.ca().join("ca.pem"),
-            bundle: folder.join("bundle.pem"),
-            node_shim: folder.join("node-proxy.cjs"),
-            java_store: folder.join("java.p12"),
-            wgetrc: folder.join("wgetrc"),
+            bundle: dir.join("bundle.pem"),
+            node_shim: dir.join("node-proxy.cjs"),
+            java_store: dir.join("java.p12"),
+            wgetrc: dir.join("wgetrc"),
         };
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
@@ -53,10 +53,10 @@ impl TrustFiles {
 }
 
 /// The user's Wget start-up file, which Interflow's replaces.
-fn own_wgetrc(ours: &Path) -> String {
+fn own_wgetrc(interflow_wgetrc: &Path) -> String {
     let named = std::env::var_os("WGETRC").map(PathBuf::from);
     let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".wgetrc"));
-    let file = named.or(usual).filter(|path| path != ours);
+    let file = named.or(usual).filter(|path| path != interflow_wgetrc);
     file.and_then(|path| fs::read(path).ok()).map(|t| String::from_utf8_lossy(&t).into_owned()).unwrap_or_default()
 }
 
@@ -122,9 +122,9 @@ fn pem(der: &[u8]) -> String {
 /// Builds a PKCS#12 truststore of the platform's CAs and Interflow's.
 pub fn pkcs12(ca: &CertificateAuthority) -> Result<Vec<u8>, String> {
     let mut store = KeyStore::new();
-    let ours = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
-    let theirs = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
-    for (name, der) in ours.chain(theirs) {
+    let interflow = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
+    let platform = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
+    for (name, der) in interflow.chain(platform) {
         // Skip platform roots that cannot be parsed; Java would not use them either.
         if let Ok(certificate) = Certificate::from_der(&der) {
             store.add_entry(&name, KeyStoreEntry::Certificate(certificate));

@@ -84,8 +84,8 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     } else {
         let mut out = anstream::stdout().lock();
         let bytes = size(report.bytes);
-        let told = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
-        ignore_broken_pipe(told.and_then(|()| {
+        let written = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
+        ignore_broken_pipe(written.and_then(|()| {
             writeln!(
                 out,
                 "{}, {}, {bytes} verified",

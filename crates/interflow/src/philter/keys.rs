@@ -38,9 +38,9 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
         for (axis, prefix) in [("providers", false), ("models", false), ("paths", true)] {
             let list = theirs["scopes"][axis].as_array().into_iter().flatten().filter_map(Yaml::as_str);
             // philter-ai-proxy matches paths as prefixes.
-            let ours =
+            let converted =
                 |entry: &str| if prefix && !entry.ends_with('*') { format!("{entry}*") } else { entry.to_owned() };
-            let list: Vec<Value> = list.map(|entry| ours(entry).into()).collect();
+            let list: Vec<Value> = list.map(|entry| converted(entry).into()).collect();
             if !list.is_empty() {
                 entry.insert(axis.into(), list.into());
             }

@@ -163,13 +163,13 @@ impl PhilterImporter {
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
             self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
         }
-        for (theirs, ours) in [
+        for (theirs, key) in [
             ("readHeaderTimeoutMs", "header_timeout"),
             ("readTimeoutMs", "body_idle_timeout"),
             ("tlsHandshakeTimeoutMs", "handshake"),
         ] {
             if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
-                self.set("timeouts", ours, format!("{ms}ms"));
+                self.set("timeouts", key, format!("{ms}ms"));
             }
         }
         let drain = &listen["shutdownTimeout"];
@@ -202,15 +202,15 @@ impl PhilterImporter {
         let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
         let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
         let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
-        for (theirs, section, ours) in [
+        for (theirs, section, key) in [
             ("connectMs", "timeouts", "connect"),
             ("responseHeaderMs", "timeouts", "response_header_timeout"),
             ("idleConnMs", "upstream", "idle_timeout"),
         ] {
             if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
-                self.set(section, ours, format!("{ms}ms"));
+                self.set(section, key, format!("{ms}ms"));
                 self.note(format!(
-                    "providers.*.timeouts.{theirs}: the longest one applies to all providers, as {section}.{ours}"
+                    "providers.*.timeouts.{theirs}: the longest one applies to all providers, as {section}.{key}"
                 ));
             }
         }
@@ -233,9 +233,9 @@ impl PhilterImporter {
     fn provider(&mut self, name: &str, own: &Yaml) -> Table {
         let mut upstream = Table::new();
         let keys = [("target", "url"), ("endpoint", "url"), ("apiVersion", "api_version"), ("region", "region")];
-        for (theirs, ours) in keys {
+        for (theirs, key) in keys {
             if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
-                upstream.insert(ours.into(), value.into());
+                upstream.insert(key.into(), value.into());
             }
         }
         let target = upstream.get("url").and_then(Value::as_str).map(str::to_owned);
@@ -409,10 +409,10 @@ mod tests {
 
     const THEIRS: &str = r#"
 version: 1
-listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
+listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, readTimeoutMs: 6000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
 philter: { endpoint: "https://philter:8080", tlsVerify: false, caCert: /etc/ca.pem, timeouts: { responseHeaderMs: 7000 }, circuitBreaker: { enabled: true, fallback: passthrough } }
 providers:
-  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500 } }
+  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500, responseHeaderMs: 2000, idleConnMs: 9000 } }
   azure: { target: "https://r.openai.azure.com", apiVersion: "2024-10-21", entraID: true }
   bedrock: { region: us-east-1 }
   openaiCompatible: { groq: { target: "https://api.groq.com/openai" } }
@@ -457,6 +457,8 @@ lisen: { port: 1 }
         assert_eq!(redact.backend[0].url, "https://philter:8080");
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
         assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.header_timeout.0.as_secs()), (1500, 5));
+        assert_eq!(config.timeouts.response_header_timeout.0.as_secs(), 2);
+        assert_eq!(config.upstream.idle_timeout.0.as_secs(), 9);
         assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain_timeout.0.as_secs()), (9, 30));
         assert_eq!((config.keys.require_virtual_key, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));

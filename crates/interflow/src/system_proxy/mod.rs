@@ -188,8 +188,8 @@ impl SystemProxyGuard {
 
 impl Drop for SystemProxyGuard {
     fn drop(&mut self) {
-        let ours = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
-        if ours && let Err(e) = restore(&self.0) {
+        let is_own = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
+        if is_own && let Err(e) = restore(&self.0) {
             tracing::warn!("cannot restore the system's proxy: {e}; try `interflow system-proxy off`");
         }
     }

@@ -49,13 +49,13 @@ impl TrustEnvironment {
             () if cfg!(windows) => OsFamily::Windows,
             () => OsFamily::Linux,
         };
-        let folders = super::stores::ANCHORS.iter().map(|(_, folder, ..)| PathBuf::from(folder));
+        let dirs = super::stores::ANCHORS.iter().map(|(_, dir, ..)| PathBuf::from(dir));
         Self {
             system,
             root: is_root(),
             ca: home.ca().join("ca.pem"),
             fingerprints: fingerprints(&home.ca()),
-            anchors: folders.filter(|folder| folder.is_dir()).collect(),
+            anchors: dirs.filter(|dir| dir.is_dir()).collect(),
             nss: nss(),
             keytool: keytool(),
         }
@@ -90,15 +90,15 @@ fn nss() -> Vec<PathBuf> {
         return Vec::new();
     }
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
-    let mut folders = vec![home.join(".pki/nssdb"), home.join("snap/chromium/current/.pki/nssdb")];
+    let mut dirs = vec![home.join(".pki/nssdb"), home.join("snap/chromium/current/.pki/nssdb")];
     for profiles in
         [".mozilla/firefox", "snap/firefox/common/.mozilla/firefox", "Library/Application Support/Firefox/Profiles"]
     {
         let entries = fs::read_dir(home.join(profiles)).into_iter().flatten().flatten();
-        folders.extend(entries.map(|e| e.path()));
+        dirs.extend(entries.map(|e| e.path()));
     }
-    folders.retain(|f| f.join("cert9.db").exists());
-    folders
+    dirs.retain(|f| f.join("cert9.db").exists());
+    dirs
 }
 
 fn keytool() -> Option<JavaKeytool> {
@@ -112,7 +112,7 @@ fn keytool() -> Option<JavaKeytool> {
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
-    std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|file| file.is_file())
+    std::env::split_paths(&path).map(|dir| dir.join(&program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]
@@ -123,11 +123,11 @@ mod tests {
 
     #[test]
     fn the_certificates_of_before_are_known_by_their_fingerprints() {
-        let folder = tempfile::tempdir().unwrap();
-        CertificateAuthority::open_or_create(folder.path()).unwrap();
-        let first = fingerprints(folder.path());
-        CertificateAuthority::rotate(folder.path(), &CaOptions::default()).unwrap();
-        let both = fingerprints(folder.path());
+        let dir = tempfile::tempdir().unwrap();
+        CertificateAuthority::open_or_create(dir.path()).unwrap();
+        let first = fingerprints(dir.path());
+        CertificateAuthority::rotate(dir.path(), &CaOptions::default()).unwrap();
+        let both = fingerprints(dir.path());
         assert_eq!((first.len(), both.len()), (1, 2));
         assert!(both[1] == first[0] && both[0] != first[0] && both[0].len() == 40, "{both:?}");
     }

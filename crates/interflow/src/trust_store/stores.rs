@@ -84,10 +84,10 @@ fn as_root(machine: &TrustEnvironment, command: &[&str]) -> CommandWords {
 }
 
 fn linux(machine: &TrustEnvironment) -> Vec<TrustStore> {
-    let there = ANCHORS.iter().filter(|(_, folder, ..)| machine.anchors.contains(&PathBuf::from(folder)));
+    let there = ANCHORS.iter().filter(|(_, dir, ..)| machine.anchors.contains(&PathBuf::from(dir)));
     there
-        .map(|(name, folder, file, update)| {
-            let place = format!("{folder}/{file}");
+        .map(|(name, dir, file, update)| {
+            let place = format!("{dir}/{file}");
             let ca = machine.ca.display().to_string();
             // The data directory is private; the copy must be world-readable.
             let put = as_root(machine, &["install", "-m", "644", &ca, &place]);
