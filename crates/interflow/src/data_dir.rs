@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_made_once_and_for_the_owner_alone() {
+    fn the_token_is_created_once_with_private_mode() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
@@ -330,7 +330,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_folder_that_is_there_keeps_its_mode_and_a_new_one_is_for_its_owner_alone() {
+    fn an_existing_directory_keeps_its_mode_and_a_new_one_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let shared = dir.path().join("shared");

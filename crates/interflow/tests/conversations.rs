@@ -107,7 +107,7 @@ fn a_conversation_is_shown_with_its_tools_and_written_as_documents() {
 }
 
 #[test]
-fn anew_it_is_the_same() {
+fn a_rebuild_gives_the_same_conversations() {
     let copy = tempfile::tempdir().expect("a temporary folder");
     let from = HOME.path().to_str().expect("UTF-8");
     let copied = Command::new("cp").args(["-a", &format!("{from}/."), copy.path().to_str().expect("UTF-8")]).status();
@@ -155,7 +155,7 @@ fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>
 }
 
 #[test]
-fn conversations_are_sent_to_a_collector_and_its_refusal_is_told() {
+fn conversations_are_sent_to_a_collector_and_its_refusal_is_reported() {
     let (url, told) = collector("200 OK");
     said(&["conversations", "export", "agent:claude-code", "--otlp", &url]);
     let request = told.recv_timeout(std::time::Duration::from_secs(30)).expect("a request");
@@ -208,7 +208,7 @@ fn an_agent_reads_the_recording_over_mcp() {
 }
 
 #[test]
-fn the_demo_holds_a_request_until_somebody_decides() {
+fn the_demo_holds_a_request_until_a_decision() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let anywhere = "127.0.0.1:0";
     let keep = home.path().to_str().expect("UTF-8");
@@ -320,7 +320,7 @@ fn spoken(to: &str, text: &str) -> String {
 }
 
 #[test]
-fn over_mcp_things_change_only_where_the_owner_started_it_so() {
+fn mcp_tools_with_side_effects_need_to_be_enabled() {
     let it = Instance::start("[admin]\nmcp_writes = true\n");
     let at = it.running();
     let (proxy, admin) = (at["proxy"][0].as_str().expect("an address"), at["admin"].as_str().expect("an address"));

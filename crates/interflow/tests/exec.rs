@@ -175,7 +175,7 @@ async fn the_summary_counts_what_went_through_and_says_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alone() {
+async fn a_private_instance_needs_no_password_and_does_not_use_the_configured_ports() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -198,7 +198,7 @@ async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alo
 }
 
 #[tokio::test]
-async fn leaves_are_kept_on_disk_when_the_owner_wants_that() {
+async fn leaf_certificates_are_stored_on_disk_if_configured() {
     let origin = Origin::https().start().await;
     for kept in [false, true] {
         let home = tempfile::tempdir().unwrap();

@@ -118,7 +118,7 @@ fn gnome() -> Machine {
 }
 
 #[test]
-fn gnome_is_set_while_an_instance_runs_and_put_back_when_it_stops() {
+fn gnome_is_set_while_an_instance_runs_and_restored_when_it_stops() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
     until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
@@ -132,7 +132,7 @@ fn gnome_is_set_while_an_instance_runs_and_put_back_when_it_stops() {
 }
 
 #[test]
-fn what_a_killed_instance_left_is_put_back_at_the_next_start() {
+fn settings_left_by_a_killed_instance_are_restored_at_the_next_start() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
     until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
@@ -161,7 +161,7 @@ fn it_is_switched_on_and_off_by_command_and_ends_with_its_instance() {
 }
 
 #[test]
-fn what_somebody_else_changed_since_is_left() {
+fn settings_changed_by_another_program_are_left_alone() {
     let machine = gnome();
     assert!(machine.system_proxy(&["on", "--proxy", "127.0.0.1:7070"]).status.success());
     machine.set(MODE, "'auto'");
@@ -172,7 +172,7 @@ fn what_somebody_else_changed_since_is_left() {
 }
 
 #[test]
-fn kde_is_told_and_what_was_not_set_is_taken_away_again() {
+fn kde_is_notified_and_unset_values_are_removed_again() {
     let commands =
         [("kreadconfig6", KREADCONFIG), ("kwriteconfig6", KWRITECONFIG), ("dbus-send", ""), ("gsettings", "exit 1")];
     let machine = Machine::new(&commands);

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_there_or_never_comes_is_told_apart() {
+    async fn missing_and_silent_runtimes_are_distinguished() {
         let dir = tempfile::tempdir().unwrap();
         let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
         let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_is_told() {
+    fn each_runtime_gets_its_variables() {
         let none = |_: &str| None;
         let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "a.test", &none);
         assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_owner_are_kept() {
+    fn existing_options_of_the_user_are_kept() {
         let some = |name: &str| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=99".to_owned());
         let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "", &some);
         assert!(value(&all, "NODE_OPTIONS").starts_with("--max-old-space-size=99 --require="));

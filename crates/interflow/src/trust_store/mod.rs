@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_store_twice_is_taken_out_twice_and_what_is_gone_is_no_error() {
+    fn duplicates_are_all_removed_and_a_missing_certificate_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
         let copies = folder.path().join("copies");
         std::fs::write(&copies, "one\ntwo\n").unwrap();

@@ -142,7 +142,7 @@ fn through(proxy: SocketAddr, host: &str, port: u16, path: &str, field: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn greywall_asks_and_is_told_over_its_own_api_and_events() {
+async fn greywall_uses_its_own_api_and_events() {
     let origin = Origin::http().start().await;
     let (host, port) = ("shop.test", origin.port());
     let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.hosts]\n'shop.test' = ['127.0.0.1']\n", &[]);
@@ -462,10 +462,10 @@ fn a_database_is_taken_over_with_a_report_of_what_was_not() {
         "  3 credentials with their placeholders",
         "  7 flows of recorded traffic",
         "from 2 exchanges",
-        "1 rule that had ended",
+        "1 rule that had expired",
         "1 rule of a session",
-        "rule 4: it is for unknown-127.0.0.1",
-        "1 conversation that it put together",
+        "rule 4: it applies to unknown-127.0.0.1",
+        "1 conversation: Interflow rebuilds them",
         "1 pending request",
         "1 endpoint rule",
         "there is no decoder `cobol`",
@@ -517,7 +517,7 @@ fn without_the_key_credentials_stay_where_they_are_and_what_is_no_database_is_re
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_desktop_is_told_who_asks_for_which_host_and_no_more() {
+async fn desktop_notifications_name_client_and_host_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let bin = tempfile::tempdir().unwrap();
     let (tool, told) = (bin.path().join("notify-send"), bin.path().join("told"));

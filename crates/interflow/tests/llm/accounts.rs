@@ -99,7 +99,7 @@ async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_
 }
 
 #[tokio::test]
-async fn the_owners_prices_are_laid_over_ours() {
+async fn configured_prices_override_the_built_in_ones() {
     let home = Home::new().await;
     let prices = r#"{"prices": {"house-*": {"input": 1000, "output": 0}}}"#;
     std::fs::write(home.dir.path().join("prices.json"), prices).unwrap();
@@ -119,7 +119,7 @@ async fn the_owners_prices_are_laid_over_ours() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_off_at_either_end_is_told() {
+async fn a_log_truncated_at_either_end_is_reported() {
     let home = Home::new().await;
     let config = format!("[audit]\nenabled = true\n[llm.provider.openai]\nurl = \"{}\"\n", home.provider.url(""));
     let running = home.start(&config);

@@ -28,7 +28,7 @@ async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descrip
 }
 
 #[tokio::test]
-async fn silent_clients_of_the_admin_port_make_room_for_one_that_asks() {
+async fn idle_clients_of_the_admin_port_yield_to_active_ones() {
     let home = Home::new().await;
     let running = home.start("[admin]\nmax_connections = 8\nheader_timeout = \"10m\"\n");
     let mut used = Wire::connect(running.admin).await.unwrap();

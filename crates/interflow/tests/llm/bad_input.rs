@@ -55,7 +55,7 @@ async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
 }
 
 #[tokio::test]
-async fn a_provider_that_answers_html_is_told_apart_by_outbound() {
+async fn an_html_response_of_a_provider_is_handled_by_response_mode() {
     let home = Home::new().await;
     let page = "<html>maintenance</html>";
     let provider =

@@ -62,7 +62,7 @@ async fn requests_carry_what_the_machine_is_given_and_it_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn metadata_is_reached_past_the_guard_and_without_a_proxy_and_its_refusal_is_told() {
+async fn metadata_services_bypass_guard_and_proxy_and_their_refusal_is_reported() {
     let home = Home::new().await;
     let near = Origin::http().answering(|_| Reply::status(403).body("secret-of-metadata")).start().await;
     let nobody = Origin::nobody().await;
@@ -82,7 +82,7 @@ async fn metadata_is_reached_past_the_guard_and_without_a_proxy_and_its_refusal_
 }
 
 #[tokio::test]
-async fn a_cloud_that_nobody_configured_says_which_keys_to_set() {
+async fn an_unconfigured_cloud_reports_which_keys_to_set() {
     let home = Home::new().await;
     let nobody = Origin::nobody().await;
     // Nothing listens at the upstream address.

@@ -75,7 +75,7 @@ fn half_a_message() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn messages_of_websockets_count_and_are_no_longer_looked_at_when_the_memory_is_spent() {
+async fn websocket_messages_count_and_are_not_inspected_once_the_memory_is_spent() {
     for (limit, counted) in [("1GiB", true), ("1MiB", false)] {
         let home = Home::new().await;
         let running = home.start(&format!("[limits]\nheld_bytes = \"{limit}\"\n"));

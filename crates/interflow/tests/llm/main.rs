@@ -33,7 +33,7 @@ async fn chat(running: &Running, key: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
+async fn a_virtual_key_replaces_the_providers_key_and_is_never_sent_upstream() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--id", "ann", "--owner", "Ann"]).ok().trim().to_owned();
     let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
@@ -57,7 +57,7 @@ async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
 }
 
 #[tokio::test]
-async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
+async fn a_virtual_key_is_not_leaked_on_routes_to_other_origins() {
     let home = Home::new().await;
     let key = home.keys(&["add"]).ok().trim().to_owned();
     let running = home.start("");
@@ -104,7 +104,7 @@ async fn the_gateways_own_key_is_added_for_other_machines_only_with_a_virtual_ke
 }
 
 #[tokio::test]
-async fn scopes_hold_and_are_told_in_the_providers_shape() {
+async fn scopes_are_enforced_with_errors_in_the_providers_format() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--model", "claude-*", "--path", "/v1/messages"]).ok().trim().to_owned();
     let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
@@ -192,7 +192,7 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_balancer_that_sends_no_header_is_told_of_once() {
+async fn a_balancer_without_forwarding_header_is_reported_once() {
     let home = Home::new().await;
     let running = home.start_with_log("[proxy]\nproxy_protocol_trusted = [\"127.0.0.0/8\"]\n");
     for _ in 0..3 {

@@ -114,7 +114,7 @@ async fn a_manifest_stays_one_when_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn bad_manifests_and_keys_are_told() {
+async fn bad_manifests_and_keys_are_reported() {
     let origin = origin().await;
     let gateway = Gateway::local();
     let bomb = gateway.get(&gateway.path("/proxy/mpd/manifest.m3u8", &origin.url("/bomb.mpd"))).await;

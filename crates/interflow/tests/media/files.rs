@@ -130,7 +130,7 @@ async fn a_file_that_cannot_be_decrypted_says_why() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_read_anew() {
+async fn a_changed_file_is_read_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let origin = Origin::http()

@@ -102,7 +102,7 @@ async fn directives_of_low_latency_players_reach_the_origin() {
 }
 
 #[tokio::test]
-async fn wishes_of_a_link_are_really_applied() {
+async fn options_of_a_link_are_applied() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
     let master = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
@@ -137,7 +137,7 @@ async fn wishes_of_a_link_are_really_applied() {
 }
 
 #[tokio::test]
-async fn what_is_no_playlist_is_told_apart() {
+async fn non_playlists_are_detected() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
     let at = |path: &str| gateway.path("/proxy/hls/manifest.m3u8", &origin.url(path));

@@ -355,7 +355,7 @@ async fn html_is_injected_behind_its_tag_in_any_coding() {
 }
 
 #[tokio::test]
-async fn breakpoints_hold_until_somebody_decides() {
+async fn breakpoints_hold_until_a_decision() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", &file(&[on("/", "{typeKind: BreakPoint}")])));
     let (proxy, url) = (running.proxy, home.origin.url("/held"));
@@ -531,7 +531,7 @@ async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_wri
 }
 
 #[tokio::test]
-async fn tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build() {
+async fn skipped_tls_is_not_intercepted_and_fingerprints_need_their_build() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let rules =

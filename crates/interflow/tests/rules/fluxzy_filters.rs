@@ -107,7 +107,7 @@ async fn bodies_are_known_by_their_announcement_and_http2_by_itself() {
 }
 
 #[tokio::test]
-async fn websockets_our_own_address_and_errors_of_the_network_are_told() {
+async fn websockets_the_own_address_and_network_errors_are_recognised() {
     let home = Home::new().await;
     let origin = Origin::http()
         .answering(|r| if r.path() == "/528" { Reply::status(528) } else { Reply::websocket_echo() })

@@ -145,7 +145,7 @@ async fn what_no_rule_changes_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn what_redaction_takes_out_stands_in_no_original() {
+async fn redacted_values_are_in_no_original() {
     const SSN: &str = "536-22-8726";
     let home = Home::new().await;
     let rules = home.write(
@@ -173,7 +173,7 @@ async fn what_redaction_takes_out_stands_in_no_original() {
 }
 
 #[tokio::test]
-async fn a_secret_stands_in_no_original_of_what_its_placeholder_was_sent_in() {
+async fn a_secret_is_in_no_original_of_a_message_with_its_placeholder() {
     const REAL: &str = "real-secret-9f8e7d6c5b4a";
     let home = Home::new().await;
     let rules = home.write("r.yaml", EDITS);

@@ -42,7 +42,7 @@ async fn middleware(ca: &Arc<TestCa>) -> u16 {
 }
 
 #[tokio::test]
-async fn a_middleware_is_reached_over_verified_tls_and_its_death_is_the_owners_choice() {
+async fn a_middleware_uses_verified_tls_and_its_failure_mode_is_configurable() {
     let home = Home::new().await;
     let ca = Arc::new(TestCa::new());
     let port = middleware(&ca).await;

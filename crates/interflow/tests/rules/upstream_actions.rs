@@ -132,7 +132,7 @@ async fn clients_are_shown_the_certificate_that_a_rule_names() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way() {
+async fn no_origin_is_probed_before_a_rule_selects_the_route() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["shop.test"]).start().await;
     let trap = Origin::https().names(&["shop.test"]).start().await;
