@@ -8,7 +8,7 @@ CARGO ?= cargo
 # Cargo's target directory; CARGO_TARGET_DIR overrides it.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 INTERFLOW := $(TARGET_DIR)/release/interflow
-# Arguments for `interflow run`: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
+# Arguments for `interflow run`: make run ARGS="--listen-proxy 127.0.0.1:8080 --no-record"
 ARGS ?=
 # Features of the binary: make run FEATURES=impersonate
 FEATURES ?=

@@ -114,8 +114,8 @@ def start(binary, home):
     with open(config, "w") as f:
         f.write('[media]\nallow_private = ["127.0.0.0/8"]\n')
     log = open(os.path.join(home, "log"), "w+")
-    command = [binary, "run", "--no-record", "-c", config] + [w for p in ("proxy", "gateway", "admin") for w in (f"--{p}", "127.0.0.1:0")]
-    process = subprocess.Popen(command, env={**os.environ, "INTERFLOW_HOME": home}, stdout=log, stderr=log)
+    command = [binary, "run", "--no-record", "-c", config] + [w for p in ("proxy", "gateway", "admin") for w in (f"--listen-{p}", "127.0.0.1:0")]
+    process = subprocess.Popen(command, env={**os.environ, "INTERFLOW_DATA_DIR": home}, stdout=log, stderr=log)
     for _ in range(600):
         try:
             instance = json.load(open(os.path.join(home, "instance.json")))

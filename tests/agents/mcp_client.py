@@ -28,7 +28,7 @@ async def look(read, write, place):
 
 
 async def main():
-    server = StdioServerParameters(command=binary, args=["--home", home, "mcp"])
+    server = StdioServerParameters(command=binary, args=["--data-dir", home, "mcp"])
     async with stdio_client(server) as (read, write):
         await look(read, write, "over standard input and output")
     async with streamablehttp_client(f"http://{admin}/mcp", headers={"Authorization": f"Bearer {token}"}) as (read, write, _):

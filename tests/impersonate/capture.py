@@ -189,7 +189,7 @@ def interflow(binary, like, port, ca):
         )
     process = subprocess.Popen(
         [binary, "run", "-c", config, "--no-record"],
-        env=dict(os.environ, INTERFLOW_HOME=home, NO_COLOR="1"),
+        env=dict(os.environ, INTERFLOW_DATA_DIR=home, NO_COLOR="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

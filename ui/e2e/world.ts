@@ -67,13 +67,13 @@ export class World {
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
     const home = kept ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
-    const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
+    const anywhere = ['--listen-proxy', '127.0.0.1:0', '--listen-gateway', '127.0.0.1:0', '--listen-admin', '127.0.0.1:0'];
     // Variables of this harness are no keys of the instance's configuration.
     const ours = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
     const named = config ? ['-c', join(home, 'config.toml')] : [];
     if (config) writeFileSync(join(home, 'config.toml'), config(address));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(home, name), text);
-    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_HOME: home, NO_COLOR: '1' } });
+    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_DATA_DIR: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';

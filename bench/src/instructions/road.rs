@@ -76,7 +76,7 @@ impl Road {
         command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
         command.arg(format!("--toggle-collect={WATCHED}"));
         command.arg(beside_us("interflow")?).args(["run", "--danger-insecure-upstream"]).args(self.flags);
-        for (listener, addr) in [("--proxy", proxy), ("--gateway", free_port()?), ("--admin", free_port()?)] {
+        for (listener, addr) in [("--listen-proxy", proxy), ("--listen-gateway", free_port()?), ("--listen-admin", free_port()?)] {
             command.arg(listener).arg(addr.to_string());
         }
         if self.rules {
@@ -84,7 +84,7 @@ impl Road {
             fs::write(&rules, rulebook::TWENTY)?;
             command.arg("--rules").arg(rules);
         }
-        command.env("INTERFLOW_HOME", lab.path(&name));
+        command.env("INTERFLOW_DATA_DIR", lab.path(&name));
         let running = lab.start(&name, command, proxy, Role::Proxy)?;
         self.drive(lab, proxy, requests)?;
         running.end(Duration::from_secs(60));

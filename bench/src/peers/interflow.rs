@@ -29,7 +29,7 @@ pub enum Interflow {
 pub fn recorded_flows(lab: &Lab) -> Result<u64> {
     let mut list = Command::new(beside_us("interflow")?);
     list.args(["flows", "list", "--format", "jsonl", "--all"]).stdout(Stdio::piped());
-    list.env("INTERFLOW_HOME", lab.path(Interflow::Recording.name()));
+    list.env("INTERFLOW_DATA_DIR", lab.path(Interflow::Recording.name()));
     let mut child = list.spawn()?;
     let out = child.stdout.take().ok_or("no standard output")?;
     let lines = BufReader::new(out).split(b'\n').count() as u64;
@@ -106,7 +106,7 @@ impl Peer for Interflow {
         let (addr, gateway) = (port()?, port()?);
         let mut command = Command::new(beside_us("interflow")?);
         command.args(["run", "--danger-insecure-upstream"]);
-        for (listener, addr) in [("--proxy", addr), ("--gateway", gateway), ("--admin", port()?)] {
+        for (listener, addr) in [("--listen-proxy", addr), ("--listen-gateway", gateway), ("--listen-admin", port()?)] {
             command.arg(listener).arg(addr.to_string());
         }
         match self {
@@ -120,7 +120,7 @@ impl Peer for Interflow {
                 command.arg("--no-record").arg("--config").arg(config)
             }
         };
-        command.env("INTERFLOW_HOME", lab.path(self.name()));
+        command.env("INTERFLOW_DATA_DIR", lab.path(self.name()));
         let mut arm = Arm::forward(lab, self, addr, command)?;
         match self {
             Self::Media => (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false),

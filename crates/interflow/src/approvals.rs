@@ -1,4 +1,4 @@
-//! `interflow approvals`: what a running instance holds, and what may be reached.
+//! `interflow approvals`: pending requests, approval rules and the approval mode of the running instance.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,83 +15,75 @@ use crate::data_dir::DataDir;
 use crate::flows::InstanceApi;
 use crate::pluralize::pluralize;
 
-/// The commands on approvals.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
-    /// List what waits for somebody to decide: questions of approvals, and flows that rules hold.
+    /// List pending requests: those that await approval and those held by rules.
     List {
-        /// Stay, and list anew whenever something changes.
+        /// Keep running and print the list again whenever it changes.
         #[arg(long)]
         follow: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Let what is held go on; with a scope, all that is like it too.
+    /// Allow a pending request, optionally creating a rule.
     Allow(ResolutionArgs),
-    /// Deny what is held; with a scope, all that is like it too.
+    /// Deny a pending request, optionally creating a rule.
     Deny(ResolutionArgs),
-    /// List the rules in force, add one, remove one.
+    /// List, add and remove approval rules.
     #[command(subcommand)]
     Rules(ApprovalRulesCommand),
-    /// Show the mode in force, or set another one for a while.
+    /// Show or set the approval mode.
     Mode {
-        /// observe, ask, enforce; `config` goes back to the configured one.
+        /// observe, ask or enforce; `config` restores the configured mode.
         mode: Option<String>,
-        /// For how long: 15m; until the end of the process when not given.
+        /// Duration, e.g. 15m [default: until the instance stops].
         #[arg(long = "for", value_name = "TIME")]
         lasting: Option<HumanDuration>,
     },
-    /// Suggest rules that would allow what was recorded.
+    /// Suggest rules that allow the recorded traffic.
     Suggest {
-        /// Of these flows: `time:-7d host:example.com`.
+        /// Query that selects the flows: `time:-7d host:example.com`.
         query: Vec<String>,
-        /// Make the rules.
+        /// Create the suggested rules.
         #[arg(long)]
         apply: bool,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// List the rules that come with Interflow, or show what one set of them allows. `approvals.presets` puts them in force.
+    /// List the built-in rule presets or show one. `approvals.presets` in the configuration enables them.
     Presets {
-        /// One of them.
+        /// Name of a preset.
         name: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Secrets that are put in for placeholders: list, add, remove.
-    #[command(subcommand)]
-    Secrets(SecretsCommand),
-    /// The sessions that live.
-    Sessions,
 }
 
-/// What is answered, and how.
 #[derive(Debug, Args)]
 pub struct ResolutionArgs {
-    /// The number as `approvals list` shows it (`3`, or `rule-5` for a flow that a rule holds); `all` for all of them.
+    /// ID shown by `approvals list` (`3`, or `rule-5` for a flow held by a rule), or `all`.
     pub id: String,
-    /// For what it is said.
+    /// Scope of the decision.
     #[arg(long, value_enum, default_value_t = ScopeArg::Once)]
     pub scope: ScopeArg,
-    /// For how long: 30m, 7d; for ever when not given. Of no meaning for `once`.
+    /// Lifetime of the rule: 30m, 7d [default: permanent]. Ignored for `once`.
     #[arg(long = "for", value_name = "TIME")]
     pub lasting: Option<HumanDuration>,
-    /// For every client, not only for the user, program or session that asked.
+    /// Apply to every client, not only to the user, program or session that sent the request.
     #[arg(long)]
     pub everyone: bool,
-    /// Allow it with the text of this file in place of its body (`-`: standard input). Once, and only where `approvals list
-    /// --json` shows a body.
+    /// Replace the request body with this text file (`-` for stdin). Applies once, and only if `approvals list --json`
+    /// shows a body.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "lasting", "everyone"])]
     pub body: Option<PathBuf>,
 }
 
-/// For what an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScopeArg {
-    /// The flows that wait.
+    /// This pending request only.
     Once,
     /// This method and path.
     Path,
@@ -99,97 +91,68 @@ pub enum ScopeArg {
     Host,
     /// This host on any port.
     AnyPort,
-    /// Everything below the host's domain.
+    /// All subdomains of the host's domain.
     Subdomains,
 }
 
-/// The commands on rules.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalRulesCommand {
-    /// List them.
+    /// List rules.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Make one: `add allow '*.example.com' --method GET`.
+    /// Add a rule: `add allow '*.example.com' --method GET`.
     Add(Box<ApprovalRuleAddArgs>),
-    /// Take one back that was made while running.
+    /// Remove a rule that was created at runtime.
     Remove {
-        /// Its id.
+        /// Rule ID.
         id: String,
     },
 }
 
-/// A new rule.
 #[derive(Debug, Args)]
 pub struct ApprovalRuleAddArgs {
     /// allow or deny.
     #[arg(value_parser = ["allow", "deny"])]
     pub action: String,
-    /// Hosts: names, globs, addresses, networks.
+    /// Hosts: names, globs, addresses or networks.
     pub hosts: Vec<String>,
-    /// A port or range (repeat for several; all when not given).
+    /// Port or port range (repeatable) [default: all].
     #[arg(long = "port", value_name = "PORT")]
     pub ports: Vec<String>,
-    /// A method.
+    /// HTTP method (repeatable).
     #[arg(long = "method", value_name = "METHOD")]
     pub methods: Vec<String>,
-    /// A glob over the path: `/repos/*`.
+    /// Path glob: `/repos/*` (repeatable).
     #[arg(long = "path", value_name = "GLOB")]
     pub paths: Vec<String>,
-    /// A user of the proxy.
+    /// Proxy user (repeatable).
     #[arg(long = "user", value_name = "NAME")]
     pub users: Vec<String>,
-    /// An agent's name.
+    /// Agent name (repeatable).
     #[arg(long = "agent", value_name = "NAME")]
     pub agents: Vec<String>,
-    /// A program on this machine.
+    /// Name of a local program (repeatable).
     #[arg(long = "process", value_name = "NAME")]
     pub processes: Vec<String>,
-    /// Until when it holds, as RFC 3339.
+    /// Expiry time (RFC 3339).
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// What it is for.
+    /// Description of the rule.
     #[arg(long)]
     pub note: Option<String>,
 }
 
-/// The commands on secrets.
-#[derive(Debug, Subcommand)]
-pub enum SecretsCommand {
-    /// List them, without their values.
-    List {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Keep a secret, read from standard input; prints the placeholder that stands for it.
-    Add {
-        /// What to call it.
-        label: String,
-        /// An origin that it may be sent to (repeat for several): `api.example.com` is https on port 443;
-        /// `api.example.com:8443`, `http://10.0.0.7:8080`; this machine needs the port, `127.0.0.1:3000`.
-        #[arg(long = "host", value_name = "HOST", required = true)]
-        hosts: Vec<String>,
-        /// The text that stands for it; one is made when it is not given.
-        #[arg(long)]
-        placeholder: Option<String>,
-        /// It may go out without TLS to hosts that are given without a scheme.
-        #[arg(long)]
-        plain_http: bool,
-    },
-    /// Forget one.
-    Remove {
-        /// Its label.
-        label: String,
-    },
+/// The API of the running instance; secrets, sessions and pending requests exist nowhere else.
+pub fn running_instance(home: &DataDir) -> Result<InstanceApi, CliError> {
+    let none = "no instance is running with this data directory; start one with `interflow run`";
+    InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.to_owned()))
 }
 
-/// Runs one of them.
 pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
-    let none = "no instance runs here, so nothing is held: `interflow run` starts one";
-    let api = InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.to_owned()))?;
+    let api = running_instance(home)?;
     match command {
         ApprovalsCommand::List { follow, json } => list(&api, follow, json),
         ApprovalsCommand::Allow(args) => resolve(&api, "allow", &args),
@@ -197,13 +160,11 @@ pub fn run(command: ApprovalsCommand, home: &DataDir) -> Result<(), CliError> {
         ApprovalsCommand::Rules(command) => rules(&api, command),
         ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode.as_deref(), lasting),
         ApprovalsCommand::Suggest { query, apply, json } => suggest(&api, &query.join(" "), apply, json),
-        ApprovalsCommand::Secrets(command) => secrets(&api, command),
-        ApprovalsCommand::Sessions => sessions(&api),
         ApprovalsCommand::Presets { name, json } => presets(name.as_deref(), json),
     }
 }
 
-/// Lists the presets, or shows one. Needs no instance.
+/// Lists the presets or shows one. Does not need a running instance.
 pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
     let chosen: Vec<&presets::RulePreset> = match name {
         Some(name) => vec![presets::find(name).map_err(CliError::Usage)?],
@@ -224,17 +185,17 @@ pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A reader that has seen enough (`head`) is no error.
-fn print(text: &str) {
+/// Write errors are ignored: the reader may have closed the pipe (`head`).
+pub fn print(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-fn print_json(value: &Value) {
+pub fn print_json(value: &Value) {
     print(&format!("{value:#}\n"));
 }
 
-/// A member as text, nothing a terminal could stumble over in it.
-fn member(value: &Value, name: &str) -> String {
+/// A JSON member as text without control characters.
+pub fn member(value: &Value, name: &str) -> String {
     let text = match &value[name] {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -243,11 +204,11 @@ fn member(value: &Value, name: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+pub fn members<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
     value[name].as_array().into_iter().flatten()
 }
 
-fn joined_values(value: &Value, name: &str) -> String {
+pub fn joined_values(value: &Value, name: &str) -> String {
     members(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
 }
 
@@ -296,19 +257,21 @@ fn table(state: &Value) -> String {
     text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
 }
 
-/// `4:30`: minutes and seconds.
+/// Formats seconds as `minutes:seconds`.
 fn clock(seconds: u64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// The mode in force, and until when it is.
+/// Formats the active mode and its expiry.
 fn mode_line(state: &Value) -> String {
     let mode = member(state, "mode");
     if state["mode_is_configured"] != false {
         return mode;
     }
     let Some(until) = state["mode_until"].as_i64() else {
-        return format!("{mode} (until the instance ends; `interflow approvals mode config` goes back)");
+        return format!(
+            "{mode} (until the instance stops; `interflow approvals mode config` restores the configured mode)"
+        );
     };
     let left = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
     let at = jiff::Timestamp::from_microsecond(until).unwrap_or_default();
@@ -321,7 +284,9 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
         members(&api.get("/pending")?, "pending").map(|h| member(h, "id")).collect()
     } else {
         let number = args.id.strip_prefix("rule-").or(args.id.strip_prefix("approval-")).unwrap_or(&args.id);
-        number.parse::<u64>().map_err(|_| CliError::Usage(format!("`{}` is no number of a question", args.id)))?;
+        number
+            .parse::<u64>()
+            .map_err(|_| CliError::Usage(format!("`{}` is not the ID of a pending request", args.id)))?;
         vec![args.id.clone()]
     };
     let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
@@ -332,7 +297,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     if let Some(file) = &args.body {
         if action != "allow" || args.id == "all" {
             return Err(CliError::Usage(
-                "--body is for one request that is allowed: `approvals allow 3 --body FILE`".to_owned(),
+                "--body applies to a single allowed request: `approvals allow 3 --body FILE`".to_owned(),
             ));
         }
         input["body"] = json!(read_body(file)?);
@@ -340,8 +305,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     for id in ids {
         let input = if id.starts_with("rule-") {
             if args.scope != ScopeArg::Once {
-                let why =
-                    format!("{id} is held by a rule of the rule files, and is decided once; change the rule for more");
+                let why = format!("{id} is held by a rule file and can only be decided once; change the rule instead");
                 return Err(CliError::Usage(why));
             }
             match &args.body {
@@ -359,7 +323,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
                     pluralize(done["flows"].as_u64().unwrap_or_default(), "flow")
                 ));
             }
-            // A rule made for an earlier one may have answered it.
+            // A rule created for an earlier request may already have decided this one.
             Err(_) if args.id == "all" => {}
             Err(e) => return Err(e),
         }
@@ -367,7 +331,7 @@ fn resolve(api: &InstanceApi, action: &str, args: &ResolutionArgs) -> Result<(),
     Ok(())
 }
 
-/// The body to send, from a file or standard input.
+/// Reads the replacement body from a file or standard input.
 fn read_body(file: &Path) -> Result<String, CliError> {
     let read = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin().lock())
@@ -468,45 +432,7 @@ fn suggest(api: &InstanceApi, query: &str, apply: bool, as_json: bool) -> Result
     Ok(())
 }
 
-fn secrets(api: &InstanceApi, command: SecretsCommand) -> Result<(), CliError> {
-    match command {
-        SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
-        SecretsCommand::List { json: false } => {
-            for s in members(&api.get("/secrets")?, "secrets") {
-                let (label, used) = (member(s, "label"), member(s, "used"));
-                print(&format!(
-                    "{label:<16}  {}  to {}  ({used} used)\n",
-                    member(s, "placeholder"),
-                    joined_values(s, "hosts")
-                ));
-            }
-        }
-        SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
-            let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
-            let value = value.trim_end_matches(['\r', '\n']);
-            let mut secret = json!({"label": label, "value": value, "hosts": hosts, "plain_http": plain_http});
-            if let Some(placeholder) = placeholder {
-                secret["placeholder"] = placeholder.into();
-            }
-            let made = api.post("/secrets", &secret)?;
-            eprintln!("the placeholder stands for the secret towards {}", joined_values(&made, "hosts"));
-            print(&format!("{}\n", member(&made, "placeholder")));
-        }
-        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
-    }
-    Ok(())
-}
-
-fn sessions(api: &InstanceApi) -> Result<(), CliError> {
-    for s in members(&api.get("/sessions")?, "sessions") {
-        let secrets = s["secrets"].as_array().map_or(0, Vec::len);
-        let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
-        print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));
-    }
-    Ok(())
-}
-
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
@@ -538,7 +464,7 @@ mod tests {
         let until = Timestamp::now().micros() + 15 * 60 * 1_000_000 + 500_000;
         let line = mode_line(&json!({"mode": "ask", "mode_until": until, "mode_is_configured": false}));
         assert!(line.starts_with("ask until 2") && line.ends_with("(15:00 left)"), "{line}");
-        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("ends"));
+        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("stops"));
         assert_eq!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": true})), "ask");
     }
 

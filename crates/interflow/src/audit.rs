@@ -26,12 +26,12 @@ pub fn run(command: &AuditCommand) -> Result<(), CliError> {
     let key = key.as_deref().map(interflow_limits::resolve_secret_ref).transpose().map_err(CliError::Usage)?;
     let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| CliError::Failed(e.to_string()))?;
     let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
-    anstream::println!("{}: {} lines{more}, the chain holds", file.display(), done.lines);
+    anstream::println!("{}: {} lines{more}, the hash chain is intact", file.display(), done.lines);
     if done.oldest > 1 {
-        anstream::println!("It begins with file {}: older ones are not here.", done.oldest);
+        anstream::println!("It starts with file {}; older files are missing.", done.oldest);
     }
     if !done.anchored {
-        anstream::println!("Nothing vouches for its end: {}.head is not here.", file.display());
+        anstream::println!("The end cannot be verified: {}.head is missing.", file.display());
     }
     Ok(())
 }

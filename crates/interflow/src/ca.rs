@@ -9,7 +9,6 @@ use crate::data_dir::DataDir;
 use crate::flows::InstanceApi;
 use crate::{CliError, exec};
 
-/// Runs one of the commands.
 pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let ca = || CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string());
@@ -18,11 +17,11 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
         CaCommand::Export { form, output } => export(&ca()?, *form, output.as_deref())?,
         CaCommand::Rotate { yes } => {
             if !yes {
-                confirmed("A new CA is made; whoever trusts the old one must be told again.")?;
+                confirmed("This creates a new CA; everything that trusts the old one must be configured again.")?;
             }
             let ca = CertificateAuthority::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
-            anstream::println!("New CA: {}\nThe old one is set aside in {}.", ca.name(), home.ca().display());
-            anstream::println!("A running instance uses the new one after a restart.");
+            anstream::println!("New CA: {}\nThe old one was saved in {}.", ca.name(), home.ca().display());
+            anstream::println!("Restart a running instance to use the new CA.");
         }
         CaCommand::Retry { host } => retry(home, host.as_deref())?,
         CaCommand::TrustEnv { shell } => {
@@ -40,11 +39,10 @@ pub fn run(command: &CaCommand, home: &DataDir) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Ends the bypass of programs that refused the certificate, in the running instance.
+/// Makes the running instance intercept clients again that rejected the certificate.
 fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
-    let api = InstanceApi::for_instance(home)?.ok_or_else(|| {
-        CliError::Failed("no instance runs from this data folder, so nothing is remembered".to_owned())
-    })?;
+    let api = InstanceApi::for_instance(home)?
+        .ok_or_else(|| CliError::Failed("no instance is running with this data directory".to_owned()))?;
     let passing = api.get("/passthrough")?;
     let all = passing["passing"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
@@ -59,12 +57,12 @@ fn retry(home: &DataDir, host: Option<&str>) -> Result<(), CliError> {
         anstream::println!("{} ({}, {program}) is intercepted again", text("host"), text("client"));
     }
     if ended.is_empty() {
-        anstream::println!("Nothing is passed through because of a refused certificate.");
+        anstream::println!("No client bypasses interception because it rejected the certificate.");
     }
     Ok(())
 }
 
-/// Trust in the CA has changed: a running instance forgets who refused it. Without one there is nothing to forget.
+/// Clears the pinning bypass of the running instance, if any, after trust in the CA has changed.
 fn forget_refusals(home: &DataDir) {
     if let Ok(Some(api)) = InstanceApi::for_instance(home) {
         let _ = api.delete("/passthrough");
@@ -94,10 +92,10 @@ fn export(ca: &CertificateAuthority, form: CaFormat, output: Option<&std::path::
     Ok(())
 }
 
-/// Asks on the terminal; only a clear yes is one.
+/// Asks for confirmation on the terminal. Only an explicit yes counts.
 ///
 /// # Errors
-/// Anything else was answered, or nothing: nothing was done then.
+/// The answer was not yes; nothing was changed.
 pub fn confirmed(what: &str) -> Result<(), CliError> {
     anstream::eprint!("{what}\nGo on? [y/N] ");
     let mut answer = String::new();
@@ -108,10 +106,10 @@ pub fn confirmed(what: &str) -> Result<(), CliError> {
 fn parse_confirmation(answer: std::io::Result<&str>) -> Result<(), String> {
     match answer {
         Ok(text) if matches!(text.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
-        // Without a line's end nobody has answered.
-        Ok("") => Err("nothing was done: nobody answered; --yes goes on without asking".into()),
+        // End of input without a newline is not an answer.
+        Ok("") => Err("nothing was done: no answer; use --yes to skip the question".into()),
         Ok(_) => Err("nothing was done: the answer was not yes".into()),
-        Err(e) => Err(format!("nothing was done: no answer could be read: {e}; --yes goes on without asking")),
+        Err(e) => Err(format!("nothing was done: cannot read the answer: {e}; use --yes to skip the question")),
     }
 }
 

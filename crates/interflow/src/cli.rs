@@ -1,19 +1,21 @@
-//! The command line: one definition yields parser and help.
+//! The command line: these definitions yield the parser and the help texts.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// See, record, control, redact and carry HTTP traffic.
+use crate::listen_address::parse_listen_address;
+
+/// Intercepting HTTP(S) proxy and LLM gateway: inspect, record, rewrite, replay and redact traffic.
 #[derive(Debug, Parser)]
 #[command(name = "interflow", version, max_term_width = 110, infer_subcommands = false)]
 pub struct Cli {
-    /// The data folder: CA, recordings, tokens; INTERFLOW_DATA_DIR names it too.
-    #[arg(long, alias = "data-dir", global = true, env = "INTERFLOW_HOME", value_name = "FOLDER")]
-    pub home: Option<PathBuf>,
-    /// The configuration file.
-    #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE")]
+    /// Data directory: CA, recordings and tokens.
+    #[arg(long, global = true, env = "INTERFLOW_DATA_DIR", value_name = "DIR", help_heading = "Global options")]
+    pub data_dir: Option<PathBuf>,
+    /// Configuration file.
+    #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE", help_heading = "Global options")]
     pub config: Option<PathBuf>,
     #[command(subcommand)]
     pub command: CliCommand,
@@ -21,157 +23,162 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Start the proxy, the gateway and the admin side.
+    /// Start the proxy, the gateway and the admin server.
     Run(RunArgs),
-    /// Start an instance with something to see: a local shop, a fake LLM provider, agents. Needs no network.
+    /// Start an instance with sample traffic: a local shop, a fake LLM provider, agents. Needs no network.
     Demo(crate::demo::DemoArgs),
-    /// Open the web UI of the running instance in the browser, logged in.
+    /// Open the web UI of the running instance in the browser and log in.
     Open(crate::open::OpenArgs),
-    /// Run a command through the proxy, its runtimes told to trust the CA; a summary at the end.
+    /// Run a command with the proxy and CA configured in its environment; print a summary when it exits.
     Exec(ExecArgs),
-    /// The certificate authority: show, export, install, uninstall, rotate.
+    /// Manage the certificate authority: show, export, install, uninstall, rotate.
     #[command(subcommand)]
     Ca(CaCommand),
-    /// Recorded flows: list, show, follow, export, import, replay, compare, prune, check.
+    /// Work with recorded flows: list, show, follow, export, import, replay, compare, prune, check.
     #[command(subcommand)]
     Flows(FlowsCommand),
-    /// Conversations with language models: list, show, export.
+    /// List, show and export conversations with language models.
     #[command(subcommand)]
     Conversations(ConversationsCommand),
-    /// Virtual keys for the gateway: add, list, revoke.
+    /// Manage virtual keys for the gateway: add, list, revoke.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Rules: check, list, explain, test, import, schema, held, decide.
+    /// Work with rules: check, list, explain, test, import, schema; list and decide held flows.
     #[command(subcommand)]
     Rules(RuleFilesCommand),
-    /// The audit log: check its chain.
+    /// Verify the hash chain of the audit log.
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// What may be reached: answer what is held, rules, modes, secrets for placeholders.
+    /// Manage outbound approvals: list and decide pending requests, edit rules, set the mode.
     #[command(subcommand)]
     Approvals(crate::approvals::ApprovalsCommand),
-    /// Take over what another program kept: greyproxy.
+    /// Manage secrets that replace placeholders in outgoing requests: list, add, remove.
+    #[command(subcommand)]
+    Secrets(crate::secrets::SecretsCommand),
+    /// List active agent sessions.
+    Sessions,
+    /// Import data or configuration from another program.
     #[command(subcommand)]
     Import(crate::import::ImportCommand),
-    /// Take personal data and secrets out of text or JSON.
+    /// Replace personal data and secrets in text or JSON.
     Redact(RedactArgs),
-    /// Media files: what is in them, decryption with your own keys.
+    /// Inspect media files and decrypt them with your own keys.
     #[command(subcommand)]
     Media(crate::media::MediaCommand),
-    /// Let agents look at the recording: the Model Context Protocol over standard input and output, read-only.
+    /// Serve the recorded traffic to agents over the Model Context Protocol (stdio, read-only).
     Mcp(crate::mcp::McpArgs),
-    /// The configuration: check, print, schema, reference.
+    /// Check or print the configuration, its JSON Schema or its reference page.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// The system's proxy: on, off, status.
+    /// Set or restore the system's proxy settings: on, off, status.
     #[command(subcommand)]
     SystemProxy(SystemProxyCommand),
-    /// Look for what is wrong: CA trust, ports, clock, disk, limits.
+    /// Diagnose problems: CA trust, ports, clock, disk, limits.
     Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Args, Default)]
 pub struct RunArgs {
-    /// Address of the proxy port (repeat for several).
-    #[arg(long, value_name = "ADDR")]
-    pub proxy: Vec<SocketAddr>,
-    /// Address of the gateway port.
-    #[arg(long, value_name = "ADDR")]
-    pub gateway: Option<SocketAddr>,
-    /// Speak TLS on the gateway port with certificates of Interflow's own CA, for development.
+    /// Listen address of the proxy; a port alone means 127.0.0.1 (repeatable).
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_proxy: Vec<SocketAddr>,
+    /// Listen address of the gateway.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_gateway: Option<SocketAddr>,
+    /// Serve TLS on the gateway with a certificate signed by Interflow's CA, for development.
     #[arg(long)]
     pub gateway_tls_self_signed: bool,
-    /// Address of the admin port.
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<SocketAddr>,
-    /// A rule file, beside those of the configuration (repeat for several).
+    /// Listen address of the admin API and web UI.
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_admin: Option<SocketAddr>,
+    /// Rule file, in addition to those in the configuration (repeatable).
     #[arg(long, value_name = "FILE")]
     pub rules: Vec<PathBuf>,
-    /// Pass all TLS through unseen.
+    /// Do not intercept TLS; tunnel it.
     #[arg(long)]
     pub no_intercept: bool,
-    /// Record nothing.
+    /// Do not record traffic.
     #[arg(long)]
     pub no_record: bool,
-    /// Accept any certificate from any origin. Dangerous: whoever sits on the way can read and change everything.
+    /// Do not verify upstream certificates. Dangerous: anyone on the network path can read and modify all traffic.
     #[arg(long)]
     pub danger_insecure_upstream: bool,
-    /// Be the system's proxy while it runs (GNOME, KDE, macOS, Windows).
+    /// Set this instance as the system's proxy while it runs (GNOME, KDE, macOS, Windows).
     #[arg(long)]
     pub system_proxy: bool,
-    /// Print the configuration in force and end.
+    /// Print the effective configuration and exit.
     #[arg(long)]
     pub print_config: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
-    /// Start an instance of its own even when one is running.
+    /// Start a private instance even if one is already running.
     #[arg(long)]
     pub private: bool,
-    /// No summary at the end.
+    /// Do not print the summary.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Hosts that the command reaches without the proxy, as in NO_PROXY.
+    /// Hosts that bypass the proxy, as in NO_PROXY.
     #[arg(long, value_name = "LIST", default_value = "")]
     pub no_proxy: String,
-    /// Accept any certificate from any origin (a private instance only).
+    /// Do not verify upstream certificates (private instance only).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
-    /// The user's name that the command goes by, when a running instance asks for one.
+    /// Proxy user name of the command, if the running instance requires authentication.
     #[arg(long, value_name = "NAME", default_value = "exec")]
     pub user: String,
-    /// The command and its arguments.
+    /// Command and arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum CaCommand {
-    /// Name, fingerprint, validity and place.
+    /// Show the name, fingerprint, validity and location of the CA.
     Show,
-    /// Write the certificate (never the key).
+    /// Export the CA certificate (never the key).
     Export {
-        /// The form.
+        /// Output format.
         #[arg(long, value_enum, default_value_t = CaFormat::Pem)]
         form: CaFormat,
-        /// The file; standard output when it is not given.
+        /// Output file [default: stdout].
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Make this machine trust the CA; explains and asks first.
+    /// Install the CA in the trust stores of this machine; asks for confirmation.
     Install {
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(short, long)]
         yes: bool,
-        /// Only say what would be done.
+        /// Show what would be done without doing it.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Take the CA out of this machine's trust stores.
+    /// Remove the CA from the trust stores of this machine.
     Uninstall {
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(short, long)]
         yes: bool,
-        /// Only say what would be done.
+        /// Show what would be done without doing it.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Intercept programs again that are passed through uninspected because they refused the certificate.
+    /// Intercept clients again that bypass interception because they rejected the certificate.
     Retry {
-        /// Only their connections to this host.
+        /// Only for this host.
         #[arg(value_name = "HOST")]
         host: Option<String>,
     },
-    /// Make a new CA; the old one is set aside.
+    /// Create a new CA and keep the old one as a backup.
     Rotate {
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(short, long)]
         yes: bool,
     },
-    /// Print shell lines that make programs started from this shell trust the CA.
+    /// Print environment variables that make programs started from this shell trust the CA.
     TrustEnv {
-        /// The shell's way to set variables.
+        /// Shell syntax.
         #[arg(long, value_enum, default_value_t = ShellKind::Sh)]
         shell: ShellKind,
     },
@@ -179,11 +186,11 @@ pub enum CaCommand {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum CaFormat {
-    /// Text, for programs.
+    /// PEM (text).
     Pem,
-    /// Binary, for phones and desktops.
+    /// DER (binary), for phones and desktops.
     Der,
-    /// A PKCS#12 truststore for Java, with the platform's authorities in it (password `changeit`).
+    /// PKCS#12 truststore for Java that includes the system's CAs (password `changeit`).
     P12,
 }
 
@@ -199,34 +206,25 @@ pub enum ShellKind {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Read the configuration and say what is wrong with it.
+    /// Validate the configuration.
     Check,
-    /// Print the configuration in force, defaults and environment included.
+    /// Print the effective configuration, including defaults and environment variables.
     Print,
-    /// Print the JSON Schema of the file.
+    /// Print the JSON Schema of the configuration file.
     Schema,
-    /// Print the reference page in Markdown.
+    /// Print the configuration reference in Markdown.
     Reference,
-    /// Read the configuration of philter-ai-proxy and print the same as ours; notes go to the error output.
-    ImportPhilter {
-        /// Its YAML file.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Where the keys of clients are written, as hashes: a new file.
-        #[arg(long, value_name = "FILE")]
-        keys: Option<PathBuf>,
-    },
 }
 
 #[derive(Debug, Args)]
 pub struct RedactArgs {
-    /// The policy: our TOML, or a Phileas policy in JSON. Without it the default policy is used.
+    /// Redaction policy: Interflow TOML or Phileas JSON [default: built-in policy].
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Print what was found and why, as JSON, instead of the redacted form. Never shows an original.
+    /// Print the findings and their reasons as JSON instead of the redacted text. Never prints original values.
     #[arg(long)]
     pub explain: bool,
-    /// The text or JSON; standard input when it is `-` or not given.
+    /// Input text or JSON; `-` or no argument reads standard input.
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
 }

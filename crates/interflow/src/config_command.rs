@@ -1,4 +1,4 @@
-//! `interflow config`: check, print, schema, reference, import.
+//! `interflow config`: check, print, schema, reference.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use interflow_llm::gateway::LlmGateway;
 
 use crate::cli::ConfigCommand;
 use crate::config::{InterflowConfig, LoadError, LoadedConfig, key_position, reference};
-use crate::{CliError, exposure, philter};
+use crate::{CliError, exposure};
 
 /// Runs one of the commands on the configuration.
 pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> Result<(), CliError> {
@@ -32,42 +32,19 @@ pub fn run(command: &ConfigCommand, loaded: Result<LoadedConfig, LoadError>) -> 
             exposure::config_warnings(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
-                None => "no file given (-c FILE): the defaults are in force\n".into(),
+                None => "no file given (-c FILE): using the defaults\n".into(),
             }
         }
-        ConfigCommand::Print => {
-            toml::to_string_pretty(&loaded?.config).map_err(|e| format!("the configuration cannot be shown: {e}"))?
-        }
+        ConfigCommand::Print => toml::to_string_pretty(&loaded?.config)
+            .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
         ConfigCommand::Schema => {
             serde_json::to_string_pretty(&InterflowConfig::schema()).expect("a schema is JSON") + "\n"
         }
         ConfigCommand::Reference => reference::markdown(),
-        ConfigCommand::ImportPhilter { file, keys } => import_philter(file, keys.as_deref())?,
     };
     // A reader that has seen enough (`head`) is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
-}
-
-fn import_philter(file: &Path, keys: Option<&Path>) -> Result<String, CliError> {
-    let shown = file.display();
-    let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
-    let imported = philter::import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
-    for note in imported.notes {
-        anstream::eprintln!("{note}");
-    }
-    match (imported.keys, keys) {
-        (Some(text), Some(path)) => {
-            let wrong = |e| format!("{} cannot be written: {e}", path.display());
-            let mut file = std::fs::File::create_new(path).map_err(wrong)?;
-            file.write_all(text.as_bytes()).map_err(wrong)?;
-        }
-        (Some(_), None) => {
-            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
-        }
-        (None, _) => {}
-    }
-    Ok(imported.text)
 }
 
 /// The file, and the line and column of the key where the file has it.

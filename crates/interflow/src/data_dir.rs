@@ -1,4 +1,4 @@
-//! The data folder: where it is, the admin token, and which instance runs from it.
+//! The data directory: its location, the admin token, and the running instance.
 
 use std::fs;
 use std::io;
@@ -7,31 +7,25 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// The data folder.
 #[derive(Debug, Clone)]
 pub struct DataDir(PathBuf);
 
-/// What a running instance tells other commands about itself.
+/// Description of a running instance, read by other commands from `instance.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InstanceInfo {
-    /// Its process.
     pub pid: u32,
-    /// The proxy's addresses.
     pub proxy: Vec<SocketAddr>,
-    /// The gateway's address.
     pub gateway: Option<SocketAddr>,
-    /// The admin's address.
     pub admin: Option<SocketAddr>,
-    /// Where Greyproxy's API is served.
+    /// Address of the Greyproxy-compatible API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub greyproxy: Option<SocketAddr>,
-    /// The DNS port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<SocketAddr>,
 }
 
 impl InstanceInfo {
-    /// Its TCP ports, by what they are for.
+    /// TCP listeners with their roles.
     pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
         let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
@@ -39,13 +33,8 @@ impl InstanceInfo {
     }
 }
 
-/// The data folder by the other name of its variable.
-pub fn from_alternate_variable() -> Option<PathBuf> {
-    std::env::var_os("INTERFLOW_DATA_DIR").filter(|v| !v.is_empty()).map(PathBuf::from)
-}
-
 impl DataDir {
-    /// The folder given, or `$XDG_DATA_HOME/interflow`, or the platform's usual place below the home folder.
+    /// Returns the given directory, or `$XDG_DATA_HOME/interflow`, or the platform's default below the home directory.
     pub fn find(given: Option<&Path>) -> Result<Self, String> {
         if let Some(path) = given {
             return Ok(Self(path.to_owned()));
@@ -60,17 +49,18 @@ impl DataDir {
         match var("HOME") {
             Some(home) if cfg!(target_os = "macos") => Ok(Self(home.join("Library/Application Support/interflow"))),
             Some(home) => Ok(Self(home.join(".local/share/interflow"))),
-            None => Err("there is no home folder: set INTERFLOW_HOME to a folder for the CA and the recordings".into()),
+            None => {
+                Err("no home directory: set INTERFLOW_DATA_DIR to a directory for the CA and the recordings".into())
+            }
         }
     }
 
-    /// The folder.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Makes the folder, for its owner alone, when there is none. One that exists keeps its mode: it may be shared on purpose, and
-    /// each file in it that holds a secret is for its owner alone.
+    /// Creates the directory with mode 0700 if it does not exist. An existing directory keeps its mode: it may be shared
+    /// deliberately, and each file that holds a secret is private.
     pub fn create(&self) -> Result<(), String> {
         if self.0.is_dir() {
             return Ok(());
@@ -80,11 +70,11 @@ impl DataDir {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&self.0).map_err(|e| {
-            format!("the data folder {} cannot be made: {e}; set INTERFLOW_HOME to another one", self.0.display())
+            format!("cannot create the data directory {}: {e}; set INTERFLOW_DATA_DIR to another one", self.0.display())
         })
     }
 
-    /// What is wrong with the folder's mode: where everybody may write, anybody may put a CA or a configuration in its place.
+    /// Warns if the directory is world-writable: any local user could then replace the CA or the configuration.
     pub fn exposure_warning(&self) -> Option<String> {
         #[cfg(unix)]
         {
@@ -92,7 +82,7 @@ impl DataDir {
             (mode & 0o002 != 0).then(|| {
                 let path = self.0.display();
                 format!(
-                    "every user of this machine may write to the data folder {path} (mode {mode:o}): chmod 700 {path}"
+                    "every user of this machine can write to the data directory {path} (mode {mode:o}): chmod 700 {path}"
                 )
             })
         }
@@ -100,23 +90,23 @@ impl DataDir {
         None
     }
 
-    /// The folder of the CA.
+    /// Directory of the CA.
     pub fn ca(&self) -> PathBuf {
         self.0.join("ca")
     }
 
-    /// A file or folder in it, when `path` is relative.
+    /// Resolves a relative path against the data directory.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         self.0.join(path)
     }
 
-    /// The file that holds the admin token; none when `INTERFLOW_TOKEN` holds it.
+    /// File of the admin token; `None` if `INTERFLOW_TOKEN` is set.
     pub fn admin_token_file(&self) -> Option<PathBuf> {
         let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
         (!given).then(|| self.0.join("admin.token"))
     }
 
-    /// The admin token, made at the first start.
+    /// Reads the admin token; creates it on first use.
     pub fn admin_token(&self) -> Result<String, String> {
         if let Ok(token) = std::env::var("INTERFLOW_TOKEN")
             && !token.is_empty()
@@ -137,7 +127,7 @@ impl DataDir {
         Ok(token)
     }
 
-    /// A secret of this data folder, by the name of its file: made once, for the owner's eyes only.
+    /// Reads a secret from a file in the data directory; creates it with mode 0600 on first use.
     ///
     /// # Errors
     /// The file cannot be read or written.
@@ -159,8 +149,8 @@ impl DataDir {
         self.0.join("instance.json")
     }
 
-    /// Tells other commands that this process runs. `None` when they know of another instance that runs from this folder: its
-    /// announcement stays.
+    /// Writes `instance.json` for other commands. Returns `None` if another instance already runs with this data
+    /// directory.
     pub fn write_instance_file(&self, instance: &InstanceInfo) -> Result<Option<InstanceFileGuard>, String> {
         if self.running_instance().is_some_and(|other| other.pid != instance.pid) {
             return Ok(None);
@@ -171,36 +161,36 @@ impl DataDir {
         Ok(Some(InstanceFileGuard { path, pid: instance.pid }))
     }
 
-    /// The instance that runs from this folder now.
+    /// The instance that is currently running with this data directory.
     pub fn running_instance(&self) -> Option<InstanceInfo> {
         let text = fs::read(self.instance_file()).ok()?;
         let instance: InstanceInfo = serde_json::from_slice(&text).ok()?;
         let addr = connect_address(*instance.proxy.first()?);
-        // The process first: another program may listen at its port by now.
+        // Check the process first: another program may be listening on its port by now.
         let alive = is_process_alive(instance.pid)
             && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
         alive.then_some(instance)
     }
 }
 
-/// The shortest admin token that cannot be guessed, in characters.
+/// Minimum length of an admin token, in characters.
 const MIN_TOKEN: usize = 32;
 
-/// The token, when nobody can guess it; `place` is where it is from.
+/// Rejects tokens that are too short or not printable ASCII; `place` is the source to name in the error.
 fn check_token_length(token: &str, place: &str) -> Result<String, String> {
     let visible = token.bytes().all(|b| b.is_ascii_graphic());
     match token.chars().count() {
         n if n >= MIN_TOKEN && visible => Ok(token.to_owned()),
         n if n >= MIN_TOKEN => Err(format!(
-            "{place}: the admin token holds characters that no header field can carry: use letters and digits"
+            "{place}: the admin token contains characters that are invalid in a header: use letters and digits"
         )),
         n => Err(format!(
-            "{place}: the admin token has {n} characters, and needs at least {MIN_TOKEN}; `openssl rand -hex 32` makes one"
+            "{place}: the admin token has {n} characters, but needs at least {MIN_TOKEN}; `openssl rand -hex 32` generates one"
         )),
     }
 }
 
-/// Where a program on this machine reaches what listens there: every address stands for loopback.
+/// Address for local connections to a listener: an unspecified address becomes loopback.
 pub fn connect_address(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -210,7 +200,7 @@ pub fn connect_address(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-/// Whether there is such a process; one that cannot be asked after may be there.
+/// Whether the process exists. Without permission to check, it is assumed to.
 fn is_process_alive(pid: u32) -> bool {
     #[cfg(unix)]
     {
@@ -224,7 +214,7 @@ fn is_process_alive(pid: u32) -> bool {
     }
 }
 
-/// Takes the announcement back when dropped, unless it is another instance's by then.
+/// Removes `instance.json` when dropped, unless another instance has replaced it.
 #[derive(Debug)]
 pub struct InstanceFileGuard {
     path: PathBuf,
@@ -233,14 +223,14 @@ pub struct InstanceFileGuard {
 
 impl Drop for InstanceFileGuard {
     fn drop(&mut self) {
-        let ours = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
-        if ours.is_some_and(|i| i.pid == self.pid) {
+        let current = fs::read(&self.path).ok().and_then(|t| serde_json::from_slice::<InstanceInfo>(&t).ok());
+        if current.is_some_and(|i| i.pid == self.pid) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
+/// Writes a file atomically with mode 0600.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension(format!("new.{}", std::process::id()));
     let mut options = fs::OpenOptions::new();
@@ -258,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_is_made_once_and_for_the_owner_alone() {
+    fn the_token_is_created_once_with_private_mode() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         home.create().unwrap();
@@ -320,14 +310,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         let [first, second] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        // The first is another process that lives: our parent.
+        // The first instance is another live process: the parent.
         let parent = std::os::unix::process::parent_id();
         let mine = home.write_instance_file(&instance(parent, &first)).unwrap();
         let other = home.write_instance_file(&instance(std::process::id(), &second)).unwrap();
         assert!(mine.is_some() && other.is_none());
         drop(other);
         assert_eq!(home.running_instance().map(|i| i.pid), Some(parent));
-        // One whose process has gone is none, even when something listens at its port.
+        // An instance whose process has exited does not count, even if something listens on its port.
         std::mem::forget(mine);
         let mut gone = std::process::Command::new("true").spawn().unwrap();
         gone.wait().unwrap();
@@ -340,7 +330,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_folder_that_is_there_keeps_its_mode_and_a_new_one_is_for_its_owner_alone() {
+    fn an_existing_directory_keeps_its_mode_and_a_new_one_is_private() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let shared = dir.path().join("shared");

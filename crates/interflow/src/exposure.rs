@@ -1,4 +1,4 @@
-//! Ports that other machines reach: what anybody may do there, and at which addresses they are found.
+//! Warnings about listeners that other machines can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -8,12 +8,11 @@ use interflow_types::{Authority, Host};
 
 use crate::config::InterflowConfig;
 
-/// Strangers, as the proxy would see them: one from the internet, one from the local network.
+/// Sample remote clients: one from the internet, one from the local network.
 const REMOTE_CLIENTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(192, 168, 0, 99))];
 
-/// What an operator should not overlook about ports that other machines reach, a line each. The addresses are those that are
-/// bound, or would be.
+/// Warnings about exposed listeners, one line each. The addresses are those bound, or configured if nothing runs.
 pub fn warnings(config: &InterflowConfig, proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<String> {
     let mut all = Vec::new();
     if let Some(addr) = proxy.iter().find(|a| is_exposed(**a))
@@ -21,15 +20,15 @@ pub fn warnings(config: &InterflowConfig, proxy: &[SocketAddr], admin: Option<So
         && is_remote_client_allowed(config)
     {
         all.push(format!(
-            "anybody who reaches {addr} may use the proxy, and reach from there what this machine reaches: set auth.users, \
-             refuse clients by [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
+            "anyone who can reach {addr} can use the proxy and, through it, everything this machine can reach: set auth.users, \
+             restrict clients with [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
             remote_addresses_hint(*addr)
         ));
     }
     if let Some(addr) = admin.filter(|a| is_exposed(*a)) {
         all.push(format!(
-            "the admin port listens on {addr}, without TLS: whoever has its token, or reads it on the network, sees every \
-             recording and changes every setting; listen on 127.0.0.1 (admin.listen), or let only trusted machines reach it{}",
+            "the admin port listens on {addr}, without TLS: anyone who has the token, or reads it on the network, can read every \
+             recording and change every setting; listen on 127.0.0.1 (admin.listen), or restrict access to trusted machines{}",
             remote_addresses_hint(addr)
         ));
     }
@@ -37,7 +36,7 @@ pub fn warnings(config: &InterflowConfig, proxy: &[SocketAddr], admin: Option<So
     all
 }
 
-/// A gateway that adds the operator's keys to what anybody sends.
+/// Warns about a gateway that adds stored provider keys to unauthenticated requests.
 fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     let addr = config.engine().gateway.listen.iter().copied().find(|a| is_exposed(*a))?;
     let stored = |u: &LlmUpstreamConfig| {
@@ -49,15 +48,15 @@ fn unauthenticated_gateway_warning(config: &InterflowConfig) -> Option<String> {
     let open = !config.engine().gateway.requires_certificate();
     (keys && open && config.keys.require_virtual_key == Some(false)).then(|| {
         format!(
-            "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.require_virtual_key is \
-             false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \
+            "anyone who can reach the gateway at {addr} can spend its stored provider keys: keys.require_virtual_key is \
+             false; remove it or set it to true to require a virtual key from other machines, or listen on 127.0.0.1 \
              (gateway.listen){}",
             remote_addresses_hint(addr)
         )
     })
 }
 
-/// The same by the configuration alone.
+/// Warnings based on the configuration alone.
 pub fn config_warnings(config: &InterflowConfig) -> Vec<String> {
     warnings(config, &config.engine().proxy.listen, config.admin.listen)
 }
@@ -66,9 +65,9 @@ fn is_exposed(addr: SocketAddr) -> bool {
     !addr.ip().to_canonical().is_loopback()
 }
 
-/// Whether a client that nobody knows may go somewhere.
+/// Whether an unauthenticated remote client may reach any destination.
 fn is_remote_client_allowed(config: &InterflowConfig) -> bool {
-    // Rules that cannot be compiled are told of elsewhere.
+    // Invalid rules are reported elsewhere.
     let Ok(rules) = AccessRules::new(&config.access.rule) else { return false };
     let Ok(host) = Host::parse("example.com") else { return false };
     let authority = Authority::new(host, 443);
@@ -78,19 +77,19 @@ fn is_remote_client_allowed(config: &InterflowConfig) -> bool {
 fn remote_addresses_hint(addr: SocketAddr) -> String {
     let others: Vec<String> = usable(addr).iter().filter(|a| is_exposed(**a)).map(ToString::to_string).collect();
     if addr.ip().is_unspecified() && addr.port() != 0 && !others.is_empty() {
-        return format!(". Other machines reach it at {}", others.join(" and "));
+        return format!(". It is reachable from other machines at {}", others.join(" and "));
     }
     String::new()
 }
 
-/// The addresses at which clients reach what listens at `addr`: where that is every address, loopback and the machine's own.
+/// Addresses at which clients reach a listener: for an unspecified address, loopback and the machine's own addresses.
 pub fn usable(addr: SocketAddr) -> Vec<SocketAddr> {
     if !addr.ip().is_unspecified() {
         return vec![addr];
     }
     let at = |ip: IpAddr| SocketAddr::new(ip, addr.port());
     let mut all = vec![crate::data_dir::connect_address(addr)];
-    // No packet is sent: the system only says from which address it would be.
+    // No packet is sent: connecting a UDP socket only selects the source address.
     let v4 = own_address((Ipv4Addr::new(192, 0, 2, 1), 9).into());
     let v6 = addr.is_ipv6().then(|| own_address((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into())).flatten();
     all.extend(v4.into_iter().chain(v6).filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).map(at));

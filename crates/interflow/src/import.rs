@@ -1,4 +1,4 @@
-//! `interflow import greyproxy`: takes over what Greyproxy kept, and says what was taken and what was not.
+//! `interflow import greyproxy`: imports Greyproxy's data and reports what was imported and what was skipped.
 
 use std::collections::BTreeMap;
 use std::io::{Seek as _, Write as _};
@@ -20,36 +20,38 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, ProgressDisplay, StoreAccess};
 use crate::pluralize::pluralize;
-use crate::{CliError, components};
+use crate::{CliError, components, philter};
 
-/// What can be taken over.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// Take over Greyproxy's database: rules, credentials, recorded traffic, and conversations made of it. Nothing in it is
-    /// changed; what is there already is left as it is.
+    /// Import Greyproxy's database: rules, credentials, recorded traffic and conversations. The database is not modified;
+    /// existing data is kept.
     Greyproxy(GreyproxyArgs),
+    /// Convert the configuration of philter-ai-proxy; print the result as TOML.
+    Philter(philter::PhilterArgs),
 }
 
-/// What is taken over from where.
 #[derive(Debug, Args)]
 pub struct GreyproxyArgs {
-    /// Its database, or its data folder: `~/.local/share/greyproxy`.
+    /// Greyproxy's database or data directory (`~/.local/share/greyproxy`).
     #[arg(value_name = "DB")]
     pub db: PathBuf,
-    /// The key of its credentials; `session.key` beside the database when it is not given.
+    /// Key file of the credentials [default: `session.key` next to the database].
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// A host that a credential may be sent to, where its label and value do not tell (repeat for several).
+    /// Allow a credential to be sent to this host, if its label and value do not identify one (repeatable).
     #[arg(long = "host", value_name = "LABEL=HOST")]
     pub hosts: Vec<String>,
-    /// Leave its recorded traffic.
+    /// Do not import recorded traffic.
     #[arg(long)]
     pub no_traffic: bool,
 }
 
-/// Does it.
 pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let ImportCommand::Greyproxy(args) = command;
+    let args = match command {
+        ImportCommand::Greyproxy(args) => args,
+        ImportCommand::Philter(args) => return philter::run(args),
+    };
     let path = if args.db.is_dir() { args.db.join("greyproxy.db") } else { args.db.clone() };
     let db = GreyproxyDb::open(&path)?;
     let hosts = parse_host_bindings(&args.hosts)?;
@@ -62,14 +64,14 @@ pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) ->
     rules(&db, &into, &mut report)?;
     credentials(&db, &path, args, &hosts, &into, &mut report)?;
     if args.no_traffic {
-        report.add_skipped("its recorded traffic, by your wish");
+        report.add_skipped("recorded traffic (--no-traffic)");
     } else {
         endpoints(&db, config, home, &into, &mut report)?;
         traffic(&db, config, home, &into, &mut report)?;
     }
     let rest = db.rest().map_err(|e| unreadable(&e))?;
     for (n, what) in [
-        (rest.conversations, "conversation that it put together: Interflow's are made of the traffic"),
+        (rest.conversations, "conversation: Interflow rebuilds them from the traffic"),
         (rest.pending, "pending request"),
         (rest.names, "name of an address"),
     ] {
@@ -79,7 +81,7 @@ pub fn run(command: &ImportCommand, config: &InterflowConfig, home: &DataDir) ->
         }
     }
     report.add_skipped(
-        "settings.json, its CA, middlewares: see `interflow config reference`, `interflow ca`, rules with services",
+        "settings.json, CA and middlewares: see `interflow config reference`, `interflow ca`, rules with services",
     );
     report.print();
     Ok(())
@@ -89,7 +91,6 @@ fn unreadable(e: &dyn std::fmt::Display) -> CliError {
     CliError::Failed(format!("the database cannot be read: {e}"))
 }
 
-/// What was taken, what was there, what was not.
 #[derive(Default)]
 struct ImportSummary {
     taken: Vec<String>,
@@ -106,14 +107,14 @@ impl ImportSummary {
     }
 
     fn print(&self) {
-        anstream::println!("taken over:");
+        anstream::println!("imported:");
         self.taken.iter().for_each(|line| anstream::println!("  {line}"));
-        anstream::println!("not taken over:");
+        anstream::println!("skipped:");
         self.left.iter().for_each(|line| anstream::println!("  {line}"));
     }
 }
 
-/// Who keeps rules and secrets.
+/// Destination of imported rules and secrets.
 enum RuleSink {
     Instance(InstanceApi),
     Here(Box<Approvals>),
@@ -134,7 +135,7 @@ impl RuleSink {
         }
     }
 
-    /// Placeholders of secrets that are kept already.
+    /// Placeholders of existing secrets.
     fn placeholders(&self) -> Result<Vec<String>, CliError> {
         Ok(match self {
             Self::Here(approvals) => approvals.secrets().into_iter().map(|s| s.placeholder).collect(),
@@ -154,7 +155,7 @@ fn failure_text(failure: CliError) -> String {
     }
 }
 
-/// `LABEL=HOST`, gathered by label.
+/// Groups `LABEL=HOST` options by label.
 fn parse_host_bindings(given: &[String]) -> Result<BTreeMap<String, Vec<String>>, CliError> {
     let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for text in given {
@@ -181,7 +182,7 @@ fn rules(db: &GreyproxyDb, into: &RuleSink, report: &mut ImportSummary) -> Resul
         }
     }
     report.add_taken(pluralize(taken, "rule"));
-    for (n, why) in [(over, "that had ended"), (of_sessions, "of a session, which its agent brings again")] {
+    for (n, why) in [(over, "that had expired"), (of_sessions, "of a session; its agent creates it again")] {
         if n > 0 {
             report.add_skipped(format!("{} {why}", pluralize(n, "rule")));
         }
@@ -189,12 +190,12 @@ fn rules(db: &GreyproxyDb, into: &RuleSink, report: &mut ImportSummary) -> Resul
     Ok(())
 }
 
-/// A rule in our words.
+/// Converts a rule.
 fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
     let action = match rule.action.as_str() {
         "allow" => ApprovalAction::Allow,
         "deny" => ApprovalAction::Deny,
-        other => return Err(format!("`{other}` is no action")),
+        other => return Err(format!("`{other}` is not a valid action")),
     };
     let parts = |text: &str| -> Vec<String> {
         let all: Vec<String> = text.split(',').map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect();
@@ -202,7 +203,7 @@ fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
     };
     if rule.container.starts_with("unknown-") {
         return Err(format!(
-            "it is for {}, a client without a name; write it with `processes` or `users`",
+            "it applies to {}, an unnamed client; rewrite it with `processes` or `users`",
             rule.container
         ));
     }
@@ -218,7 +219,6 @@ fn convert_rule(rule: &GreyproxyRule) -> Result<RuleSpec, String> {
     Ok(spec)
 }
 
-/// A credential that could be read.
 struct DecryptedCredential {
     label: String,
     placeholder: String,
@@ -237,7 +237,7 @@ fn credentials(
     let key = std::fs::read(&key_file).ok();
     let (opened, sealed) = decrypt_all(db, key.as_deref())?;
     if sealed > 0 {
-        let why = if key.is_some() { "does not open them" } else { "is not there" };
+        let why = if key.is_some() { "does not decrypt them" } else { "does not exist" };
         report.add_skipped(format!("{}: {} {why}", pluralize(sealed, "credential"), key_file.display()));
     }
     let present = into.placeholders()?;
@@ -252,7 +252,7 @@ fn credentials(
             hosts.get(&label).cloned().unwrap_or_else(|| default_hosts::default_hosts(&label, &credential.value));
         if given.is_empty() {
             report.add_skipped(format!(
-                "the credential {label}: nothing tells which hosts it is for; say it with --host {label}=HOST"
+                "the credential {label}: its hosts are unknown; name them with --host {label}=HOST"
             ));
             continue;
         }
@@ -268,7 +268,7 @@ fn credentials(
             Err(why) => report.add_skipped(format!("the credential {label}: {why}")),
         }
     }
-    let again = if there > 0 { format!(", {there} there already") } else { String::new() };
+    let again = if there > 0 { format!(", {there} already present") } else { String::new() };
     report.add_taken(format!(
         "{} with their placeholders, each bound to its hosts{again}",
         pluralize(taken, "credential")
@@ -276,7 +276,7 @@ fn credentials(
     Ok(())
 }
 
-/// The credentials that the key opens, of sessions that live too; how many it does not open.
+/// Decrypts the credentials, including those of active sessions. Also returns how many could not be decrypted.
 fn decrypt_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<DecryptedCredential>, u64), CliError> {
     let open = |sealed: &[u8]| key.and_then(|key| decrypt_greyproxy(key, sealed));
     let (mut opened, mut closed) = (Vec::new(), 0);
@@ -310,7 +310,7 @@ fn decrypt_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<DecryptedCre
     Ok((opened, closed))
 }
 
-/// What its owner says of endpoints goes before the traffic that is read by it.
+/// Imports endpoint overrides before the traffic, because they determine how it is parsed.
 fn endpoints(
     db: &GreyproxyDb,
     config: &InterflowConfig,
@@ -396,18 +396,18 @@ fn traffic(
         }
     };
     let read: ImportReport = read.map_err(|e| CliError::Failed(e.to_string()))?;
-    let again = if present > 0 { format!(", {present} there already") } else { String::new() };
+    let again = if present > 0 { format!(", {present} already present") } else { String::new() };
     report.add_taken(format!("{} of recorded traffic (tag:greyproxy){again}", pluralize(flows, "flow")));
     if read.skips > 0 {
         report.add_skipped(format!("{} of its tables, or parts of them:", pluralize(read.skips, "row")));
         read.skipped.iter().for_each(|reason| report.add_skipped(format!("  {reason}")));
     }
     let exchanges = rebuild(config, home, into)?;
-    report.add_taken(format!("conversations, put together anew from {}", pluralize(exchanges, "exchange")));
+    report.add_taken(format!("conversations, rebuilt from {}", pluralize(exchanges, "exchange")));
     Ok(())
 }
 
-/// Puts conversations together anew; how many exchanges there were.
+/// Rebuilds conversations; returns the number of exchanges.
 fn rebuild(config: &InterflowConfig, home: &DataDir, into: &RuleSink) -> Result<u64, CliError> {
     match into {
         RuleSink::Instance(api) => {

@@ -1,4 +1,4 @@
-//! `interflow keys`: virtual keys made, listed and taken back. A running instance follows the file by itself.
+//! `interflow keys`: creates, lists and revokes virtual keys. A running instance reloads the file automatically.
 
 use std::io::Write as _;
 
@@ -12,70 +12,68 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The commands on virtual keys.
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
-    /// Make a key. It is shown once, and kept as a hash.
+    /// Create a key. It is printed once and stored as a hash.
     Add(Box<KeyAddArgs>),
-    /// List the keys: owner, scope, limits, state.
+    /// List keys with owner, scope, limits and state.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Take a key back, from now on.
+    /// Revoke a key immediately.
     Revoke {
-        /// Its id, as `keys list` shows it.
+        /// Key ID, as shown by `keys list`.
         id: String,
     },
 }
 
-/// What a new key is to be.
 #[derive(Debug, Args)]
 pub struct KeyAddArgs {
-    /// Its name in limits, logs and audit lines; made up when not given.
+    /// Key ID used in limits, logs and audit lines [default: generated].
     #[arg(long)]
     pub id: Option<String>,
-    /// Whom it is for; counts as the user of its requests.
+    /// Owner of the key; counts as the user of its requests.
     #[arg(long)]
     pub owner: Option<String>,
-    /// A word about it.
+    /// Description.
     #[arg(long)]
     pub note: Option<String>,
-    /// When it ends: `30d`, `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    /// Expiry: `30d`, `2027-01-31` or `2027-01-31T12:00:00Z`.
     #[arg(long, value_name = "WHEN")]
     pub expires: Option<String>,
-    /// A provider it is good for, `*` for any run of characters (repeat for several; all when not given).
+    /// Allow only this provider; `*` matches any characters (repeatable).
     #[arg(long = "provider", value_name = "NAME")]
     pub providers: Vec<String>,
-    /// A model it is good for.
+    /// Allow only this model (repeatable).
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
-    /// A path it is good for.
+    /// Allow only this path (repeatable).
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<String>,
-    /// The redaction policy of its requests: a name in `redact.policies`.
+    /// Redaction policy for its requests: a name in `redact.policies`.
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Most requests: `60/m`.
+    /// Request rate limit: `60/m`.
     #[arg(long, value_name = "RATE")]
     pub requests: Option<RateLimit>,
-    /// Most tokens, in and out: `100000/m`.
+    /// Token rate limit, input and output: `100000/m`.
     #[arg(long, value_name = "RATE")]
     pub tokens: Option<RateLimit>,
-    /// Most requests under way at the same time.
+    /// Maximum concurrent requests.
     #[arg(long, value_name = "N")]
     pub concurrent: Option<u32>,
-    /// Most tokens per day (UTC).
+    /// Token budget per day (UTC).
     #[arg(long, value_name = "N")]
     pub tokens_per_day: Option<u64>,
-    /// Most tokens per calendar month (UTC).
+    /// Token budget per calendar month (UTC).
     #[arg(long, value_name = "N")]
     pub tokens_per_month: Option<u64>,
-    /// Most dollars per day (UTC).
+    /// Budget per day in USD (UTC).
     #[arg(long, value_name = "DOLLARS")]
     pub money_per_day: Option<f64>,
-    /// Most dollars per calendar month (UTC).
+    /// Budget per calendar month in USD (UTC).
     #[arg(long, value_name = "DOLLARS")]
     pub money_per_month: Option<f64>,
     /// Print JSON.
@@ -83,7 +81,6 @@ pub struct KeyAddArgs {
     pub json: bool,
 }
 
-/// Runs one of them.
 pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     home.create()?;
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
@@ -96,23 +93,19 @@ pub fn run(command: KeysCommand, config: &InterflowConfig, home: &DataDir) -> Re
         KeysCommand::List { json: false } => table(&store),
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
-                return Err(CliError::Failed(format!(
-                    "there is no key {id}; `interflow keys list` shows what there is"
-                )));
+                return Err(CliError::Failed(format!("no such key: {id}; see `interflow keys list`")));
             }
             format!("{id} is revoked\n")
         }
     };
-    // A reader that has seen enough (`head`) is no error.
+    // Write errors are ignored: the reader may have closed the pipe (`head`).
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
 
 fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<String, CliError> {
     if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
-        return Err(CliError::Usage(format!(
-            "there is no policy {name} in redact.policies: name its file there first"
-        )));
+        return Err(CliError::Usage(format!("no policy {name} in redact.policies: add its file there first")));
     }
     let limits = Quota {
         requests: args.requests,
@@ -138,11 +131,11 @@ fn add(args: KeyAddArgs, store: &KeyStore, config: &InterflowConfig) -> Result<S
     if args.json {
         return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
     }
-    anstream::eprintln!("key {id}, shown this once; it is kept as a hash in {}", store.path().display());
+    anstream::eprintln!("created key {id}; it is shown only once and stored as a hash in {}", store.path().display());
     Ok(format!("{}\n", secret.reveal()))
 }
 
-/// A moment, or a time from now.
+/// Parses a timestamp, a date or a duration from now.
 fn parse_expiry(text: &str) -> Result<Timestamp, String> {
     match text.parse::<HumanDuration>() {
         Ok(span) => {
@@ -151,7 +144,7 @@ fn parse_expiry(text: &str) -> Result<Timestamp, String> {
                 .as_microsecond()
                 .checked_add(micros)
                 .and_then(|at| Timestamp::from_microsecond(at).ok())
-                .ok_or_else(|| format!("`{text}` is too far away"))
+                .ok_or_else(|| format!("`{text}` is too far in the future"))
         }
         Err(_) => parse_timestamp(text),
     }
@@ -166,7 +159,7 @@ fn as_json(key: &VirtualKey) -> serde_json::Value {
 fn table(store: &KeyStore) -> String {
     let ring = store.ring();
     if ring.keys().is_empty() {
-        return format!("no keys in {}; make one with `interflow keys add --owner NAME`\n", store.path().display());
+        return format!("no keys in {}; create one with `interflow keys add --owner NAME`\n", store.path().display());
     }
     let list = |l: &[String]| if l.is_empty() { "all".to_owned() } else { l.join(",") };
     let day = |t: Option<Timestamp>| t.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned());

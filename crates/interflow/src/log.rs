@@ -1,4 +1,4 @@
-//! Log lines to standard error, for people or for programs; bounded where standard error is a file.
+//! Logging to stderr as text or JSON; the size is bounded if stderr is a file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,16 +22,16 @@ pub fn start(config: &LogConfig) -> Result<(), String> {
         LogFormat::Text => builder.with_ansi(colours).with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
-    // A second start in one process (tests) keeps the first.
+    // If logging has already started in this process (tests), the first setup is kept.
     let _ = started;
     Ok(())
 }
 
-/// How far a log file may grow. Whoever empties it (`logrotate` with `copytruncate`) makes room for more.
+/// Size limit of the log file. Writing resumes after the file is truncated (`logrotate` with `copytruncate`).
 struct BoundedLogFile {
-    /// Standard error, when it is a file.
+    /// Stderr, if it is a file.
     file: Option<File>,
-    /// The most bytes that the file may have; 0 for any number.
+    /// Maximum size in bytes; 0 means unlimited.
     limit: u64,
     full: AtomicBool,
 }
@@ -44,13 +44,13 @@ impl BoundedLogFile {
             return out.write_all(line);
         }
         if !self.full.swap(true, Relaxed) {
-            out.write_all(b"the log has reached log.max_size: nothing more is written until it is emptied\n")?;
+            out.write_all(b"the log has reached log.max_size: no more lines are written until it is truncated\n")?;
         }
         Ok(())
     }
 }
 
-/// What log lines are written to, each in one piece.
+/// Log writer; each line is written at once.
 struct LogLines(Arc<BoundedLogFile>);
 
 impl Write for LogLines {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_file_grows_to_its_bound_and_goes_on_when_it_is_emptied() {
+    fn a_log_file_grows_to_its_bound_and_resumes_when_it_is_truncated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut out = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
@@ -87,7 +87,7 @@ mod tests {
         let mut write = || (0..200).for_each(|_| log.write(b"one more line\n", &mut out).unwrap());
         write();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.len() < 1100 && text.ends_with("until it is emptied\n"), "{}", text.len());
+        assert!(text.len() < 1100 && text.ends_with("until it is truncated\n"), "{}", text.len());
         assert_eq!(text.matches("log.max_size").count(), 1);
         std::fs::write(&path, "").unwrap();
         write();

@@ -17,6 +17,7 @@ mod exposure;
 mod flows;
 mod import;
 mod keys;
+mod listen_address;
 mod log;
 mod mcp;
 mod media;
@@ -25,8 +26,10 @@ mod philter;
 mod pluralize;
 mod redact;
 mod reload;
+mod renamed;
 mod rules;
 mod run;
+mod secrets;
 mod system_proxy;
 mod trust_store;
 
@@ -40,14 +43,14 @@ use data_dir::DataDir;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A command that did not do its work; what it says goes to standard error.
+/// A failed command. The message goes to stderr.
 #[derive(Debug)]
 pub enum CliError {
     /// The work failed: exit code 1.
     Failed(String),
-    /// The command was asked for something that makes no sense: exit code 2.
+    /// Invalid usage or configuration: exit code 2.
     Usage(String),
-    /// A child's own exit code.
+    /// Exit code of the child process of `exec`.
     Child(u8),
 }
 
@@ -64,7 +67,8 @@ impl From<config::LoadError> for CliError {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(flows::normalize_negated_terms(std::env::args_os()));
+    let words = flows::normalize_negated_terms(std::env::args_os());
+    let cli = Cli::try_parse_from(&words).unwrap_or_else(|e| renamed::suggest(e, &words).exit());
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(CliError::Child(code)) => ExitCode::from(code),
@@ -79,7 +83,7 @@ fn print_error(text: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Says something that does not end the command.
+/// Prints a warning to stderr.
 pub fn warn(text: &str) {
     let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
     anstream::eprintln!("interflow: {yellow}warning:{yellow:#} {text}");
@@ -93,14 +97,17 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
     if let Ok(loaded) = &loaded {
         loaded.warnings.iter().for_each(|text| warn(text));
     }
-    // The commands on the configuration itself say more about what is wrong with it.
+    // The `config` commands report errors of the configuration in more detail.
     if let CliCommand::Config(command) = &cli.command {
         return config_command::run(command, loaded);
     }
     let loaded = loaded?;
-    let home = cli.home.or_else(data_dir::from_alternate_variable);
+    let home = cli.data_dir;
     if let CliCommand::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
         return approvals::presets(name.as_deref(), *json);
+    }
+    if let CliCommand::Import(import::ImportCommand::Philter(args)) = &cli.command {
+        return philter::run(args);
     }
     if let CliCommand::Redact(args) = &cli.command {
         return redact::run(args);
@@ -108,7 +115,7 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
     if let CliCommand::Media(command) = &cli.command {
         return media::run(command, &loaded.config, home.as_deref());
     }
-    let home = DataDir::find(home.as_deref().or(loaded.config.home.as_deref()))?;
+    let home = DataDir::find(home.as_deref().or(loaded.config.data_dir.as_deref()))?;
     match cli.command {
         CliCommand::Run(args) => run::run(&args, loaded, home),
         CliCommand::Exec(args) => exec::exec(&args, loaded, &home),
@@ -122,6 +129,8 @@ fn dispatch(cli: Cli) -> Result<(), CliError> {
         CliCommand::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         CliCommand::Rules(command) => rules::run(&command, &loaded.config, &home),
         CliCommand::Approvals(command) => approvals::run(command, &home),
+        CliCommand::Secrets(command) => secrets::run(command, &home),
+        CliCommand::Sessions => secrets::sessions(&home),
         CliCommand::SystemProxy(command) => system_proxy::run(&command, &home),
         CliCommand::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         CliCommand::Config(_) | CliCommand::Demo(_) | CliCommand::Redact(_) | CliCommand::Media(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! `interflow mcp`: the recording for agents, over standard input and output. The admin port serves the same at `/mcp`.
+//! `interflow mcp`: serves recorded traffic to agents over stdio. The admin listener serves the same at `/mcp`.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -11,21 +11,20 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, open_for_reading};
 
-/// The longest message, in bytes.
+/// Maximum message size, in bytes.
 const MAX_LINE: u64 = 4 << 20;
 
-/// What the agent is offered.
 #[derive(Debug, clap::Args)]
 pub struct McpArgs {
-    /// Print the settings for clients that speak over HTTP to the running instance, and end.
+    /// Print the settings for clients that connect to the running instance over HTTP, and exit.
     #[arg(long)]
     pub http: bool,
-    /// Also offer tools that change something: tags and comments of flows, requests sent again.
+    /// Also offer tools with side effects: tagging, comments, and replaying requests.
     #[arg(long, conflicts_with = "http")]
     pub write: bool,
 }
 
-/// Serves until the client closes its end.
+/// Serves until stdin is closed.
 pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if args.http {
         return settings(home);
@@ -49,8 +48,8 @@ pub fn run(args: &McpArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
             continue;
         }
         if let Some(answer) = answer_message(&store, &text, access, home) {
-            let told = writeln!(out, "{answer}").and_then(|()| out.flush());
-            if told.is_err() {
+            let written = writeln!(out, "{answer}").and_then(|()| out.flush());
+            if written.is_err() {
                 return Ok(());
             }
         }
@@ -63,7 +62,7 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
         Err(answer) => return Some(answer),
     };
     let one = |message: &Value| match mcp::remote_tool_call(message, access) {
-        Some(Ok(errand)) => Some(errand.answer(forward_to_instance(&errand, home))),
+        Some(Ok(call)) => Some(call.answer(forward_to_instance(&call, home))),
         Some(Err(refused)) => Some(refused),
         None => mcp::answer(store, message, access),
     };
@@ -74,26 +73,26 @@ fn answer_message(store: &dyn FlowStore, text: &str, access: WriteAccess, home: 
     }
 }
 
-/// Asks the running instance.
-fn forward_to_instance(errand: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
+/// Forwards a tool call to the running instance.
+fn forward_to_instance(call: &RemoteToolCall, home: &DataDir) -> Result<Value, String> {
     let said = |e: CliError| match e {
         CliError::Failed(text) | CliError::Usage(text) => text,
         CliError::Child(code) => format!("exit code {code}"),
     };
-    let none = "this needs a running instance: ask the owner to start `interflow run`";
+    let none = "this needs a running instance: ask the operator to start `interflow run`";
     let api = InstanceApi::for_instance(home).map_err(said)?.ok_or(none)?;
-    let path = errand.path();
-    let done = match errand.verb {
+    let path = call.path();
+    let done = match call.verb {
         ToolAction::ExplainRules => api.get(&path),
-        ToolAction::Annotate => api.patch(&path, &errand.input),
-        ToolAction::Replay => api.post(&path, &errand.input),
+        ToolAction::Annotate => api.patch(&path, &call.input),
+        ToolAction::Replay => api.post(&path, &call.input),
     };
     done.map_err(said)
 }
 
 fn settings(home: &DataDir) -> Result<(), CliError> {
     let api = InstanceApi::for_instance(home)?
-        .ok_or_else(|| CliError::Failed("no instance with an admin port runs: start `interflow run`".into()))?;
+        .ok_or_else(|| CliError::Failed("no instance with an admin port is running: start `interflow run`".into()))?;
     let settings = serde_json::json!({"mcpServers": {"interflow": {
         "type": "http",
         "url": format!("http://{}/mcp", api.address()),

@@ -1,4 +1,4 @@
-//! `interflow open`: the web UI of the running instance in the browser, logged in by a link that is good once.
+//! `interflow open`: opens the web UI of the running instance in the browser, with a one-time login link.
 
 use std::process::{Command, Stdio};
 
@@ -11,12 +11,12 @@ use crate::flows::api::InstanceApi;
 
 #[derive(Debug, Args)]
 pub struct OpenArgs {
-    /// Print the address and open nothing.
+    /// Print the URL instead of opening a browser.
     #[arg(long)]
     pub print: bool,
 }
 
-/// Opens it; where there is no browser, prints the address.
+/// Opens the browser, or prints the URL if there is none.
 pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let Some(api) = InstanceApi::for_instance(home)? else {
         return Err(CliError::Failed(format!(
@@ -28,11 +28,11 @@ pub fn run(args: &OpenArgs, home: &DataDir) -> Result<(), CliError> {
     let path = link["path"].as_str().unwrap_or("/login");
     let url = format!("http://{}{path}", api.address());
     if !args.print && open_browser(&url) {
-        anstream::eprintln!("interflow: the web UI at http://{}/ opens in the browser", api.address());
+        anstream::eprintln!("interflow: opening the web UI at http://{}/ in the browser", api.address());
         return Ok(());
     }
     anstream::println!("{url}");
-    anstream::eprintln!("interflow: open this address in a browser within a minute; it logs in once");
+    anstream::eprintln!("interflow: open this URL in a browser within a minute; it works once");
     Ok(())
 }
 
@@ -50,7 +50,7 @@ fn open_browser(url: &str) -> bool {
     })
 }
 
-/// What opens an address in the browser, the likeliest first.
+/// Commands that open a URL, in order of preference.
 fn browser_commands() -> &'static [(&'static str, &'static [&'static str])] {
     if cfg!(target_os = "macos") {
         return &[("open", &[])];
@@ -59,6 +59,6 @@ fn browser_commands() -> &'static [(&'static str, &'static [&'static str])] {
         return &[("rundll32", &["url.dll,FileProtocolHandler"])];
     }
     let display = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"].iter().any(|n| std::env::var_os(n).is_some());
-    // Without a screen, xdg-open may start a browser for terminals.
+    // Without a display, xdg-open may start a text-mode browser.
     if display { &[("xdg-open", &[]), ("wslview", &[])] } else { &[] }
 }

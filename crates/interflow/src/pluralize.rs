@@ -1,4 +1,4 @@
-//! Numbers with their nouns.
+//! Formats counts with their nouns.
 
 /// `1 flow`, `2 flows`.
 pub fn pluralize(n: u64, noun: &str) -> String {

@@ -1,4 +1,4 @@
-//! `interflow redact`: text or JSON in, redacted out.
+//! `interflow redact`: redacts text or JSON.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -8,10 +8,10 @@ use interflow_redact::{Policy, RedactionSession, Redactor};
 use crate::CliError;
 use crate::cli::RedactArgs;
 
-/// The largest document that is taken: it is held in memory as a whole.
+/// Maximum document size; the document is held in memory.
 const MAX_INPUT: u64 = 256 << 20;
 
-/// Reads a file or standard input; prints its redacted form, or what was found in it.
+/// Reads a file or stdin and prints the redacted text, or the findings.
 pub fn run(args: &RedactArgs) -> Result<(), CliError> {
     let redactor = match &args.policy {
         Some(path) => Redactor::new(policy(path)?),
@@ -23,7 +23,7 @@ pub fn run(args: &RedactArgs) -> Result<(), CliError> {
         .redact_document(&document, &mut session)
         .map_err(|e| CliError::Failed(format!("{}: {e}", name(args.file.as_deref()))))?;
     let mut out = std::io::stdout().lock();
-    // A reader that has seen enough (`head`) is no error.
+    // Write errors are ignored: the reader may have closed the pipe (`head`).
     let _ = if args.explain {
         let explanation = redactor.explain(format, &redaction.spans);
         let text = serde_json::to_string_pretty(&explanation).map_err(|e| e.to_string())?;
@@ -48,7 +48,7 @@ fn read(file: Option<&Path>) -> Result<Vec<u8>, CliError> {
     };
     read.map_err(|e| format!("{} cannot be read: {e}", name(file)))?;
     if document.len() as u64 > MAX_INPUT {
-        return Err(CliError::Failed(format!("{} is larger than 256 MiB: give it in parts", name(file))));
+        return Err(CliError::Failed(format!("{} is larger than 256 MiB: split it", name(file))));
     }
     Ok(document)
 }

@@ -1,7 +1,7 @@
-//! Reloading: the configuration file and the files it names are looked at again and again; SIGHUP asks for it too.
+//! Configuration reload: polls the configuration file and the files it refers to, and reacts to SIGHUP.
 //!
-//! Each file is asked for by its own path. A watch on folders would hear of everything that is written beside the files, our own
-//! log among it, and would miss what file systems without events, mounted configuration maps and replaced links do.
+//! Files are polled by path. Directory watches would report every file nearby (such as the log), and miss changes on file
+//! systems without events, mounted config maps and replaced symlinks.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,49 +15,50 @@ use tokio::sync::mpsc;
 use crate::components::ComponentSet;
 use crate::config::{self, InterflowConfig};
 
-/// How often files are looked at.
+/// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Editors write a file in several steps; one reading of the last is enough.
+/// Delay after a change, because editors write a file in several steps.
 const SETTLE_DELAY: Duration = Duration::from_millis(200);
 
-/// Puts a fresh reading of the file in force whenever it, or a file that it names, changes.
+/// Reloads the configuration whenever it or a file that it refers to changes.
 pub struct ConfigReloader {
     file: Option<PathBuf>,
     apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
     engine: Arc<ProxyServer>,
-    rooms: Arc<ComponentSet>,
+    components: Arc<ComponentSet>,
     asked: mpsc::Receiver<()>,
     watched: Arc<Mutex<Vec<PathBuf>>>,
 }
 
 impl ConfigReloader {
-    /// Watches the file and those that `config`, read from it, names. `apply` lays the command line's flags over what is read.
+    /// Watches the file and the files that `config` refers to. `apply` applies the command-line flags to each loaded
+    /// configuration.
     pub fn new(
         file: Option<PathBuf>,
         config: &InterflowConfig,
         engine: Arc<ProxyServer>,
-        rooms: Arc<ComponentSet>,
+        components: Arc<ComponentSet>,
         apply: Box<dyn Fn(&mut InterflowConfig) + Send>,
     ) -> Self {
         let (ask, asked) = mpsc::channel(1);
         let watched = Arc::new(Mutex::new(Vec::new()));
-        let this = Self { file, apply, engine, rooms, asked, watched };
+        let this = Self { file, apply, engine, components, asked, watched };
         this.watch(config);
         let (paths, seen) = (Arc::clone(&this.watched), file_stamps(&this.watched.lock()));
         let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch_files(&paths, seen, &ask));
         if let Err(e) = started {
-            tracing::warn!("files are not watched ({e}): send SIGHUP after a change");
+            tracing::warn!("cannot watch files ({e}): send SIGHUP after a change");
         }
         this
     }
 
-    /// From now on these are the files that bring about a reload when they change.
+    /// Sets the watched files according to a configuration.
     fn watch(&self, config: &InterflowConfig) {
         let files = self.file.iter().chain(&config.auth.users).cloned();
-        *self.watched.lock() = files.chain(self.rooms.files(config)).collect();
+        *self.watched.lock() = files.chain(self.components.files(config)).collect();
     }
 
-    /// Waits for changes and obeys them, for ever.
+    /// Reloads on changes, forever.
     pub async fn run(mut self) {
         let mut hangup = sighup_stream();
         loop {
@@ -79,7 +80,7 @@ impl ConfigReloader {
     fn reload(&self) {
         let mut config = match config::load(self.file.as_deref()) {
             Ok(loaded) => loaded.config,
-            Err(e) => return tracing::error!("not reloaded, the old configuration stays in force: {e}"),
+            Err(e) => return tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
         };
         (self.apply)(&mut config);
         match self.apply_config(&config) {
@@ -87,22 +88,22 @@ impl ConfigReloader {
                 self.watch(&config);
                 tracing::info!("reloaded");
             }
-            Err(e) => tracing::error!("not reloaded, the old configuration stays in force: {e}"),
+            Err(e) => tracing::error!("configuration not reloaded, the previous one stays active: {e}"),
         }
     }
 
-    /// Everything is read and compiled before anything is put in force.
+    /// Everything is prepared before anything is activated.
     fn apply_config(&self, config: &InterflowConfig) -> Result<(), String> {
         interflow_proxy::check(&config.engine()).map_err(|e| e.to_string())?;
-        for change in self.rooms.prepare(config)? {
+        for change in self.components.prepare(config)? {
             change();
         }
-        // Last, since it drops the plans that were made with what was in force before.
+        // Last, because it drops the plans that were cached under the old configuration.
         self.engine.reload(config.engine()).map_err(|e| e.to_string())
     }
 }
 
-/// What tells one writing of a file from the next: when it was written, how long it is, and which file it is.
+/// Identity of a file version: modification time, length and inode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileStamp {
     modified: Option<SystemTime>,
@@ -111,7 +112,7 @@ struct FileStamp {
     file: (u64, u64),
 }
 
-/// `None` where there is no such file.
+/// `None` if the file does not exist.
 fn file_stamp(path: &Path) -> Option<FileStamp> {
     let meta = std::fs::metadata(path).ok()?;
     Some(FileStamp {
@@ -128,12 +129,12 @@ fn file_stamps(paths: &[PathBuf]) -> FileStamps {
     paths.iter().map(|path| (path.clone(), file_stamp(path))).collect()
 }
 
-/// Whether a file that was looked at before is another now. One that is new to the list says nothing yet.
+/// Whether a file that was already watched has changed. Newly watched files do not count.
 fn changed(before: &FileStamps, now: &FileStamps) -> bool {
     now.iter().any(|(path, look)| before.get(path).is_some_and(|old| old != look))
 }
 
-/// Looks at the files until nobody wants to hear of them.
+/// Polls the files until the receiver is dropped.
 fn watch_files(paths: &Mutex<Vec<PathBuf>>, mut seen: FileStamps, ask: &mpsc::Sender<()>) {
     while !ask.is_closed() {
         std::thread::sleep(POLL_INTERVAL);
@@ -146,7 +147,7 @@ fn watch_files(paths: &Mutex<Vec<PathBuf>>, mut seen: FileStamps, ask: &mpsc::Se
     }
 }
 
-/// SIGHUP, where there is such a thing.
+/// SIGHUP, on systems that have it.
 struct SighupStream {
     #[cfg(unix)]
     signal: Option<tokio::signal::unix::Signal>,
@@ -208,7 +209,7 @@ mod tests {
             std::fs::create_dir(path(version)).unwrap();
             std::fs::write(path(version).join("c.toml"), "same").unwrap();
         }
-        // As Kubernetes mounts a configuration map: the folder is a link that is replaced.
+        // Like a Kubernetes config map mount: the directory is a symlink that is replaced.
         std::os::unix::fs::symlink("v1", path("data")).unwrap();
         let paths = [path("data/c.toml")];
         let before = file_stamps(&paths);

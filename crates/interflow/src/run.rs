@@ -1,4 +1,4 @@
-//! `interflow run`: everything put together, started, announced, and stopped in good order.
+//! `interflow run`: builds, starts, reloads and gracefully stops an instance.
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -24,31 +24,31 @@ use crate::pluralize::pluralize;
 use crate::reload::ConfigReloader;
 use crate::{CliError, exposure, log, system_proxy};
 
-/// After so long, nothing of the start is going on any more.
+/// Startup has certainly finished after this time.
 #[cfg(target_os = "linux")]
 const SETTLE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// When connections are still open so long after a signal, people are told what is waited for.
+/// If connections are still open this long after a signal, a notice explains the wait.
 const DRAIN_NOTICE_DELAY: std::time::Duration = std::time::Duration::from_millis(300);
 
-/// Everything that runs.
+/// A running instance.
 pub struct RunningInstance {
-    /// The corridor.
+    /// The proxy server.
     pub engine: Arc<ProxyServer>,
-    /// The recording, when there is one.
+    /// The store, if recording is enabled.
     pub store: Option<Arc<SqliteStore>>,
-    /// What puts conversations together, when something is recorded: it ends with its last holder.
+    /// The conversation indexer, if recording is enabled. It stops when the last handle is dropped.
     conversations: Option<IndexerHandle>,
-    /// The admin side, when it listens.
+    /// The admin server, if it listens.
     pub admin: Option<(AdminServer, SocketAddr)>,
-    /// Greyproxy's API, when it is served.
+    /// The Greyproxy-compatible API, if enabled.
     pub greyproxy: Option<(GreyproxyServer, SocketAddr)>,
-    /// Where the DNS port listens.
+    /// Address of the DNS listener.
     dns: Option<SocketAddr>,
-    /// The token of the admin side.
+    /// The admin token.
     pub token: String,
-    /// The rooms beside the corridor.
-    pub rooms: Arc<ComponentSet>,
+    /// The feature components.
+    pub components: Arc<ComponentSet>,
     home: DataDir,
 }
 
@@ -57,7 +57,8 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
     let LoadedConfig { mut config, file, .. } = loaded;
     apply(args, &mut config);
     if args.print_config {
-        let text = toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be shown: {e}"))?;
+        let text =
+            toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be serialized: {e}"))?;
         anstream::print!("{text}");
         return Ok(());
     }
@@ -67,14 +68,14 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     runtime.block_on(async move {
-        // Before anything listens: whether an earlier instance still lives is asked of its port.
+        // Before anything listens, because a port check decides whether an earlier instance is still running.
         system_proxy::restore_leftover(&home);
         let running = start(&config, &home).await?;
-        // Before anybody is told of this instance, so that nobody can end it without its taking leave.
+        // Install signal handlers before the instance is announced, so that it always shuts down gracefully.
         let stop = ShutdownSignal::listen();
-        let _announced = running.write_instance_file();
-        let _told = running.register_mdns(&config)?;
-        let _put_back = system_proxy::SystemProxyGuard::new(&home);
+        let _instance_file = running.write_instance_file();
+        let _mdns = running.register_mdns(&config)?;
+        let _system_proxy = system_proxy::SystemProxyGuard::new(&home);
         if args.system_proxy {
             running.set_system_proxy()?;
         }
@@ -85,7 +86,7 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
             file,
             &config,
             Arc::clone(&running.engine),
-            Arc::clone(&running.rooms),
+            Arc::clone(&running.components),
             Box::new(move |config| flags.apply(config)),
         );
         tokio::spawn(reloader.run());
@@ -96,14 +97,14 @@ pub fn run(args: &RunArgs, loaded: LoadedConfig, home: DataDir) -> Result<(), Cl
     })
 }
 
-/// The code of the start, most of what is mapped by then, is needed once.
+/// Releases mapped code pages that only startup needed.
 #[cfg(target_os = "linux")]
 async fn release_startup_memory() {
     tokio::time::sleep(SETTLE_TIMEOUT).await;
     interflow_net::text_pages::release_code();
 }
 
-/// The flags of the command line, which win over file and environment, at every reload too.
+/// Command-line flags. They override file and environment, at every reload.
 #[derive(Clone)]
 struct RunFlags {
     proxy: Vec<SocketAddr>,
@@ -119,10 +120,10 @@ struct RunFlags {
 impl RunFlags {
     fn from_args(args: &RunArgs) -> Self {
         Self {
-            proxy: args.proxy.clone(),
-            gateway: args.gateway,
+            proxy: args.listen_proxy.clone(),
+            gateway: args.listen_gateway,
             gateway_tls_self_signed: args.gateway_tls_self_signed,
-            admin: args.admin,
+            admin: args.listen_admin,
             rules: args.rules.clone(),
             no_intercept: args.no_intercept,
             no_record: args.no_record,
@@ -156,7 +157,7 @@ fn apply(args: &RunArgs, config: &mut InterflowConfig) {
     RunFlags::from_args(args).apply(config);
 }
 
-/// Starts everything.
+/// Starts all servers and components.
 pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningInstance, CliError> {
     home.create()?;
     raise_file_limit();
@@ -169,46 +170,46 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
     let ca = Arc::new(CertificateAuthority::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
-    let admin =
-        match config.admin.listen {
-            Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
-                format!("the admin port cannot listen on {addr}: {e}; choose another with --admin ADDR")
-            })?),
-            None => None,
-        };
+    let admin = match config.admin.listen {
+        Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+            format!("the admin port cannot listen on {addr}: {e}; choose another with --listen-admin ADDR")
+        })?),
+        None => None,
+    };
     let compat = match &config.compat {
         c if c.greyproxy && admin.is_some() => Some(bind_greyproxy(c.greyproxy_api).await?),
         _ => None,
     };
     let own = admin.iter().chain(&compat).filter_map(|l| l.local_addr().ok()).collect();
-    let rooms = ComponentSet::new(config, home, store.as_ref())?;
-    let parts = ServerDeps { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
+    let components = ComponentSet::new(config, home, store.as_ref())?;
+    let parts = ServerDeps { ca, recorder, stages: components.stages.clone(), mounts: components.mounts.clone(), own };
     let engine = ProxyServer::start(config.engine(), parts).map_err(|e| e.to_string())?;
-    rooms.attach(&engine);
-    let conversations = store.as_ref().map(|s| rooms.conversations(s)).transpose()?;
-    let dns = dns::start(&config.dns(), &rooms.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
-    rooms.approvals.notify_desktop();
+    components.attach(&engine);
+    let conversations = store.as_ref().map(|s| components.conversations(s)).transpose()?;
+    let dns = dns::start(&config.dns(), &components.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
+    components.approvals.notify_desktop();
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
             let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
             let parts = AdminDeps {
-                rules: Some(Arc::clone(&rooms.rules)),
+                rules: Some(Arc::clone(&components.rules)),
                 engine: Arc::clone(&engine),
                 store: store.clone().map(|s| s as Arc<dyn FlowStore>),
                 conversations: conversations.clone(),
-                media: config.media.enabled.then(|| Arc::clone(&rooms.media)),
-                config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
+                media: config.media.enabled.then(|| Arc::clone(&components.media)),
+                config: serde_json::to_value(config)
+                    .map_err(|e| format!("the configuration cannot be serialized: {e}"))?,
                 token: token.clone(),
                 token_file: home.admin_token_file(),
-                redaction: Some(Arc::clone(&rooms.redaction)),
+                redaction: Some(Arc::clone(&components.redaction)),
                 limits: Some(LimitDeps {
-                    keys: Arc::clone(&rooms.limits.keys),
-                    limits: Arc::clone(&rooms.limits.limits),
-                    accounts: Arc::clone(&rooms.accounts.accounts),
+                    keys: Arc::clone(&components.limits.keys),
+                    limits: Arc::clone(&components.limits.limits),
+                    accounts: Arc::clone(&components.accounts.accounts),
                 }),
                 schemas: Arc::new(schemas(config, home)?),
-                approvals: Some(Arc::clone(&rooms.approvals.approvals)),
+                approvals: Some(Arc::clone(&components.approvals.approvals)),
                 doctor: Some(doctor(config, home)),
             };
             let admin = AdminServer::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
@@ -220,13 +221,13 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         (Some((admin, _)), Some(listener)) => {
             let wrong = |e: std::io::Error| format!("Greyproxy's API: {e}");
             let addr = listener.local_addr().map_err(wrong)?;
-            admin.greyproxy(config.compat.clone(), listener, dns).map_err(wrong)?.map(|door| (door, addr))
+            admin.greyproxy(config.compat.clone(), listener, dns).map_err(wrong)?.map(|server| (server, addr))
         }
         _ => None,
     };
     if config.upstream.danger_insecure {
         tracing::warn!(
-            "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
+            "upstream certificates are NOT verified: anyone on the network path can read and modify all traffic"
         );
     }
     Ok(RunningInstance {
@@ -237,25 +238,25 @@ pub async fn start(config: &InterflowConfig, home: &DataDir) -> Result<RunningIn
         greyproxy,
         dns,
         token,
-        rooms: Arc::new(rooms),
+        components: Arc::new(components),
         home: home.clone(),
     })
 }
 
-/// Before the engine starts, which must know the address: nobody shall reach it through the proxy.
+/// Bound before the proxy server starts, which must refuse proxied connections to this address.
 async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
     tokio::net::TcpListener::bind(addr).await.map_err(|e| {
         format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
     })
 }
 
-/// What looks at this machine for the admin side, as `interflow doctor` does.
+/// The checks of `interflow doctor`, for the admin API.
 fn doctor(config: &InterflowConfig, home: &DataDir) -> DoctorFn {
     let (config, home) = (config.clone(), home.clone());
     Arc::new(move || serde_json::to_value(crate::doctor::findings(&config, &home)).unwrap_or_default())
 }
 
-/// The owner's schemas, for the views of bodies.
+/// Protocol Buffers schemas, for body views.
 fn schemas(config: &InterflowConfig, home: &DataDir) -> Result<ProtoSchemas, CliError> {
     let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
     ProtoSchemas::load(&paths).map_err(|e| CliError::Failed(format!("record.schemas: {e}")))
@@ -272,8 +273,8 @@ fn open_store(config: &InterflowConfig, home: &DataDir) -> Result<Option<Arc<Sql
 }
 
 impl RunningInstance {
-    /// Tells other commands that this instance runs, unless another one runs from this folder. A full disk is no reason not to
-    /// run: the store gives its reserve for it, and when that is not enough either, other commands do not find this instance.
+    /// Writes `instance.json` unless another instance uses the data directory. A full disk does not stop the instance:
+    /// the store's reserve is released first, and if that does not help, other commands do not find it.
     pub fn write_instance_file(&self) -> Option<data_dir::InstanceFileGuard> {
         let instance = InstanceInfo {
             pid: std::process::id(),
@@ -283,36 +284,36 @@ impl RunningInstance {
             greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
             dns: self.dns,
         };
-        let told = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
+        let written = self.home.write_instance_file(&instance).or_else(|e| match &self.store {
             Some(store) if store.release_reserve() => self.home.write_instance_file(&instance),
             _ => Err(e),
         });
-        match told {
+        match written {
             Ok(Some(announced)) => Some(announced),
             Ok(None) => {
-                tracing::warn!("another instance runs from this data folder: other commands talk to that one");
+                tracing::warn!("another instance is running with this data directory: other commands use that one");
                 None
             }
             Err(e) => {
-                tracing::error!("{e}; other commands of Interflow do not find this instance");
+                tracing::error!("{e}; other Interflow commands cannot find this instance");
                 None
             }
         }
     }
 
-    /// Tells the network, when the owner wants that.
+    /// Registers the mDNS service, if configured.
     fn register_mdns(&self, config: &InterflowConfig) -> Result<Option<MdnsRegistration>, CliError> {
         let Some(name) = &config.proxy.mdns_name else { return Ok(None) };
         let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
         let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
-            let what = "proxy.mdns_name: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
+            let what = "proxy.mdns_name: the proxy listens on no address that other machines can reach; for example, set proxy.listen to 0.0.0.0:7070";
             return Err(CliError::Usage(what.into()));
         };
         let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
-        let told = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
-            .map_err(|e| format!("proxy.mdns_name: the network cannot be told: {e}"))?;
-        tracing::info!("announced in the local network as {name:?}");
-        Ok(Some(told))
+        let registration = register(&MdnsService { name: name.clone(), port: proxy.port(), facts: facts.into() })
+            .map_err(|e| format!("proxy.mdns_name: cannot register the service: {e}"))?;
+        tracing::info!("registered in the local network (mDNS) as {name:?}");
+        Ok(Some(registration))
     }
 
     fn set_system_proxy(&self) -> Result<(), String> {
@@ -324,7 +325,7 @@ impl RunningInstance {
         self.home.ca().join("ca.pem")
     }
 
-    /// Behind everything else that is printed, where it is not overlooked.
+    /// Prints exposure warnings last, where they are most visible.
     fn warn_of_exposure(&self, config: &InterflowConfig) {
         let admin = self.admin.as_ref().map(|(_, addr)| *addr);
         let exposed = exposure::warnings(config, &self.engine.proxy_addresses(), admin);
@@ -364,7 +365,7 @@ impl RunningInstance {
         if let Some((_, addr)) = &self.admin {
             let terminal = std::io::stdout().is_terminal();
             for addr in exposure::usable(*addr) {
-                // The log of a service manager or container is read by more people than a terminal.
+                // The token is not printed to logs, which more people can read than a terminal.
                 if terminal {
                     anstream::println!("  admin    http://{addr}/?token={}", self.token);
                 } else {
@@ -394,17 +395,17 @@ impl RunningInstance {
         }
     }
 
-    /// Serves until SIGTERM or SIGINT, then drains. A second signal ends at once.
+    /// Serves until SIGTERM or SIGINT, then drains. A second signal stops immediately.
     pub async fn run_until_shutdown(mut self, mut stop: ShutdownSignal) {
         let (end, ended) = tokio::sync::watch::channel(false);
         let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
             let _ = ended.wait_for(|e| *e).await;
         };
-        if let Some((door, _)) = self.greyproxy.take() {
+        if let Some((server, _)) = self.greyproxy.take() {
             let until = until(ended.clone());
             tokio::spawn(async move {
-                if let Err(e) = door.serve(until).await {
-                    tracing::error!("Greyproxy's API ended: {e}");
+                if let Err(e) = server.serve(until).await {
+                    tracing::error!("the Greyproxy API stopped: {e}");
                 }
             });
         }
@@ -412,20 +413,20 @@ impl RunningInstance {
             let until = until(ended);
             tokio::spawn(async move {
                 if let Err(e) = admin.serve(until).await {
-                    tracing::error!("the admin side ended: {e}");
+                    tracing::error!("the admin server stopped: {e}");
                 }
             });
         }
         let asked = stop.recv().await;
         tokio::select! {
             () = self.finish(asked) => {}
-            _ = stop.recv() => tracing::warn!("stopped at once"),
+            _ = stop.recv() => tracing::warn!("stopped immediately"),
         }
         let _ = end.send(true);
         self.close();
     }
 
-    /// Lets what is under way finish.
+    /// Drains open connections.
     async fn finish(&self, asked: StopSignal) {
         let config = self.engine.config().proxy;
         tracing::info!("stopping: connections may finish for {}", config.drain_timeout);
@@ -433,15 +434,15 @@ impl RunningInstance {
         if asked == StopSignal::Terminate {
             tokio::time::sleep(config.drain_delay.0).await;
         }
-        // Nobody is there any more to decide about what is held.
-        self.rooms.approvals.approvals.close();
-        self.rooms.rules.runtime().holds.close();
+        // Release held requests: no one can decide them any more.
+        self.components.approvals.approvals.close();
+        self.components.rules.runtime().holds.close();
         let say = async {
             tokio::time::sleep(DRAIN_NOTICE_DELAY).await;
             let open = self.engine.connections() as u64;
             if open > 0 {
                 let open = pluralize(open, "connection");
-                tracing::warn!("waiting for {open}, {} at most; Ctrl-C again ends now", config.drain_timeout);
+                tracing::warn!("waiting for {open}, {} at most; press Ctrl-C again to stop now", config.drain_timeout);
             }
         };
         let stopped = self.engine.stop();
@@ -452,7 +453,7 @@ impl RunningInstance {
         }
     }
 
-    /// Ends at once when everything told so far is recorded, conversations too.
+    /// Stops once everything so far, including conversations, has been recorded.
     pub async fn flush_and_stop(self) -> Result<(), CliError> {
         if let (Some(store), Some(live)) = (&self.store, &self.conversations) {
             let flushed = Arc::clone(store);
@@ -464,17 +465,16 @@ impl RunningInstance {
         Ok(())
     }
 
-    /// Writes out what is still waiting to be recorded.
+    /// Flushes pending records and counters.
     pub fn close(self) {
-        self.rooms.accounts.accounts.close();
-        self.rooms.limits.close();
+        self.components.accounts.accounts.close();
+        self.components.limits.close();
         if let Some(store) = self.store {
             store.close();
         }
     }
 }
 
-/// Which signal asked for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// Ctrl-C.
@@ -483,14 +483,14 @@ pub enum StopSignal {
     Terminate,
 }
 
-/// SIGTERM and SIGINT, from the moment it is made.
+/// Receives SIGTERM and SIGINT from its creation on.
 pub struct ShutdownSignal {
     #[cfg(unix)]
     signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
 }
 
 impl ShutdownSignal {
-    /// Listens from now on.
+    /// Installs the signal handlers.
     pub fn listen() -> Self {
         Self {
             #[cfg(unix)]
@@ -501,7 +501,7 @@ impl ShutdownSignal {
         }
     }
 
-    /// The next of them.
+    /// Waits for the next signal.
     pub async fn recv(&mut self) -> StopSignal {
         #[cfg(unix)]
         match &mut self.signals {
@@ -521,12 +521,12 @@ impl ShutdownSignal {
     }
 }
 
-/// Ten thousand connections need more files than most systems allow at first.
+/// Raises the open-file limit; the usual default is too low for ten thousand connections.
 fn raise_file_limit() {
     #[cfg(unix)]
     match rlimit::increase_nofile_limit(200_000) {
         Ok(limit) => interflow_net::descriptors::reserve(limit),
-        Err(e) => tracing::debug!("the limit of open files could not be raised: {e}"),
+        Err(e) => tracing::debug!("the open-file limit could not be raised: {e}"),
     }
 }
 
@@ -534,19 +534,19 @@ fn raise_file_limit() {
 mod tests {
     use super::*;
 
-    /// Rooms hold ways out over the engine, and the engine holds the rooms.
+    /// Components hold HTTP clients of the server, and the server holds the components: no reference cycle may remain.
     #[tokio::test]
-    async fn nothing_keeps_the_corridor_once_it_is_closed() {
+    async fn the_server_is_dropped_once_it_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let home = DataDir::find(Some(dir.path())).unwrap();
         let mut config = InterflowConfig::default();
         config.make_private();
         let running = start(&config, &home).await.unwrap();
-        let (engine, rooms) = (Arc::downgrade(&running.engine), Arc::downgrade(&running.rooms));
+        let (engine, components) = (Arc::downgrade(&running.engine), Arc::downgrade(&running.components));
         running.flush_and_stop().await.unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while engine.strong_count() + rooms.strong_count() > 0 {
-            assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), rooms.strong_count());
+        while engine.strong_count() + components.strong_count() > 0 {
+            assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), components.strong_count());
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }

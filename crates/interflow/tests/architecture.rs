@@ -1,4 +1,4 @@
-//! The architecture rules (ARCHITECTURE.md): which crate may depend on which, and what no file may hold.
+//! Enforces the architecture rules (ARCHITECTURE.md): crate dependencies, unsafe code, file names and file sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value as Json;
 
-/// Crates that know one format or one feature, and no connection.
+/// Crates for one format or feature, without network I/O.
 const LIBRARIES: [&str; 5] = ["rules", "limits", "llm", "redact", "store"];
 /// Crates that join features to the proxy core through the traits of `types`.
 const FEATURES: [&str; 4] = ["llm-gateway", "approvals", "conversations", "media"];
@@ -52,10 +52,10 @@ const UNSAFE: [&str; 3] = [
     "crates/interflow-net/src/tls/impersonate/trust_anchors.rs",
 ];
 
-/// Names that no crate or file may have: they do not tell what is inside.
+/// Forbidden crate and file names, because they do not describe the content.
 const EMPTY_NAMES: [&str; 7] = ["util", "utils", "helper", "helpers", "common", "misc", "manager"];
 
-/// The longest a file of code may be, in lines.
+/// Maximum number of lines in a source file.
 const MAX_LINES: usize = 700;
 
 fn root() -> PathBuf {
@@ -82,10 +82,10 @@ fn tests_of_a_crate_use_nothing_above_it_either() {
     let mut broken = Vec::new();
     for (name, used) in dependencies(|kind| kind == "dev") {
         let direct = allowed(&name).unwrap_or_default();
-        // To set up a crate that it uses, a test may need what that one uses.
+        // Tests may also depend on what their dependencies depend on, to set them up.
         let below: BTreeSet<_> = direct.iter().filter_map(|other| allowed(other)).flatten().collect();
         for other in used.iter().filter_map(|name| short_name(name)) {
-            // The stages of a feature are tested inside a running proxy.
+            // Stages of a feature are tested in a running proxy.
             let in_a_proxy = FEATURES.contains(&name.as_str()) && ["proxy", "net"].contains(&other.as_str());
             // What a damaged store still exports is tested with the store.
             let exports = name == "store" && other == "archive";
@@ -222,7 +222,7 @@ fn assert_none(broken: &[String], remedy: &str) {
     assert!(broken.is_empty(), "\nThe level is broken here:\n  {}\nRemedy: {remedy}.\n", broken.join("\n  "));
 }
 
-/// Each crate, and what it depends on directly.
+/// Each crate with its direct dependencies.
 fn dependencies(wanted: impl Fn(&str) -> bool) -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -245,7 +245,7 @@ fn dependencies(wanted: impl Fn(&str) -> bool) -> BTreeMap<String, BTreeSet<Stri
         .collect()
 }
 
-/// The short name of one of our packages: `net` for `interflow-net`.
+/// Short name of a workspace package: `net` for `interflow-net`.
 fn short_name(package: &str) -> Option<String> {
     match package.strip_prefix("interflow") {
         Some("") => Some("interflow".into()),
@@ -254,7 +254,7 @@ fn short_name(package: &str) -> Option<String> {
     }
 }
 
-/// Every line that holds one of the marks, as `path:line: text`.
+/// All lines that contain one of the markers, as `path:line: text`.
 fn lines_with(marks: &[&str], exempt: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for (path, text) in texts(|path| !exempt(path) && !is_this_file(path)) {
@@ -271,7 +271,7 @@ fn is_this_file(path: &str) -> bool {
     path == "crates/interflow/tests/architecture.rs"
 }
 
-/// Word lists, seeds and lock files: nobody writes them by hand.
+/// Word lists, seeds and lock files, which are generated.
 fn is_data(path: &str) -> bool {
     let written =
         ["rs", "toml", "md", "sh", "py", "go", "js", "cjs", "mjs", "ts", "svelte", "css", "html", "yaml", "yml", "mk"];
@@ -281,14 +281,14 @@ fn is_data(path: &str) -> bool {
     !(script || written.contains(&extension.as_str())) || path.ends_with("Cargo.lock") || path.contains("/data/")
 }
 
-/// All Rust files, by their path from the root.
+/// All Rust files, as paths relative to the root.
 fn sources() -> BTreeMap<String, String> {
     let sources = texts(|path| path.ends_with(".rs"));
     assert!(sources.len() > 100, "only {} files of code were found: is this the whole project?", sources.len());
     sources
 }
 
-/// All text files that the filter lets through, by their path from the root.
+/// All text files accepted by the filter, as paths relative to the root.
 fn texts(wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
     let root = root();
     let mut found = BTreeMap::new();
@@ -311,7 +311,7 @@ fn texts(wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
     found
 }
 
-/// Folders that hold what is built, fetched or found, not written.
+/// Directories with build output, downloads or fuzzing corpora.
 fn is_foreign(folder: &str) -> bool {
     let hidden = folder.starts_with('.') && !matches!(folder, ".ci" | ".cargo" | ".github");
     hidden || matches!(folder, "target" | "node_modules" | "dist" | "__pycache__" | "corpus" | "results")

@@ -1,5 +1,4 @@
-//! `interflow demo`, `conversations` and `mcp`, as a user runs them: one round of the demo's traffic through the real
-//! binary, then a look at what was put together.
+//! End-to-end tests of `interflow demo`, `conversations` and `mcp`: one round of demo traffic through the real binary.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -8,12 +7,12 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
-/// The recording of one round of the demo, made once.
+/// The recording of one round of the demo, shared by the tests.
 static HOME: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     let home = tempfile::tempdir().expect("a temporary folder");
     let anywhere = "127.0.0.1:0";
     let keep = home.path().to_str().expect("UTF-8");
-    let args = ["demo", "--rounds", "1", "--keep", keep, "--proxy", anywhere, "--admin", anywhere];
+    let args = ["demo", "--rounds", "1", "--keep", keep, "--listen-proxy", anywhere, "--listen-admin", anywhere];
     let out = interflow(home.path(), &args, "");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     home
@@ -22,7 +21,7 @@ static HOME: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 fn interflow(home: &Path, args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_interflow"))
         .args(args)
-        .env("INTERFLOW_HOME", home)
+        .env("INTERFLOW_DATA_DIR", home)
         .env("NO_COLOR", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -33,7 +32,7 @@ fn interflow(home: &Path, args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-/// What a command on the demo's recording prints.
+/// Output of a command on the demo's recording.
 fn said(args: &[&str]) -> String {
     let out = interflow(HOME.path(), args, "");
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
@@ -108,7 +107,7 @@ fn a_conversation_is_shown_with_its_tools_and_written_as_documents() {
 }
 
 #[test]
-fn anew_it_is_the_same() {
+fn a_rebuild_gives_the_same_conversations() {
     let copy = tempfile::tempdir().expect("a temporary folder");
     let from = HOME.path().to_str().expect("UTF-8");
     let copied = Command::new("cp").args(["-a", &format!("{from}/."), copy.path().to_str().expect("UTF-8")]).status();
@@ -124,7 +123,7 @@ fn anew_it_is_the_same() {
     assert_eq!(show(copy.path()), before);
 }
 
-/// A collector of traces that takes everything: the requests that came, heads and bodies.
+/// A trace collector that accepts everything and returns the received requests.
 fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
     use std::io::Read as _;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -156,7 +155,7 @@ fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>
 }
 
 #[test]
-fn conversations_are_sent_to_a_collector_and_its_refusal_is_told() {
+fn conversations_are_sent_to_a_collector_and_its_refusal_is_reported() {
     let (url, told) = collector("200 OK");
     said(&["conversations", "export", "agent:claude-code", "--otlp", &url]);
     let request = told.recv_timeout(std::time::Duration::from_secs(30)).expect("a request");
@@ -209,13 +208,13 @@ fn an_agent_reads_the_recording_over_mcp() {
 }
 
 #[test]
-fn the_demo_holds_a_request_until_somebody_decides() {
+fn the_demo_holds_a_request_until_a_decision() {
     let home = tempfile::tempdir().expect("a temporary folder");
     let anywhere = "127.0.0.1:0";
     let keep = home.path().to_str().expect("UTF-8");
     let mut demo = Command::new(env!("CARGO_BIN_EXE_interflow"))
-        .args(["demo", "--keep", keep, "--proxy", anywhere, "--admin", anywhere])
-        .env("INTERFLOW_HOME", home.path())
+        .args(["demo", "--keep", keep, "--listen-proxy", anywhere, "--listen-admin", anywhere])
+        .env("INTERFLOW_DATA_DIR", home.path())
         .stdout(Stdio::null())
         .spawn()
         .expect("the binary starts");
@@ -251,7 +250,7 @@ fn the_demo_holds_a_request_until_somebody_decides() {
     let _ = demo.wait();
 }
 
-/// An instance over an empty data folder, with a rule, and where its proxy and admin ports are.
+/// An instance with an empty data directory and one rule, and its proxy and admin addresses.
 struct Instance {
     home: tempfile::TempDir,
     child: std::process::Child,
@@ -266,8 +265,18 @@ impl Instance {
         let file = home.path().join("interflow.toml");
         let any = "127.0.0.1:0";
         let child = Command::new(env!("CARGO_BIN_EXE_interflow"))
-            .args(["run", "-c", file.to_str().expect("UTF-8"), "--proxy", any, "--gateway", any, "--admin", any])
-            .env("INTERFLOW_HOME", home.path())
+            .args([
+                "run",
+                "-c",
+                file.to_str().expect("UTF-8"),
+                "--listen-proxy",
+                any,
+                "--listen-gateway",
+                any,
+                "--listen-admin",
+                any,
+            ])
+            .env("INTERFLOW_DATA_DIR", home.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -300,7 +309,7 @@ impl Drop for Instance {
     }
 }
 
-/// One request, whose answer is read to its end.
+/// Sends one request and reads the whole response.
 fn spoken(to: &str, text: &str) -> String {
     use std::io::Read as _;
     let mut stream = std::net::TcpStream::connect(to).expect("it listens");
@@ -311,7 +320,7 @@ fn spoken(to: &str, text: &str) -> String {
 }
 
 #[test]
-fn over_mcp_things_change_only_where_the_owner_started_it_so() {
+fn mcp_tools_with_side_effects_need_to_be_enabled() {
     let it = Instance::start("[admin]\nmcp_writes = true\n");
     let at = it.running();
     let (proxy, admin) = (at["proxy"][0].as_str().expect("an address"), at["admin"].as_str().expect("an address"));

@@ -1,5 +1,5 @@
-//! The examples in README.md, docs/ and deploy/ are tests: every `toml` block must be a valid configuration, every `sh`
-//! block that opens with `# run` must work against an instance that runs, and every link must lead somewhere.
+//! Tests the examples in README.md, docs/ and deploy/: every `toml` block must be a valid configuration, every `sh` block
+//! that starts with `# run` must work against a running instance, and every link must resolve.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,6 @@ use serde_json::Value as Json;
 
 const INTERFLOW: &str = env!("CARGO_BIN_EXE_interflow");
 
-/// A fenced block of a page.
 struct Block {
     page: String,
     line: usize,
@@ -84,7 +83,7 @@ fn every_link_leads_somewhere() {
     assert!(broken.is_empty(), "these links lead nowhere: {broken:#?}");
 }
 
-/// An instance that serves the examples, ended when dropped.
+/// An instance for the examples, stopped when dropped.
 struct Instance {
     child: Child,
     home: PathBuf,
@@ -109,9 +108,17 @@ impl Instance {
         let child = Command::new(INTERFLOW)
             .arg("-c")
             .arg(folder.join("instance.toml"))
-            .args(["run", "--proxy", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
+            .args([
+                "run",
+                "--listen-proxy",
+                "127.0.0.1:0",
+                "--listen-gateway",
+                "127.0.0.1:0",
+                "--listen-admin",
+                "127.0.0.1:0",
+            ])
             .envs(home_of(folder))
-            .env_remove("INTERFLOW_HOME")
+            .env_remove("INTERFLOW_DATA_DIR")
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -132,7 +139,7 @@ impl Instance {
         instance
     }
 
-    /// What the instance says of itself once it serves.
+    /// Contents of `instance.json` once the instance serves.
     fn announced(&mut self) -> Json {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -147,7 +154,7 @@ impl Instance {
         }
     }
 
-    /// Puts the addresses of this test in the place of those that people read.
+    /// Replaces the documented addresses with those of this test.
     fn translate(&self, script: &str, plain: &Origin, tls: &Origin) -> String {
         script
             .replace("127.0.0.1:7070", &self.proxy)
@@ -166,8 +173,8 @@ impl Instance {
             .current_dir(scratch.path())
             .env("PATH", path)
             .envs(home_of(&self.folder))
-            .env_remove("INTERFLOW_HOME")
-            // curl's default is to say nothing of a 404; an example must do what it shows.
+            .env_remove("INTERFLOW_DATA_DIR")
+            // curl succeeds on a 404 by default; an example must really work.
             .env("CURL_HOME", self.curl_settings())
             .output()
             .expect("bash starts")
@@ -186,25 +193,25 @@ impl Drop for Instance {
     }
 }
 
-/// The variables by which the data folder is found where the pages say it is.
+/// Environment variables that place the data directory where the pages expect it.
 fn home_of(folder: &Path) -> [(&'static str, PathBuf); 2] {
     [("HOME", folder.to_owned()), ("XDG_DATA_HOME", folder.join(".local/share"))]
 }
 
-/// Fails unless `interflow config check` is content.
+/// Fails unless `interflow config check` accepts the block.
 fn check(folder: &Path, config: &str, place: &str) {
     fs::write(folder.join("interflow.toml"), config).unwrap();
     let output = Command::new(INTERFLOW)
         .args(["-c", "interflow.toml", "config", "check"])
         .current_dir(folder)
-        .env("INTERFLOW_HOME", folder.join("home"))
+        .env("INTERFLOW_DATA_DIR", folder.join("home"))
         .env("COMPANY_PROXY", "http://user:password@127.0.0.1:3128")
         .output()
         .unwrap();
     assert!(output.status.success(), "{place}: {}\n{config}", said(&output));
 }
 
-/// The files that configurations in the pages name.
+/// Creates the files that the documented configurations refer to.
 fn named_files(folder: &Path) {
     let ca = TestCa::new();
     let (chain, key) = ca.leaf_pem(&["proxy.example.com"]);
@@ -230,7 +237,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The pages for people, by their path from the root.
+/// All documentation pages, as paths relative to the root.
 fn pages() -> Vec<(String, String)> {
     let mut names: Vec<String> =
         ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned).into();

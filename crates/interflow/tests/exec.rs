@@ -1,5 +1,5 @@
-//! `interflow exec` as a person uses it: the command's exit code, its signals, its surroundings, and the summary; and how
-//! `interflow run` logs and ends.
+//! End-to-end tests of `interflow exec` (exit code, signals, environment, summary), and of logging and shutdown of
+//! `interflow run`.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use interflow_testkit::{Origin, Wire, client, client_trusting};
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(words).env("INTERFLOW_HOME", home).current_dir(home).stdin(Stdio::null());
+    command.args(words).env("INTERFLOW_DATA_DIR", home).current_dir(home).stdin(Stdio::null());
     for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "NO_COLOR", "CLICOLOR_FORCE"] {
         command.env_remove(name);
     }
@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits for what the script writes.
+/// Waits for the file that the script writes.
 fn file(path: &Path) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -37,7 +37,7 @@ fn file(path: &Path) -> String {
     }
 }
 
-/// A command that says where its proxy is, and ends when it is told to.
+/// A command that prints its proxy address and exits on request.
 const WAITS: &str = "echo $http_proxy > part; mv part proxy; while [ ! -e over ]; do sleep 0.05; done";
 
 fn proxy_of(home: &Path) -> SocketAddr {
@@ -54,7 +54,7 @@ fn the_exit_code_is_the_commands_own() {
     let home = tempfile::tempdir().unwrap();
     let said = exec(home.path(), "exit 7");
     assert_eq!(said.status.code(), Some(7), "{}", text(&said.stderr));
-    assert!(text(&said.stderr).contains("no request went through the proxy"), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("no requests were sent through the proxy"), "{}", text(&said.stderr));
     let missing = interflow(home.path(), &["exec", "--", "/no/such/command"]).output().unwrap();
     assert_eq!(missing.status.code(), Some(127), "{}", text(&missing.stderr));
     let killed = exec(home.path(), "kill -KILL $$");
@@ -102,7 +102,7 @@ fn the_command_is_not_given_what_opens_the_admin_side() {
     }
     let said = command.env("INTERFLOW_LOG", "warn").output().unwrap();
     let text = text(&said.stdout);
-    assert!(text.contains("INTERFLOW_LOG=warn") && text.contains("INTERFLOW_HOME="), "{text}{said:?}");
+    assert!(text.contains("INTERFLOW_LOG=warn") && text.contains("INTERFLOW_DATA_DIR="), "{text}{said:?}");
     assert!(!text.contains("never-hand-this-on"), "{text}");
 }
 
@@ -153,7 +153,7 @@ async fn the_summary_counts_what_went_through_and_says_where_it_is() {
     let listed = text(&interflow(home.path(), &["flows", "list"]).output().unwrap().stdout);
     assert!(listed.contains("/bytes/1500"), "{listed}");
 
-    // Two commands at once: the second records in a folder of its own.
+    // With two concurrent commands, the second one records in a separate directory.
     for name in ["proxy", "over"] {
         std::fs::remove_file(home.path().join(name)).unwrap();
     }
@@ -175,7 +175,7 @@ async fn the_summary_counts_what_went_through_and_says_where_it_is() {
 }
 
 #[tokio::test]
-async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alone() {
+async fn a_private_instance_needs_no_password_and_does_not_use_the_configured_ports() {
     let home = tempfile::tempdir().unwrap();
     let origin = Origin::http().start().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -198,7 +198,7 @@ async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alo
 }
 
 #[tokio::test]
-async fn leaves_are_kept_on_disk_when_the_owner_wants_that() {
+async fn leaf_certificates_are_stored_on_disk_if_configured() {
     let origin = Origin::https().start().await;
     for kept in [false, true] {
         let home = tempfile::tempdir().unwrap();
@@ -227,12 +227,13 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
     let rule = "[[access.rule]]\naction = \"deny\"\nusers = [\"exec\"]\nhosts = [\"denied.test\"]\n";
     std::fs::write(home.path().join("c.toml"), format!("[auth]\nusers = \"users\"\n{rule}")).unwrap();
     let anywhere = "127.0.0.1:0";
-    let mut instance = interflow(home.path(), &["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere])
-        .args(["--admin", anywhere])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut instance =
+        interflow(home.path(), &["run", "-c", "c.toml", "--listen-proxy", anywhere, "--listen-gateway", anywhere])
+            .args(["--listen-admin", anywhere])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
     let announced: serde_json::Value = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
     let proxy: SocketAddr = announced["proxy"][0].as_str().unwrap().parse().unwrap();
     assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 407);
@@ -247,7 +248,7 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
         wire.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{login}\r\n")).await.unwrap();
         wire.answer().await.unwrap().status
     };
-    // The command has ended, and what it had is good no more.
+    // After the command has exited, its credentials are invalid.
     assert_eq!(get(&origin.authority(), Some(client::ProxyLogin { user: name, password })).await, 407);
 
     let child = interflow(home.path(), &["exec", "--quiet", "--", "sh", "-c", WAITS])
@@ -270,7 +271,8 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
 fn instance(home: &Path, config: &str, log: Stdio) -> (Child, SocketAddr) {
     std::fs::write(home.join("c.toml"), config).unwrap();
     let anywhere = "127.0.0.1:0";
-    let words = ["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere];
+    let words =
+        ["run", "-c", "c.toml", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere];
     let child = interflow(home, &words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let announced: serde_json::Value = serde_json::from_str(&file(&home.join("instance.json"))).unwrap();
     (child, announced["proxy"][0].as_str().unwrap().parse().unwrap())
@@ -307,7 +309,7 @@ fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
     let log = std::fs::File::create(&path).unwrap();
     let (mut child, _) = instance(home.path(), "[log]\nlevel = \"trace\"\n", log.into());
     let size = || std::fs::metadata(&path).unwrap().len();
-    // The start may still be under way; a log that feeds itself never comes to rest.
+    // Startup may still be in progress; a feedback loop would never settle.
     let deadline = Instant::now() + Duration::from_secs(30);
     let mut before = size();
     loop {
@@ -319,7 +321,7 @@ fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
         assert!(Instant::now() < deadline && now < 10_000_000, "the log has grown to {now} bytes by itself");
         before = now;
     }
-    // What it reads is watched all the same.
+    // The files it reads are still watched.
     std::fs::write(home.path().join("c.toml"), "[log]\nlevel = \"trace\"\n[proxy]\nvia = \"x\"\n").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !std::fs::read_to_string(&path).unwrap().contains("reloaded") {
@@ -339,7 +341,7 @@ async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
         let origin = Origin::http().start().await;
         let rules = "rules:\n  - name: hold\n    when: path:/held\n    then:\n      - hold: { timeout: 1h }\n";
         std::fs::write(home.path().join("held.yaml"), rules).unwrap();
-        // A name: addresses of this machine are not asked about.
+        // A host name, because local addresses need no approval.
         let more = "[proxy]\ndrain_timeout = \"1h\"\n[upstream]\nhosts = { \"held.test\" = [\"127.0.0.1\"] }\n";
         let (mut child, proxy) = instance(home.path(), &format!("{config}{more}"), Stdio::null());
         let mut wire = Wire::connect(proxy).await.unwrap();
@@ -384,7 +386,7 @@ async fn connections_are_accepted_for_a_while_after_sigterm_and_readyz_says_so()
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 200);
-    // A second signal ends it at once.
+    // A second signal stops it immediately.
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     while child.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline + Duration::from_secs(60), "it does not end");

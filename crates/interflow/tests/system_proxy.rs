@@ -1,5 +1,5 @@
-//! The system's proxy set and put back, by the built binary, on desktops whose commands are scripts that write down their
-//! calls.
+//! Setting and restoring the system's proxy with the built binary, on fake desktops whose commands are scripts that log
+//! their calls.
 #![cfg(unix)]
 
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// GNOME's and KDE's commands over values in files; a value that was never set is the desktop's default.
+/// Fake GNOME and KDE commands that store values in files; unset values are the desktop's defaults.
 const GSETTINGS: &str = r#"file="gnome $2 $3"
 case $1 in
   get) if test -f "$file"; then cat "$file"; else case $3 in mode) echo "'none'";; port) echo 0;; *) echo "''";; esac; fi;;
@@ -16,7 +16,7 @@ esac"#;
 const KREADCONFIG: &str = r#"cat "kde $6" 2>/dev/null; exit 0"#;
 const KWRITECONFIG: &str = r#"case "$7" in --delete) rm -f "kde $6";; *) echo "$7" > "kde $6";; esac"#;
 
-/// A machine with a desktop, and a data folder.
+/// A fake desktop and a data directory.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -47,13 +47,13 @@ impl Machine {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        // Scripts need a few programs of the system; a machine without scripts must not find its desktop's.
+        // The scripts need a few system programs, but the real desktop's commands must not be found.
         let mut folders = vec![self.path("bin")];
         if std::fs::read_dir(self.path("bin")).unwrap().next().is_some() {
             folders.extend(["/usr/bin".into(), "/bin".into()]);
         }
         let path = std::env::join_paths(folders).unwrap();
-        command.args(words).env("PATH", path).env("INTERFLOW_HOME", self.path("home")).stdin(Stdio::null());
+        command.args(words).env("PATH", path).env("INTERFLOW_DATA_DIR", self.path("home")).stdin(Stdio::null());
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN"] {
             command.env_remove(name);
         }
@@ -64,10 +64,12 @@ impl Machine {
         self.command(&[&["system-proxy"], words].concat()).output().unwrap()
     }
 
-    /// `interflow run`, once it is announced.
+    /// `interflow run`, once `instance.json` exists.
     fn run(&self, words: &[&str]) -> Running {
         let anywhere = "127.0.0.1:0";
-        let all = [&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere], words].concat();
+        let all =
+            [&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere], words]
+                .concat();
         let log = std::fs::File::create(self.path("log")).unwrap();
         let mut child = self.command(&all).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -116,7 +118,7 @@ fn gnome() -> Machine {
 }
 
 #[test]
-fn gnome_is_set_while_an_instance_runs_and_put_back_when_it_stops() {
+fn gnome_is_set_while_an_instance_runs_and_restored_when_it_stops() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
     until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
@@ -130,7 +132,7 @@ fn gnome_is_set_while_an_instance_runs_and_put_back_when_it_stops() {
 }
 
 #[test]
-fn what_a_killed_instance_left_is_put_back_at_the_next_start() {
+fn settings_left_by_a_killed_instance_are_restored_at_the_next_start() {
     let machine = gnome();
     let running = machine.run(&["--system-proxy"]);
     until("the mode", || machine.value(MODE).as_deref() == Some("'manual'"));
@@ -146,7 +148,7 @@ fn what_a_killed_instance_left_is_put_back_at_the_next_start() {
 fn it_is_switched_on_and_off_by_command_and_ends_with_its_instance() {
     let machine = gnome();
     let nobody = machine.system_proxy(&["on"]);
-    assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance runs"));
+    assert!(!nobody.status.success() && String::from_utf8_lossy(&nobody.stderr).contains("no instance is running"));
     let running = machine.run(&[]);
     assert!(machine.system_proxy(&["on"]).status.success());
     assert!(machine.system_proxy(&["on"]).status.success(), "twice is as good as once");
@@ -159,18 +161,18 @@ fn it_is_switched_on_and_off_by_command_and_ends_with_its_instance() {
 }
 
 #[test]
-fn what_somebody_else_changed_since_is_left() {
+fn settings_changed_by_another_program_are_left_alone() {
     let machine = gnome();
     assert!(machine.system_proxy(&["on", "--proxy", "127.0.0.1:7070"]).status.success());
     machine.set(MODE, "'auto'");
     let off = machine.system_proxy(&["off"]);
-    assert!(off.status.success() && String::from_utf8_lossy(&off.stdout).contains("changed by somebody else"));
+    assert!(off.status.success() && String::from_utf8_lossy(&off.stdout).contains("changed by another program"));
     assert_eq!(machine.value(MODE).as_deref(), Some("'auto'"));
     assert_eq!(machine.value(HOST).as_deref(), Some("'proxy.corp'"));
 }
 
 #[test]
-fn kde_is_told_and_what_was_not_set_is_taken_away_again() {
+fn kde_is_notified_and_unset_values_are_removed_again() {
     let commands =
         [("kreadconfig6", KREADCONFIG), ("kwriteconfig6", KWRITECONFIG), ("dbus-send", ""), ("gsettings", "exit 1")];
     let machine = Machine::new(&commands);

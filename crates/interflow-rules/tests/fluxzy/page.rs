@@ -16,7 +16,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("show_certificate", WAYS, "clients_are_shown_the_certificate_that_a_rule_names"),
     ("dns_over_https", WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
     ("tls_version", WAYS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
-    ("connect_to", WAYS, "nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way"),
+    ("connect_to", WAYS, "no_origin_is_probed_before_a_rule_selects_the_route"),
     ("upstream_proxy", ROWS, "ways_upstream"),
     ("direct", ROWS, "ways_upstream"),
     ("http_version", ROWS, "ways_upstream"),
@@ -52,7 +52,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
     (
         &["isWebSocket", "isSelf", "networkError"],
         THEIR_FILTERS,
-        "websockets_our_own_address_and_errors_of_the_network_are_told",
+        "websockets_the_own_address_and_network_errors_are_recognised",
     ),
     (&["exec"], THEIR_FILTERS, "programs_see_the_head_and_decide_by_their_exit_code"),
     (
@@ -94,7 +94,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
         "notes_are_written_once_and_variables_belong_to_one_flow",
     ),
     (&["injectHtmlTag"], THEIR_ACTIONS, "html_is_injected_behind_its_tag_in_any_coding"),
-    (&["BreakPoint"], THEIR_ACTIONS, "breakpoints_hold_until_somebody_decides"),
+    (&["BreakPoint"], THEIR_ACTIONS, "breakpoints_hold_until_a_decision"),
     (
         &["setClientCertificate", "useCertificate"],
         THEIR_ACTIONS,
@@ -124,7 +124,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
     (
         &["skipSslTunneling", "impersonate", "setJa3FingerPrint"],
         THEIR_ACTIONS,
-        "tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build",
+        "skipped_tls_is_not_intercepted_and_fingerprints_need_their_build",
     ),
     (&["serveHttp11"], WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
     (&["useDnsOverHttps"], WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),

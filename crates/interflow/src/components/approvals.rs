@@ -1,4 +1,4 @@
-//! The room of approvals: rules and questions, sessions, secrets, and the stage that asks them.
+//! The approvals component: rules, pending requests, sessions, secrets, and their pipeline stage.
 
 use std::sync::Arc;
 
@@ -9,16 +9,12 @@ use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The room.
 pub struct ApprovalsComponent {
-    /// What the admin side steers.
     pub approvals: Arc<Approvals>,
-    /// The stage.
     pub stage: Arc<ApprovalsStage>,
 }
 
 impl ApprovalsComponent {
-    /// Builds it.
     ///
     /// # Errors
     /// A rule that is wrong, or a file that cannot be read.
@@ -28,18 +24,19 @@ impl ApprovalsComponent {
         Ok(Self { approvals, stage })
     }
 
-    /// Tells the desktop of what is held, as long as the configuration wishes it.
+    /// Shows desktop notifications for pending requests, if `approvals.notify` is enabled.
     pub fn notify_desktop(&self) {
         tokio::spawn(desktop_notifier::watch(Arc::clone(&self.approvals)));
     }
 
-    /// A first rule, a first secret or another mode changes what the stage wants: plans are made anew then.
+    /// The first rule, the first secret and a mode change alter the phases that the stage needs, so cached plans are
+    /// dropped.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
         let engine = Arc::downgrade(engine);
         self.approvals.on_interest_change(move || {
             let Some(engine) = engine.upgrade() else { return };
             if let Err(e) = engine.reload(engine.config()) {
-                tracing::error!("approvals: the corridor did not take the change up: {e}");
+                tracing::error!("could not apply the new approvals configuration: {e}");
             }
         });
     }

@@ -1,4 +1,4 @@
-//! The room of audit lines, metrics and spans, as the binary builds and reloads it.
+//! The telemetry component: audit log, metrics and trace spans of LLM traffic.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,20 +11,16 @@ use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The accounts, and the stage that keeps them.
 pub struct TelemetryComponent {
     home: PathBuf,
-    /// What is told outward.
     pub accounts: Arc<LlmTelemetry>,
-    /// The stage.
     pub stage: Arc<LlmTelemetryStage>,
 }
 
 impl TelemetryComponent {
-    /// Builds it.
     ///
     /// # Errors
-    /// A log that cannot be opened, or a collector whose address makes no sense.
+    /// The audit log cannot be opened, or the address of the collector is invalid.
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,

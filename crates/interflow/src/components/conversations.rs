@@ -1,4 +1,4 @@
-//! Conversations as the binary starts them: over the recording, with the price list of the limits.
+//! Starts the conversation indexer over the store, with the price list from the limits.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use interflow_store::SqliteStore;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// Starts putting conversations together as flows end.
+/// Starts the thread that groups LLM exchanges into conversations as flows end.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The thread could not be started.
 pub fn start(store: &Arc<SqliteStore>, limits: &Arc<UsageLimiter>) -> Result<IndexerHandle, String> {
     let limits = Arc::clone(limits);
     let pricing: Arc<CallPricing> =
         Arc::new(move |provider, model, usage| dollars(limits.cost(provider, Some(model), &tokens(usage))));
     IndexerHandle::start(Arc::clone(store) as _, pricing)
-        .map_err(|e| format!("conversations cannot be put together: {e}"))
+        .map_err(|e| format!("cannot start the conversation indexer: {e}"))
 }
 
-/// The prices by themselves, for commands that run without the corridor.
+/// Loads the price list for commands that run without the proxy.
 ///
 /// # Errors
-/// What is wrong with the owner's price list.
+/// The configured price list is invalid.
 pub fn pricing(config: &InterflowConfig, home: &DataDir) -> Result<Arc<CallPricing>, String> {
     let prices = match &config.quota.prices {
         None => PriceList::default(),

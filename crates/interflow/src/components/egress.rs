@@ -1,4 +1,4 @@
-//! The way out for rooms that are built before the corridor runs.
+//! An HTTP client for components that are built before the proxy server starts.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use interflow_proxy::ProxyServer;
 use interflow_rules::{ServiceTransport, TlsConnector};
 use interflow_types::{Authority, BoxFuture, Error, ErrorKind, HttpClient, Request, ResponseFuture};
 
-/// Sends over the engine, once there is one. It does not keep the engine alive: the engine keeps the rooms.
+/// Sends requests through the proxy server once it has started. Holds it weakly, because the server owns the components.
 #[derive(Default)]
 pub struct DeferredClient(OnceLock<Weak<ProxyServer>>);
 
 impl DeferredClient {
-    /// Opens the way. Only the first engine counts.
+    /// Attaches the server. Later calls have no effect.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
         let _ = self.0.set(Arc::downgrade(engine));
     }
@@ -21,7 +21,7 @@ impl DeferredClient {
         self.0.get().and_then(Weak::upgrade)
     }
 
-    /// A way out of another kind, which the engine is asked for at its first use.
+    /// Creates a client of another kind from the server on first use.
     pub fn lazy_client(
         self: &Arc<Self>,
         open: impl Fn(&Arc<ProxyServer>) -> Arc<dyn HttpClient> + Send + Sync + 'static,
@@ -29,12 +29,12 @@ impl DeferredClient {
         Arc::new(LazyEgressClient { late: Arc::clone(self), open, made: OnceLock::new() })
     }
 
-    /// One that no recorder sees.
+    /// A client whose requests are not recorded.
     pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         self.lazy_client(ProxyServer::unrecorded_client)
     }
 
-    /// One to the metadata services of clouds.
+    /// A client that may reach cloud metadata services.
     pub fn metadata(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         self.lazy_client(ProxyServer::metadata_egress)
     }
@@ -52,7 +52,7 @@ impl HttpClient for DeferredClient {
 impl TlsConnector for DeferredClient {
     fn connect<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn ServiceTransport>, Error>> {
         Box::pin(async move {
-            // Services are connected to as soon as they are read, which is before the engine runs. Whoever asks bounds the wait.
+            // Services connect when the configuration is read, before the server runs. The caller bounds the wait.
             while self.0.get().is_none() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -63,7 +63,10 @@ impl TlsConnector for DeferredClient {
 }
 
 fn stopped() -> Error {
-    Error::new(ErrorKind::Internal, "the corridor does not run, so nothing can be sent out")
+    Error::new(
+        ErrorKind::Internal,
+        "the proxy is not running yet (or is shutting down); internal requests are unavailable",
+    )
 }
 
 struct LazyEgressClient<F> {

@@ -1,4 +1,4 @@
-//! The room of limits and virtual keys, as the binary builds and reloads it.
+//! The limits component: virtual keys, quotas and their pipeline stage.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,23 +10,18 @@ use super::{ApplyFn, Component};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// Keys, counters, and the stage that asks both.
 pub struct LimitsComponent {
     home: PathBuf,
-    /// The virtual keys.
     pub keys: Arc<KeyStore>,
-    /// The counters.
     pub limits: Arc<UsageLimiter>,
-    /// The stage.
     pub stage: Arc<LimitStage>,
     budgets: Arc<BudgetFile>,
 }
 
 impl LimitsComponent {
-    /// Builds it.
     ///
     /// # Errors
-    /// What is wrong in the configuration, the keys file or the price list.
+    /// The configuration, the keys file or the price list is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, upstream_has_key: ProviderKeyCheck) -> Result<Self, String> {
         let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
         let limits = UsageLimiter::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
@@ -38,7 +33,7 @@ impl LimitsComponent {
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
     }
 
-    /// Writes down what budgets stand at.
+    /// Persists the budget counters.
     pub fn close(&self) {
         self.budgets.write(&self.limits);
     }

@@ -1,4 +1,4 @@
-//! The room of LLM providers: the gateway's doors to them, and the stages that recognise requests and send them off.
+//! The LLM component: gateway endpoints of the providers, and the stages that recognise and send LLM requests.
 
 use std::sync::Arc;
 
@@ -9,16 +9,15 @@ use interflow_types::{GatewayMount, Stage};
 use super::{ApplyFn, Component, DeferredClient};
 use crate::config::InterflowConfig;
 
-/// The gateway, and its places in the corridor.
 pub struct LlmComponent {
     /// The gateway.
     pub gateway: Arc<LlmGateway>,
-    /// Stands first: whoever comes after it knows what a request is for.
+    /// Runs first, so that later stages know whether a request is for an LLM.
     pub recogniser: Arc<dyn Stage>,
-    /// Stands last: keys, names of models and signatures are put on what really goes out.
+    /// Runs last: sets keys, model names and signatures on the final request.
     pub sender: Arc<dyn Stage>,
-    /// The doors on the gateway port.
-    pub doors: Arc<dyn GatewayMount>,
+    /// Endpoints on the gateway listener.
+    pub mount: Arc<dyn GatewayMount>,
 }
 
 impl LlmComponent {
@@ -32,7 +31,7 @@ impl LlmComponent {
         Ok(Self {
             recogniser: Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
             sender: Arc::new(Dispatcher(Arc::clone(&gateway))),
-            doors: Arc::new(LlmGatewayMount(Arc::clone(&gateway))),
+            mount: Arc::new(LlmGatewayMount(Arc::clone(&gateway))),
             gateway,
         })
     }

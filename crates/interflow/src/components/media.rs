@@ -1,4 +1,4 @@
-//! The media room: its doors on the gateway port, the secret of its links, and its guarded way out.
+//! The media component: its gateway endpoints, the key of sealed links, and its SSRF-guarded HTTP client.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,6 @@ use super::{ApplyFn, Component, DeferredClient};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The room and what it is made from at a reload.
 pub struct MediaComponent {
     media: Arc<MediaService>,
     late: Arc<DeferredClient>,
@@ -18,10 +17,9 @@ pub struct MediaComponent {
 }
 
 impl MediaComponent {
-    /// Builds it.
     ///
     /// # Errors
-    /// What is wrong with its section, or with the file of its secret.
+    /// The `[media]` section or the key file is invalid.
     pub fn new(config: &MediaConfig, home: &DataDir, late: &Arc<DeferredClient>) -> Result<Self, String> {
         let secret = link_secret(home)?;
         let folder = home.join("media-cache");
@@ -29,7 +27,6 @@ impl MediaComponent {
         Ok(Self { media, late: Arc::clone(late), secret, folder })
     }
 
-    /// The room itself.
     pub fn media(&self) -> &Arc<MediaService> {
         &self.media
     }
@@ -47,10 +44,10 @@ fn setup(config: &MediaConfig, secret: &[u8], late: &Arc<DeferredClient>, folder
     MediaSetup { config: config.clone(), secret: secret.to_vec(), egress, folder: Some(folder.to_owned()) }
 }
 
-/// Where the key of links is kept when the configuration names none, in the data folder.
+/// File in the data directory that holds the link key if the configuration names none.
 pub const KEY_FILE: &str = "media.key";
 
-/// What seals links when the configuration names no key: made once, kept beside the CA.
+/// Loads or creates the link key for installations that configure none.
 pub fn link_secret(home: &DataDir) -> Result<Vec<u8>, String> {
     home.secret(KEY_FILE)
 }

@@ -1,5 +1,4 @@
-//! The rooms beside the corridor, put together from the configuration: which stages stand in it, in which order, and which
-//! doors open on the gateway port.
+//! Builds the feature components from the configuration, and fixes the order of pipeline stages and gateway endpoints.
 
 mod approvals;
 mod audit;
@@ -39,53 +38,46 @@ use redaction::RedactionComponent;
 pub use rules::BuildCapabilities;
 use rules::RulesComponent;
 
-/// What is put in force once everything else is known to be right as well.
+/// Activates a prepared configuration change. Runs only after every component has prepared successfully.
 pub type ApplyFn = Box<dyn FnOnce() + Send>;
 
-/// A room as far as the binary has to do with it once it stands.
+/// A feature component that can be reloaded.
 pub trait Component: Send + Sync {
-    /// The files it reads, whose change is a reason to reload.
+    /// Files whose modification triggers a reload.
     fn files(&self, _config: &InterflowConfig) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Reads and compiles what it needs of another configuration, without changing anything yet.
+    /// Reads and compiles a new configuration without activating it.
     ///
     /// # Errors
-    /// What is wrong, with its place and the remedy: the old configuration stays in force.
+    /// The configuration is invalid; the previous one stays active.
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String>;
 }
 
-/// Everything that stands beside the corridor.
+/// All feature components of an instance.
 pub struct ComponentSet {
-    /// The stages in their order: access, limits, rules, redaction, media.
+    /// Pipeline stages, in execution order.
     pub stages: Vec<Arc<dyn Stage>>,
-    /// The doors on the gateway port, in the order in which they are asked.
+    /// Gateway endpoints, in matching order.
     pub mounts: Vec<Arc<dyn GatewayMount>>,
-    /// Virtual keys and limits.
     pub limits: Arc<LimitsComponent>,
-    /// Audit lines, metrics and spans.
     pub accounts: Arc<TelemetryComponent>,
-    /// Approvals, for the admin side.
     pub approvals: Arc<ApprovalsComponent>,
-    /// What the DNS port hears.
+    /// Names of addresses, learned from the DNS listener.
     pub names: Arc<AddressNames>,
-    /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::ActiveRules>,
-    /// The media room, for those who look on.
     pub media: Arc<MediaService>,
-    /// Redaction, for the admin side.
     pub redaction: Arc<RedactionService>,
     gateway: Arc<LlmGateway>,
     egress: Arc<DeferredClient>,
-    rooms: Vec<Arc<dyn Component>>,
+    reloadable: Vec<Arc<dyn Component>>,
 }
 
 impl ComponentSet {
-    /// Builds them.
     ///
     /// # Errors
-    /// The first thing in the configuration, or in a file it names, that is wrong.
+    /// The configuration or a file that it names is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, store: Option<&Arc<SqliteStore>>) -> Result<Self, CliError> {
         let egress = Arc::new(DeferredClient::default());
         let media = Arc::new(MediaComponent::new(&config.media, home, &egress)?);
@@ -93,41 +85,41 @@ impl ComponentSet {
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitsComponent::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
         let redaction = Arc::new(RedactionComponent::new(config, home, &egress)?);
-        let unseen = egress.unrecorded_client();
-        let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unseen)?);
+        let unrecorded = egress.unrecorded_client();
+        let accounts = Arc::new(TelemetryComponent::new(config, home, Arc::clone(&limits.limits), unrecorded)?);
         let approvals = Arc::new(ApprovalsComponent::new(config, home)?);
-        let room = Arc::clone(&redaction.redaction);
-        llm.gateway.set_inspection_check(move |transport| room.redacts(transport));
+        let redaction_check = Arc::clone(&redaction.redaction);
+        llm.gateway.set_inspection_check(move |transport| redaction_check.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RulesComponent::new(config, home, &egress, store)?);
         let dns = config.dns();
         let names = Arc::new(AddressNames::new(&dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
-            // Names first: who is asked about an address is to see what the client calls it.
+            // Name resolution first: approval prompts must show the name that the client used, not an address.
             Arc::new(DnsNamesStage::new(Arc::clone(&names), dns.listen.is_some())),
-            // Who may go where is asked before anything else; secrets go in on the last step of all.
+            // Approvals decide before anything else; secrets are inserted in the last phase.
             Arc::clone(&approvals.stage) as _,
-            // Whoever comes after it knows which requests are for an LLM, and sees what answers used up.
+            // Later stages depend on its classification of LLM requests and on the token usage it reads.
             Arc::clone(&llm.recogniser),
-            // Watches every request to a provider from here on, those that the next ones refuse too.
+            // Telemetry covers requests that later stages refuse, too.
             Arc::clone(&accounts.stage) as _,
-            // Before anything looks into the request: what is over a limit shall cost nothing more.
+            // Limits run before body inspection, so that rejected requests cost nothing more.
             Arc::clone(&limits.stage) as _,
-            // Before redaction, so that nothing a rule puts in leaves unredacted.
+            // Rules run before redaction, so that text inserted by a rule is redacted too.
             rules.rules().request_stage(),
-            // What rules have made of a request is what must hold no secret; on the way back, what a provider said is looked
-            // at first, and originals are put in behind the recorder's back.
+            // Redaction sees requests as rewritten by rules. On responses, findings are checked before originals are
+            // restored, and the recorder never sees the restored text.
             redact,
             restore,
-            // Behind redaction on the way back.
+            // On responses, runs after redaction.
             rules.rules().response_stage(),
-            // Last: signatures and keys go on what really leaves.
+            // Last, because signatures must cover the final request.
             Arc::clone(&llm.sender),
         ];
         let filter = PhilterMount(Arc::clone(&redaction.redaction));
         let mounts: Vec<Arc<dyn GatewayMount>> =
-            // Media first: where its owner wants mediaflow-proxy's paths at the root, `/health` is one of them.
-            vec![Arc::new(MediaMount::new(Arc::clone(media.media()))), Arc::new(filter), Arc::clone(&llm.doors)];
+            // Media first: mediaflow-proxy compatibility serves paths at the root, including `/health`.
+            vec![Arc::new(MediaMount::new(Arc::clone(media.media()))), Arc::new(filter), Arc::clone(&llm.mount)];
         Ok(Self {
             stages,
             mounts,
@@ -140,17 +132,17 @@ impl ComponentSet {
             approvals: Arc::clone(&approvals),
             gateway: Arc::clone(&llm.gateway),
             egress,
-            rooms: vec![limits, accounts, media, llm, redaction, rules, approvals],
+            reloadable: vec![limits, accounts, media, llm, redaction, rules, approvals],
         })
     }
 
-    /// What puts conversations together, over the recording.
+    /// Starts the conversation indexer over the store.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// The thread could not be started.
     pub fn conversations(&self, store: &Arc<SqliteStore>) -> Result<IndexerHandle, CliError> {
         let live = conversations::start(store, &self.limits.limits)?;
-        // What is told to be a conversation is redacted as one.
+        // Endpoint overrides apply to redaction, too.
         let endpoints = live.endpoints();
         self.gateway.name_endpoints(move |url, method, websocket| {
             let endpoints = endpoints.load();
@@ -162,22 +154,22 @@ impl ComponentSet {
         Ok(live)
     }
 
-    /// Opens the way out, once the corridor runs.
+    /// Attaches the started server, which enables internal requests.
     pub fn attach(&self, engine: &Arc<ProxyServer>) {
         self.egress.attach(engine);
         self.approvals.attach(engine);
     }
 
-    /// The files whose change is a reason to reload.
+    /// Files whose modification triggers a reload.
     pub fn files(&self, config: &InterflowConfig) -> Vec<PathBuf> {
-        self.rooms.iter().flat_map(|r| r.files(config)).collect()
+        self.reloadable.iter().flat_map(|r| r.files(config)).collect()
     }
 
-    /// Reads and compiles another configuration for every room.
+    /// Prepares a new configuration in every component.
     ///
     /// # Errors
-    /// The first thing that is wrong; nothing has changed then.
+    /// The configuration is invalid; nothing was changed.
     pub fn prepare(&self, config: &InterflowConfig) -> Result<Vec<ApplyFn>, String> {
-        self.rooms.iter().map(|r| r.prepare(config)).collect()
+        self.reloadable.iter().map(|r| r.prepare(config)).collect()
     }
 }

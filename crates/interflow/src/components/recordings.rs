@@ -1,4 +1,4 @@
-//! Recordings for the rules' `replay`: archives of every format that can be imported, and flows of the store.
+//! Recordings for the rule action `replay`: archives in every importable format, and flows from the store.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,18 +13,18 @@ use interflow_rules::{RecordedExchange, RecordingSource};
 use interflow_store::{FlowRow, FlowStore, ListOptions, ListOrder, SqliteStore};
 use interflow_types::{Direction, Method, ResponseHead, StatusCode, Url};
 
-/// The most flows that one rule answers from.
+/// Maximum number of flows that one rule replays from.
 const MAX_FLOWS: usize = 100_000;
-/// The most bytes of bodies that one rule keeps.
+/// Maximum total size of the bodies of one rule, in bytes.
 const MAX_BYTES: usize = 1 << 30;
-/// Flows asked for at once.
+/// Flows per page.
 const PAGE: usize = 500;
 
-/// Reads archives, and the store where there is one.
+/// Reads archives and, if present, the store.
 pub enum RecordingArchives {
-    /// For an instance that runs, with its recording if it has one.
+    /// For a running instance.
     Running(Option<Arc<SqliteStore>>),
-    /// For rules that are only looked at: no flows are read.
+    /// For rules that are only checked: no flows are read.
     Looking,
 }
 
@@ -40,7 +40,7 @@ impl RecordingSource for RecordingArchives {
 
     fn flows(&self, query: &str) -> Result<Vec<RecordedExchange>, String> {
         let store = match self {
-            Self::Running(store) => store.as_deref().ok_or("nothing is recorded here: set record.enabled")?,
+            Self::Running(store) => store.as_deref().ok_or("recording is disabled: set record.enabled")?,
             Self::Looking => return Ok(Vec::new()),
         };
         let query = Query::parse(query).map_err(|e| e.render(query))?;
@@ -49,7 +49,7 @@ impl RecordingSource for RecordingArchives {
         loop {
             let page = store.list(&options).map_err(|e| e.to_string())?;
             for row in &page {
-                // What a rule answered is no answer of the origin's.
+                // Skip responses that a rule produced; they did not come from the origin.
                 if !row.tags.iter().any(|t| t == "replayed") {
                     all.take(row, &StoreBodySource(store)).map_err(|e| e.to_string())?;
                 }
@@ -62,7 +62,6 @@ impl RecordingSource for RecordingArchives {
     }
 }
 
-/// Exchanges as they are read.
 #[derive(Default)]
 struct ExchangeCollector {
     flows: Vec<RecordedExchange>,
@@ -70,12 +69,12 @@ struct ExchangeCollector {
 }
 
 impl ExchangeCollector {
-    /// Takes a flow; one without an answer, or whose body was not kept whole, is passed over.
+    /// Adds a flow. Flows without a response or with a truncated body are skipped.
     fn take(&mut self, row: &FlowRow, contents: &dyn BodySource) -> io::Result<()> {
         let Some(flow) = recorded_exchange(row, contents)? else { return Ok(()) };
         self.bytes += flow.sent.len() + flow.body.len();
         if self.flows.len() >= MAX_FLOWS || self.bytes > MAX_BYTES {
-            let what = format!("more than {MAX_FLOWS} flows or {MAX_BYTES} bytes of bodies: ask for fewer");
+            let what = format!("more than {MAX_FLOWS} flows or {MAX_BYTES} bytes of bodies: select fewer");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         self.flows.push(flow);

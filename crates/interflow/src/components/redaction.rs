@@ -1,4 +1,4 @@
-//! The room of redaction: its policies, and the secret that placeholders are made with.
+//! The redaction component: its policies, and the secret from which placeholders are derived.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +11,15 @@ use super::{ApplyFn, Component, DeferredClient};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The room, and where its files are.
 pub struct RedactionComponent {
     home: PathBuf,
-    /// The room itself.
     pub redaction: Arc<RedactionService>,
 }
 
 impl RedactionComponent {
-    /// Builds it.
     ///
     /// # Errors
-    /// What is wrong in `[redact]`, in a policy, or with the file of the secret.
+    /// The `[redact]` section, a policy or the secret file is invalid.
     pub fn new(config: &InterflowConfig, home: &DataDir, late: &Arc<DeferredClient>) -> Result<Self, String> {
         check_keys(config, home.path())?;
         let egress = late.unrecorded_client();
@@ -39,12 +36,12 @@ impl Component for RedactionComponent {
     fn prepare(&self, config: &InterflowConfig) -> Result<ApplyFn, String> {
         check_keys(config, &self.home)?;
         let settings = self.redaction.compile(&config.redact, &self.home)?;
-        let room = Arc::clone(&self.redaction);
-        Ok(Box::new(move || room.activate(settings)))
+        let redaction = Arc::clone(&self.redaction);
+        Ok(Box::new(move || redaction.activate(settings)))
     }
 }
 
-/// Sees that every policy that a virtual key asks for is there.
+/// Checks that every policy named by a virtual key exists.
 fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
     let file = home.join(&config.keys.file);
     let ring = KeyStore::read(&file).map_err(|e| e.to_string())?;
@@ -52,7 +49,7 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
         if let Some(name) = key.policy.as_deref().filter(|name| !config.redact.has_policy(name)) {
             let place = file.display();
             return Err(format!(
-                "{place}: the key `{}` goes by the policy `{name}`, which is not in redact.policies: name its file there, or take `policy` out of the key",
+                "{place}: the key `{}` uses the policy `{name}`, which is not in redact.policies: add its file there, or remove `policy` from the key",
                 key.id
             ));
         }
@@ -60,13 +57,13 @@ fn check_keys(config: &InterflowConfig, home: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The secret of the config, or one of this data folder, made once.
+/// The configured secret, or one that is created once in the data directory.
 fn master_secret(config: &InterflowConfig, home: &DataDir) -> Result<[u8; 32], String> {
     let text = match &config.redact.secret {
         Some(secret) => {
             let text = interflow_limits::resolve_secret_ref(secret).map_err(|e| format!("redact.secret: {e}"))?;
             if text.len() < 16 {
-                return Err("redact.secret: it is shorter than 16 characters".into());
+                return Err("redact.secret: shorter than 16 characters".into());
             }
             text.into_bytes()
         }

@@ -1,4 +1,4 @@
-//! The room of rules, as the binary builds and reloads it.
+//! The rules component: loads, compiles and reloads rule files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use super::{ApplyFn, Component, DeferredClient, RecordingArchives};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The file of the data folder that holds the rules when the configuration names no file: the web UI writes into it.
+/// Rule file in the data directory that is used if the configuration names none. The web UI edits it.
 const OPERATOR_RULES_FILE: &str = "rules.yaml";
-/// What stands in it at first.
-const EMPTY_RULES: &str =
-    "# Rules, asked from top to bottom. The web UI writes into this file; docs/rules.md tells what they can do.\n";
+/// Initial content of the file.
+const EMPTY_RULES: &str = "# Rules, evaluated from top to bottom. The web UI edits this file; see docs/rules.md.\n";
 
-/// What the engine of this build can do, for rules.
+/// Capabilities of this build that rules depend on.
 pub struct BuildCapabilities;
 
 impl interflow_rules::RuleCapabilities for BuildCapabilities {
@@ -30,17 +29,15 @@ impl interflow_rules::RuleCapabilities for BuildCapabilities {
     }
 }
 
-/// The rules in force.
 pub struct RulesComponent {
     rules: Arc<ActiveRules>,
     own: PathBuf,
 }
 
 impl RulesComponent {
-    /// Builds it.
     ///
     /// # Errors
-    /// Everything that is wrong with the rule files.
+    /// All errors in the rule files.
     pub fn new(
         config: &InterflowConfig,
         home: &DataDir,
@@ -54,7 +51,7 @@ impl RulesComponent {
             .with_tls_connector(Arc::clone(egress) as _);
         let own = home.join(OPERATOR_RULES_FILE);
         if config.rules.files.is_empty() && !own.exists() {
-            // Without the file there are no rules, which is what it says.
+            // A missing default file is equivalent to an empty one.
             let _ = std::fs::write(&own, EMPTY_RULES);
         }
         let rules =
@@ -63,13 +60,12 @@ impl RulesComponent {
         Ok(Self { rules: Arc::new(rules), own })
     }
 
-    /// The rules themselves.
     pub fn rules(&self) -> &Arc<ActiveRules> {
         &self.rules
     }
 }
 
-/// The section, with the data folder's own file where it names none.
+/// The section, completed with the default file if it names none.
 fn active_rules_config(config: &RulesConfig, own: &Path) -> RulesConfig {
     let mut config = config.clone();
     if config.files.is_empty() && own.exists() {
@@ -80,7 +76,7 @@ fn active_rules_config(config: &RulesConfig, own: &Path) -> RulesConfig {
 
 fn log_problems(program: &interflow_rules::RuleProgram) {
     if !program.rules.is_empty() {
-        tracing::info!("{} rules are in force", program.rules.len());
+        tracing::info!("{} rules are active", program.rules.len());
     }
     for note in &program.notes {
         tracing::warn!("{note}");

@@ -1,49 +1,40 @@
-//! `INTERFLOW_SECTION_KEY` variables: each key of the file has one.
+//! Environment variables `INTERFLOW_SECTION_KEY`, one for each key of the configuration file.
 
 use serde_json::Value as Json;
 use toml::Value;
 
 use super::InterflowConfig;
+use crate::renamed;
 
-/// How the names of all variables begin.
 const PREFIX: &str = "INTERFLOW_";
 
-/// Variables with a meaning of their own: the program's, and those of its tools (`docs/ui.md`).
-const RESERVED: [&str; 7] = [
-    "INTERFLOW_HOME",
-    "INTERFLOW_DATA_DIR",
-    "INTERFLOW_CONFIG",
-    "INTERFLOW_LOG",
-    "INTERFLOW_TOKEN",
-    "INTERFLOW_BIN",
-    "INTERFLOW_ADMIN",
-];
+/// Variables that are not configuration keys but are used by the program or its tools (`docs/ui.md`).
+const RESERVED: [&str; 6] =
+    ["INTERFLOW_DATA_DIR", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN", "INTERFLOW_BIN", "INTERFLOW_ADMIN"];
 
 /// A variable's name, the path of its key, and its value.
 pub type EnvOverride = (String, Vec<String>, Value);
 
-/// What the `INTERFLOW_…` variables say.
 #[derive(Debug, Default)]
 pub struct EnvOverrides {
-    /// Values for keys.
     pub values: Vec<EnvOverride>,
-    /// A line for each variable that names no key, with a suggestion where a known one is near.
+    /// One warning per unknown variable, with a suggestion if a known one is similar.
     pub unknown: Vec<String>,
 }
 
-/// The overrides among these variables. A variable that names no key is ignored: anybody may set such a variable for reasons of
-/// their own, so it never ends a command.
+/// Extracts overrides from these variables. Unknown variables produce warnings, not errors: other software may set them.
 pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
-    let ours = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
-    let mut ours: Vec<_> = vars.iter().filter(|(name, _)| ours(name)).collect();
+    let is_override = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
+    let mut given: Vec<_> = vars.iter().filter(|(name, _)| is_override(name)).collect();
     let mut found = EnvOverrides::default();
-    if ours.is_empty() {
+    if given.is_empty() {
         return found;
     }
-    ours.sort();
+    given.sort();
     let keys = keys();
-    for (name, text) in ours {
-        // First, since a key's name may end as a Service's variable does (`media.compat.port`): its value tells them apart.
+    for (name, text) in given {
+        // Checked first: a key's variable can look like a Service variable (`media.compat.port`); the value distinguishes
+        // them.
         if is_service_link(name, text) {
             continue;
         }
@@ -56,6 +47,11 @@ pub fn overrides(vars: &[(String, String)]) -> EnvOverrides {
 }
 
 fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
+    if let Some(present) = renamed::variable(name) {
+        return format!(
+            "the environment variable {name} is not a configuration key and is ignored: did you mean {present}?"
+        );
+    }
     let own = |name: &str| name[PREFIX.len()..].to_owned();
     let wanted = own(name);
     let near = keys
@@ -66,11 +62,11 @@ fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
         .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
         .min();
     let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
-    format!("the environment variable {name} names no configuration key and is ignored{near}")
+    format!("the environment variable {name} is not a configuration key and is ignored{near}")
 }
 
-/// Whether Kubernetes sets a variable of this name for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`,
-/// `X_PORT` (a URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and its like. A bare number in `X_PORT` is somebody's mistake.
+/// Whether this is a Kubernetes Service variable: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`, `X_PORT` (a
+/// URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and so on. `X_PORT` with a bare number is not one.
 fn is_service_link(name: &str, value: &str) -> bool {
     let service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| name.ends_with(end));
     if service || name.contains("_SERVICE_PORT_") || (name.ends_with("_PORT") && value.contains("://")) {
@@ -83,7 +79,7 @@ fn is_service_link(name: &str, value: &str) -> bool {
     })
 }
 
-/// TOML where it is TOML (numbers, lists, tables), a string otherwise.
+/// Parses a value as TOML if possible (number, list, table); otherwise it is a string.
 fn value(text: &str) -> Value {
     toml::from_str::<toml::Table>(&format!("v = {text}"))
         .ok()
@@ -91,7 +87,7 @@ fn value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.into()))
 }
 
-/// Every key of the file: the name of its variable, and its path.
+/// All configuration keys, as variable name and path.
 fn keys() -> Vec<(String, Vec<String>)> {
     let schema = InterflowConfig::schema();
     let mut found = Vec::new();
@@ -113,7 +109,7 @@ fn walk(schema: &Json, root: &Json, path: &mut Vec<String>, found: &mut Vec<(Str
     }
 }
 
-/// Follows a `$ref`, and picks the object out of "this or null".
+/// Follows `$ref` and selects the non-null alternative of `anyOf`.
 fn resolve<'a>(schema: &'a Json, root: &'a Json) -> &'a Json {
     if let Some(pointer) = schema["$ref"].as_str().and_then(|r| r.strip_prefix('#')) {
         return root.pointer(pointer).unwrap_or(schema);
@@ -156,10 +152,18 @@ mod tests {
         ]);
         assert_eq!(found.values.len(), 1);
         assert_eq!(found.unknown.len(), 3);
-        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD names no configuration key"), "{:?}", found.unknown);
+        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD is not a configuration key"), "{:?}", found.unknown);
         assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
         assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
         assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
+    }
+
+    #[test]
+    fn a_former_variable_is_reported_with_the_present_one() {
+        let found = of(&[("INTERFLOW_HOME", "/data"), ("INTERFLOW_INTERCEPT_NEVER", "[]")]);
+        assert!(found.values.is_empty());
+        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_DATA_DIR?"), "{:?}", found.unknown);
+        assert!(found.unknown[1].ends_with("did you mean INTERFLOW_INTERCEPT_EXCLUDE?"), "{:?}", found.unknown);
     }
 
     #[test]
@@ -177,7 +181,6 @@ mod tests {
             ("INTERFLOW_ADMIN_PORT", "tcp://10.0.0.2:7072"),
             ("INTERFLOW_BIN", "target/debug/interflow"),
             ("INTERFLOW_ADMIN", "http://127.0.0.1:7072"),
-            ("INTERFLOW_HOME", "/data"),
             ("INTERFLOW_DATA_DIR", "/data"),
         ]);
         assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");

@@ -1,4 +1,4 @@
-//! Reading the file: where something is wrong, the line, the column, and what was probably meant.
+//! Reads the configuration file. Errors carry line, column and a suggestion.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,24 +8,22 @@ use toml::{Spanned, Table, Value};
 
 use super::env::EnvOverride;
 use super::{InterflowConfig, env, mediaflow};
+use crate::renamed;
 
-/// A configuration and where it came from.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The configuration, environment included.
+    /// Environment overrides included.
     pub config: InterflowConfig,
-    /// The file, when there was one.
     pub file: Option<PathBuf>,
-    /// What is odd about the environment, a line each; nothing that ends a command.
+    /// Warnings about environment variables.
     pub warnings: Vec<String>,
 }
 
-/// What is wrong with a configuration, and where.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// The file and place (`config.toml:3:5`), or the environment variable.
     pub place: String,
-    /// What is wrong, and what would be right.
+    /// The error and its remedy.
     pub what: String,
 }
 
@@ -37,10 +35,11 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Loads the file (none: defaults) and lays the `INTERFLOW_…` variables over it.
+/// Loads the file, or the defaults if there is none, and applies the `INTERFLOW_…` variables.
 ///
 /// # Errors
-/// A file that cannot be read, is no TOML, or has an unknown key or a wrong value; a variable with a wrong value.
+/// The file cannot be read, is not valid TOML, or has an unknown key or an invalid value; or a variable has an invalid
+/// value.
 pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     let vars: Vec<_> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
@@ -50,7 +49,7 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
         Some(path) => {
             let place = path.display().to_string();
             let text = std::fs::read_to_string(path)
-                .map_err(|e| LoadError { place: place.clone(), what: format!("the file cannot be read: {e}") })?;
+                .map_err(|e| LoadError { place: place.clone(), what: format!("cannot read the file: {e}") })?;
             parse(&text, &place, &overrides.values)?
         }
     };
@@ -58,7 +57,7 @@ pub fn load(file: Option<&Path>) -> Result<LoadedConfig, LoadError> {
     Ok(LoadedConfig { config, file: file.map(Path::to_owned), warnings: overrides.unknown })
 }
 
-/// Parses a configuration and lays these values of environment variables over it.
+/// Parses a configuration and applies these environment overrides.
 ///
 /// # Errors
 /// As [`load`].
@@ -75,8 +74,8 @@ pub fn parse(text: &str, place: &str, overrides: &[EnvOverride]) -> Result<Inter
         }
         table.try_into::<InterflowConfig>()
     };
-    // Judged together, since some keys need one another (`tls.certificate`, `tls.key`); the one without which all is
-    // well is the one at fault.
+    // Overrides are validated together, because some keys need each other (`tls.certificate`, `tls.key`). The one whose
+    // removal fixes the error is reported.
     laid(None).map_err(|e| {
         let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
         LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short_message(e.message()) }
@@ -106,7 +105,7 @@ fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
     LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
 }
 
-/// Makes serde's list of expected keys into a suggestion.
+/// Turns serde's list of expected keys into a suggestion.
 fn suggest(message: &str) -> String {
     let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
     else {
@@ -115,14 +114,16 @@ fn suggest(message: &str) -> String {
     let what = if message.starts_with("unknown field") { "key" } else { "value" };
     let Some((unknown, expected)) = rest.split_once('`') else { return short_message(message) };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
-    let near = known
-        .iter()
-        .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
-        .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
-        .min();
+    let near = renamed::key(unknown, &known).filter(|_| what == "key").map(|present| (0, present)).or_else(|| {
+        known
+            .iter()
+            .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
+            .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
+            .min()
+    });
     match near {
         Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
-        None => format!("unknown {what} `{unknown}`: known here are {}", known.join(", ")),
+        None => format!("unknown {what} `{unknown}`: known {what}s are {}", known.join(", ")),
     }
 }
 
@@ -135,7 +136,7 @@ fn suggest_or_first_line(message: &str) -> &str {
     message.lines().next().unwrap_or(message)
 }
 
-/// The place of each key in a file, for errors found after parsing: `upstream.proxy` to `line:column`.
+/// Line and column of a key such as `upstream.proxy`, for errors that are found after parsing.
 pub fn key_position(text: &str, key: &str) -> Option<(usize, usize)> {
     let table = DeTable::parse(text).ok()?;
     let mut table: &DeTable<'_> = table.get_ref();
@@ -176,6 +177,9 @@ mod tests {
         for (text, error) in [
             ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
             ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
+            ("home = \"x\"\n", "c.toml:1:1: unknown key `home`: did you mean `data_dir`?"),
+            ("[intercept]\nnever = []\n", "c.toml:2:1: unknown key `never`: did you mean `exclude`?"),
+            ("[[quota.rule]]\nper = \"user\"\n", "c.toml:2:1: unknown key `per`: did you mean `count_by`?"),
             ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
             (
                 "[timeouts]\nheader_timeout = \"soon\"",
@@ -186,7 +190,7 @@ mod tests {
         }
         assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
         assert!(fails("x = = 1").starts_with("c.toml:1:"));
-        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known here are count, cpu_affinity"));
+        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known keys are count"));
     }
 
     #[test]
@@ -200,7 +204,7 @@ mod tests {
             ("INTERFLOW_INTERCEPT_MODE", "listed"),
             ("INTERFLOW_INTERCEPT_EXCLUDE", "[\"a.test\", \"b.test\"]"),
             ("INTERFLOW_LIMITS_CONNECTIONS_PER_CLIENT", "9"),
-            ("INTERFLOW_HOME", "/tmp/x"),
+            ("INTERFLOW_DATA_DIR", "/tmp/x"),
             ("OTHER", "1"),
         ]);
         let c = parse(text, "c.toml", &set).unwrap();

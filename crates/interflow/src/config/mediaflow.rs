@@ -1,5 +1,5 @@
-//! The settings of mediaflow-proxy (flat variables) and of its Rust twin (`APP__SECTION__KEY`, the TOML file at
-//! `CONFIG_PATH`), read when `media.compat.mediaflow` is on. What our own file says wins.
+//! Reads the settings of mediaflow-proxy (flat variables) and of its Rust port (`APP__SECTION__KEY`, TOML file at
+//! `CONFIG_PATH`) if `media.compat.mediaflow` is on. Interflow's own configuration takes precedence.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,10 @@ use toml::{Table, Value};
 
 use super::{InterflowConfig, LoadError};
 
-/// Lays the settings under the configuration.
+/// Applies the settings where the configuration has defaults.
 ///
 /// # Errors
-/// A file at `CONFIG_PATH` that cannot be read, or a value that makes no sense.
+/// The file at `CONFIG_PATH` cannot be read, or a value is invalid.
 pub fn apply(config: &mut InterflowConfig, vars: &[(String, String)]) -> Result<(), LoadError> {
     if !config.media.compat.mediaflow {
         return Ok(());
@@ -71,10 +71,10 @@ pub fn apply(config: &mut InterflowConfig, vars: &[(String, String)]) -> Result<
     settings.routes(config)
 }
 
-/// Settings by their flat names, in small letters.
+/// Settings by flat name, in lower case.
 struct MediaflowSettings(BTreeMap<String, String>);
 
-/// `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name, where the two differ.
+/// Maps `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name where they differ.
 const RENAMED: [(&str, &str); 11] = [
     ("server.port", "port"),
     ("proxy.connect_timeout", "timeout"),
@@ -123,7 +123,7 @@ impl MediaflowSettings {
         self.text(name).is_some_and(|t| t.eq_ignore_ascii_case(wanted))
     }
 
-    /// How origins are reached: waits, what is tried again, whose certificates are not verified.
+    /// Upstream settings: timeouts, retries and hosts without certificate verification.
     fn upstream(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let (usual, waits) = (TimeoutsConfig::default(), &mut config.timeouts);
         let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
@@ -148,8 +148,8 @@ impl MediaflowSettings {
         Ok(())
     }
 
-    /// The port that they listen on, when it is another than usual, and the reverse proxies whose word counts. `*`, which
-    /// would let everybody say where they are, is not taken.
+    /// A non-default port, and the trusted reverse proxies. `*` is ignored because it would let every client spoof its
+    /// address.
     fn listeners(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let wrong = |name: &str, what: String| LoadError { place: name.to_ascii_uppercase(), what };
         let host = self.text("server_host").filter(|h| !h.is_empty());
@@ -177,13 +177,13 @@ impl MediaflowSettings {
         Ok(())
     }
 
-    /// Ways to hosts: `TRANSPORT_ROUTES`, and `PROXY_URL` for all when `ALL_PROXY` says so.
+    /// Upstream proxies: `TRANSPORT_ROUTES`, and `PROXY_URL` for all hosts if `ALL_PROXY` is set.
     fn routes(&self, config: &mut InterflowConfig) -> Result<(), LoadError> {
         let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
         if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
             let wrong = |what: String| LoadError { place: "TRANSPORT_ROUTES".into(), what };
             let routes: BTreeMap<String, Json> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-            // The most precise first: a host, then a wildcard, then everything.
+            // Most specific first: host, wildcard, all.
             let mut routes: Vec<_> = routes.into_iter().map(|(p, r)| (host_of(&p), r)).collect();
             routes.sort_by_key(|(host, _)| (host == "*", host.contains('*'), std::cmp::Reverse(host.len())));
             for (host, route) in routes {
@@ -223,7 +223,7 @@ fn insert(found: &mut BTreeMap<String, String>, path: &str, value: String) {
     found.insert(name, value);
 }
 
-/// The host of a route's pattern: `https://*.a.test:443/x`, `all://`.
+/// Extracts the host from a route pattern such as `https://*.a.test:443/x` or `all://`.
 fn host_of(pattern: &str) -> String {
     let rest = pattern.split_once("://").map_or(pattern, |(_, rest)| rest);
     let host = rest.split(['/', ':']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The configuration file: one TOML document, every key defined once in Rust, unknown keys refused with a suggestion.
+//! The configuration file: a TOML document whose keys are defined by these structs. Unknown keys are rejected.
 
 mod env;
 mod load;
@@ -30,58 +30,58 @@ use serde::{Deserialize, Serialize};
 
 pub use load::{LoadError, LoadedConfig, key_position, load};
 
-/// Interflow's configuration. Every key has a default; an empty file, or none, is a whole configuration.
+/// Interflow's configuration. Every key has a default, so the file may be empty or absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterflowConfig {
-    /// The data folder; `$INTERFLOW_HOME` or the XDG data folder when it is not set.
+    /// Data directory: CA, recordings, tokens. Defaults to the platform's data directory (`$XDG_DATA_HOME/interflow`).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub home: Option<PathBuf>,
-    /// What is logged.
+    pub data_dir: Option<PathBuf>,
+    /// Logging.
     pub log: LogConfig,
-    /// The proxy port: HTTP, CONNECT and SOCKS5, detected by what the client says first.
+    /// Proxy listeners: HTTP, CONNECT and SOCKS5 on the same port; the protocol is detected automatically.
     pub proxy: ProxyConfig,
-    /// The gateway port: requests in origin-form, sent on by path and host.
+    /// Gateway listeners: requests in origin-form, routed by path and host.
     pub gateway: GatewayConfig,
-    /// The admin port: API, metrics, health and the web UI.
+    /// Admin listener: API, metrics, health checks and web UI.
     pub admin: AdminConfig,
-    /// Who may use the proxy.
+    /// Proxy authentication.
     pub auth: AuthConfig,
-    /// What may be reached, and by whom.
+    /// Access rules: which clients may reach which destinations.
     pub access: AccessConfig,
-    /// What may be reached by rules that can be asked for while a flow waits; secrets for placeholders.
+    /// Outbound approvals: rules, interactive decisions while a request is held, and secrets for placeholders.
     pub approvals: ApprovalsConfig,
-    /// The DNS port, by which connections to addresses get names.
+    /// DNS listener, which maps destination addresses back to names.
     pub dns: DnsConfig,
-    /// Speaking as other programs do.
+    /// Compatibility with other programs: their APIs and ports.
     pub compat: GreyproxyCompatConfig,
-    /// Looking inside TLS.
+    /// TLS interception.
     pub intercept: InterceptConfig,
-    /// The way to the origins.
+    /// Upstream connections.
     pub upstream: UpstreamConfig,
-    /// What is recorded, where, and for how long.
+    /// Recording and retention.
     pub record: RecordConfig,
-    /// Media through the gateway port: relay, HLS, DASH, decryption with the owner's keys, links.
+    /// Media proxy on the gateway: relay, HLS, DASH, decryption with your keys, sealed links.
     pub media: MediaConfig,
-    /// LLM providers: the gateway's doors to them.
+    /// LLM providers and their gateway routes.
     pub llm: LlmConfig,
-    /// Personal data and secrets on the way to LLM providers.
+    /// Redaction of personal data and secrets in LLM traffic.
     pub redact: RedactConfig,
-    /// Rules: what is done to which flows.
+    /// Rule files.
     pub rules: RulesConfig,
-    /// Caps on what clients may use; 0 stands for no cap.
+    /// Resource limits; 0 disables a limit.
     pub limits: LimitsConfig,
-    /// What LLM traffic may use: requests, tokens, money.
+    /// Quotas for LLM traffic: requests, tokens, cost.
     pub quota: QuotaConfig,
-    /// The audit log: a line for each request to a provider, never any content.
+    /// Audit log: one line per LLM request, without content.
     pub audit: AuditConfig,
-    /// Spans of requests to providers, for a collector of OpenTelemetry.
+    /// OpenTelemetry trace spans of LLM requests.
     pub telemetry: TelemetryConfig,
-    /// Virtual keys: what clients show the gateway in place of a provider's key.
+    /// Virtual keys, which clients present to the gateway instead of provider keys.
     pub keys: KeysConfig,
-    /// How long things may take.
+    /// Timeouts.
     pub timeouts: TimeoutsConfig,
-    /// Threads.
+    /// Worker threads.
     pub workers: WorkersConfig,
 }
 
@@ -89,12 +89,12 @@ pub struct InterflowConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or per room: `info,interflow_net=debug`.
+    /// Log level: `error`, `warn`, `info`, `debug` or `trace`, or per module: `info,interflow_net=debug`.
     pub level: String,
     /// `text`, or `json` for one JSON object per line.
     pub format: LogFormat,
-    /// How far the log may grow where standard error is a file: at this size nothing more is written until the file is
-    /// emptied (`logrotate` with `copytruncate`, say). 0 stands for no bound.
+    /// Maximum size of the log if stderr is a file. At this size nothing more is written until the file is truncated (for
+    /// example by `logrotate` with `copytruncate`). 0 disables the limit.
     pub max_size: ByteSize,
 }
 
@@ -104,19 +104,19 @@ impl Default for LogConfig {
     }
 }
 
-/// The form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable.
     #[default]
     Text,
-    /// For programs.
+    /// One JSON object per line.
     Json,
 }
 
 impl InterflowConfig {
-    /// The part that the corridor obeys.
+    /// The configuration of the proxy server, including listeners added by compatibility options.
     pub fn engine(&self) -> ProxyServerConfig {
         let mut gateway = self.gateway.clone();
         let port = self.media.compat.port;
@@ -147,8 +147,8 @@ impl InterflowConfig {
         }
     }
 
-    /// For an instance that serves one command: a free port of loopback in place of the owner's ports, spoken to as
-    /// programs are told to by their environment, without TLS, a header in front or a password.
+    /// Adapts the configuration for an instance that serves one command (`exec`): a free loopback port instead of the
+    /// configured listeners, without TLS, PROXY protocol or authentication.
     pub fn make_private(&mut self) {
         self.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
         self.proxy.transparent = Vec::new();
@@ -162,14 +162,14 @@ impl InterflowConfig {
         self.dns.listen = None;
     }
 
-    /// The DNS port as it is in force.
+    /// The effective DNS configuration.
     pub fn dns(&self) -> DnsConfig {
         let compat = self.compat.greyproxy.then_some(self.compat.greyproxy_dns);
         DnsConfig { listen: self.dns.listen.or(compat), ..self.dns.clone() }
     }
 
-    /// How many unused connections a worker may keep: all workers together at most half of the files that the system
-    /// allows, so that clients are never turned away for their sake.
+    /// Maximum number of idle upstream connections per worker. All workers together use at most half of the open-file
+    /// limit, so that idle connections never cause clients to be refused.
     fn unused_connections(&self) -> usize {
         #[cfg(unix)]
         if let Ok((files, _)) = rlimit::getrlimit(rlimit::Resource::NOFILE) {

@@ -1,4 +1,4 @@
-//! The reference page of the configuration, written from the same definitions that read it.
+//! Generates the configuration reference from the JSON Schema of the configuration.
 
 use serde_json::Value as Json;
 

@@ -13,10 +13,9 @@ use super::{ConversationExportArgs, ignore_broken_pipe};
 use crate::CliError;
 use crate::flows::ProgressDisplay;
 
-/// Conversations taken from the store at a time.
+/// Conversations per page.
 const PAGE: usize = 100;
 
-/// Writes the chosen conversations.
 pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<(), CliError> {
     let form = form(args)?;
     let ids = selected_ids(store, args)?;
@@ -25,20 +24,22 @@ pub fn export(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<()
     }
     let several = ids.len() > 1 && !matches!(form, ExportFormat::Jsonl | ExportFormat::Otel);
     match &args.output {
-        Some(folder) if several => {
-            fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+        Some(dir) if several => {
+            fs::create_dir_all(dir).map_err(|e| failed(dir, &e))?;
             let mut progress = ProgressDisplay::new("writing");
             for (n, id) in ids.iter().enumerate() {
-                let file = folder.join(format!("{id}.{}", form.file().0));
+                let file = dir.join(format!("{id}.{}", form.file().0));
                 let mut out = File::create(&file).map_err(|e| failed(&file, &e))?;
                 export_one(store, id, form, &mut out)?;
                 progress.update(n as u64 + 1, ids.len() as u64);
             }
-            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), folder.display()))
+            ignore_broken_pipe(writeln!(anstream::stderr(), "{} conversations in {}", ids.len(), dir.display()))
         }
-        None if several && form == ExportFormat::Html => {
-            Err(CliError::Usage(format!("{} conversations are {} pages: give a folder with -o", ids.len(), ids.len())))
-        }
+        None if several && form == ExportFormat::Html => Err(CliError::Usage(format!(
+            "{} conversations make {} pages: give a directory with -o",
+            ids.len(),
+            ids.len()
+        ))),
         Some(file) => {
             let mut out = io::BufWriter::new(File::create(file).map_err(|e| failed(file, &e))?);
             ids.iter().try_for_each(|id| export_one(store, id, form, &mut out))?;
@@ -64,7 +65,7 @@ fn form(args: &ConversationExportArgs) -> Result<ExportFormat, CliError> {
     }
 }
 
-/// The ids of what is to be written, the oldest first: one that is named, or those of a query.
+/// IDs of the conversations to export, oldest first.
 fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<Vec<String>, CliError> {
     if let [word] = &args.query[..]
         && let Some(id) = load::find_conversation(store, word)?
@@ -89,16 +90,16 @@ fn selected_ids(store: &dyn FlowStore, args: &ConversationExportArgs) -> Result<
         }
     }
     if ids.is_empty() {
-        return Err(CliError::Failed("no conversation is selected".into()));
+        return Err(CliError::Failed("no conversation matches".into()));
     }
     ids.reverse();
     Ok(ids)
 }
 
-/// Hands each conversation to a collector (OTLP over HTTP).
+/// Sends each conversation to a collector (OTLP over HTTP).
 fn send(store: &dyn FlowStore, ids: &[String], form: ExportFormat, url: &str) -> Result<(), CliError> {
     if form != ExportFormat::Otel {
-        return Err(CliError::Usage("--otlp goes with the form otel".to_owned()));
+        return Err(CliError::Usage("--otlp requires --format otel".to_owned()));
     }
     let url = if url.contains("/v1/") { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
     let wrong = |why: String| CliError::Failed(format!("the collector {url}: {why}"));

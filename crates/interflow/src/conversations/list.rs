@@ -10,7 +10,7 @@ use super::{ConversationListArgs, ignore_broken_pipe};
 use crate::CliError;
 use crate::flows::{ListFormat, width};
 
-/// Prints the latest conversations of a query, the latest last, where the eye is.
+/// Prints the newest conversations of a query, newest last.
 pub fn list(store: &dyn FlowStore, args: &ConversationListArgs) -> Result<(), CliError> {
     let text = args.query.join(" ");
     let query = Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))?;
@@ -56,7 +56,7 @@ fn table(out: &mut impl Write, found: &[ConversationSummary]) -> io::Result<()> 
     Ok(())
 }
 
-/// How long ago, in the largest unit that fits.
+/// Formats an age in the largest fitting unit.
 pub fn format_age(micros: u64) -> String {
     match micros / 1_000_000 {
         s @ 0..60 => format!("{s}s"),
@@ -66,7 +66,7 @@ pub fn format_age(micros: u64) -> String {
     }
 }
 
-/// A count in few characters.
+/// Abbreviates a count.
 pub fn count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
@@ -75,7 +75,7 @@ pub fn count(n: u64) -> String {
     }
 }
 
-/// A text in one line without control characters, cut to so many characters.
+/// Reduces text to one line of at most this many characters, without control characters.
 pub fn truncate(text: &str, most: usize) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     interflow_store::single_line(&plain, most).into_owned()

@@ -1,4 +1,4 @@
-//! `interflow conversations`: what was said to and by language models.
+//! `interflow conversations`: lists, shows and exports conversations with language models.
 
 mod export;
 mod list;
@@ -17,73 +17,67 @@ use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, ListFormat as ListForm, ProgressDisplay, open_for_reading};
 use crate::{CliError, components};
 
-/// What can be done with conversations.
 #[derive(Debug, Subcommand)]
 pub enum ConversationsCommand {
-    /// List conversations, the latest last.
+    /// List conversations, newest last.
     List(ConversationListArgs),
     /// Show one conversation: turns, tool calls, results, tokens, cost.
     Show(ConversationShowArgs),
-    /// Write conversations to files: Markdown, JSONL, or one HTML page each.
+    /// Export conversations to files: Markdown, JSONL, HTML or OpenTelemetry spans.
     Export(ConversationExportArgs),
-    /// Put all conversations together anew from the recorded flows.
+    /// Rebuild all conversations from the recorded flows.
     Rebuild,
 }
 
-/// How a conversation is named on the command line.
-const ID: &str =
-    "The conversation: its id, the beginning of its id, `last`, or `last-2` for the second before the last";
+/// How a conversation is selected on the command line.
+const ID: &str = "Conversation ID or a prefix of it, `last`, or `last-2` for the second before the last";
 
-/// Which conversations are listed, and how.
 #[derive(Debug, Args)]
 pub struct ConversationListArgs {
-    /// The query: `agent:claude-code model:opus tokens:>100000 time:>-1d`; bare words search the title.
+    /// Query: `agent:claude-code model:opus tokens:>100000 time:>-1d`; bare words search the title.
     pub query: Vec<String>,
-    /// At most so many, the latest ones.
+    /// Maximum number of conversations, newest first.
     #[arg(short = 'n', long, default_value_t = 50)]
     pub limit: usize,
-    /// Also sub-agents, and utility calls that belong to no conversation.
+    /// Include sub-agents and utility calls that belong to no conversation.
     #[arg(long)]
     pub all: bool,
-    /// The form.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListForm::Table)]
     pub format: ListForm,
 }
 
-/// One conversation, and how it is shown.
 #[derive(Debug, Args)]
 pub struct ConversationShowArgs {
     #[arg(help = ID, default_value = "last")]
     pub id: String,
-    /// The form: text, json, markdown, jsonl, html or otel.
+    /// Output format: text, json, markdown, jsonl, html or otel.
     #[arg(long, default_value = "text")]
     pub format: String,
-    /// Everything in full: thoughts, context, whole arguments and results.
+    /// Show everything in full: reasoning, context, tool arguments and results.
     #[arg(long)]
     pub full: bool,
-    /// What changed from request to request, and why the provider's cache gave what it gave.
+    /// Show what changed between requests, and why the provider's prompt cache hit or missed.
     #[arg(long)]
     pub changes: bool,
 }
 
-/// What is written where.
 #[derive(Debug, Args)]
 pub struct ConversationExportArgs {
-    /// A conversation's id, or a query as for `list`; everything when it is empty.
+    /// Conversation ID, or a query as for `list` [default: all].
     pub query: Vec<String>,
-    /// The form: markdown, jsonl, html, or otel for OpenTelemetry's GenAI spans (OTLP in JSON). Told by the file's name when it is not given.
+    /// Output format: markdown, jsonl, html, or otel (OpenTelemetry GenAI spans as OTLP JSON) [default: by file
+    /// extension].
     #[arg(long)]
     pub format: Option<ExportFormat>,
-    /// The file; a folder when there are several conversations and the form is markdown or html. Standard output when it
-    /// is not given.
+    /// Output file, or directory for several conversations as markdown or html [default: stdout].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Send the spans to this collector in place of a file: `http://127.0.0.1:4318`. Only with the form otel.
+    /// Send the spans to this collector instead of a file: `http://127.0.0.1:4318`. Requires `--format otel`.
     #[arg(long, value_name = "URL", conflicts_with = "output")]
     pub otlp: Option<String>,
 }
 
-/// Does it.
 pub fn run(command: ConversationsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
         ConversationsCommand::List(args) => list::list(&open_for_reading(config, home)?, &args),
@@ -108,7 +102,7 @@ fn rebuild(config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     ignore_broken_pipe(writeln!(anstream::stdout(), "{exchanges} exchanges read"))
 }
 
-/// The conversation that a word names.
+/// Finds a conversation by ID, ID prefix, `last` or `last-N`.
 fn find(store: &dyn FlowStore, word: &str) -> Result<String, CliError> {
     let none = || {
         CliError::Failed(format!(
@@ -119,7 +113,7 @@ fn find(store: &dyn FlowStore, word: &str) -> Result<String, CliError> {
     load::find_conversation(store, word)?.ok_or_else(none)
 }
 
-/// A reader that went away is no failure.
+/// A closed pipe is not an error.
 fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("could not write: {e}"))),

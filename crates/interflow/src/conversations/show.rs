@@ -1,4 +1,4 @@
-//! `interflow conversations show`: a conversation on a terminal.
+//! `interflow conversations show`: prints a conversation.
 
 use std::io::{self, Write};
 
@@ -12,12 +12,11 @@ use super::list::{count, truncate};
 use super::{ConversationShowArgs, find, ignore_broken_pipe};
 use crate::CliError;
 
-/// Lines of a text that are shown when not everything is wanted.
+/// Maximum lines of a text in the short form.
 const MAX_LINES: usize = 12;
-/// Characters of a line that are shown then.
+/// Maximum characters per line in the short form.
 const MAX_WIDTH: usize = 200;
 
-/// Prints one conversation.
 pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), CliError> {
     let id = find(store, &args.id)?;
     let gone = || CliError::Failed(format!("the conversation {id} is gone"));
@@ -41,14 +40,14 @@ pub fn show(store: &dyn FlowStore, args: &ConversationShowArgs) -> Result<(), Cl
     }
 }
 
-/// What changed from request to request.
+/// Prints the differences between consecutive requests.
 fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationView) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     ignore_broken_pipe(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
     for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_side_call()) {
         let Ok(flow) = e.flow.parse() else { continue };
         let Some(c) = load::request_diff(store, &opened.listed.row.id, flow, e.part)? else { continue };
-        let told = writeln!(
+        let written = writeln!(
             out,
             "  turn {:<3} {}  {} same, {} removed, {} added; {}",
             e.facts.turn,
@@ -58,12 +57,11 @@ fn changes(out: &mut impl Write, store: &dyn FlowStore, opened: &ConversationVie
             c.added.len(),
             c.cache
         );
-        ignore_broken_pipe(told)?;
+        ignore_broken_pipe(written)?;
     }
     Ok(())
 }
 
-/// A page in the making.
 struct ConversationPrinter<'o, W> {
     out: &'o mut W,
     full: bool,
@@ -102,7 +100,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
         for b in &opened.thread.branches {
             let word = format!("{:?}", b.begins).to_lowercase();
-            writeln!(self.out, "{dim}another way from turn {}: {word}: {}{dim:#}", b.turn, truncate(&b.text, 80))?;
+            writeln!(self.out, "{dim}branch at turn {}: {word}: {}{dim:#}", b.turn, truncate(&b.text, 80))?;
         }
         Ok(())
     }
@@ -145,7 +143,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
                         writeln!(self.out, "  {dim}{word}{dim:#}")?;
                         self.text(&content_text(&r.content), self.full)
                     }
-                    None => writeln!(self.out, "  {dim}no result was seen{dim:#}"),
+                    None => writeln!(self.out, "  {dim}no result recorded{dim:#}"),
                 }
             }
             ItemKind::Image(r) | ItemKind::Document(r) => {
@@ -167,7 +165,7 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
     }
 
-    /// A text, indented, without control characters that a terminal would obey.
+    /// Appends indented text without control characters.
     fn text(&mut self, text: &str, full: bool) -> io::Result<()> {
         let (lines, width) = if full { (usize::MAX, usize::MAX) } else { (MAX_LINES, MAX_WIDTH) };
         let all = text.lines().count();
@@ -178,13 +176,13 @@ impl<W: Write> ConversationPrinter<'_, W> {
         }
         if all > lines {
             let dim = anstyle::Style::new().dimmed();
-            writeln!(self.out, "  {dim}… {} more lines (--full shows them){dim:#}", all - lines)?;
+            writeln!(self.out, "  {dim}… {} more lines (use --full){dim:#}", all - lines)?;
         }
         Ok(())
     }
 }
 
-/// An exchange in a line.
+/// Formats an exchange as one line.
 fn exchange(e: &CallView) -> String {
     let mut words = vec![e.model.clone()];
     if let Some(u) = &e.usage {

@@ -1,4 +1,4 @@
-//! The demo's agents: each sends its history, takes the answer from the script, runs its tools, and goes on.
+//! The demo's agents: each sends its history, receives the scripted answer, runs its tools and continues.
 
 use std::pin::Pin;
 
@@ -8,7 +8,7 @@ use super::client::{DemoEndpoints, DemoRequest};
 use super::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, LETTER, QUESTIONS, SUPPORT};
 use super::fake_model::call_id;
 
-/// All of them at once.
+/// Runs all agents concurrently.
 pub async fn run_agents(world: DemoEndpoints, round: u32) {
     let session = format!("0000demo-{round:04}-4000-8000-000000000000");
     tokio::join!(
@@ -22,7 +22,7 @@ pub async fn run_agents(world: DemoEndpoints, round: u32) {
     );
 }
 
-/// Somebody who hands a customer's letter to a model as it is.
+/// A client that sends a customer's letter, with personal data, to a model.
 async fn support(world: DemoEndpoints) {
     let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
     let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
@@ -34,16 +34,16 @@ async fn post(world: DemoEndpoints, host: &str, path: &str, headers: &[(&str, &s
     let mut all = vec![("Content-Type", "application/json")];
     all.extend(headers);
     let body = body.to_string();
-    // An agent that gets no answer would try again; the next round does.
+    // No retry: the next round sends the request again.
     let _ = world.send(&DemoRequest { method: "POST", host, path, headers: &all, body: body.as_bytes() }).await;
 }
 
-/// The arguments of a call; the scripts hold nothing but JSON.
+/// Parses the arguments of a tool call; the scripts contain only valid JSON.
 fn arguments(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }
 
-/// The helper that a call of `Task` begins.
+/// The sub-agent that a `Task` call starts.
 fn subagent_script(input: &Value) -> Option<&'static DialogueScript> {
     HELPERS.iter().find(|h| input["prompt"] == h.prompt)
 }
@@ -55,7 +55,7 @@ const CLAUDE: [(&str, &str); 4] = [
     ("Accept", "application/json"),
 ];
 
-/// A coding agent over Anthropic's API, with a call for a title and two sub-agents.
+/// A coding agent on Anthropic's API, with a title request and two sub-agents.
 async fn coder(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let user = json!({"user_id": format!("user_demo_account__session_{session}")});
     let title = json!({"model": "claude-haiku-4-5", "max_tokens": 128, "metadata": user,
@@ -99,7 +99,7 @@ fn run_steps<'a>(
     })
 }
 
-/// What the model said in a step, and what its tools gave back, in Anthropic's shape.
+/// The model's answer of a step and the tool results, in Anthropic's format.
 fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
     let mut said = Vec::new();
     if !step.thinks.is_empty() {
@@ -118,7 +118,7 @@ fn step_messages(n: usize, step: &DialogueStep) -> (Vec<Value>, Vec<Value>) {
     (said, results)
 }
 
-/// A program with OpenAI's library.
+/// A program that uses OpenAI's Chat Completions API.
 async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     let headers = [("User-Agent", "OpenAI/Python 1.99.1"), ("Authorization", "Bearer sk-demo")];
     let tool = json!({"type": "function", "function": {"name": "query_orders", "parameters": {"type": "object"}}});
@@ -139,7 +139,7 @@ async fn chat(world: DemoEndpoints, script: &DialogueScript) {
     }
 }
 
-/// A coding agent over OpenAI's Responses.
+/// A coding agent on OpenAI's Responses API.
 async fn codex(world: DemoEndpoints, session: &str, script: &DialogueScript) {
     let headers = [
         ("User-Agent", "codex_cli_rs/0.46.0 (Linux)"),
@@ -173,7 +173,7 @@ async fn ollama(world: DemoEndpoints, script: &DialogueScript) {
     post(world, "ollama.example", "/api/chat", &[("User-Agent", "ollama/0.12")], &body).await;
 }
 
-/// A provider that has no room at the moment.
+/// A provider that answers "overloaded".
 async fn overloaded(world: DemoEndpoints) {
     let body = json!({"model": "busy-1", "messages": [{"role": "user", "content": "Write a haiku about proxies."}]});
     post(world, "llm.example", "/v1/chat/completions", &[("User-Agent", "OpenAI/JS 6.1.0")], &body).await;

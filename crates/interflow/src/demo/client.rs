@@ -1,4 +1,4 @@
-//! The demo's clients: a browser of sorts, and agents, all through the proxy.
+//! The demo's clients: a simple browser and agents, all through the proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,19 +13,16 @@ use super::agent;
 use super::media_demo::MediaDemo;
 use super::tls_demo::TlsDemo;
 
-/// The longest answer that is read, in bytes.
+/// Maximum response size, in bytes.
 const MAX_BODY: u64 = 4 << 20;
 
-/// Where things are.
 #[derive(Clone, Copy)]
 pub struct DemoEndpoints {
-    /// The proxy.
     pub proxy: SocketAddr,
-    /// The origin's port; its host may have any name of the demo's.
+    /// Port of the origin; all host names of the demo resolve to it.
     pub port: u16,
 }
 
-/// A request.
 pub struct DemoRequest<'a> {
     pub method: &'a str,
     pub host: &'a str,
@@ -35,7 +32,7 @@ pub struct DemoRequest<'a> {
 }
 
 impl DemoEndpoints {
-    /// Sends a request through the proxy and reads the answer to its end.
+    /// Sends a request through the proxy and reads the whole response.
     pub async fn send(self, ask: &DemoRequest<'_>) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let DemoRequest { method, host, path, headers, body } = ask;
@@ -54,11 +51,11 @@ impl DemoEndpoints {
 
     async fn get(self, host: &str, path: &str) {
         let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
-        // Some pages break on purpose.
+        // Some pages fail deliberately.
         let _ = self.send(&DemoRequest { method: "GET", host, path, headers: &headers, body: b"" }).await;
     }
 
-    /// A tunnel to a port of the demo's.
+    /// Opens a CONNECT tunnel to a port of the demo.
     pub async fn tunnel(self, host: &str, port: u16) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let to = format!("{host}:{port}");
@@ -72,7 +69,7 @@ impl DemoEndpoints {
         Ok(stream)
     }
 
-    /// Bytes through a tunnel that are no protocol that anybody knows.
+    /// Sends bytes of an unknown protocol through a tunnel.
     async fn bytes(self) -> io::Result<()> {
         let mut stream = self.tunnel("shop.example", self.port).await?;
         stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
@@ -80,7 +77,7 @@ impl DemoEndpoints {
         stream.read_exact(&mut back).await.map(drop)
     }
 
-    /// A page by SOCKS5 (RFC 1928).
+    /// Fetches a page over SOCKS5 (RFC 1928).
     async fn socks(self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.proxy).await?;
         let host = "shop.example";
@@ -97,7 +94,7 @@ impl DemoEndpoints {
         stream.take(MAX_BODY).read_to_end(&mut Vec::new()).await.map(drop)
     }
 
-    /// A WebSocket through a tunnel, a few messages each way.
+    /// Exchanges a few WebSocket messages through a tunnel.
     async fn socket(self) -> io::Result<()> {
         let stream = self.tunnel("shop.example", self.port).await?;
         let to = format!("shop.example:{}", self.port);
@@ -113,7 +110,7 @@ impl DemoEndpoints {
     }
 }
 
-/// Goods are reserved at the warehouse, again and again: each time somebody has to allow it first.
+/// Reserves goods at the warehouse repeatedly; each request needs approval.
 pub async fn reserve_stock(world: DemoEndpoints) {
     let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
     for n in 1u32.. {
@@ -121,13 +118,13 @@ pub async fn reserve_stock(world: DemoEndpoints) {
         let path = "/reservations";
         let ask =
             DemoRequest { method: "POST", host: super::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
-        // That it may not pass is one of the answers.
+        // A denial is an expected outcome.
         let _ = world.send(&ask).await;
         tokio::time::sleep(super::ROUND_PAUSE).await;
     }
 }
 
-/// A round of traffic of every kind.
+/// Sends one round of every kind of traffic.
 pub async fn round(world: DemoEndpoints, bank: &TlsDemo, film: Option<&MediaDemo>, round: u32) {
     let shop = async {
         for path in

@@ -1,22 +1,19 @@
-//! What the demo's agents and models say to one another.
+//! Scripted conversations between the demo's agents and models.
 
-/// A conversation: a prompt, and what the model answers to it and to what follows.
 pub struct DialogueScript {
-    /// The first prompt.
     pub prompt: &'static str,
-    /// The model's answers in order.
     pub steps: &'static [DialogueStep],
 }
 
-/// An answer of the model, and what comes back to it.
+/// One model response and the agent's reply.
 pub struct DialogueStep {
-    /// What it thinks first.
+    /// Reasoning text.
     pub thinks: &'static str,
-    /// What it says.
+    /// Response text.
     pub says: &'static str,
-    /// The tools it calls: name, arguments in JSON, what comes back.
+    /// Tool calls: name, JSON arguments, result.
     pub calls: &'static [(&'static str, &'static str, &'static str)],
-    /// The prompt that follows.
+    /// The next user prompt.
     pub then: &'static str,
 }
 
@@ -24,7 +21,7 @@ const fn text_step(says: &'static str) -> DialogueStep {
     DialogueStep { thinks: "", says, calls: &[], then: "" }
 }
 
-/// What a call for a title gives.
+/// Answer to the title request.
 pub const TITLE: DialogueStep = text_step(r#"{"isNewTopic": true, "title": "Checkout total off by a cent"}"#);
 
 /// The coding agent's task.
@@ -156,7 +153,7 @@ pub const HELPERS: [DialogueScript; 2] = [
     },
 ];
 
-/// A question that holds what should not leave the house.
+/// A prompt that contains personal data.
 pub const SUPPORT: DialogueScript = DialogueScript {
     prompt: "Write a kind reply to this customer.",
     steps: &[text_step(
@@ -168,7 +165,7 @@ pub const SUPPORT: DialogueScript = DialogueScript {
 pub const LETTER: &str =
     "Anna Keller, anna.keller@example.com, +49 30 901820: my card 4111 1111 1111 1111 was charged twice.";
 
-/// A question to each of the other providers, and its answer.
+/// A prompt and an answer for each of the other providers.
 pub const QUESTIONS: [DialogueScript; 4] = [
     DialogueScript {
         prompt: "Summarise this week's orders in one sentence.",

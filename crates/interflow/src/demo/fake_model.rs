@@ -1,19 +1,18 @@
-//! The fake provider: finds the script that a history is from, and answers with its next step in the shape of the API that
-//! was asked.
+//! The fake LLM provider: finds the script that a history belongs to and returns its next step in the API's format.
 
 use interflow_llm::message::{ApiFormat, ChatMessage, MessageRole, joined, parse};
 use serde_json::{Value, json};
 
 use super::dialogue::{DialogueScript, DialogueStep, FIX, HELPERS, QUESTIONS, SUPPORT, TITLE};
 
-/// An answer: its media type, its status, and its pieces, to be sent one after another.
+/// A response: media type, status, and the chunks to stream.
 pub struct ModelResponse {
     pub media: &'static str,
     pub status: u16,
     pub pieces: Vec<String>,
 }
 
-/// Answers a question that came on this path; `None` when it is none.
+/// Answers an LLM request on this path; `None` if the path is not an LLM endpoint.
 pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let shape = ApiFormat::detect(path, &body)?;
@@ -37,7 +36,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<ModelResponse> {
     })
 }
 
-/// The step that comes next in a history, and its number.
+/// The next step for a history, and its index.
 fn step(messages: &[ChatMessage]) -> (Option<&'static DialogueStep>, usize) {
     let first = messages.first().map(|m| joined(&m.blocks)).unwrap_or_default();
     let answered = messages.iter().filter(|m| m.role == MessageRole::Assistant).count();
@@ -46,7 +45,7 @@ fn step(messages: &[ChatMessage]) -> (Option<&'static DialogueStep>, usize) {
     (script.and_then(|s| s.steps.get(answered)), answered)
 }
 
-/// The name of a call, the same for the provider and the agent.
+/// Tool call ID, shared by provider and agent.
 pub fn call_id(step: usize, call: usize) -> String {
     format!("call_{step:02}_{call:02}_demo")
 }
@@ -171,7 +170,7 @@ impl ModelTurn {
     }
 }
 
-/// A text in pieces of a few words, as models send it.
+/// Splits text into chunks of a few words, as models stream it.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(' ')
 }

@@ -1,4 +1,4 @@
-//! The demo's film: a sealed link to it, and somebody who watches, so that something streams.
+//! The demo's video: a sealed link to it and a client that streams it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,27 +10,27 @@ use tokio::net::TcpStream;
 
 use crate::run::RunningInstance;
 
-/// A film behind the gateway.
+/// A video behind the gateway.
 pub struct MediaDemo {
     gateway: SocketAddr,
-    /// The link without its host: nothing in it says where it leads.
+    /// Path and query of the sealed link.
     path: String,
 }
 
 impl MediaDemo {
-    /// Makes the link to the film of the origin at this port; nothing where no gateway listens.
+    /// Creates a link to the origin's video; `None` if no gateway listens.
     pub fn link(running: &RunningInstance, port: u16) -> Option<Self> {
         let gateway = *running.engine.gateway_addresses().first()?;
         let film = format!("http://cdn.example:{port}/film.mp4");
-        let wish = json!({"endpoint": "/proxy/stream", "destination_url": film, "sealed": true});
-        let wish: LinkRequest = serde_json::from_value(wish).expect("it is a wish");
-        let media = &running.rooms.media;
-        let url = media.link(&wish, &media.base(gateway)).ok()?.url;
+        let request = json!({"endpoint": "/proxy/stream", "destination_url": film, "sealed": true});
+        let request: LinkRequest = serde_json::from_value(request).expect("it is a link request");
+        let media = &running.components.media;
+        let url = media.link(&request, &media.base(gateway)).ok()?.url;
         let (_, path) = url.strip_prefix("http://")?.split_once('/')?;
         Some(Self { gateway, path: format!("/{path}") })
     }
 
-    /// Watches it to its end.
+    /// Streams the whole video.
     pub async fn watch(&self) -> io::Result<()> {
         let mut stream = TcpStream::connect(self.gateway).await?;
         let head = format!(

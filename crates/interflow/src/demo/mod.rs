@@ -1,5 +1,5 @@
-//! `interflow demo`: an instance with something to see. A local origin, a fake provider of language models and agents that
-//! talk to it; nothing leaves the machine, and nothing is left behind.
+//! `interflow demo`: an instance with sample traffic from a local origin, a fake LLM provider and agents. Nothing leaves
+//! the machine, and all data is removed at the end.
 
 mod agent;
 mod client;
@@ -21,9 +21,10 @@ use ipnet::IpNet;
 
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
+use crate::listen_address::parse_listen_address;
 use crate::{CliError, log, run};
 
-/// Names that the demo's traffic goes to; all of them are this machine.
+/// Host names of the demo's traffic; all resolve to this machine.
 const NAMES: [&str; 9] = [
     "shop.example",
     "cdn.example",
@@ -36,17 +37,17 @@ const NAMES: [&str; 9] = [
     BANK,
 ];
 
-/// A host that is reached over TLS.
+/// A host that serves TLS.
 const BANK: &str = "bank.example";
 
-/// A host that nobody has decided about: requests to it are held.
+/// A host without an approval rule: requests to it are held.
 const WAREHOUSE: &str = "warehouse";
-/// What everything else is let through by: every name with a dot, every address.
+/// Pattern that allows every other host: names with a dot, and addresses.
 const KNOWN_HOSTS: &str = "*[.:]*";
-/// How long a request to the warehouse is held.
+/// How long a request to the warehouse waits for approval.
 const APPROVAL_TIMEOUT: HumanDuration = HumanDuration::from_secs(900);
 
-/// Rules that do something to see.
+/// Sample rules.
 const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
 rules:
   - name: mark what failed
@@ -59,30 +60,29 @@ rules:
       - set_response_header: { Cache-Control: no-store }
 "#;
 
-/// How long to rest between two rounds of traffic.
+/// Pause between two rounds of traffic.
 const ROUND_PAUSE: Duration = Duration::from_secs(8);
 
-/// What the demo is told.
 #[derive(Debug, clap::Args)]
 pub struct DemoArgs {
-    /// Address of the proxy port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub proxy: Option<SocketAddr>,
-    /// Address of the gateway port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub gateway: Option<SocketAddr>,
-    /// Address of the admin port; any free one when the usual one is taken.
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<SocketAddr>,
-    /// Keep the recording in this folder.
-    #[arg(long, value_name = "FOLDER")]
+    /// Listen address of the proxy [default: 7070, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_proxy: Option<SocketAddr>,
+    /// Listen address of the gateway [default: 7071, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_gateway: Option<SocketAddr>,
+    /// Listen address of the admin API and web UI [default: 7072, or a free port].
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_listen_address)]
+    pub listen_admin: Option<SocketAddr>,
+    /// Keep the data in this directory.
+    #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// End after so many rounds of traffic, instead of going on until Ctrl-C.
+    /// Exit after this number of rounds of traffic instead of running until Ctrl-C.
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
 }
 
-/// Runs until a signal. It has a data folder of its own, never the owner's.
+/// Runs until a signal, with its own data directory.
 pub fn run(args: &DemoArgs) -> Result<(), CliError> {
     let place = match &args.keep {
         Some(folder) => {
@@ -106,11 +106,11 @@ pub fn run(args: &DemoArgs) -> Result<(), CliError> {
 
 async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
-    config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free_port(7070))];
-    // Whoever wants any port for the proxy has another demo running, or may.
-    let any = args.proxy.filter(|a| a.port() == 0);
-    config.gateway.listen = vec![args.gateway.or(any).unwrap_or_else(|| free_port(7071))];
-    config.admin.listen = Some(args.admin.unwrap_or_else(|| free_port(7072)));
+    config.proxy.listen = vec![args.listen_proxy.unwrap_or_else(|| free_port(7070))];
+    // With port 0 for the proxy another demo may be running, so use free ports for the rest, too.
+    let any = args.listen_proxy.filter(|a| a.port() == 0);
+    config.gateway.listen = vec![args.listen_gateway.or(any).unwrap_or_else(|| free_port(7071))];
+    config.admin.listen = Some(args.listen_admin.unwrap_or_else(|| free_port(7072)));
     config.redact.proxied = RedactMode::Redact;
     config.approvals.mode = ApprovalMode::Ask;
     config.approvals.timeout = APPROVAL_TIMEOUT;
@@ -119,7 +119,7 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.hosts = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let vault = home.ca().with_file_name("bank");
-    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
+    let bank = tls_demo::start_server(&vault).await.map_err(|e| format!("the demo's bank could not start: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
     config.media.allow_private = vec![IpNet::from(here[0])];
     let running = run::start(&config, home).await?;
@@ -152,9 +152,9 @@ async fn run_demo(args: &DemoArgs, mut config: InterflowConfig, home: &DataDir) 
     Ok(())
 }
 
-/// The rule that lets the demo's other traffic through.
+/// The rule that allows the demo's other traffic.
 fn known_hosts_rule() -> RuleSpec {
-    let rule = serde_json::json!({"action": "allow", "hosts": [KNOWN_HOSTS], "note": "the demo asks about its warehouse alone"});
+    let rule = serde_json::json!({"action": "allow", "hosts": [KNOWN_HOSTS], "note": "the demo asks only about its warehouse"});
     serde_json::from_value(rule).expect("it is a rule")
 }
 
@@ -162,7 +162,7 @@ fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {
     let bold = anstyle::Style::new().bold();
     anstream::println!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
     if let Some((_, addr)) = &running.admin {
-        // `interflow open` logs in where the output goes elsewhere.
+        // If the output is not a terminal, use `interflow open` to log in.
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
         let token = if terminal { format!("?token={}", running.token) } else { String::new() };
         anstream::println!("  look      http://{addr}/{token}");
@@ -172,7 +172,7 @@ fn print_banner(running: &run::RunningInstance, proxy: SocketAddr) {
     anstream::println!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
 }
 
-/// The usual port where it is free, else any.
+/// The default port if it is free, else any.
 fn free_port(port: u16) -> SocketAddr {
     let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     match std::net::TcpListener::bind(usual) {
@@ -181,7 +181,7 @@ fn free_port(port: u16) -> SocketAddr {
     }
 }
 
-/// The data folder; a passing one is removed at the end.
+/// The data directory; a temporary one is removed when dropped.
 struct DemoFolder {
     folder: PathBuf,
     passing: bool,

@@ -1,4 +1,4 @@
-//! The demo's origin: a shop, its pictures and feeds, a WebSocket, and the fake provider.
+//! The demo's origin: a shop with images and feeds, a WebSocket, and the fake provider.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,26 +10,26 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::fake_model;
 
-/// The longest request that is read, in bytes.
+/// Maximum request size, in bytes.
 const MAX_REQUEST: usize = 1 << 20;
-/// How long the model thinks before it answers, and between two pieces.
+/// Delay before the model's first chunk, and between chunks.
 const FIRST_BYTE_DELAY: Duration = Duration::from_millis(180);
 const CHUNK_DELAY: Duration = Duration::from_millis(14);
 
-/// Pieces of the film, and bytes of each.
+/// Number of video chunks, and bytes per chunk.
 const FILM: (usize, usize) = (40, 100_000);
 
-/// A picture of one pixel.
+/// A one-pixel image.
 const PIXEL: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
 
-/// Starts it; it lives as long as the process.
+/// Starts the origin; it runs until the process exits.
 pub async fn start() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let addr = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                // A client that goes away is the client's business.
+                // Ignore clients that disconnect.
                 let _ = serve(stream).await;
             });
         }
@@ -51,7 +51,6 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     answer(&mut stream).await
 }
 
-/// Answers one request.
 pub async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
     let Some((head, body)) = read(stream).await? else { return Ok(()) };
     let mut words = head.split_whitespace();
@@ -70,7 +69,7 @@ pub async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::R
     page(stream, path.split('?').next().unwrap_or_default(), &body).await
 }
 
-/// A request's head and body; `None` when it is too long or does not end.
+/// Reads head and body of a request; `None` if it is too long or truncated.
 async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let end = loop {
@@ -158,7 +157,7 @@ async fn page(stream: &mut (impl AsyncWrite + Unpin), path: &str, sent: &[u8]) -
     stream.shutdown().await
 }
 
-/// Says every message back.
+/// Echoes every message.
 async fn socket(stream: TcpStream) -> io::Result<()> {
     let mut socket = tokio_tungstenite::accept_async(stream).await.map_err(io::Error::other)?;
     while let Some(Ok(message)) = socket.next().await {

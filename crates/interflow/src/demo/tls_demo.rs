@@ -1,5 +1,5 @@
-//! The demo's bank: what there is to see of TLS. An origin behind a certificate of its own authority, and a client that pays
-//! there through the proxy, whose authority it trusts.
+//! The demo's bank: an origin with a certificate from its own CA, and a client that connects to it through the proxy and
+//! trusts Interflow's CA.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,12 +17,11 @@ use tokio::net::TcpListener;
 use super::client::DemoEndpoints;
 use super::{BANK, origin};
 
-/// How long a handshake may take.
+/// Handshake timeout.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The longest answer that is read, in bytes.
+/// Maximum response size, in bytes.
 const MAX_BODY: u64 = 1 << 20;
 
-/// A bank, and what its client trusts.
 pub struct TlsDemo {
     host: Host,
     port: u16,
@@ -33,9 +32,9 @@ fn host() -> Host {
     Host::parse(BANK).expect("it is a name")
 }
 
-/// Opens the bank, behind a certificate of the authority in this folder. It lives as long as the process.
-pub async fn start_server(folder: &Path) -> io::Result<SocketAddr> {
-    let ca = CertificateAuthority::open_or_create(folder).map_err(io::Error::other)?;
+/// Starts the bank with a certificate from the CA in this directory. It runs until the process exits.
+pub async fn start_server(dir: &Path) -> io::Result<SocketAddr> {
+    let ca = CertificateAuthority::open_or_create(dir).map_err(io::Error::other)?;
     let tls = ca.server_tls(&host(), Alpn::Http1);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
@@ -43,7 +42,7 @@ pub async fn start_server(folder: &Path) -> io::Result<SocketAddr> {
         while let Ok((stream, _)) = listener.accept().await {
             let tls = Arc::clone(&tls);
             tokio::spawn(async move {
-                // A client that goes away is the client's business.
+                // Ignore clients that disconnect.
                 if let Ok((mut io, _)) = accept_tls(IoStream::from(stream), &tls, HANDSHAKE).await {
                     let _ = origin::answer(&mut io).await;
                 }
@@ -54,7 +53,7 @@ pub async fn start_server(folder: &Path) -> io::Result<SocketAddr> {
 }
 
 impl TlsDemo {
-    /// The bank at this port, for a client that trusts the authority in this folder.
+    /// A client of the bank at this port that trusts the CA in this directory.
     pub fn new(port: u16, trusted: &Path) -> io::Result<Self> {
         let ca = CertificateAuthority::open_or_create(trusted).map_err(io::Error::other)?;
         let options = TlsProfileOptions {
@@ -66,7 +65,7 @@ impl TlsDemo {
         Ok(Self { host: host(), port, trust })
     }
 
-    /// Pays there.
+    /// Sends a payment.
     pub async fn pay(&self, world: DemoEndpoints) -> io::Result<()> {
         let tunnel = world.tunnel(BANK, self.port).await?;
         let (mut io, _) = connect_tls(IoStream::from(tunnel), &self.host, &self.trust, Alpn::Http1, HANDSHAKE)

@@ -1,4 +1,4 @@
-//! `interflow doctor`: looks for what is wrong, and says what to do.
+//! `interflow doctor`: checks the environment and suggests remedies.
 
 mod runtimes;
 
@@ -19,14 +19,13 @@ use crate::data_dir::{DataDir, connect_address};
 use crate::flows::InstanceApi;
 use crate::{CliError, exposure};
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Serialize)]
 pub struct DoctorFinding {
-    /// What was looked at.
+    /// Subject of the check.
     what: String,
-    /// Whether it is as it should be.
     state: FindingState,
-    /// What was seen, and what to do about it.
+    /// Observation and remedy.
     text: String,
 }
 
@@ -38,7 +37,7 @@ enum FindingState {
     Bad,
 }
 
-/// Looks at everything; fails when something is bad.
+/// Runs all checks; fails if one is bad.
 pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let findings = findings(config, home);
     if args.json {
@@ -55,7 +54,7 @@ pub fn run(args: &DoctorArgs, config: &InterflowConfig, home: &DataDir) -> Resul
     }
 }
 
-/// Everything that is looked at.
+/// Runs all checks.
 pub fn findings(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(config, home));
@@ -85,10 +84,10 @@ fn data_folder(home: &DataDir) -> DoctorFinding {
     let shown = home.path().display();
     match home.create() {
         Ok(()) => match home.exposure_warning() {
-            Some(text) => finding("data folder", FindingState::Notice, text),
-            None => finding("data folder", FindingState::Good, shown.to_string()),
+            Some(text) => finding("data directory", FindingState::Notice, text),
+            None => finding("data directory", FindingState::Good, shown.to_string()),
         },
-        Err(e) => finding("data folder", FindingState::Bad, e),
+        Err(e) => finding("data directory", FindingState::Bad, e),
     }
 }
 
@@ -102,20 +101,20 @@ fn ca(home: &DataDir) -> DoctorFinding {
     }
 }
 
-/// A clock before this binary, or this CA, was made makes every certificate look wrong.
+/// A clock that is behind the creation of the CA makes every certificate invalid.
 fn clock(home: &DataDir) -> DoctorFinding {
     let year_2026 = UNIX_EPOCH + Duration::from_secs(1_767_225_600);
     let made = std::fs::metadata(home.ca().join("ca.pem")).and_then(|m| m.modified()).unwrap_or(UNIX_EPOCH);
     clock_at(SystemTime::now(), made.max(year_2026))
 }
 
-/// `earliest` is when it certainly was no earlier than; a day is left for time zones set wrong.
+/// `earliest` is a lower bound of the current time; one day of tolerance allows for a wrong time zone.
 fn clock_at(now: SystemTime, earliest: SystemTime) -> DoctorFinding {
     let shown = jiff::Timestamp::try_from(now).map_or_else(|_| "far off".to_owned(), |t| format!("{t:.0}"));
     if now + Duration::from_secs(86_400) > earliest {
         return finding("clock", FindingState::Good, shown);
     }
-    let text = format!("{shown} cannot be: set the clock, else certificates look not yet valid");
+    let text = format!("{shown} is wrong: set the clock, or certificates will appear not yet valid");
     finding("clock", FindingState::Bad, text)
 }
 
@@ -125,9 +124,9 @@ fn files() -> DoctorFinding {
         let Ok((soft, hard)) = rlimit::getrlimit(rlimit::Resource::NOFILE) else {
             return finding("open files", FindingState::Notice, "the limit cannot be read");
         };
-        // Two sockets per connection, and some room.
+        // Two sockets per connection, plus a reserve.
         let connections = hard.saturating_sub(100) / 2;
-        let text = format!("limit {soft}, can be raised to {hard}: room for about {connections} connections");
+        let text = format!("limit {soft}, can be raised to {hard}: enough for about {connections} connections");
         if hard < 4096 {
             let more = "; raise it with `ulimit -Hn 100000` or LimitNOFILE= in systemd";
             return finding("open files", FindingState::Bad, text + more);
@@ -135,7 +134,7 @@ fn files() -> DoctorFinding {
         finding("open files", FindingState::Good, text)
     }
     #[cfg(not(unix))]
-    finding("open files", FindingState::Good, "no limit of this kind here")
+    finding("open files", FindingState::Good, "no such limit on this system")
 }
 
 fn disk(home: &DataDir) -> DoctorFinding {
@@ -149,7 +148,7 @@ fn disk(home: &DataDir) -> DoctorFinding {
     }
 }
 
-/// The ports of the instance that runs from this folder; without one, those that the configuration names.
+/// Checks the ports of the running instance, or else the configured ones.
 fn ports(config: &InterflowConfig, home: &DataDir) -> Vec<DoctorFinding> {
     if let Some(instance) = home.running_instance() {
         let admin = instance.admin;
@@ -187,25 +186,26 @@ fn free_port(name: &str, addr: SocketAddr) -> DoctorFinding {
         Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
             let who =
                 listener(addr).map_or_else(|| "another program".into(), |p| format!("{} (process {})", p.name, p.pid));
-            let text = format!("taken by {who}: choose another with --{name}, or end that program");
+            let text = format!("taken by {who}: choose another with --listen-{name}, or end that program");
             finding(what, FindingState::Bad, text)
         }
-        Err(e) => finding(what, FindingState::Bad, format!("{e}; choose another with --{name}")),
+        Err(e) => finding(what, FindingState::Bad, format!("{e}; choose another with --listen-{name}")),
     }
 }
 
-/// The program that listens there, where the system tells.
+/// The program that listens on the address, if the system reveals it.
 fn listener(addr: SocketAddr) -> Option<Arc<ClientProcess>> {
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
     let processes = ProcessLookup::default();
-    // To the system, a socket that listens is one whose other end is nobody's.
-    let of =
-        |at: IpAddr, nobody: IpAddr| processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(nobody, 0));
-    let nobody = if addr.is_ipv4() { v4 } else { v6 };
-    of(addr.ip(), nobody).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
+    // In the system's tables, a listening socket has an unspecified peer address.
+    let of = |at: IpAddr, unspecified: IpAddr| {
+        processes.lookup(SocketAddr::new(at, addr.port()), SocketAddr::new(unspecified, 0))
+    };
+    let unspecified = if addr.is_ipv4() { v4 } else { v6 };
+    of(addr.ip(), unspecified).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
 }
 
-/// Programs that the running instance passes through because they refuse its certificate.
+/// Clients that bypass interception because they rejected the certificate.
 fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
     let passing = InstanceApi::for_instance(home).ok()??.get("/passthrough").ok()?;
     let passing = passing["passing"].as_array()?;
@@ -213,7 +213,7 @@ fn passthrough_finding(home: &DataDir) -> Option<DoctorFinding> {
         return Some(finding(
             "pinning",
             FindingState::Good,
-            "nothing is passed through uninspected for a refused certificate",
+            "no client bypasses interception because it rejected the certificate",
         ));
     };
     let text = |key: &str| first[key].as_str().unwrap_or_default().to_owned();
@@ -242,11 +242,11 @@ fn system_trust(home: &DataDir) -> DoctorFinding {
     }
 }
 
-/// Whether the platform's store holds our CA.
+/// Whether the system's trust store contains the CA.
 fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
-    let ours = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
-    Some(rustls_native_certs::load_native_certs().certs.contains(&ours))
+    let certificate = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
+    Some(rustls_native_certs::load_native_certs().certs.contains(&certificate))
 }
 
 #[cfg(test)]
@@ -309,7 +309,11 @@ mod tests {
         config.admin.listen = None;
         let found = ports(&config, &home);
         assert!(found.len() == 1 && found[0].state == FindingState::Bad, "{found:?}");
-        assert!(found[0].text.starts_with("taken by ") && found[0].text.contains("--proxy"), "{}", found[0].text);
+        assert!(
+            found[0].text.starts_with("taken by ") && found[0].text.contains("--listen-proxy"),
+            "{}",
+            found[0].text
+        );
         #[cfg(target_os = "linux")]
         assert!(found[0].text.contains(&format!("(process {})", std::process::id())), "{}", found[0].text);
     }

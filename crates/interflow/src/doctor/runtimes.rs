@@ -1,5 +1,5 @@
-//! Whether the runtimes of this machine trust the CA: each is sent to a small TLS server that shows a certificate of
-//! ours, and what the server sees tells.
+//! Checks whether the runtimes on this machine trust the CA: each connects to a local TLS server with a leaf certificate,
+//! and the server records whether a request arrives.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -16,16 +16,16 @@ use tokio::process::Command;
 
 use super::{DoctorFinding, FindingState, finding};
 
-/// What a runtime may take for its start and one request: Java compiles first.
+/// Timeout for starting a runtime and one request; Java compiles first.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
-/// What may still be under way when the runtime has ended.
+/// Grace period for the server after the runtime has exited.
 const CLOSE_GRACE: Duration = Duration::from_millis(200);
 
-/// A runtime, and how it is made to fetch a URL.
+/// A runtime and the command that fetches a URL with it.
 struct RuntimeProbe {
     name: &'static str,
     program: &'static str,
-    /// `{url}` and `{folder}` stand for the URL and a folder with [`JAVA`].
+    /// `{url}` and `{dir}` are replaced by the URL and a directory that contains [`JAVA`].
     args: &'static [&'static str],
     remedy: &'static str,
 }
@@ -66,53 +66,53 @@ const RUNTIMES: [RuntimeProbe; 8] = [
         name: "python3 requests",
         program: "python3",
         args: &["-c", REQUESTS, "{url}"],
-        remedy: "it brings a store of its own; REQUESTS_CA_BUNDLE names another: `interflow ca trust-env`",
+        remedy: "it has its own store; REQUESTS_CA_BUNDLE selects another: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "node",
         program: "node",
         args: &["-e", NODE, "{url}"],
-        remedy: "it brings a store of its own; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
+        remedy: "it has its own store; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "deno",
         program: "deno",
         args: &["eval", DENO, "{url}"],
-        remedy: "it brings a store of its own; DENO_CERT adds to it: `interflow ca trust-env`",
+        remedy: "it has its own store; DENO_CERT adds to it: `interflow ca trust-env`",
     },
     RuntimeProbe {
         name: "java",
         program: "java",
-        args: &["{folder}/Fetch.java", "{url}"],
-        remedy: "it brings a store of its own: `interflow ca install` writes to it, and `interflow exec` names another",
+        args: &["{dir}/Fetch.java", "{url}"],
+        remedy: "it has its own store: `interflow ca install` writes to it, and `interflow exec` selects another",
     },
 ];
 
-/// What a server saw of a runtime.
+/// What the test server observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ProbeOutcome {
-    /// It made TLS and asked: it trusts the CA.
+    /// The runtime completed TLS and sent a request: it trusts the CA.
     Request,
-    /// It came, and went when it saw the certificate.
+    /// The runtime connected but rejected the certificate.
     Refusal,
-    /// It never came.
+    /// The runtime did not connect.
     Nothing,
 }
 
-/// Asks every runtime that is there, all at once.
+/// Tests all installed runtimes concurrently.
 pub(super) fn probe_runtimes(ca: &CertificateAuthority, home: &Path) -> Vec<DoctorFinding> {
-    let folder = home.join(format!("doctor-{}", std::process::id()));
-    let java = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("Fetch.java"), JAVA));
+    let dir = home.join(format!("doctor-{}", std::process::id()));
+    let java = std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join("Fetch.java"), JAVA));
     let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let found = match (java, built) {
         (Ok(()), Ok(runtime)) => runtime.block_on(async {
-            let folder = &folder;
-            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, folder).await) });
+            let dir = &dir;
+            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, probe(runtime, ca, dir).await) });
             futures_util::future::join_all(asked).await
         }),
         _ => Vec::new(),
     };
-    let _ = std::fs::remove_dir_all(&folder);
+    let _ = std::fs::remove_dir_all(&dir);
     found.into_iter().filter_map(|(runtime, seen)| finding_for(runtime, seen?)).collect()
 }
 
@@ -123,25 +123,24 @@ fn finding_for(runtime: &RuntimeProbe, seen: ProbeOutcome) -> Option<DoctorFindi
             let text = format!("does not trust the CA: {}; `interflow exec` for one command", runtime.remedy);
             Some(finding(runtime.name, FindingState::Notice, text))
         }
-        // A library that is not installed is no runtime of this machine.
+        // Skip libraries that are not installed.
         ProbeOutcome::Nothing if runtime.name != runtime.program => None,
         ProbeOutcome::Nothing => {
-            let text = format!("could not be asked whether it trusts the CA; {}", runtime.remedy);
+            let text = format!("could not be tested; {}", runtime.remedy);
             Some(finding(runtime.name, FindingState::Notice, text))
         }
     }
 }
 
-/// `None` when the program is not there.
-async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, folder: &Path) -> Option<ProbeOutcome> {
+/// `None` if the program is not installed.
+async fn probe(runtime: &RuntimeProbe, ca: &CertificateAuthority, dir: &Path) -> Option<ProbeOutcome> {
     let listener = TcpListener::bind("127.0.0.1:0").await.ok()?;
     let addr = listener.local_addr().ok()?;
-    let fill =
-        |arg: &&str| arg.replace("{url}", &format!("https://{addr}/")).replace("{folder}", &folder.to_string_lossy());
+    let fill = |arg: &&str| arg.replace("{url}", &format!("https://{addr}/")).replace("{dir}", &dir.to_string_lossy());
     let mut command = Command::new(runtime.program);
     command.args(runtime.args.iter().map(fill)).kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The certificate is looked at where it is shown, not behind a proxy.
+    // Connect directly: a proxy would present its own certificate.
     for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
         command.env_remove(name);
     }
@@ -165,7 +164,8 @@ async fn serve(listener: TcpListener, ca: &CertificateAuthority, host: Host) -> 
     let Ok((mut io, _)) = accept_tls(IoStream::from(tcp), &tls, PROBE_TIMEOUT).await else {
         return ProbeOutcome::Refusal;
     };
-    // In TLS 1.3 a client may refuse the certificate after our side is done: the request is what tells.
+    // In TLS 1.3 a client may reject the certificate after the server has finished the handshake, so only a request
+    // proves trust.
     let mut start = [0; 4];
     if io.read_exact(&mut start).await.is_err() {
         return ProbeOutcome::Refusal;
@@ -184,33 +184,33 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_is_told_of_the_ca_trusts_it_and_one_that_is_not_refuses_it() {
+    async fn a_client_with_the_ca_trusts_it_and_one_without_it_refuses() {
         if std::process::Command::new("curl").arg("-V").output().is_err() {
             return;
         }
-        let folder = tempfile::tempdir().unwrap();
-        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
-        let told = curl(&["-q", "-s", "--cacert", "{folder}/ca.pem", "{url}"]);
-        assert_eq!(probe(&told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
-        let not_told = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
-        assert_ne!(probe(&not_told, &ca, folder.path()).await, Some(ProbeOutcome::Request));
-        let refuses = curl(&["-q", "-s", "--cacert", "{folder}/other/ca.pem", "{url}"]);
-        CertificateAuthority::open_or_create(&folder.path().join("other")).unwrap();
-        assert_eq!(probe(&refuses, &ca, folder.path()).await, Some(ProbeOutcome::Refusal));
+        let dir = tempfile::tempdir().unwrap();
+        let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
+        let with_ca = curl(&["-q", "-s", "--cacert", "{dir}/ca.pem", "{url}"]);
+        assert_eq!(probe(&with_ca, &ca, dir.path()).await, Some(ProbeOutcome::Request));
+        let without_ca = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
+        assert_ne!(probe(&without_ca, &ca, dir.path()).await, Some(ProbeOutcome::Request));
+        let refuses = curl(&["-q", "-s", "--cacert", "{dir}/other/ca.pem", "{url}"]);
+        CertificateAuthority::open_or_create(&dir.path().join("other")).unwrap();
+        assert_eq!(probe(&refuses, &ca, dir.path()).await, Some(ProbeOutcome::Refusal));
     }
 
     #[tokio::test]
-    async fn what_is_not_there_or_never_comes_is_told_apart() {
-        let folder = tempfile::tempdir().unwrap();
-        let ca = CertificateAuthority::open_or_create(folder.path()).unwrap();
+    async fn missing_and_silent_runtimes_are_distinguished() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = CertificateAuthority::open_or_create(dir.path()).unwrap();
         let missing = RuntimeProbe { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
-        assert_eq!(probe(&missing, &ca, folder.path()).await, None);
+        assert_eq!(probe(&missing, &ca, dir.path()).await, None);
         let silent = RuntimeProbe { name: "true", program: "true", args: &[], remedy: "" };
-        assert_eq!(probe(&silent, &ca, folder.path()).await, Some(ProbeOutcome::Nothing));
+        assert_eq!(probe(&silent, &ca, dir.path()).await, Some(ProbeOutcome::Nothing));
     }
 
     #[test]
-    fn whoever_refuses_is_told_what_to_do() {
+    fn a_runtime_that_refuses_gets_a_remedy() {
         for runtime in &RUNTIMES {
             let finding = finding_for(runtime, ProbeOutcome::Refusal).unwrap();
             assert!(

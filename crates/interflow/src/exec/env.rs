@@ -1,22 +1,19 @@
-//! The variables that make runtimes use a proxy and trust its CA.
+//! Environment variables that make runtimes use the proxy and trust its CA.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
 use super::TrustFiles;
 
-/// One environment variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvSetting {
-    /// Its name.
     pub name: &'static str,
-    /// Its value.
     pub value: String,
 }
 
-/// Variables that hold a bundle of authorities: the platform's and ours.
+/// Variables that name a CA bundle: the platform's CAs and Interflow's.
 const BUNDLES: [&str; 18] = [
-    // OpenSSL and what follows it: Python, Ruby, Go, .NET, uv, httpx, Composer, rustls with the platform's store.
+    // OpenSSL and compatible: Python, Ruby, Go, .NET, uv, httpx, Composer, rustls with the platform's store.
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -38,18 +35,18 @@ const BUNDLES: [&str; 18] = [
     "PERL_LWP_SSL_CA_FILE",
 ];
 
-/// Variables that add our authority to those that the runtime knows.
+/// Variables that add Interflow's CA to the runtime's own.
 const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 
-/// The variables that make runtimes trust the CA, and nothing else.
+/// Variables that make runtimes trust the CA, without proxy settings.
 pub fn trust_variables(trust: &TrustFiles) -> impl Iterator<Item = (&'static str, &Path)> {
     let bundles = BUNDLES.iter().map(|name| (*name, &*trust.bundle));
     let additions = ADDITIONS.iter().map(|name| (*name, &*trust.ca));
     bundles.chain(additions).chain([("WGETRC", &*trust.wgetrc)])
 }
 
-/// The variables for a command behind this proxy, whose credentials stand before its address in URLs (`name:password@`).
-/// `var` reads the environment as it is.
+/// All variables for a command behind this proxy. `credentials` precede the address in URLs (`name:password@`); `var`
+/// reads the current environment.
 pub fn settings(
     (proxy, login): (SocketAddr, &str),
     trust: &TrustFiles,
@@ -62,18 +59,19 @@ pub fn settings(
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         set(name, url.clone());
     }
-    // Yarn 2 and later ask no other variable.
+    // Yarn 2 and later read no other variable.
     for name in ["YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"] {
         set(name, url.clone());
     }
-    // What was kept from a proxy before is not our business; what the owner names now is.
+    // An inherited NO_PROXY concerned another proxy and is dropped; only `--no-proxy` counts.
     for name in ["NO_PROXY", "no_proxy"] {
         set(name, no_proxy.to_owned());
     }
     for (name, path) in trust_variables(trust) {
         set(name, text(path));
     }
-    // Node 24 (and late 22) reads the proxy variables when told to; older ones need the shim, which does nothing there.
+    // Node 24 (and late 22) honours the proxy variables with NODE_USE_ENV_PROXY; older versions need the shim, which is
+    // inert there.
     set("NODE_USE_ENV_PROXY", "1".into());
     set("NODE_OPTIONS", append(var("NODE_OPTIONS"), &format!("--require={}", quoted(&trust.node_shim))));
     set("JAVA_TOOL_OPTIONS", append(var("JAVA_TOOL_OPTIONS"), &java(proxy, trust)));
@@ -102,7 +100,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Both Node and Java take double quotes around a path with spaces.
+/// Node and Java both accept double quotes around a path with spaces.
 fn quoted(path: &Path) -> String {
     let text = text(path);
     if text.contains(' ') { format!("\"{text}\"") } else { text }
@@ -127,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_is_told() {
+    fn each_runtime_gets_its_variables() {
         let none = |_: &str| None;
         let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "a.test", &none);
         assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_owner_are_kept() {
+    fn existing_options_of_the_user_are_kept() {
         let some = |name: &str| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=99".to_owned());
         let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "", &some);
         assert!(value(&all, "NODE_OPTIONS").starts_with("--max-old-space-size=99 --require="));

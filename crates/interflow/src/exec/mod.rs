@@ -1,4 +1,4 @@
-//! `interflow exec -- CMD`: runs a command through the proxy without touching the system.
+//! `interflow exec -- CMD`: runs a command through the proxy without changing system settings.
 
 mod env;
 mod summary;
@@ -21,10 +21,10 @@ use crate::{CliError, log, run};
 pub use env::{EnvSetting, settings, trust_variables};
 pub use trust::{TrustFiles, pkcs12};
 
-/// Runs the command; its exit code is ours.
+/// Runs the command and returns its exit code.
 pub fn exec(args: &ExecArgs, loaded: LoadedConfig, home: &DataDir) -> Result<(), CliError> {
     let mut config = loaded.config;
-    // The command's own output belongs to the command.
+    // Keep stdout and stderr clean for the command's own output.
     if config.log.level == "info" {
         config.log.level = "warn".into();
     }
@@ -44,12 +44,12 @@ async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &
         return exit_result(code);
     }
     config.make_private();
-    // Its clients are the command's own: what refuses the certificate is told, and never passed through for that.
+    // All clients belong to the command: certificate rejections are reported in the summary, never bypassed.
     config.intercept.pinning_failures = 0;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let mut aside = None;
     let mut started = run::start(&config, home).await;
-    // A store has one writer: the running instance, or another `exec`.
+    // A store has a single writer: the running instance or another `exec`.
     if started.is_err() && SqliteStore::has_writer(&home.join(&config.record.dir)) {
         config.record.dir = format!("record-exec-{}", std::process::id()).into();
         aside = Some(home.join(&config.record.dir));
@@ -81,7 +81,7 @@ async fn run_through_proxy(args: &ExecArgs, mut config: InterflowConfig, home: &
     exit_result(code)
 }
 
-/// Credentials that a running instance gives the command, for as long as it runs.
+/// Temporary credentials for the command, issued by the running instance.
 struct ExecCredential {
     api: InstanceApi,
     user: String,
@@ -89,7 +89,7 @@ struct ExecCredential {
 }
 
 impl ExecCredential {
-    /// `None` when the instance has no admin port.
+    /// `None` if the instance has no admin listener.
     fn issue(home: &DataDir, user: &str) -> Result<Option<Self>, CliError> {
         let Some(api) = InstanceApi::for_instance(home)? else { return Ok(None) };
         let given = api.post("/passes", &json!({ "user": user }))?;
@@ -103,12 +103,12 @@ impl ExecCredential {
 
 impl Drop for ExecCredential {
     fn drop(&mut self) {
-        // An instance that has ended has forgotten it.
+        // If the instance has stopped, the credentials are gone.
         let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
     }
 }
 
-/// A name as it stands in a URL (RFC 3986 3.2.1).
+/// Percent-encodes a user name for a URL (RFC 3986 section 3.2.1).
 pub fn percent_encode(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
@@ -124,7 +124,7 @@ async fn with_instance(
     let pass = match ExecCredential::issue(home, &args.user) {
         Ok(pass) => pass,
         Err(CliError::Failed(why) | CliError::Usage(why)) => {
-            anstream::eprintln!("interflow: the command goes without credentials: {why}");
+            anstream::eprintln!("interflow: running the command without proxy credentials: {why}");
             None
         }
         Err(other) => return Err(other),
@@ -132,7 +132,7 @@ async fn with_instance(
     let code = run_command(args, home, instance, pass.as_ref()).await?;
     drop(pass);
     let dir = home.join(&config.record.dir);
-    // The other process writes behind; give its last batch the moment it needs.
+    // The other process writes asynchronously; wait for its last batch.
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     if let Ok(store) = SqliteStore::open_read(&dir) {
         summarise(args, &store, began, None);
@@ -171,20 +171,20 @@ async fn run_command(
     wait(&mut child).await.map_err(|e| CliError::Failed(format!("`{program}` was lost: {e}")))
 }
 
-/// Whether an environment variable is a secret of Interflow's, which is no business of the command.
+/// Whether an environment variable holds a secret of Interflow that the command must not inherit.
 fn is_secret(name: &str) -> bool {
     let secret = ["TOKEN", "PASSWORD", "SECRET", "KEY", "REDIS"];
     name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
 }
 
 fn not_started(program: &str, e: &std::io::Error) -> CliError {
-    // The codes that shells use: not found, and found but not executable.
+    // Shell exit codes: 127 not found, 126 not executable.
     let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
     CliError::Child(code)
 }
 
-/// Waits for the child; signals meant to end us are passed to it, and its end decides ours.
+/// Waits for the child and forwards termination signals to it.
 async fn wait(child: &mut Child) -> std::io::Result<u8> {
     #[cfg(unix)]
     {
@@ -197,7 +197,7 @@ async fn wait(child: &mut Child) -> std::io::Result<u8> {
             let passed = tokio::select! {
                 status = child.wait() => return status.map(code_of),
                 _ = term.recv() => rustix::process::Signal::TERM,
-                // The terminal sends this one to the whole group; the child has it already.
+                // The terminal signals the whole process group, so the child already has it.
                 _ = int.recv() => continue,
                 _ = hup.recv() => rustix::process::Signal::HUP,
                 _ = quit.recv() => continue,

@@ -1,4 +1,4 @@
-//! What a command did, by host, when it has ended.
+//! Per-host summary of a command's traffic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,28 +9,27 @@ use interflow_types::{ErrorKind, Passthrough, Timestamp};
 
 use crate::pluralize::pluralize;
 
-/// What was counted of one host.
 #[derive(Default)]
 struct HostSummary {
     flows: u64,
     errors: u64,
     sent: u64,
     received: u64,
-    /// Why its tunnels were passed through uninspected.
+    /// Why tunnels were not intercepted.
     passed: BTreeMap<&'static str, u64>,
-    /// Connections whose client refused the certificate.
+    /// Connections whose client rejected the certificate.
     refused: u64,
 }
 
-/// Prints a table to standard error, so that the command's own output stays clean. `aside` is the folder of a recording
-/// that stands apart from the usual one.
+/// Prints a table to stderr, so that the command's stdout stays clean. `aside` is the directory of a separate recording,
+/// if one was used.
 pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
     let options = ListOptions { query: Query::all(), order: ListOrder::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
     let now = Timestamp::now();
     let flows: Vec<_> = rows.iter().map(|r| r.summary(now)).filter(|f| f.started >= began).collect();
     if flows.is_empty() {
-        anstream::eprintln!("\ninterflow: no request went through the proxy");
+        anstream::eprintln!("\ninterflow: no requests were sent through the proxy");
         return;
     }
     let dim = anstyle::Style::new().dimmed();
@@ -61,7 +60,7 @@ pub fn print(store: &SqliteStore, began: Timestamp, aside: Option<&Path>) {
             );
         }
     }
-    let place = aside.map(|folder| format!("INTERFLOW_RECORD_DIR={} ", folder.display())).unwrap_or_default();
+    let place = aside.map(|dir| format!("INTERFLOW_RECORD_DIR={} ", dir.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
     anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
 }
@@ -82,7 +81,7 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, HostSummary> {
     hosts
 }
 
-/// A size for people.
+/// Formats a size in bytes.
 fn size(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),

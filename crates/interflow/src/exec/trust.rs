@@ -1,4 +1,4 @@
-//! The files that a command's runtimes are pointed at: a bundle, a Java truststore, a shim for Node, a start-up file for Wget.
+//! Files for the command's runtimes: a CA bundle, a Java truststore, a Node shim and a Wget start-up file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,36 +10,35 @@ use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 
 use crate::data_dir::DataDir;
 
-/// Java's habitual password for stores that hold no secret.
+/// Java's default truststore password.
 pub const PASSWORD: &str = "changeit";
 
-/// The files.
 #[derive(Debug, Clone)]
 pub struct TrustFiles {
-    /// Our authority alone.
+    /// Interflow's CA certificate only.
     pub ca: PathBuf,
-    /// The platform's authorities and ours.
+    /// The platform's CAs and Interflow's.
     pub bundle: PathBuf,
-    /// Makes an old Node use the proxy.
+    /// Makes old Node versions use the proxy.
     pub node_shim: PathBuf,
-    /// The bundle for Java.
+    /// PKCS#12 truststore for Java.
     pub java_store: PathBuf,
-    /// What Wget reads at its start: it knows no variable for authorities.
+    /// Start-up file for Wget, which has no variable for CAs.
     pub wgetrc: PathBuf,
 }
 
 impl TrustFiles {
-    /// Writes the files into the data folder, when they are not there for this CA and these platform roots already.
+    /// Writes the files into the data directory unless they already exist for this CA and these platform roots.
     pub fn write(home: &DataDir) -> Result<Self, String> {
         let ca = CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
-        let folder = home.join("trust");
-        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
+        let dir = home.join("trust");
+        fs::create_dir_all(&dir).map_err(|e| format!("{} cannot be created: {e}", dir.display()))?;
         let trust = Self {
             ca: home.ca().join("ca.pem"),
-            bundle: folder.join("bundle.pem"),
-            node_shim: folder.join("node-proxy.cjs"),
-            java_store: folder.join("java.p12"),
-            wgetrc: folder.join("wgetrc"),
+            bundle: dir.join("bundle.pem"),
+            node_shim: dir.join("node-proxy.cjs"),
+            java_store: dir.join("java.p12"),
+            wgetrc: dir.join("wgetrc"),
         };
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
@@ -53,15 +52,15 @@ impl TrustFiles {
     }
 }
 
-/// The user's own start-up file of Wget, which ours takes the place of.
-fn own_wgetrc(ours: &Path) -> String {
+/// The user's Wget start-up file, which Interflow's replaces.
+fn own_wgetrc(interflow_wgetrc: &Path) -> String {
     let named = std::env::var_os("WGETRC").map(PathBuf::from);
     let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".wgetrc"));
-    let file = named.or(usual).filter(|path| path != ours);
+    let file = named.or(usual).filter(|path| path != interflow_wgetrc);
     file.and_then(|path| fs::read(path).ok()).map(|t| String::from_utf8_lossy(&t).into_owned()).unwrap_or_default()
 }
 
-/// The user's settings without those for proxies and authorities, and these.
+/// The user's settings, except for proxies and CAs, plus these.
 fn wgetrc(own: &str, bundle: &Path) -> String {
     const REPLACED: [&str; 9] = [
         "cacertificate",
@@ -74,7 +73,7 @@ fn wgetrc(own: &str, bundle: &Path) -> String {
         "ftpproxy",
         "noproxy",
     ];
-    // Wget takes case, dashes and underscores for the same.
+    // Wget ignores case, dashes and underscores in names.
     let name = |line: &str| {
         let name = line.split('=').next().unwrap_or_default();
         name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>()
@@ -86,7 +85,7 @@ fn wgetrc(own: &str, bundle: &Path) -> String {
     text
 }
 
-/// Writes a file in one step, so that a command that runs already never reads half of it.
+/// Writes a file atomically: a running command may be reading it.
 fn write_file(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(());
@@ -120,18 +119,18 @@ fn pem(der: &[u8]) -> String {
     text
 }
 
-/// A PKCS#12 truststore of the platform's authorities and ours.
+/// Builds a PKCS#12 truststore of the platform's CAs and Interflow's.
 pub fn pkcs12(ca: &CertificateAuthority) -> Result<Vec<u8>, String> {
     let mut store = KeyStore::new();
-    let ours = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
-    let theirs = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
-    for (name, der) in ours.chain(theirs) {
-        // A platform root that this reader finds odd is one that Java would not use either.
+    let interflow = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
+    let platform = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
+    for (name, der) in interflow.chain(platform) {
+        // Skip platform roots that cannot be parsed; Java would not use them either.
         if let Ok(certificate) = Certificate::from_der(&der) {
             store.add_entry(&name, KeyStoreEntry::Certificate(certificate));
         }
     }
-    store.writer(PASSWORD).write().map_err(|e| format!("the Java truststore cannot be made: {e}"))
+    store.writer(PASSWORD).write().map_err(|e| format!("the Java truststore cannot be created: {e}"))
 }
 
 #[cfg(test)]

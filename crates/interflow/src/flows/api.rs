@@ -1,4 +1,4 @@
-//! A running instance's API, as the commands call it.
+//! Client of a running instance's admin API.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,10 +11,10 @@ use ureq::{Agent, Body, SendBody};
 use crate::CliError;
 use crate::data_dir::DataDir;
 
-/// The longest answer that is read, in bytes.
+/// Maximum response size, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// The way to a running instance.
+/// HTTP client for a running instance.
 pub struct InstanceApi {
     agent: Agent,
     address: SocketAddr,
@@ -22,10 +22,10 @@ pub struct InstanceApi {
 }
 
 impl InstanceApi {
-    /// The instance that runs from this data folder, when there is one that listens for the admin.
+    /// Connects to the instance that runs with this data directory, if it has an admin listener.
     pub fn for_instance(home: &DataDir) -> Result<Option<Self>, CliError> {
         let Some(address) = home.running_instance().and_then(|i| i.admin) else { return Ok(None) };
-        // Never through a proxy: this may well run below `interflow exec`, whose proxy refuses the way to itself.
+        // Bypass proxies: this may run under `interflow exec`, whose proxy refuses connections to itself.
         let config = Agent::config_builder()
             .proxy(None)
             .http_status_as_error(false)
@@ -35,46 +35,40 @@ impl InstanceApi {
         Ok(Some(Self { agent: config.into(), address: connect_address(address), token: home.admin_token()? }))
     }
 
-    /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The value of the `Authorization` field.
+    /// Value of the `Authorization` header.
     pub fn bearer(&self) -> String {
         format!("Bearer {}", self.token)
     }
 
-    /// Asks for something.
     pub fn get(&self, path: &str) -> Result<Value, CliError> {
         let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
         read(answer)
     }
 
-    /// Asks for something to be done.
     pub fn post(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
-    /// Asks for something to be put in the place of what is there.
     pub fn put(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
-    /// Asks for a change.
     pub fn patch(&self, path: &str, input: &Value) -> Result<Value, CliError> {
         let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
-    /// Asks for something to be taken away.
     pub fn delete(&self, path: &str) -> Result<Value, CliError> {
         read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
     }
 
-    /// Sends a file of any size.
+    /// Streams a file of any size.
     pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, CliError> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
         read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
@@ -85,7 +79,6 @@ impl InstanceApi {
     }
 }
 
-/// A listener on every address is reached over loopback.
 const fn connect_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -18,10 +18,10 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::pluralize::pluralize;
 
-/// Flows taken from the store at a time.
+/// Flows per page.
 const PAGE: usize = 100;
 
-/// Writes the flows of a query, the oldest first.
+/// Exports the flows of a query, oldest first.
 pub fn export(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliError> {
     let exported = export_to(store, args);
     open::warn_of_damage(store);
@@ -36,15 +36,15 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
         .and_then(|n| ArchiveFormat::from_file_name(&n.to_string_lossy()));
     let format = args.format.or(by_name).unwrap_or(ArchiveFormat::Har);
     if format != ArchiveFormat::Pcapng && (args.keylog.is_some() || args.leg != PacketSides::default()) {
-        return Err(CliError::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
+        return Err(CliError::Usage(format!("--leg and --keylog require the format pcapng, not {format}")));
     }
     if format != ArchiveFormat::Jsonl && args.originals {
-        return Err(CliError::Usage(format!("--originals is for jsonl, and this is {format}")));
+        return Err(CliError::Usage(format!("--originals requires the format jsonl, not {format}")));
     }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
-                anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");
+                anstream::eprintln!("interflow: writing raw bytes to the terminal; use -o FILE to write a file");
             }
             write(store, args, format, io::stdout().lock()).and_then(|(_, result)| ignore_broken_pipe(result))
         }
@@ -52,7 +52,7 @@ fn export_to(store: &dyn FlowStore, args: &FlowExportArgs) -> Result<(), CliErro
     }
 }
 
-/// Under another name first, so that half a file never takes the place of a whole one.
+/// Write to a temporary name first, so that a partial file never replaces a complete one.
 fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, path: &Path) -> Result<(), CliError> {
     let cannot = |e: io::Error| CliError::Failed(format!("{} cannot be written: {e}", path.display()));
     let part = PathBuf::from(format!("{}.part", path.display()));
@@ -73,7 +73,7 @@ fn to_file(store: &dyn FlowStore, args: &FlowExportArgs, format: ArchiveFormat, 
     }
 }
 
-/// How many flows were written, and whether the output took them.
+/// Number of flows written, and the result of the output.
 fn write(
     store: &dyn FlowStore,
     args: &FlowExportArgs,
@@ -82,7 +82,7 @@ fn write(
 ) -> Result<(u64, io::Result<()>), CliError> {
     let query = open::query(&args.select.query)?;
     let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
-    // Counting by bodies would take as long as the export.
+    // Counting with a body search would take as long as the export.
     let total = if deep { 0 } else { store.count(&query)? };
     let mut options = ListOptions { query, order: ListOrder::Oldest, after: None, limit: PAGE };
     let (mut progress, mut flows) = (ProgressDisplay::new("exporting"), 0);
@@ -105,16 +105,14 @@ fn write(
         if page.len() < PAGE {
             if sound.truncated_flows() > 0 {
                 let n = pluralize(sound.truncated_flows(), "flow");
-                anstream::eprintln!(
-                    "interflow: bodies of {n} are damaged on disk and were written as far as they are sound"
-                );
+                anstream::eprintln!("interflow: bodies of {n} are damaged on disk; the intact part was written");
             }
             return Ok((flows, exporter.finish()));
         }
     }
 }
 
-/// Begins the output; packets and lines have choices of their own.
+/// Starts the exporter; pcapng and JSONL have additional options.
 fn begin<'w>(
     args: &FlowExportArgs,
     format: ArchiveFormat,
@@ -128,7 +126,7 @@ fn begin<'w>(
     interflow_archive::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
 }
 
-/// A file that only its owner reads: what it decrypts is what was recorded.
+/// Creates a file with mode 0600: the TLS secrets in it decrypt the recorded traffic.
 fn secret_file(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(true);
@@ -137,7 +135,7 @@ fn secret_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Takes up the flows of files; the others go on when one is refused.
+/// Imports flows from files. A rejected file does not stop the others.
 pub fn import(files: &[PathBuf], config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let writing = StoreAccess::open(config, home)?;
     let mut refused = Vec::new();
@@ -165,7 +163,7 @@ fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
         anstream::eprintln!("  left out: {reason}");
     }
     let mut report = format!("{} imported", pluralize(done.imported, "flow"));
-    for (n, what) in [(done.present, "there already"), (done.skipped, "left out")] {
+    for (n, what) in [(done.present, "already present"), (done.skipped, "skipped")] {
         if n > 0 {
             report.push_str(&format!(", {n} {what}"));
         }
@@ -173,7 +171,7 @@ fn import_one(writing: &StoreAccess, path: &Path) -> Result<String, CliError> {
     Ok(report)
 }
 
-/// A file that shows how far it has been read.
+/// A file reader that reports progress.
 struct ProgressReader {
     file: File,
     read: u64,

@@ -1,4 +1,4 @@
-//! Files that are written compressed, as their names say: `.gz` by gzip, `.zhar` by zlib.
+//! Output compressed according to the file extension: `.gz` gzip, `.zhar` zlib.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,9 +6,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-/// What is written, on its way into a file.
 pub enum CompressedOutput<W: Write> {
-    /// As it is.
     Plain(W),
     /// `.gz` (RFC 1952).
     Gzip(GzEncoder<W>),
@@ -17,7 +15,7 @@ pub enum CompressedOutput<W: Write> {
 }
 
 impl<W: Write> CompressedOutput<W> {
-    /// As the name of the file wishes.
+    /// Selects the compression by file extension.
     pub fn new(path: &Path, out: W) -> Self {
         match path.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase).as_deref() {
             Some("gz") => Self::Gzip(GzEncoder::new(out, Compression::default())),
@@ -26,7 +24,7 @@ impl<W: Write> CompressedOutput<W> {
         }
     }
 
-    /// Writes what is still held back.
+    /// Flushes the compressor and writes the trailer.
     pub fn finish(self) -> io::Result<()> {
         let mut out = match self {
             Self::Plain(out) => out,

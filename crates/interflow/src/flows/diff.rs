@@ -8,7 +8,6 @@ use interflow_store::FlowStore;
 use super::{ignore_broken_pipe, open, print_json};
 use crate::CliError;
 
-/// Prints what differs between two flows.
 pub fn diff(store: &dyn FlowStore, a: &str, b: &str, json: bool) -> Result<(), CliError> {
     let read = |word: &str| {
         let row = open::find(store, word)?;

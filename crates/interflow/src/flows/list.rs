@@ -9,12 +9,12 @@ use super::table::FlowTable;
 use super::{FlowListArgs, ListFormat, ignore_broken_pipe, open};
 use crate::CliError;
 
-/// Flows taken from the store at a time.
+/// Flows per page.
 const PAGE: usize = 500;
-/// Of more flows than these only a page at a time is held.
+/// Above this number of flows, only one page at a time is held in memory.
 const MAX_HELD: usize = 10 * PAGE;
 
-/// Prints the latest flows of a query, the latest last, where the eye is.
+/// Prints the newest flows of a query, newest last.
 pub fn list(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     let listed = print(store, args);
     open::warn_of_damage(store);
@@ -44,7 +44,7 @@ fn print(store: &dyn FlowStore, args: &FlowListArgs) -> Result<(), CliError> {
     ignore_broken_pipe(print())
 }
 
-/// The flow just before the latest `options.limit`; nothing when there are no more than those.
+/// The flow just before the newest `options.limit` flows; `None` if there are not more.
 fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>, CliError> {
     let mut after = None;
     let mut left = options.limit.saturating_add(1);
@@ -62,7 +62,7 @@ fn before(store: &dyn FlowStore, options: &ListOptions) -> Result<Option<FlowId>
     }
 }
 
-/// Page by page, the oldest behind `after` first, so that a store of any size is listed in flat memory.
+/// Prints page by page, oldest after `after` first, in constant memory.
 fn print_pages(
     store: &dyn FlowStore,
     options: &ListOptions,
@@ -94,7 +94,6 @@ fn print_pages(
     }
 }
 
-/// Writes one flow.
 pub fn line(out: &mut (impl Write + ?Sized), flow: &FlowRow, form: ListFormat, table: &FlowTable) -> io::Result<()> {
     match form {
         ListFormat::Jsonl => {

@@ -1,4 +1,4 @@
-//! Keeping the store in order: `prune`, `check`, `stats`, `tag`, `count`.
+//! Store maintenance: `prune`, `check`, `stats`, `tag`, `count`.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::pluralize::pluralize;
 
-/// Deletes flows, after a question.
+/// Deletes flows after confirmation.
 pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let mut query = open::query(&args.select.query)?;
     if let Some(age) = args.older {
@@ -28,14 +28,14 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     }
     match (query.is_all(), args.all) {
         (true, false) => {
-            return Err(CliError::Usage("which flows? give a query, --older AGE, or --all".into()));
+            return Err(CliError::Usage("no flows selected: give a query, --older AGE or --all".into()));
         }
-        (false, true) => return Err(CliError::Usage("--all and a query contradict each other".into())),
+        (false, true) => return Err(CliError::Usage("--all cannot be combined with a query".into())),
         _ => {}
     }
     let found = count_selected(&open::open_for_reading(config, home)?, &query)?;
     if found == 0 {
-        anstream::eprintln!("no flow is selected");
+        anstream::eprintln!("no flow matches");
         return Ok(());
     }
     if !args.yes {
@@ -45,7 +45,7 @@ pub fn prune(args: &PruneArgs, config: &InterflowConfig, home: &DataDir) -> Resu
     ignore_broken_pipe(writeln!(anstream::stdout(), "{} deleted", pluralize(pruned, "flow")))
 }
 
-/// Counts flows; where bodies are looked into, with several threads and a bar.
+/// Counts flows; if bodies are searched, with several threads and a progress bar.
 fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError> {
     if ![Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side)) {
         return Ok(store.count(query)?);
@@ -68,7 +68,7 @@ fn count_selected(store: &dyn FlowStore, query: &Query) -> Result<u64, CliError>
     Ok(n)
 }
 
-/// Prints how many flows a query selects.
+/// Prints the number of flows that a query selects.
 pub fn count(store: &dyn FlowStore, args: &QueryArgs) -> Result<(), CliError> {
     let n = count_selected(store, &open::query(&args.query)?)?;
     ignore_broken_pipe(writeln!(anstream::stdout(), "{n}"))
@@ -84,8 +84,8 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     } else {
         let mut out = anstream::stdout().lock();
         let bytes = size(report.bytes);
-        let told = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
-        ignore_broken_pipe(told.and_then(|()| {
+        let written = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
+        ignore_broken_pipe(written.and_then(|()| {
             writeln!(
                 out,
                 "{}, {}, {bytes} verified",
@@ -96,11 +96,11 @@ pub fn check(store: &dyn FlowStore, json: bool) -> Result<(), CliError> {
     }
     match report.problem_count {
         0 => Ok(()),
-        n => Err(CliError::Failed(format!("{n} problems; what is sound can still be read and exported"))),
+        n => Err(CliError::Failed(format!("{n} problems; intact flows can still be read and exported"))),
     }
 }
 
-/// Prints figures of the store; those of the recorder too where an instance runs.
+/// Prints store statistics, and recorder statistics if an instance is running.
 pub fn stats(json: bool, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if let Some(api) = InstanceApi::for_instance(home)? {
         let stats = api.get("/stats")?;
@@ -142,10 +142,10 @@ fn format_figure(name: &str, n: u64) -> String {
 /// Changes tags and comment.
 pub fn tag(args: &TagArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     if args.tags.is_empty() && args.comment.is_none() {
-        return Err(CliError::Usage("which tags? `flows tag ID slow` puts one on, --remove takes it off".into()));
+        return Err(CliError::Usage("no tags given: `flows tag ID slow` adds one, --remove removes it".into()));
     }
     if let Some(bad) = args.tags.iter().find(|t| t.is_empty() || t.contains(char::is_control)) {
-        return Err(CliError::Usage(format!("`{}` is no tag", bad.escape_default())));
+        return Err(CliError::Usage(format!("`{}` is not a valid tag", bad.escape_default())));
     }
     let id = open::find(&open::open_for_reading(config, home)?, &args.id)?.id;
     let (add_tags, remove_tags) =

@@ -1,4 +1,4 @@
-//! `interflow flows`: what was recorded.
+//! `interflow flows`: commands on recorded flows.
 
 pub mod api;
 mod archive;
@@ -35,122 +35,116 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// What can be done with recorded flows.
 #[derive(Debug, Subcommand)]
 pub enum FlowsCommand {
-    /// List flows, the latest last.
+    /// List flows, newest last.
     List(FlowListArgs),
-    /// Show one flow whole: heads, bodies, messages, timings.
+    /// Show a flow: headers, bodies, messages, timings.
     Show(FlowShowArgs),
-    /// Follow flows as they end.
+    /// Print flows as they complete.
     Tail(TailArgs),
-    /// Write flows to a file: HAR, JSONL, packets, other tools' archives, curl command lines, and more.
+    /// Export flows: HAR, JSONL, pcapng, archives of other tools, curl commands and more.
     Export(FlowExportArgs),
-    /// Take up the flows of archives: HAR, JSONL, SAZ, Fluxzy's, mitmproxy's.
+    /// Import flows from archive files: HAR, JSONL, SAZ, Fluxzy, mitmproxy.
     Import {
-        /// The files, told by what is in them; `-` for standard input. A folder is a recording of Fluxzy's.
+        /// Archive files, detected by content; `-` for stdin. A directory is a Fluxzy recording.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
-    /// Send a recorded request again, changed perhaps.
+    /// Replay a recorded request, optionally modified.
     Replay(ReplayArgs),
-    /// Show what differs between two flows.
+    /// Show the differences between two flows.
     Diff {
-        /// The first flow.
+        /// First flow.
         a: String,
-        /// The second flow.
+        /// Second flow.
         b: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Delete flows and give their disk space back; asks first.
+    /// Delete flows and reclaim disk space; asks for confirmation.
     Prune(PruneArgs),
-    /// Verify the store: every row, every body.
+    /// Verify the integrity of the store.
     Check {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Figures of the store.
+    /// Show store statistics.
     Stats {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Put tags on a flow, or take them off.
+    /// Add or remove tags of a flow, or set its comment.
     Tag(TagArgs),
-    /// Count the flows of a query.
+    /// Count the flows that match a query.
     Count(QueryArgs),
 }
 
-/// How a flow is named on the command line.
-const ID: &str = "The flow: its id, the end of its id, `last`, or `last-2` for the second before the last";
+/// How a flow is selected on the command line.
+const ID: &str = "Flow ID or the end of it, `last`, or `last-2` for the second before the last";
 
-/// Which flows.
 #[derive(Debug, Args)]
 #[command(after_long_help = interflow_query::help())]
 pub struct QueryArgs {
-    /// The query: `host:api.example.com status:>=400`; everything when it is empty.
+    /// Query: `host:api.example.com status:>=400` [default: all flows].
     pub query: Vec<String>,
 }
 
-/// Which flows, and how they are shown.
 #[derive(Debug, Args)]
 pub struct FlowListArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// At most so many, the latest ones.
+    /// Maximum number of flows, newest first.
     #[arg(short = 'n', long, default_value_t = 50)]
     pub limit: usize,
-    /// All of them.
+    /// Show all flows.
     #[arg(long, conflicts_with = "limit")]
     pub all: bool,
-    /// The form.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
 }
 
-/// The form of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ListFormat {
-    /// Columns for people.
+    /// Table.
     Table,
     /// One JSON object per line.
     Jsonl,
 }
 
-/// One flow, and how it is shown.
 #[derive(Debug, Args)]
 pub struct FlowShowArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// The form: `text`, `json`, or one of the export formats (curl, raw, har, fetch, python, httpie, jsonl).
+    /// Output format: `text`, `json`, or an export format (curl, raw, har, fetch, python, httpie, jsonl).
     #[arg(long, default_value = "text")]
     pub format: String,
-    /// Only this body, its bytes as they were sent.
+    /// Print only this body, as sent on the wire.
     #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "format")]
     pub body: Option<SideArg>,
-    /// With --body: content coding (gzip, br, …) undone.
+    /// With --body: decompress the content coding (gzip, br, …).
     #[arg(long, requires = "body")]
     pub decoded: bool,
-    /// What came in, where rules or somebody who held it edited it: the client's request, the origin's response.
+    /// Show request and response as received, before edits by rules or breakpoints.
     #[arg(long)]
     pub original: bool,
-    /// The most that is shown of a body in text form, in bytes.
+    /// Maximum bytes of a body to show in text format.
     #[arg(long, default_value_t = 16 << 10, value_name = "BYTES")]
     pub max_body: usize,
-    /// Schemas for gRPC and Protocol Buffers: a .proto file, a folder of them, or a descriptor set; may be repeated.
+    /// Schema for gRPC and Protocol Buffers: a .proto file, a directory of them, or a descriptor set (repeatable).
     #[arg(long, value_name = "PATH")]
     pub proto: Vec<PathBuf>,
 }
 
-/// A side of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SideArg {
-    /// What the client sent.
+    /// The request body.
     Request,
-    /// What the origin answered.
+    /// The response body.
     Response,
 }
 
@@ -163,60 +157,57 @@ impl From<SideArg> for interflow_types::Direction {
     }
 }
 
-/// What is followed.
 #[derive(Debug, Args)]
 pub struct TailArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// So many flows that have ended already are shown first.
+    /// Print this number of completed flows first.
     #[arg(short = 'n', long, default_value_t = 10)]
     pub limit: usize,
-    /// The form.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = ListFormat::Table)]
     pub format: ListFormat,
 }
 
-/// What is written where.
 #[derive(Debug, Args)]
 pub struct FlowExportArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// The format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
-    /// table. Told by the file's name when it is not given.
+    /// Output format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
+    /// table [default: by file extension].
     #[arg(long)]
     pub format: Option<ArchiveFormat>,
-    /// With pcapng: the packets of this leg: client, upstream or both.
+    /// With pcapng: side to export: client, upstream or both.
     #[arg(long, default_value = "client", value_name = "LEG")]
     pub leg: PacketSides,
-    /// With pcapng: the secrets that decrypt the packets, written here too (they stand in the packets' file as well).
+    /// With pcapng: also write the TLS secrets to this file (the pcapng file contains them, too).
     #[arg(long, value_name = "FILE")]
     pub keylog: Option<PathBuf>,
-    /// With jsonl: edited requests and responses as they came in too, so that an import has them again.
+    /// With jsonl: include requests and responses as received, before edits, so that an import restores them.
     #[arg(long)]
     pub originals: bool,
-    /// The file; standard output when it is not given.
+    /// Output file [default: stdout].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// What is sent again.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// Another method.
+    /// Replace the method.
     #[arg(long)]
     pub method: Option<String>,
-    /// Another URL, or another path (`/v2?x=1`) at the same origin.
+    /// Replace the URL, or the path (`/v2?x=1`) on the same origin.
     #[arg(long)]
     pub url: Option<String>,
-    /// A header field: `Name: value` sets it, `Name:` takes it out, `Name;` makes it empty.
+    /// Header: `Name: value` sets it, `Name:` removes it, `Name;` sends it empty (repeatable).
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub headers: Vec<String>,
-    /// Another body: a text, `@FILE`, or `@-` for standard input.
+    /// Replace the body: text, `@FILE`, or `@-` for stdin.
     #[arg(long, value_name = "TEXT")]
     pub body: Option<String>,
-    /// Accept any certificate from the origin (only where no instance runs).
+    /// Do not verify the upstream certificate (only if no instance is running).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
     /// Print JSON.
@@ -224,38 +215,35 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// What is deleted.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// Only flows that began longer ago than this: 7d, 12h.
+    /// Only flows older than this: 7d, 12h.
     #[arg(long, value_name = "AGE")]
     pub older: Option<HumanDuration>,
-    /// Every flow.
+    /// Delete all flows.
     #[arg(long)]
     pub all: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(short, long)]
     pub yes: bool,
 }
 
-/// Marks on a flow.
 #[derive(Debug, Args)]
 pub struct TagArgs {
     #[arg(help = ID)]
     pub id: String,
-    /// The tags.
+    /// Tags.
     pub tags: Vec<String>,
-    /// Take them off.
+    /// Remove the tags.
     #[arg(long)]
     pub remove: bool,
-    /// A comment; an empty one takes it away.
+    /// Comment; an empty one removes it.
     #[arg(long)]
     pub comment: Option<String>,
 }
 
-/// Runs one of the commands.
 pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
         FlowsCommand::List(args) => list::list(&open::open_for_reading(config, home)?, &args),
@@ -278,7 +266,7 @@ pub fn run(command: FlowsCommand, config: &InterflowConfig, home: &DataDir) -> R
     }
 }
 
-/// Output that could not be written is a failure, unless the reader has seen enough (`head`).
+/// Reports write errors, except for a closed pipe (`head`).
 fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
     match result {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(CliError::Failed(format!("output failed: {e}"))),
@@ -286,10 +274,10 @@ fn ignore_broken_pipe(result: io::Result<()>) -> Result<(), CliError> {
     }
 }
 
-/// Prints a value as JSON for programs and people.
+/// Pretty-prints a value as JSON.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), CliError> {
     use io::Write as _;
-    let text = serde_json::to_string_pretty(value).map_err(|e| format!("this cannot be shown as JSON: {e}"))?;
+    let text = serde_json::to_string_pretty(value).map_err(|e| format!("cannot serialize as JSON: {e}"))?;
     ignore_broken_pipe(writeln!(io::stdout().lock(), "{text}"))
 }
 

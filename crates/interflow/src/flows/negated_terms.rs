@@ -1,11 +1,11 @@
-//! Opposites in queries (`-path:/health`) beside options, which begin with a dash as well.
+//! Distinguishes negated query terms (`-path:/health`) from options, which also begin with a dash.
 
 use std::ffi::OsString;
 
 use interflow_query::Key;
 
-/// The words of the command line in which the opposites of a query's terms are written with `!`, the query language's
-/// other sign for them, so that the parser of options leaves them alone. Only `flows` takes queries.
+/// Rewrites negated query terms to the equivalent `!` form, so that the option parser ignores them. Only `flows` takes
+/// queries.
 pub fn normalize_negated_terms(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut words: Vec<OsString> = words.collect();
     let commands = ["flows", "exec", "--"];
@@ -22,7 +22,7 @@ pub fn normalize_negated_terms(words: impl Iterator<Item = OsString>) -> Vec<OsS
     words
 }
 
-/// `!path:/x` for `-path:/x`; nothing for an option.
+/// `!path:/x` for `-path:/x`; `None` for an option.
 fn negated_term(word: &str) -> Option<String> {
     let term = word.strip_prefix('-')?;
     let (key, _) = term.split_once(':')?;
@@ -45,8 +45,8 @@ mod tests {
         for (line, expected) in [
             ("interflow flows list -path:/x -n 5", "interflow flows list !path:/x -n 5"),
             (
-                "interflow --home x flows tail -is:open -header.a:b",
-                "interflow --home x flows tail !is:open !header.a:b",
+                "interflow --data-dir x flows tail -is:open -header.a:b",
+                "interflow --data-dir x flows tail !is:open !header.a:b",
             ),
             ("interflow flows replay last -HX-A:1 -H X-B:2", "interflow flows replay last -HX-A:1 -H X-B:2"),
             ("interflow flows list -nokey:1 --all", "interflow flows list -nokey:1 --all"),

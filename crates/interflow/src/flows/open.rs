@@ -1,4 +1,4 @@
-//! Opening the recording, and finding flows in it.
+//! Opens the store and finds flows in it.
 
 use interflow_query::Query;
 use interflow_store::{FlowRow, FlowStore, ListOptions, SqliteStore};
@@ -8,51 +8,53 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// How many of the latest flows are looked through for the end of an id.
+/// Number of newest flows searched for an ID suffix.
 const RECENT: usize = 10_000;
 
-/// The recording, for reading; a running instance is not disturbed.
+/// Opens the store read-only, without disturbing a running instance.
 pub fn open_for_reading(config: &InterflowConfig, home: &DataDir) -> Result<SqliteStore, CliError> {
     Ok(SqliteStore::open_read(&home.join(&config.record.dir))?)
 }
 
-/// A query from the words of the command line.
+/// Parses a query from command-line arguments.
 pub fn query(words: &[String]) -> Result<Query, CliError> {
     let text = words.join(" ");
     Query::parse(&text).map_err(|e| CliError::Usage(e.render(&text)))
 }
 
-/// The flow that a word names: its id, the end of its id, `last`, or `last-2`.
+/// Finds a flow by ID, end of ID, `last` or `last-2`.
 pub fn find(store: &dyn FlowStore, word: &str) -> Result<FlowRow, CliError> {
     if let Ok(id) = word.parse::<FlowId>() {
         return Ok(store.get(id)?);
     }
     if let Some(back) = back_from_last(word) {
         let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
-        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("there is no flow `{word}`")));
+        return latest.into_iter().nth(back).ok_or_else(|| CliError::Failed(format!("no such flow: `{word}`")));
     }
     let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
     let end = word.to_ascii_uppercase();
     let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
     match (found.next(), found.next()) {
         (Some(flow), None) => Ok(flow),
-        (None, _) => Err(CliError::Failed(format!("no flow's id is or ends with `{word}`; `flows list` shows them"))),
-        (Some(_), Some(_)) => Err(CliError::Failed(format!("several flows' ids end with `{word}`: give more of it"))),
+        (None, _) => Err(CliError::Failed(format!("no flow ID equals or ends with `{word}`; see `flows list`"))),
+        (Some(_), Some(_)) => {
+            Err(CliError::Failed(format!("several flow IDs end with `{word}`: give more characters")))
+        }
     }
 }
 
-/// Says on stderr how many damaged flows were left out.
+/// Reports on stderr how many damaged flows were skipped.
 pub fn warn_of_damage(store: &dyn FlowStore) {
     match store.damaged_flows() {
         0 => {}
         n => anstream::eprintln!(
-            "interflow: {} damaged on disk and left out; `interflow flows check` lists every one",
+            "interflow: {} damaged on disk and skipped; `interflow flows check` lists them",
             crate::pluralize::pluralize(n, "flow")
         ),
     }
 }
 
-/// 0 for `last`, 2 for `last-2`.
+/// Parses `last` as 0 and `last-2` as 2.
 fn back_from_last(word: &str) -> Option<usize> {
     match word.strip_prefix("last")? {
         "" => Some(0),

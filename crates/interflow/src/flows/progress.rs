@@ -1,10 +1,10 @@
-//! A progress bar for what takes longer than a second, on a terminal only.
+//! A progress bar for operations longer than a second, on terminals only.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows how far something is. Nothing appears in the first second.
+/// A progress bar that appears after one second.
 pub struct ProgressDisplay {
     what: &'static str,
     started: Instant,
@@ -12,12 +12,11 @@ pub struct ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// Starts the clock.
     pub fn new(what: &'static str) -> Self {
         Self { what, started: Instant::now(), bar: None }
     }
 
-    /// So many of so many are done; `of` = 0 when nobody knows.
+    /// Reports progress; `of` is 0 if the total is unknown.
     pub fn update(&mut self, done: u64, of: u64) {
         if self.bar.is_none() && self.started.elapsed() > Duration::from_secs(1) {
             self.bar = Some(bar(self.what, of));
@@ -37,7 +36,7 @@ impl Drop for ProgressDisplay {
     }
 }
 
-/// indicatif draws on standard error, and nothing at all when that is no terminal.
+/// indicatif draws on stderr, and only if it is a terminal.
 fn bar(what: &'static str, of: u64) -> ProgressBar {
     let template = if of > 0 { "{msg} {wide_bar} {pos}/{len} {eta}" } else { "{msg} {spinner} {pos}" };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -1,4 +1,4 @@
-//! `interflow flows replay`: through the running instance, or through an engine of its own where none runs.
+//! `interflow flows replay`: through the running instance, or a temporary proxy server if none is running.
 
 use std::io::Write as _;
 
@@ -17,7 +17,7 @@ use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 use crate::{CliError, log, run};
 
-/// Sends the request again and says what came back.
+/// Replays the request and prints the response.
 pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let body = args.body.as_deref().map(read_body_argument).transpose()?;
     let usage = |e: interflow_archive::replay::ReplayError| CliError::Usage(e.to_string());
@@ -36,7 +36,7 @@ pub fn replay(args: &ReplayArgs, config: &InterflowConfig, home: &DataDir) -> Re
     print_outcome(&outcome, args.json)
 }
 
-/// A text, or the bytes of a file.
+/// Body from text or from a file.
 fn read_body_argument(text: &str) -> Result<Bytes, CliError> {
     let Some(path) = text.strip_prefix('@') else { return Ok(Bytes::copy_from_slice(text.as_bytes())) };
     let read = if path == "-" {
@@ -76,7 +76,7 @@ fn prepare(store: &dyn FlowStore, row: &FlowRow, edits: &RequestEdits) -> Result
     edits.apply(row, body).map_err(|e| CliError::Failed(e.to_string()))
 }
 
-/// An engine that listens nowhere but on a free port of loopback, for the time of one request.
+/// A temporary proxy server on a free loopback port, for one request.
 fn replay_locally(
     request: Request,
     row: &FlowRow,
@@ -119,7 +119,7 @@ fn replay_locally(
     })
 }
 
-/// Fields that were masked when they were recorded, but for those that are set anew.
+/// Headers that were masked when recorded and are not set on the command line.
 fn omitted_headers(row: &FlowRow, set: &[String]) -> Vec<String> {
     let is_set = |name: &String| set.iter().any(|h| h.split([':', ';']).next().unwrap_or_default().trim() == name);
     masked_fields(row).into_iter().filter(|name| !is_set(name)).collect()

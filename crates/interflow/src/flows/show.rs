@@ -11,10 +11,10 @@ use interflow_types::{Direction, FlowTimings, Headers};
 use super::{FlowShowArgs, ignore_broken_pipe, open, print_json};
 use crate::CliError;
 
-/// The most of a body that is decoded, in bytes.
+/// Maximum bytes of a body to decode.
 const MAX_DECODED: usize = 1 << 30;
 
-/// Prints one flow whole.
+/// Prints a flow.
 pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) -> Result<(), CliError> {
     let format = match args.format.as_str() {
         "text" | "json" => None,
@@ -23,7 +23,7 @@ pub fn show(store: &dyn FlowStore, args: &FlowShowArgs, schemas: &ProtoSchemas) 
     let mut flow = open::find(store, &args.id)?;
     if args.original {
         if flow.original.is_none() {
-            let why = "nothing was edited, or its original is not recorded (docs/recording.md says when)";
+            let why = "it was not edited, or the original was not recorded (see docs/recording.md)";
             return Err(CliError::Failed(format!("flow {} has no original: {why}", flow.id)));
         }
         flow = flow.original_view();
@@ -79,7 +79,7 @@ fn body(store: &dyn FlowStore, flow: &FlowRow, side: Direction, args: &FlowShowA
     }
 }
 
-/// What is known of the two connections, and where the time went.
+/// Prints details of both connections and the timings.
 fn write_connections(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
     let dim = anstyle::Style::new().dimmed();
     writeln!(out)?;
@@ -109,7 +109,7 @@ fn client_lines(flow: &FlowRow) -> Vec<String> {
     words
 }
 
-/// What was edited on the way.
+/// Prints the edits made to the flow.
 fn edited_lines(flow: &FlowRow) -> Vec<String> {
     let Some(original) = &flow.original else { return Vec::new() };
     let mut words = Vec::new();
@@ -141,7 +141,7 @@ fn upstream_lines(flow: &FlowRow) -> Vec<String> {
     words
 }
 
-/// Lengths first (`dns 2 ms`), then moments since the start (`first byte at 40 ms`).
+/// Durations first (`dns 2 ms`), then offsets from the start (`first byte at 40 ms`).
 fn timing_lines(t: &FlowTimings) -> Vec<String> {
     let lengths = [("waited", t.blocked), ("dns", t.dns), ("connect", t.connect), ("tls", t.tls)];
     let moments = [

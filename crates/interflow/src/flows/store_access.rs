@@ -1,4 +1,4 @@
-//! Changing the recording: through the running instance, which writes it, or directly where none runs.
+//! Write access to the store: through the running instance, or directly if none is running.
 
 use std::io::{self, Read};
 
@@ -13,29 +13,24 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// Who writes.
 pub enum StoreAccess {
-    /// The running instance.
     Instance(InstanceApi),
-    /// This process.
     Here(SqliteStore),
 }
 
-/// What an import did.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ImportCounts {
-    /// Flows taken up.
+    /// New flows.
     pub imported: u64,
-    /// Flows that were there already.
+    /// Flows that already existed.
     pub present: u64,
-    /// Entries left out, and why, as far as the reasons are kept.
+    /// Number of skipped entries.
     pub skipped: u64,
-    /// The reasons.
+    /// Reasons, up to a limit.
     pub reasons: Vec<String>,
 }
 
 impl StoreAccess {
-    /// Finds out.
     pub fn open(config: &InterflowConfig, home: &DataDir) -> Result<Self, CliError> {
         if let Some(api) = InstanceApi::for_instance(home)? {
             return Ok(Self::Instance(api));
@@ -50,7 +45,7 @@ impl StoreAccess {
         }
     }
 
-    /// Deletes what the query selects; how many flows there were.
+    /// Deletes the selected flows; returns their number.
     pub fn prune(&self, query: &Query) -> Result<u64, CliError> {
         match self {
             Self::Here(store) => Ok(store.prune(query)?),
@@ -61,7 +56,6 @@ impl StoreAccess {
         }
     }
 
-    /// Changes tags and comment.
     pub fn annotate(&self, id: FlowId, change: FlowAnnotation) -> Result<(), CliError> {
         match self {
             Self::Here(store) => Ok(store.annotate(id, change)?),
@@ -73,7 +67,7 @@ impl StoreAccess {
         }
     }
 
-    /// Takes up the flows of a file.
+    /// Imports the flows of a file.
     pub fn import(&self, file: impl Read) -> Result<ImportCounts, CliError> {
         match self {
             Self::Here(store) => import_locally(store, file),

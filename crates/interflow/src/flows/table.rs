@@ -1,4 +1,4 @@
-//! Flows as lines of a table, cut to the terminal's width.
+//! Formats flows as table rows, truncated to the terminal's width.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -8,31 +8,30 @@ use interflow_store::{FlowKind, FlowState, FlowSummary};
 use interflow_types::{Passthrough, Timestamp};
 use jiff::tz::TimeZone;
 
-/// How much of an id's end is shown: enough to name a flow.
+/// Length of the ID suffix shown; enough to select a flow.
 const ID: usize = 8;
-/// The least that is left for host and path.
+/// Minimum width of host and path.
 const MIN_TARGET_WIDTH: usize = 20;
-/// The most that is filled up for alignment where nothing is cut.
+/// Maximum padding for alignment if nothing is truncated.
 const MAX_FILL: usize = 80;
 
-/// The look of a table.
 pub struct FlowTable {
-    /// Columns of the terminal; `None` cuts nothing.
+    /// Terminal width; `None` disables truncation.
     width: Option<usize>,
     zone: TimeZone,
-    /// Days are shown beside the time of day.
+    /// Show the date in addition to the time.
     dated: bool,
-    /// The width to which host and path are filled up where nothing is cut.
+    /// Padded width of host and path if nothing is truncated.
     fill: usize,
 }
 
 impl FlowTable {
-    /// For flows that are not known yet.
+    /// Layout for flows that are not known in advance.
     pub fn streaming(dated: bool) -> Self {
         Self { width: width(), zone: TimeZone::system(), dated, fill: MAX_FILL / 2 }
     }
 
-    /// For these flows.
+    /// Layout for these flows.
     pub fn for_flows(flows: &[FlowSummary]) -> Self {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
@@ -41,7 +40,7 @@ impl FlowTable {
         Self { width: width(), zone, dated, fill: longest.clamp(MIN_TARGET_WIDTH, MAX_FILL) }
     }
 
-    /// Writes the names of the columns.
+    /// Writes the header row.
     pub fn heading(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let bold = Style::new().bold();
         let (time, target) = (self.time_width(), self.target_width());
@@ -53,7 +52,6 @@ impl FlowTable {
         )
     }
 
-    /// Writes one flow.
     pub fn line(&self, out: &mut (impl Write + ?Sized), flow: &FlowSummary) -> io::Result<()> {
         let dim = Style::new().dimmed();
         let (status, colour) = status(flow);
@@ -79,7 +77,7 @@ impl FlowTable {
         }
     }
 
-    /// What the other columns leave.
+    /// Width left by the other columns.
     fn target_width(&self) -> Option<usize> {
         let others = ID + 2 + self.time_width() + 2 + 4 + 2 + 7 + 1 + 2 + 10 + 1 + 7 + 1 + 7 + 2 + 8;
         self.width.map(|w| w.saturating_sub(others).max(MIN_TARGET_WIDTH))
@@ -141,7 +139,7 @@ fn status(flow: &FlowSummary) -> (String, Style) {
     (text, colour.on_default())
 }
 
-/// The response's type in a word; for a failed flow, what went wrong.
+/// Short name of the response's media type; for a failed flow, the error kind.
 fn kind(flow: &FlowSummary) -> String {
     match (flow.kind, &flow.error, flow.response_type.as_deref()) {
         (_, Some(error), None) => error.to_string(),
@@ -158,7 +156,7 @@ fn kind(flow: &FlowSummary) -> String {
     }
 }
 
-/// Nothing that a peer sent may steer the terminal.
+/// Removes control characters, because peers must not control the terminal.
 fn printable(text: &str) -> String {
     let steers = |c: char| {
         c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -166,7 +164,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Cut to a width, with an ellipsis where something was cut.
+/// Truncates to a width, with an ellipsis.
 fn fit(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

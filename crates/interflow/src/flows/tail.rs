@@ -1,5 +1,5 @@
-//! `interflow flows tail`: flows as they end, from the running instance's event socket; where none runs, by looking into
-//! the store again and again.
+//! `interflow flows tail`: prints flows as they complete, from the running instance's event socket, or else by polling
+//! the store.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -23,14 +23,14 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// How often the store is looked into where nobody tells of news.
+/// Polling interval of the store.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The latest flows that are looked at each time.
+/// Number of newest flows per poll.
 const MAX_RECENT: usize = 500;
-/// The instance pings more often than this.
+/// Socket idle timeout; the instance pings more often.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Follows, until the reader has seen enough.
+/// Prints flows until the output is closed.
 pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let query = open::query(&args.select.query)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -47,9 +47,8 @@ pub fn tail(args: &TailArgs, config: &InterflowConfig, home: &DataDir) -> Result
     }
 }
 
-/// Why it ends.
 enum TailEnd {
-    /// Nobody reads any more.
+    /// The output was closed.
     Enough,
     Failed(CliError),
 }
@@ -68,13 +67,13 @@ struct FlowFollower<'a> {
     table: FlowTable,
     config: &'a InterflowConfig,
     home: &'a DataDir,
-    /// Flows that have been shown, the latest ones.
+    /// Recently printed flows.
     seen: BTreeSet<FlowId>,
-    /// Flows that ended before are of no interest, but for those shown at first.
+    /// Flows that completed earlier are ignored, except for the initial ones.
     began: Timestamp,
 }
 
-/// A query as it stands in an address.
+/// URL-encodes a query.
 fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
@@ -91,7 +90,7 @@ impl FlowFollower<'_> {
             if let Some(api) = InstanceApi::for_instance(self.home)?
                 && let Some(mut socket) = self.connect(&api).await
             {
-                // What ended while the socket was being opened.
+                // Flows that completed while the socket was being opened.
                 self.poll_store(None)?;
                 while let Some(ids) = next_finished_flows(&mut socket).await {
                     self.show_all(&ids)?;
@@ -112,7 +111,7 @@ impl FlowFollower<'_> {
         Some(socket)
     }
 
-    /// Shows the flows of these ids that have ended.
+    /// Prints the completed flows among these IDs.
     fn show_all(&mut self, ids: &[FlowId]) -> Result<(), TailEnd> {
         let Some(store) = self.store()? else { return Ok(()) };
         for id in ids {
@@ -125,7 +124,7 @@ impl FlowFollower<'_> {
         Ok(())
     }
 
-    /// Looks for flows that have ended since, or shows the latest so many.
+    /// Prints flows completed since the last poll, or the newest ones initially.
     fn poll_store(&mut self, first: Option<usize>) -> Result<(), TailEnd> {
         let Some(store) = self.store()? else { return Ok(()) };
         let limit = first.unwrap_or(MAX_RECENT);
@@ -159,7 +158,7 @@ impl FlowFollower<'_> {
         }
     }
 
-    /// The store, once there is one.
+    /// The store, once it exists.
     fn store(&self) -> Result<Option<SqliteStore>, TailEnd> {
         match open::open_for_reading(self.config, self.home) {
             Ok(store) => Ok(Some(store)),
@@ -169,7 +168,7 @@ impl FlowFollower<'_> {
     }
 }
 
-/// The flows of the next batch; `None` when the socket has ended.
+/// Flow IDs of the next batch; `None` if the socket was closed.
 async fn next_finished_flows(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
     loop {
         let text = match timeout(IDLE_TIMEOUT, socket.next()).await.ok()??.ok()? {

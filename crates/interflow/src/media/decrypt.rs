@@ -1,4 +1,4 @@
-//! `interflow media decrypt`: encrypted MP4 in, clear MP4 of the same length out.
+//! `interflow media decrypt`: decrypts MP4 files and segments; the output has the same length.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -16,36 +16,34 @@ use super::{MediaInput, keys};
 use crate::CliError;
 use crate::flows::ProgressDisplay;
 
-/// How much is read at once.
+/// Read buffer size.
 const CHUNK: usize = 256 << 10;
 
-/// What to decrypt, and with what.
 #[derive(Debug, Args)]
 pub struct DecryptArgs {
-    /// The file or segment; standard input when it is `-`.
+    /// File or segment; `-` for stdin.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// A key as KID:KEY, or KEY alone for any KID; hex or base64. Repeat for several.
+    /// Key as KID:KEY, or KEY alone for any KID; hex or base64 (repeatable).
     #[arg(long, value_name = "KID:KEY")]
     pub key: Vec<String>,
-    /// The init segment that FILE belongs to; the output begins with it.
+    /// Init segment of FILE; the output starts with it.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// How the file is encrypted.
+    /// Encryption scheme.
     #[arg(long, value_enum, default_value_t = DecryptMethod::Cenc)]
     pub method: DecryptMethod,
-    /// The IV of an HLS segment (0x and hex digits), or its media sequence number.
+    /// IV of an HLS segment (0x and hex digits), or its media sequence number.
     #[arg(long, value_name = "IV", default_value = "0")]
     pub iv: String,
-    /// Write MPEG-TS in place of MP4 (fragmented files and segments; needs no key for clear ones).
+    /// Write MPEG-TS instead of MP4 (fragmented files and segments; unencrypted input needs no key).
     #[arg(long)]
     pub ts: bool,
-    /// Where the clear file goes; standard output when it is not given.
+    /// Output file [default: stdout].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
-/// Ways of encrypting media.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DecryptMethod {
     /// Common encryption of MP4: cenc, cens, cbc1, cbcs, PIFF.
@@ -57,7 +55,6 @@ pub enum DecryptMethod {
     SampleAes,
 }
 
-/// Runs the command.
 pub fn run(args: &DecryptArgs) -> Result<(), CliError> {
     let ring = keys(&args.key)?;
     if ring.is_empty() && !args.ts {
@@ -117,7 +114,7 @@ fn decrypt(args: &DecryptArgs, ring: &ContentKeyRing, sink: &mut ClearOutput) ->
     })
 }
 
-/// A segment of HLS in its first form.
+/// Decrypts an HLS segment that is encrypted as a whole or by SAMPLE-AES.
 fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -> Result<(), CliError> {
     let wrong = |e: &dyn Display| failed(&args.file, e);
     let key = match args.key.as_slice() {
@@ -144,7 +141,7 @@ fn segment(args: &DecryptArgs, input: &mut MediaInput, sink: &mut ClearOutput) -
     })
 }
 
-/// The index of a progressive file, wherever in the file it lies.
+/// Reads the `moov` box of a progressive file, wherever it is.
 fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<Arc<ProgressiveFile>>, CliError> {
     let length = file.metadata().map_err(|e| unreadable(path, &e))?.len();
     let mut probe = IndexProbe::new(ring.clone(), length);
@@ -159,7 +156,7 @@ fn index(file: &mut File, path: &Path, ring: &ContentKeyRing) -> Result<Option<A
     probe.finish().map_err(|e| failed(path, &e))
 }
 
-/// Pushes a chunk, or says that there are no more.
+/// Pushes a chunk, or signals the end of input.
 type PushFn<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), CliError> + 'a;
 
 fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut PushFn<'_>) -> Result<(), CliError> {
@@ -183,7 +180,7 @@ fn pump(input: &mut MediaInput, path: &Path, sink: &mut ClearOutput, step: &mut 
     out.iter().try_for_each(|piece| sink.write(piece))
 }
 
-/// Where the clear bytes go. A file takes its name only once all of it is right.
+/// Output of decrypted bytes. A file gets its final name only after success.
 enum ClearOutput {
     Stdout(std::io::StdoutLock<'static>),
     File { file: File, part: PathBuf, path: PathBuf },

@@ -1,4 +1,4 @@
-//! A media file read box by box, its media data passed over.
+//! Reads a media file box by box and skips the media data.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -8,25 +8,23 @@ use interflow_media::cenc::InitSegment;
 
 use crate::CliError;
 
-/// The longest box that is read whole.
+/// Maximum size of a box that is read into memory.
 const MAX_BOX_BYTES: u64 = 64 << 20;
-/// Most boxes at the top of a file that are looked at.
+/// Maximum number of top-level boxes.
 const MAX_BOXES: usize = 20_000;
 
-/// What was found in a file.
 pub struct MediaFile {
-    /// For messages.
+    /// File name, for messages.
     pub path: PathBuf,
-    /// The boxes at the top, with what is in them.
+    /// Top-level boxes with their content.
     pub boxes: Vec<BoxNode>,
-    /// The index, when there is one.
+    /// The `moov` box, if any.
     pub init: Option<InitSegment>,
-    /// The first fragment and its media data: where they begin and end.
+    /// Byte range of the first fragment and its media data.
     pub fragment: Option<(u64, u64)>,
 }
 
 impl MediaFile {
-    /// Reads a file's boxes.
     pub fn read(path: &Path) -> Result<Self, CliError> {
         let unreadable = |e: std::io::Error| CliError::Failed(format!("{} cannot be read: {e}", path.display()));
         let wrong = |e: &dyn std::fmt::Display| CliError::Failed(format!("{}: {e}", path.display()));

@@ -11,27 +11,24 @@ use serde_json::{Value, json};
 use super::file::MediaFile;
 use crate::CliError;
 
-/// What to look into.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// The MP4 file or segment.
+    /// MP4 file or segment.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
     pub format: InspectFormat,
 }
 
-/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum InspectFormat {
-    /// For people.
+    /// Human-readable.
     Text,
-    /// For programs.
+    /// JSON.
     Json,
 }
 
-/// Runs the command.
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let file = MediaFile::read(&args.file)?;
     let mut text = String::new();
@@ -47,7 +44,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
             describe(&file, &mut text);
         }
     }
-    // A reader that has seen enough (`head`) is no error.
+    // Write errors are ignored: the reader may have closed the pipe (`head`).
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
@@ -112,7 +109,7 @@ fn systems(file: &MediaFile) -> Vec<Value> {
     .collect()
 }
 
-/// Tracks and systems in words.
+/// Formats tracks and DRM systems as text.
 pub fn describe(file: &MediaFile, text: &mut String) {
     for value in file.init.as_ref().map(tracks).unwrap_or_default() {
         let field = |name: &str| value[name].as_str().unwrap_or("?").to_owned();

@@ -18,30 +18,28 @@ use crate::CliError;
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
-    /// Show the boxes of an MP4 file, its tracks, codecs, encryption and key ids.
+    /// Show the boxes, tracks, codecs, encryption and key IDs of an MP4 file.
     Inspect(inspect::InspectArgs),
-    /// Say what a file is, which keys it needs, and whether the keys given open it.
+    /// Identify a file, the keys it needs, and whether the given keys decrypt it.
     Probe(probe::ProbeArgs),
-    /// Decrypt an MP4 file or a media segment with keys that you have.
+    /// Decrypt an MP4 file or a media segment with your keys.
     Decrypt(decrypt::DecryptArgs),
-    /// Make a link for a player, sealed so that nobody can read or change it.
+    /// Create a sealed link for a player; it can be neither read nor modified.
     Url(url::UrlArgs),
 }
 
-/// Runs one.
 pub fn run(command: &MediaCommand, config: &InterflowConfig, home: Option<&Path>) -> Result<(), CliError> {
     match command {
         MediaCommand::Inspect(args) => inspect::run(args),
         MediaCommand::Probe(args) => probe::run(args),
         MediaCommand::Decrypt(args) => decrypt::run(args),
-        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.home.as_deref()))?),
+        MediaCommand::Url(args) => url::run(args, config, &DataDir::find(home.or(config.data_dir.as_deref()))?),
     }
 }
 
-/// A file, or standard input when it is `-`.
+/// A file, or stdin for `-`.
 enum MediaInput {
     File(File),
     Stdin(Stdin),
@@ -67,7 +65,7 @@ impl Read for MediaInput {
     }
 }
 
-/// The keys of the command line.
+/// Parses the keys given on the command line.
 fn keys(given: &[String]) -> Result<ContentKeyRing, CliError> {
     if given.is_empty() {
         return Ok(ContentKeyRing::default());

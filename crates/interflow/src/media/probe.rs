@@ -1,4 +1,4 @@
-//! `interflow media probe`: what a file is, which keys it needs, and whether the keys at hand open it.
+//! `interflow media probe`: identifies a file, the keys it needs, and whether the given keys decrypt it.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -14,24 +14,23 @@ use super::inspect::{InspectFormat, describe, tracks};
 use super::keys;
 use crate::CliError;
 
-/// What to look at.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
-    /// The MP4 file.
+    /// MP4 file.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// A key to try, as KID:KEY, or KEY alone for any KID. Repeat for several.
+    /// Key to try, as KID:KEY, or KEY alone for any KID (repeatable).
     #[arg(long, value_name = "KID:KEY")]
     pub key: Vec<String>,
-    /// How to print it.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = InspectFormat::Text)]
     pub format: InspectFormat,
 }
 
-/// The most of a first fragment that is decrypted to try keys.
+/// Maximum bytes of the first fragment that are decrypted to try keys.
 const MAX_TRIED_BYTES: u64 = 64 << 20;
 
-/// Runs the command. With keys, it fails when they do not open the file.
+/// Runs the command. Fails if keys are given and do not decrypt the file.
 pub fn run(args: &ProbeArgs) -> Result<(), CliError> {
     let ring = keys(&args.key)?;
     let file = MediaFile::read(&args.file)?;
@@ -71,8 +70,8 @@ fn kind(file: &MediaFile) -> &'static str {
         (Some(_), true) => "fragmented MP4",
         (Some(init), false) if init.movie.tracks.iter().any(|t| !t.table.is_empty()) => "progressive MP4",
         (Some(_), false) => "init segment",
-        (None, true) => "media segment (its init segment tells the rest)",
-        (None, false) => "boxes without an index",
+        (None, true) => "media segment (see its init segment)",
+        (None, false) => "boxes without a moov box",
     }
 }
 
@@ -80,9 +79,9 @@ fn required_keys(file: &MediaFile) -> Vec<Value> {
     file.init.iter().flat_map(InitSegment::kids).map(|kid| kid.to_string().into()).collect()
 }
 
-/// Decrypts the beginning and looks whether what comes out is what the codec says.
+/// Decrypts the beginning and checks whether the result is plausible for the codec.
 fn try_keys(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
-    let Some(init) = &file.init else { return Err("there is no init segment in it: join the two to try keys".into()) };
+    let Some(init) = &file.init else { return Err("it has no init segment: concatenate both to try keys".into()) };
     if !init.is_protected() {
         return Ok("nothing is encrypted: no key is needed".into());
     }
@@ -98,11 +97,11 @@ fn try_keys(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {
     check(&clear)
 }
 
-/// What can be said of a key without decoding what it opens.
-const UNVERIFIED_KEYS: &str = "the keys are there; whether they are right shows only when it is played";
+/// Judges a key without decoding the decrypted media.
+const UNVERIFIED_KEYS: &str = "keys found; whether they are correct can only be verified by playback";
 
-/// Whole-sample encryption of audio shows at once whether a key is right: every frame begins in the same way. In video
-/// the beginnings are clear, and the rest looks like noise either way.
+/// Whole-sample encrypted audio reveals whether a key is right: every frame starts in the same way. In video the starts
+/// are unencrypted, and the rest looks random in any case.
 fn check(clear: &Bytes) -> Result<String, String> {
     let find = |kind: &[u8; 4]| boxes(clear, 0).flatten().find(|b| b.kind() == kind);
     let moov = find(b"moov").and_then(|b| Movie::read(&b).ok());
@@ -115,20 +114,23 @@ fn check(clear: &Bytes) -> Result<String, String> {
         let format = moov.track(traf.track).and_then(|t| t.entries.first()).map(|e| e.format.0);
         let begins_right: fn(&[u8]) -> bool = match format.as_ref() {
             Some(b"ac-3" | b"ec-3") => |s| s.starts_with(&[0x0b, 0x77]),
-            // A single channel, a pair, or filling (ISO 14496-3 4.4.2.1).
+            // Single channel element, channel pair element or fill element (ISO 14496-3 4.4.2.1).
             Some(b"mp4a") => |s| s.first().is_some_and(|b| matches!(b >> 5, 0 | 1 | 6)),
             _ => continue,
         };
         let samples: Vec<&[u8]> = placed.iter().filter_map(|p| clear.get(usize::try_from(p.offset).ok()?..)).collect();
         seen |= samples.len() >= FRAMES;
         if !samples.iter().all(|s| begins_right(s)) {
-            return Err(format!("the key of track {} is wrong: what it opens are no frames of its codec", traf.track));
+            return Err(format!(
+                "the key of track {} is wrong: the decrypted data is not valid for its codec",
+                traf.track
+            ));
         }
     }
-    Ok(if seen { "the keys are right".into() } else { UNVERIFIED_KEYS.into() })
+    Ok(if seen { "the keys are correct".into() } else { UNVERIFIED_KEYS.into() })
 }
 
-/// So many frames that all begin in the right way are no accident.
+/// Number of frames with a valid start that rules out coincidence.
 const FRAMES: usize = 16;
 
 fn progressive(file: &MediaFile, ring: &ContentKeyRing) -> Result<String, String> {

@@ -1,11 +1,11 @@
-//! MP4 as it comes, MPEG-TS out: the init segment is gathered first, then fragments pass one by one.
+//! Streaming remuxer from MP4 to MPEG-TS: collects the init segment, then converts fragment by fragment.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_media::remux::{RemuxError, RemuxOptions, TsMuxer, TsSegment};
 
-/// Remuxes clear MP4 whose init segment comes first.
+/// Remuxes unencrypted MP4 that starts with its init segment.
 #[derive(Default)]
 pub struct TsConverter {
     head: Vec<Bytes>,
@@ -13,7 +13,7 @@ pub struct TsConverter {
 }
 
 impl TsConverter {
-    /// Takes what was decrypted; `has_init` once the `moov` has passed.
+    /// Adds decrypted bytes; `has_init` is set once the `moov` box has been read.
     pub fn push(&mut self, pieces: &mut Vec<Bytes>, has_init: bool, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         if self.segment.is_none() {
             self.head.append(pieces);
@@ -32,7 +32,7 @@ impl TsConverter {
         }
     }
 
-    /// Says that nothing more comes.
+    /// Signals the end of input.
     pub fn finish(self, out: &mut Vec<Bytes>) -> Result<(), RemuxError> {
         self.segment.map_or(Err(RemuxError::NoTracks), |segment| segment.finish(out))
     }

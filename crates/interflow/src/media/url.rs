@@ -1,4 +1,4 @@
-//! `interflow media url`: a link for a player, sealed with this installation's key.
+//! `interflow media url`: creates a link for a player, sealed with this installation's key.
 
 use std::sync::Arc;
 
@@ -14,63 +14,62 @@ use crate::components::media::{KEY_FILE, link_secret};
 use crate::config::InterflowConfig;
 use crate::data_dir::DataDir;
 
-/// What the link is for.
 #[derive(Debug, Args)]
 pub struct UrlArgs {
-    /// The address to fetch: a file, an HLS playlist or a DASH manifest.
+    /// URL to fetch: a file, an HLS playlist or a DASH manifest.
     pub destination: String,
-    /// The endpoint; by default what the address's ending asks for.
+    /// Endpoint [default: by the URL's extension].
     #[arg(long, value_name = "PATH")]
     pub endpoint: Option<String>,
-    /// A header to send upstream (repeat for several).
+    /// Header to send upstream (repeatable).
     #[arg(short = 'H', long, value_name = "NAME:VALUE")]
     pub header: Vec<String>,
-    /// A parameter of the endpoint, such as resolution=720p (repeat for several).
+    /// Parameter of the endpoint, such as resolution=720p (repeatable).
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub param: Vec<String>,
-    /// Keys of encrypted media, KID:KEY in hex (repeat for several).
+    /// Key of encrypted media, KID:KEY in hex (repeatable).
     #[arg(long, value_name = "KID:KEY")]
     pub key: Vec<String>,
-    /// For how long the link holds, such as 6h or 7d.
+    /// Lifetime of the link, such as 6h or 7d.
     #[arg(long, value_name = "TIME")]
     pub expires: Option<HumanDuration>,
-    /// The client that may use it: an address or a network.
+    /// Restrict the link to this client address or network.
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Option<String>,
-    /// The hosts that it may lead to, such as *.cdn.example.com (repeat for several).
+    /// Restrict the link to this upstream host, such as *.cdn.example.com (repeatable).
     #[arg(long, value_name = "HOST")]
     pub host: Vec<String>,
-    /// The name under which a browser saves the file.
+    /// File name for downloads in a browser.
     #[arg(long, value_name = "FILE")]
     pub name: Option<String>,
-    /// Our address as players reach it; the running instance's by default.
+    /// Base URL of the gateway as players reach it [default: the running instance].
     #[arg(long, value_name = "URL")]
     pub base: Option<String>,
-    /// Write everything in clear: works where no password is needed.
+    /// Do not encrypt the link; works only if no password is required.
     #[arg(long, conflicts_with_all = ["expires", "ip", "host", "key"])]
     pub clear: bool,
-    /// The form of the output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = UrlFormat::Text)]
     pub format: UrlFormat,
 }
 
-/// The form of the output.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum UrlFormat {
-    /// The link alone.
+    /// The link only.
     Text,
-    /// An object with `url` and `expires`.
+    /// A JSON object with `url` and `expires`.
     Json,
 }
 
-/// Makes and prints the link.
+/// Creates and prints the link.
 pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
-    let wish = link_request(args)?;
-    wish.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
+    let request = link_request(args)?;
+    request.check_names().map_err(|e| CliError::Usage(unknown(&e)))?;
     if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
         anstream::eprintln!(
-            "warning: no instance has used the data folder {} yet: the link is sealed with a key that is made now, and an \
-             instance with another data folder refuses it",
+            "warning: no instance has used the data directory {} yet: the link is sealed with a new key, and an \
+             instance with another data directory will reject it",
             home.path().display()
         );
     }
@@ -90,7 +89,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
             return Err(CliError::Usage("no gateway is configured: say where players reach it with --base".into()));
         }
     };
-    let linked = media.link(&wish, &base).map_err(CliError::Usage)?;
+    let linked = media.link(&request, &base).map_err(CliError::Usage)?;
     match args.format {
         UrlFormat::Text => println!("{}", linked.url),
         UrlFormat::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
@@ -98,7 +97,7 @@ pub fn run(args: &UrlArgs, config: &InterflowConfig, home: &DataDir) -> Result<(
     Ok(())
 }
 
-/// Says what is not known, and which known name is nearest.
+/// Error for an unknown name, with the most similar known one.
 fn unknown(e: &UnknownName) -> String {
     let distance = |known: &str| strsim::damerau_levenshtein(known, &e.name);
     let near = e.known.iter().map(|known| (distance(known), known)).min();
@@ -144,7 +143,7 @@ fn endpoint(destination: &str) -> &'static str {
     }
 }
 
-/// Making a link fetches nothing.
+/// Stub client: creating a link fetches nothing.
 struct NoEgress;
 
 impl HttpClient for NoEgress {

@@ -1,8 +1,8 @@
-//! The keys that philter-ai-proxy's configuration has, so that those which it has not are told of.
+//! All keys of philter-ai-proxy's configuration, to report unknown ones.
 
 use serde_json::Value as Yaml;
 
-/// Every key by its path; `*` stands for any name, `[]` for the elements of a list.
+/// Key paths; `*` matches any name, `[]` the elements of a list.
 const KEYS: [&str; 71] = [
     "version",
     "listen.port",
@@ -77,13 +77,13 @@ const KEYS: [&str; 71] = [
     "tracing.serviceName",
 ];
 
-/// Keys whose whole section is spoken of by a note.
+/// Keys whose section is covered by a note.
 const SECTIONS: [&str; 7] = ["metrics", "tracing", "logging", "rateLimit", "cache", "quotas", "usage"];
 
 const PROVIDERS: [&str; 8] =
     ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "openaiCompatible"];
 
-/// The keys of a configuration that are none of theirs, by their paths.
+/// Paths of unknown keys in a configuration.
 pub(super) fn unknown(root: &Yaml) -> Vec<String> {
     let mut out = Vec::new();
     walk(root, "", "", &mut out);
@@ -104,7 +104,7 @@ fn walk(value: &Yaml, path: &str, shape: &str, out: &mut Vec<String>) {
                 let strange = shape == "providers" && !PROVIDERS.contains(&name);
                 let next = [plain, any].into_iter().find(|shape| !strange && is_known_prefix(shape));
                 match next {
-                    // A provider has keys of its own beside those that all of them have.
+                    // Each provider has its own keys in addition to the common ones.
                     Some(shape) if shape.starts_with("providers.") => provider(inner, &path, &shape, out),
                     Some(shape) => walk(inner, &path, &shape, out),
                     None => out.push(path),
@@ -132,7 +132,7 @@ fn provider(value: &Yaml, path: &str, shape: &str, out: &mut Vec<String>) {
     out.extend(own.into_iter().filter(|path| named || common.contains(path)));
 }
 
-/// Whether some key is this one, or lies below it.
+/// Whether a known key equals this path or is below it.
 fn is_known_prefix(shape: &str) -> bool {
     KEYS.iter().any(|key| key.strip_prefix(shape).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])))
 }

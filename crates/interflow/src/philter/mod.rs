@@ -1,34 +1,72 @@
-//! `interflow config import-philter`: reads the YAML of philter-ai-proxy and writes the same as our configuration, with notes
-//! on what has no counterpart.
+//! `interflow import philter`: converts the YAML configuration of philter-ai-proxy, with notes on settings that have no
+//! counterpart.
 
 mod keys;
 mod known_keys;
 
+use std::io::Write as _;
+use std::path::PathBuf;
+
 use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
-/// A configuration, and what its owner must do by hand.
+use crate::CliError;
+
+#[derive(Debug, clap::Args)]
+pub struct PhilterArgs {
+    /// Configuration file of philter-ai-proxy (YAML).
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write the clients' keys, as hashes, to this new file.
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<PathBuf>,
+}
+
+/// Prints the converted configuration; notes go to stderr.
+pub fn run(args: &PhilterArgs) -> Result<(), CliError> {
+    let (file, keys) = (&args.file, args.keys.as_deref());
+    let shown = file.display();
+    let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let imported = import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
+    for note in imported.notes {
+        anstream::eprintln!("{note}");
+    }
+    match (imported.keys, keys) {
+        (Some(text), Some(path)) => {
+            let wrong = |e| format!("{} cannot be written: {e}", path.display());
+            let mut file = std::fs::File::create_new(path).map_err(wrong)?;
+            file.write_all(text.as_bytes()).map_err(wrong)?;
+        }
+        (Some(_), None) => {
+            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
+        }
+        (None, _) => {}
+    }
+    crate::approvals::print(&imported.text);
+    Ok(())
+}
+
+/// The converted configuration, and notes on what must be done manually.
 pub struct PhilterImport {
-    /// TOML.
+    /// Configuration as TOML.
     pub text: String,
-    /// The keys of clients, as the keys file has them; `None` when there are none.
+    /// Client keys in the format of the keys file, if there are any.
     pub keys: Option<String>,
     /// Notes, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Reads a configuration of philter-ai-proxy.
 ///
 /// # Errors
-/// When it is no YAML, or of another version than 1.
+/// The input is not valid YAML, or its schema version is not 1.
 pub fn import(yaml: &str) -> Result<PhilterImport, String> {
-    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
+    let root: Yaml = interflow_codec::yaml::from_str(yaml).map_err(|e| format!("invalid YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
-        return Err("only version 1 of its schema is known".into());
+        return Err("only schema version 1 is supported".into());
     }
     let mut import = PhilterImporter::default();
     for key in known_keys::unknown(&root) {
-        import.note(format!("{key}: this key is not known; nothing was made of it"));
+        import.note(format!("{key}: unknown key; ignored"));
     }
     import.listen(&root["listen"]);
     import.providers(&root["providers"]);
@@ -72,7 +110,7 @@ impl PhilterImporter {
         }
     }
 
-    /// A value with what it refers to put in its place, as they do when they begin: `${NAME}`, `file:PATH`.
+    /// Resolves `${NAME}` and `file:PATH` references, as philter-ai-proxy does at startup.
     fn value(&mut self, theirs: &str) -> Option<String> {
         if let Some(path) = theirs.strip_prefix("file:") {
             match std::fs::read_to_string(path) {
@@ -86,7 +124,7 @@ impl PhilterImporter {
         while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
         {
             let Ok(value) = std::env::var(name) else {
-                self.note(format!("the environment variable {name} is not set, so that `{theirs}` is not known"));
+                self.note(format!("the environment variable {name} is not set, so `{theirs}` cannot be resolved"));
                 return None;
             };
             out.push_str(before);
@@ -104,9 +142,9 @@ impl PhilterImporter {
             self.set("gateway", "tls", Table::from_iter(tls));
         } else if listen["devSelfSignedCert"].as_bool() == Some(true) {
             self.set("gateway", "tls_self_signed", true);
-            self.note("listen.devSelfSignedCert: certificates are of Interflow's own CA, which clients must trust");
+            self.note("listen.devSelfSignedCert: certificates are signed by Interflow's CA, which clients must trust");
         } else {
-            self.note("listen: without cert and key the gateway speaks plain HTTP");
+            self.note("listen: without cert and key the gateway serves plain HTTP");
         }
         if let Some(authorities) = listen["clientCA"].as_str() {
             self.push("gateway", "client_ca", authorities);
@@ -125,13 +163,13 @@ impl PhilterImporter {
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
             self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
         }
-        for (theirs, ours) in [
+        for (theirs, key) in [
             ("readHeaderTimeoutMs", "header_timeout"),
             ("readTimeoutMs", "body_idle_timeout"),
             ("tlsHandshakeTimeoutMs", "handshake"),
         ] {
             if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
-                self.set("timeouts", ours, format!("{ms}ms"));
+                self.set("timeouts", key, format!("{ms}ms"));
             }
         }
         let drain = &listen["shutdownTimeout"];
@@ -139,7 +177,7 @@ impl PhilterImporter {
             self.set("proxy", "drain_timeout", span);
         }
         if !listen["maxConcurrentTLSHandshakes"].is_null() {
-            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate bound connections instead");
+            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accept_rate limit connections instead");
         }
     }
 
@@ -164,47 +202,49 @@ impl PhilterImporter {
         let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
         let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
         let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
-        for (theirs, section, ours) in [
+        for (theirs, section, key) in [
             ("connectMs", "timeouts", "connect"),
             ("responseHeaderMs", "timeouts", "response_header_timeout"),
             ("idleConnMs", "upstream", "idle_timeout"),
         ] {
             if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
-                self.set(section, ours, format!("{ms}ms"));
-                self.note(format!("providers.*.timeouts.{theirs}: the longest one holds for all, as {section}.{ours}"));
+                self.set(section, key, format!("{ms}ms"));
+                self.note(format!(
+                    "providers.*.timeouts.{theirs}: the longest one applies to all providers, as {section}.{key}"
+                ));
             }
         }
         if longest("tlsHandshakeMs").is_some() {
-            self.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake holds for both legs");
+            self.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake applies to clients and upstreams");
         }
     }
 
-    /// Hosts whose certificates are not looked at.
+    /// Hosts without certificate verification.
     fn verify(&mut self, own: &Yaml, url: Option<&str>, at: &str) {
         if own["tlsVerify"].as_bool() != Some(false) {
             return;
         }
         match url.and_then(|t| t.split("://").nth(1)?.split(['/', ':']).next()) {
             Some(host) => self.push("upstream", "danger_insecure_hosts", host),
-            None => self.note(format!("{at}.tlsVerify: the provider's own certificate is verified all the same")),
+            None => self.note(format!("{at}.tlsVerify: the provider's own certificate is still verified")),
         }
     }
 
     fn provider(&mut self, name: &str, own: &Yaml) -> Table {
         let mut upstream = Table::new();
         let keys = [("target", "url"), ("endpoint", "url"), ("apiVersion", "api_version"), ("region", "region")];
-        for (theirs, ours) in keys {
+        for (theirs, key) in keys {
             if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
-                upstream.insert(ours.into(), value.into());
+                upstream.insert(key.into(), value.into());
             }
         }
         let target = upstream.get("url").and_then(Value::as_str).map(str::to_owned);
         self.verify(own, target.as_deref(), &format!("providers.{name}"));
-        // These clouds give the proxy its credentials.
+        // These providers take credentials from the environment of the process.
         let entra = own["entraID"].as_bool() == Some(true);
         if entra || matches!(name, "bedrock" | "vertex") && !own.is_null() {
             upstream.insert("credentials".into(), "ambient".into());
-            self.note(format!("providers.{name}: credentials are those that the machine is given (credentials = \"ambient\"), entraID and roles included"));
+            self.note(format!("providers.{name}: credentials come from the environment of the process (credentials = \"ambient\"), entraID and roles included"));
         }
         if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
             upstream.insert("role_arn".into(), role.into());
@@ -232,13 +272,15 @@ impl PhilterImporter {
         let breaker = &philter["circuitBreaker"];
         if breaker["enabled"].as_bool() == Some(true) && breaker["fallback"].as_str() == Some("passthrough") {
             backend.insert("failure".into(), "open".into());
-            self.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still take out what they find");
+            self.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still apply");
         }
         if !philter["retry"].is_null() || !breaker.is_null() {
-            self.note("philter.retry, philter.circuitBreaker: the server is asked once; when it fails, the request is refused");
+            self.note(
+                "philter.retry, philter.circuitBreaker: the server is called once; if it fails, the request is refused",
+            );
         }
         self.push("redact", "backend", backend);
-        self.note("philter.endpoint: the server is asked beside the built-in detectors; take redact.backend out to do without it, or give it redact.backend.token for Philter 4");
+        self.note("philter.endpoint: the server is called in addition to the built-in detectors; remove redact.backend to disable it, or set redact.backend.token for Philter 4");
     }
 
     fn defaults(&mut self, defaults: &Yaml) {
@@ -248,10 +290,10 @@ impl PhilterImporter {
         self.set("redact", "responses", response_mode(&defaults["outbound"]));
         self.set("redact", "restore", false);
         if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
-            self.note("defaults.outbound.allowUnscannedStreams: streams are looked at as they pass");
+            self.note("defaults.outbound.allowUnscannedStreams: streams are scanned as they pass");
         }
         self.note(
-            "redact.restore is off, as answers stayed redacted before; take the line out to have originals put back",
+            "redact.restore is off, because philter-ai-proxy leaves responses redacted; remove the line to restore original values",
         );
         if let Some(policy) = defaults["policy"].as_str() {
             self.note(format!(
@@ -271,7 +313,7 @@ impl PhilterImporter {
                 }
             }
             if matches["path"].is_string() {
-                self.note(format!("routes[{i}].match.path: it holds for the paths below it too"));
+                self.note(format!("routes[{i}].match.path: it also matches the paths below it"));
             }
             if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
                 let mut headers = Table::new();
@@ -281,7 +323,7 @@ impl PhilterImporter {
             if let Some(context) = theirs["context"].as_str() {
                 route.insert("context".into(), context.into());
             }
-            // A route of theirs takes nothing over from the defaults.
+            // In philter-ai-proxy, a route does not inherit from the defaults.
             route.insert("responses".into(), response_mode(&theirs["outbound"]).into());
             if let Some(policy) = theirs["policy"].as_str() {
                 self.note(format!(
@@ -295,13 +337,13 @@ impl PhilterImporter {
         }
     }
 
-    /// The keys file. Their keys stand beside the client's own credentials, which go on.
+    /// Imports the client keys. They are sent in addition to the client's provider credentials, which are forwarded.
     fn keys(&mut self, auth: &Yaml) -> Option<String> {
         let keys = auth["apiKeys"].as_array().filter(|keys| !keys.is_empty())?;
         let required = auth["enabled"].as_bool() != Some(false);
         self.set("keys", "require_virtual_key", required);
         if required {
-            // No web page has a key, so it gains nothing by a name of its own.
+            // Every client presents a key, which a web page does not have, so DNS rebinding needs no host check.
             self.set("gateway", "hosts", vec!["*"]);
         }
         self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
@@ -338,12 +380,12 @@ impl PhilterImporter {
                 "rateLimit",
                 "write [[quota.rule]] with allow = { requests = \"60/m\", burst = 10 }, and quota.shared for Redis",
             ),
-            ("quotas", "write [[quota.rule]] with per = \"key\" and allow = { tokens_per_day = … }"),
+            ("quotas", "write [[quota.rule]] with count_by = \"key\" and allow = { tokens_per_day = … }"),
             ("usage", "use is at GET /api/v1/limits"),
             ("cache", "answers are not cached"),
         ] {
             if !root[section].is_null() {
-                self.note(format!("{section}: not taken over; {instead}"));
+                self.note(format!("{section}: not imported; {instead}"));
             }
         }
     }
@@ -367,10 +409,10 @@ mod tests {
 
     const THEIRS: &str = r#"
 version: 1
-listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
+listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, readTimeoutMs: 6000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
 philter: { endpoint: "https://philter:8080", tlsVerify: false, caCert: /etc/ca.pem, timeouts: { responseHeaderMs: 7000 }, circuitBreaker: { enabled: true, fallback: passthrough } }
 providers:
-  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500 } }
+  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500, responseHeaderMs: 2000, idleConnMs: 9000 } }
   azure: { target: "https://r.openai.azure.com", apiVersion: "2024-10-21", entraID: true }
   bedrock: { region: us-east-1 }
   openaiCompatible: { groq: { target: "https://api.groq.com/openai" } }
@@ -415,6 +457,8 @@ lisen: { port: 1 }
         assert_eq!(redact.backend[0].url, "https://philter:8080");
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
         assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.header_timeout.0.as_secs()), (1500, 5));
+        assert_eq!(config.timeouts.response_header_timeout.0.as_secs(), 2);
+        assert_eq!(config.upstream.idle_timeout.0.as_secs(), 9);
         assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain_timeout.0.as_secs()), (9, 30));
         assert_eq!((config.keys.require_virtual_key, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
@@ -427,7 +471,7 @@ lisen: { port: 1 }
             ("a", &["gpt-4*".to_owned()][..], &["/v1/chat*".to_owned()][..])
         );
         assert!(!imported.keys.unwrap().contains("plain-word") && !imported.text.contains("plain-word"));
-        for says in ["hipaa", "strict", "entraID", "apiKeys[1].key", "rateLimit: ", "lisen: this key is not known"] {
+        for says in ["hipaa", "strict", "entraID", "apiKeys[1].key", "rateLimit: ", "lisen: unknown key"] {
             assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:?}", imported.notes);
         }
     }

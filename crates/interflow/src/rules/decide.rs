@@ -1,4 +1,4 @@
-//! The commands that ask a running instance: rules in force, flows that wait.
+//! Commands that query a running instance: active rules and held flows.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::data_dir::DataDir;
 use crate::flows::{InstanceApi, print_json};
 
 fn instance(home: &DataDir) -> Result<InstanceApi, CliError> {
-    let none = "no instance runs from this data folder: start one with `interflow run --rules FILE`";
+    let none = "no instance is running with this data directory: start one with `interflow run --rules FILE`";
     InstanceApi::for_instance(home)?.ok_or_else(|| CliError::Failed(none.into()))
 }
 

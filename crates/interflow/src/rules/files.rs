@@ -1,4 +1,4 @@
-//! The commands on rule files.
+//! Commands on rule files.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn source(path: &Path) -> Result<RuleFileSource, CliError> {
     Ok(RuleFileSource::from_text("standard input", text))
 }
 
-/// Rules that are only looked at read archives, and have no store.
+/// For rules that are only checked, recordings come from archives, not from a store.
 fn offline_runtime() -> RuleRuntime {
     RuleRuntime::default()
         .with_recordings(Arc::new(RecordingArchives::Looking))
@@ -57,7 +57,7 @@ pub fn check(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError>
     } else {
         notes.iter().for_each(|n| anstream::println!("{n}"));
         if read.is_ok() {
-            anstream::println!("{rules} rules are in order");
+            anstream::println!("{rules} rules are valid");
         }
     }
     match read {
@@ -131,9 +131,7 @@ pub fn actions(format: &FormatArgs) -> Result<(), CliError> {
 pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     let files = if args.files.is_empty() { &config.rules.files } else { &args.files };
     if files.is_empty() {
-        return Err(CliError::Usage(
-            "no rule files: name some with --rules FILE, or under rules.files in the configuration".into(),
-        ));
+        return Err(CliError::Usage("no rule files: give --rules FILE or set rules.files in the configuration".into()));
     }
     let program = load(files, &config.rules)?;
     let store = open::open_for_reading(config, home)?;
@@ -159,7 +157,7 @@ pub fn explain(args: &ExplainArgs, config: &InterflowConfig, home: &DataDir) -> 
 pub fn test(args: &FilesArgs, config: &InterflowConfig) -> Result<(), CliError> {
     let program = load(&args.files, &config.rules)?;
     if program.tests.is_empty() {
-        return Err(CliError::Failed("there are no tests: write them under `tests` beside the rules".into()));
+        return Err(CliError::Failed("no tests: add them under `tests` in the rule files".into()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
@@ -199,14 +197,14 @@ pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliErro
     };
     let (mut rules, mut notes) = (Vec::new(), Vec::new());
     for (option, made) in options {
-        // What is written loads: the same reader that rules are put in force by has the last word on each option.
+        // The generated rules are validated by the loader.
         let text = mitmproxy::to_yaml(made.rules.clone());
         RuleProgram::from_sources(
             vec![RuleFileSource::from_text("rule", text)],
             &config.rules,
             Arc::new(offline_runtime()),
         )
-        .map_err(|e| CliError::Failed(format!("{option} cannot be taken over: {e}")))?;
+        .map_err(|e| CliError::Failed(format!("{option} cannot be imported: {e}")))?;
         rules.extend(made.rules);
         notes.extend(made.notes);
     }
@@ -215,7 +213,7 @@ pub fn import(args: &ImportArgs, config: &InterflowConfig) -> Result<(), CliErro
     Ok(())
 }
 
-/// mitmproxy's `config.yaml`: the options that are rules.
+/// Converts the options of mitmproxy's `config.yaml` that correspond to rules.
 fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::ImportedRules)>, CliError> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let failed = |e: String| CliError::Failed(format!("{}: {e}", path.display()));

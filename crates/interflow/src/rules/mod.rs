@@ -1,4 +1,4 @@
-//! `interflow rules`: rule files checked, listed, explained, tested and imported; held flows decided about.
+//! `interflow rules`: checks, lists, explains, tests and imports rule files, and decides held flows.
 
 mod decide;
 mod files;
@@ -13,27 +13,27 @@ use crate::data_dir::DataDir;
 
 #[derive(Debug, Subcommand)]
 pub enum RuleFilesCommand {
-    /// Read rule files and say what is wrong with them, and what of a Fluxzy file was broken there.
+    /// Check rule files for errors, including Fluxzy files.
     Check(FilesArgs),
-    /// List the rules of files, or of the running instance with how often each matched.
+    /// List the rules in files, or those of the running instance with match counts.
     List(RuleListArgs),
-    /// Say for each rule why it did or did not match a recorded flow, in which phase.
+    /// Explain for each rule why it did or did not match a recorded flow, and in which phase.
     Explain(ExplainArgs),
-    /// Carry out the expectations written beside the rules.
+    /// Run the test cases in the rule files.
     Test(FilesArgs),
-    /// Turn mitmproxy's options into rules: `rules import map_remote '|http://a/|http://b/'`.
+    /// Convert mitmproxy options to rules: `rules import map_remote '|http://a/|http://b/'`.
     Import(ImportArgs),
     /// Print the JSON Schema of rule files.
     Schema,
-    /// List the flows that wait for a decision.
+    /// List held flows.
     Held(FormatArgs),
-    /// Decide about a flow that waits: continue, change, answer, deny or drop.
+    /// Decide a held flow: continue, modify, answer, deny or drop.
     Decide(DecideArgs),
 }
 
 #[derive(Debug, Args)]
 pub struct FilesArgs {
-    /// The rule files; `-` is standard input.
+    /// Rule files; `-` for stdin.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub struct FilesArgs {
 
 #[derive(Debug, Args)]
 pub struct FormatArgs {
-    /// `table`, or `json`.
+    /// Output format: `table` or `json`.
     #[arg(long, default_value = "table", value_parser = ["table", "json"])]
     pub format: String,
 }
@@ -55,10 +55,10 @@ impl FormatArgs {
 
 #[derive(Debug, Args)]
 pub struct RuleListArgs {
-    /// The rule files; without any, the running instance is asked.
+    /// Rule files [default: the rules of the running instance].
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// List what rules can do instead.
+    /// List the available actions instead.
     #[arg(long)]
     pub actions: bool,
     #[command(flatten)]
@@ -67,10 +67,10 @@ pub struct RuleListArgs {
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// The flow: its id, the end of it, or `last`.
+    /// Flow ID, end of the ID, or `last`.
     #[arg(value_name = "FLOW")]
     pub flow: String,
-    /// The rule files; those of the configuration otherwise.
+    /// Rule files [default: those in the configuration].
     #[arg(long = "rules", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
@@ -79,44 +79,43 @@ pub struct ExplainArgs {
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The option: map_local, map_remote, modify_headers, modify_body, block_list, ignore_hosts, allow_hosts, stickycookie,
-    /// stickyauth, anticache, anticomp or server_replay; or a file, mitmproxy's `config.yaml`.
+    /// Option: map_local, map_remote, modify_headers, modify_body, block_list, ignore_hosts, allow_hosts, stickycookie,
+    /// stickyauth, anticache, anticomp or server_replay; or a mitmproxy `config.yaml` file.
     #[arg(value_name = "OPTION")]
     pub option: String,
-    /// Its values.
+    /// Values of the option.
     #[arg(value_name = "SPEC")]
     pub specs: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct DecideArgs {
-    /// The number of the held flow.
+    /// Number of the held flow.
     #[arg(value_name = "NUMBER")]
     pub number: u64,
-    /// What shall happen.
+    /// Action to take.
     #[arg(value_name = "ACTION", value_parser = ["continue", "change", "answer", "deny", "drop"])]
     pub action: String,
-    /// Another method.
+    /// Replace the method.
     #[arg(long)]
     pub method: Option<String>,
-    /// Another URL.
+    /// Replace the URL.
     #[arg(long)]
     pub url: Option<String>,
-    /// Another status, or the answer's.
+    /// Response status.
     #[arg(long)]
     pub status: Option<u16>,
-    /// A field to set, `Name: value`; without a value it is taken out (repeat for several).
+    /// Header to set, `Name: value`; without a value it is removed (repeatable).
     #[arg(short = 'H', long = "header", value_name = "FIELD")]
     pub headers: Vec<String>,
-    /// Another body, or the answer's.
+    /// Replace the body, or set that of the answer.
     #[arg(long)]
     pub body: Option<String>,
-    /// Why it is denied.
+    /// Reason for the denial.
     #[arg(long)]
     pub reason: Option<String>,
 }
 
-/// Runs the command.
 pub fn run(command: &RuleFilesCommand, config: &InterflowConfig, home: &DataDir) -> Result<(), CliError> {
     match command {
         RuleFilesCommand::Check(args) => files::check(args, config),

@@ -1,5 +1,4 @@
-//! Where systems keep their proxy: one setting each of GNOME, KDE, macOS and Windows, read and written by the commands that
-//! these systems have for it.
+//! The system proxy settings of GNOME, KDE, macOS and Windows, read and written with these systems' own commands.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -7,25 +6,24 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// Windows keeps the settings of its own clients and of browsers under this key.
+/// Registry key of the proxy settings of Windows clients and browsers.
 const KEY: &str = r"HKCU\Software\Microsoft\Windows\CurrentVersion\Internet Settings";
 
-/// How commands are found.
 #[derive(Clone, Debug, Default)]
 pub struct SystemCommands {
-    /// Folders in place of those of `PATH`.
+    /// Directories to search instead of `PATH`.
     pub path: Option<OsString>,
 }
 
 impl SystemCommands {
-    /// Whether there is such a program.
+    /// Whether the program exists.
     fn has(&self, program: &str) -> bool {
         let Some(path) = self.path.clone().or_else(|| std::env::var_os("PATH")) else { return false };
         let name = if cfg!(windows) { format!("{program}.exe") } else { program.to_owned() };
         std::env::split_paths(&path).any(|dir| dir.join(&name).is_file())
     }
 
-    /// What a command prints, without the line's end.
+    /// Runs a command and returns its output without the trailing newline.
     fn output(&self, words: &[&str]) -> Result<String, String> {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]);
@@ -45,7 +43,6 @@ impl SystemCommands {
     }
 }
 
-/// One setting of a system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxySetting {
@@ -59,11 +56,11 @@ pub enum ProxySetting {
     Windows { value: String, kind: String },
 }
 
-/// A setting and the value that it shall have; `None` takes it away.
+/// A setting and its target value; `None` removes it.
 pub type SettingChange = (ProxySetting, Option<String>);
 
 impl ProxySetting {
-    /// The settings of this machine, and what they shall be for a proxy at this address.
+    /// The settings of this machine, with their target values for a proxy at this address.
     pub fn changes_for(commands: &SystemCommands, proxy: SocketAddr) -> Result<Vec<SettingChange>, String> {
         let mut all = Vec::new();
         if cfg!(windows) {
@@ -78,12 +75,12 @@ impl ProxySetting {
         if let Some(version) = [6, 5].into_iter().find(|v| commands.has(&format!("kwriteconfig{v}"))) {
             all.extend(kde(version, proxy));
         }
-        // A program without its desktop has no such settings.
+        // The tool may be installed without its desktop; then there are no settings.
         all.retain(|(place, _)| place.read(commands).is_ok());
         Ok(all)
     }
 
-    /// The value as it stands; `None` when it is not set.
+    /// Reads the current value; `None` if it is not set.
     ///
     /// # Errors
     /// The command failed.
@@ -100,7 +97,7 @@ impl ProxySetting {
                 let which = if *secure { "-getsecurewebproxy" } else { "-getwebproxy" };
                 mac_value(&commands.output(&["networksetup", which, service])?).map(Some)
             }
-            // A value that is not there is a failure of the command.
+            // The command fails if the value does not exist.
             Self::Windows { value, kind } => {
                 Ok(commands.output(&["reg", "query", KEY, "/v", value]).ok().and_then(|text| {
                     let line = text.lines().find(|l| l.trim_start().starts_with(value.as_str()))?;
@@ -111,7 +108,7 @@ impl ProxySetting {
         }
     }
 
-    /// Gives it a value, or takes it away.
+    /// Sets or removes the value.
     ///
     /// # Errors
     /// The command failed.
@@ -147,7 +144,7 @@ impl ProxySetting {
         }
     }
 
-    /// Tells running programs, where the system has a way for it. That it cannot be told is no failure.
+    /// Notifies running programs where the system supports it. Failures are ignored.
     pub fn notify_changed(&self, commands: &SystemCommands) {
         if matches!(self, Self::Kde { .. }) {
             let signal = "org.kde.KIO.Scheduler.reparseSlaveConfiguration";
@@ -155,7 +152,7 @@ impl ProxySetting {
         }
     }
 
-    /// Its name, for people.
+    /// Human-readable name.
     pub fn name(&self) -> String {
         match self {
             Self::Gnome { schema, key } => format!("GNOME {schema} {key}"),
@@ -173,7 +170,7 @@ fn gnome(proxy: SocketAddr) -> Vec<SettingChange> {
         all.push((place(schema, "host"), Some(format!("'{}'", proxy.ip()))));
         all.push((place(schema, "port"), Some(proxy.port().to_string())));
     }
-    // Last, so that no program sees half of it.
+    // The switch comes last, so that programs never see an incomplete configuration.
     all.push((place("org.gnome.system.proxy", "mode"), Some("'manual'".to_owned())));
     all
 }
@@ -192,7 +189,7 @@ fn kde(version: u8, proxy: SocketAddr) -> Vec<SettingChange> {
 fn windows(proxy: SocketAddr) -> Vec<SettingChange> {
     let place = |value: &str, kind: &str| ProxySetting::Windows { value: value.to_owned(), kind: kind.to_owned() };
     vec![
-        // A script would win over the server.
+        // A PAC script would override the server setting.
         (place("AutoConfigURL", "REG_SZ"), None),
         (place("ProxyServer", "REG_SZ"), Some(proxy.to_string())),
         (place("ProxyEnable", "REG_DWORD"), Some("1".to_owned())),
@@ -215,12 +212,12 @@ fn mac(commands: &SystemCommands, proxy: SocketAddr) -> Result<Vec<SettingChange
 /// `Enabled: Yes`, `Server: …`, `Port: …` in one line.
 fn mac_value(text: &str) -> Result<String, String> {
     let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
-    let enabled = field("Enabled").ok_or_else(|| format!("networksetup said what cannot be read: {text}"))?;
+    let enabled = field("Enabled").ok_or_else(|| format!("unexpected output of networksetup: {text}"))?;
     let state = if enabled.eq_ignore_ascii_case("yes") { "on" } else { "off" };
     Ok(format!("{state} {} {}", field("Server").unwrap_or_default(), field("Port").unwrap_or("0")))
 }
 
-/// The registry shows numbers in hexadecimal.
+/// `reg query` prints numbers in hexadecimal.
 fn plain_number(data: &str) -> String {
     let number = data.strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
     number.map_or_else(|| data.to_owned(), |n| n.to_string())
@@ -232,7 +229,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    /// A folder with one program that keeps values in files and writes down how it was called.
+    /// A directory with a fake tool that stores values in files and logs its calls.
     fn machine(program: &str, script: &str) -> (tempfile::TempDir, SystemCommands) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(program);

@@ -1,5 +1,4 @@
-//! The system's proxy set to ours and put back: at the end, by a command, or at the next start when this process did not
-//! live to do it.
+//! Sets the system's proxy to Interflow and restores it: on exit, by command, or at the next start after a crash.
 
 mod backends;
 
@@ -18,28 +17,27 @@ use backends::{ProxySetting, SystemCommands};
 
 #[derive(Debug, Subcommand)]
 pub enum SystemProxyCommand {
-    /// Make the running instance the system's proxy, until it ends or `off`.
+    /// Set the running instance as the system's proxy until it stops or `off` is run.
     On {
-        /// The address of the proxy, when it is not the running instance's.
+        /// Proxy address [default: the running instance].
         #[arg(long, value_name = "ADDR")]
         proxy: Option<SocketAddr>,
     },
-    /// Put back what was there before.
+    /// Restore the previous settings.
     Off,
-    /// Say what the system's proxy is, and whether it is ours.
+    /// Show the system's proxy settings and whether they point to Interflow.
     Status {
-        /// `table`, or `json`.
+        /// Output format: `table` or `json`.
         #[arg(long, default_value = "table", value_parser = ["table", "json"])]
         format: String,
     },
 }
 
-/// What was there before, kept until it is put back.
+/// Previous settings, saved until they are restored.
 #[derive(Debug, Serialize, Deserialize)]
 struct SavedSettings {
-    /// The instance for which it was changed; 0 for an address that was given.
+    /// Process ID of the instance; 0 if an address was given explicitly.
     pid: u32,
-    /// The proxy that was set.
     proxy: SocketAddr,
     settings: Vec<SavedSetting>,
 }
@@ -51,7 +49,6 @@ struct SavedSetting {
     ours: Option<String>,
 }
 
-/// Where it is kept.
 const FILE: &str = "system-proxy.json";
 
 impl SavedSettings {
@@ -59,7 +56,7 @@ impl SavedSettings {
         let path = home.join(FILE);
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-                format!("{} cannot be understood: {e}; remove it, and set the system's proxy by hand", path.display())
+                format!("{} is invalid: {e}; remove it and set the system's proxy manually", path.display())
             }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(format!("{} cannot be read: {e}", path.display())),
@@ -74,23 +71,22 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
             let running = home.running_instance();
             let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
             let proxy = proxy.or_else(|| running?.proxy.first().copied());
-            let proxy = proxy.ok_or(
-                "no instance runs: start one with `interflow run`, or name a proxy with --proxy ADDR".to_owned(),
-            )?;
+            let proxy = proxy
+                .ok_or("no instance is running: start one with `interflow run`, or give --proxy ADDR".to_owned())?;
             let names = set(home, proxy, pid)?;
             names.iter().for_each(|n| anstream::println!("{n}"));
             anstream::println!(
-                "the system's proxy is {}; `interflow system-proxy off` puts back what was",
+                "the system's proxy is {}; `interflow system-proxy off` restores the previous settings",
                 connect_address(proxy)
             );
             Ok(())
         }
         SystemProxyCommand::Off => {
             match restore(home)? {
-                None => anstream::println!("nothing was changed by Interflow"),
+                None => anstream::println!("Interflow has not changed the system's proxy"),
                 Some(left) => {
                     left.iter().for_each(|l| anstream::println!("{l}"));
-                    anstream::println!("the system's proxy is what it was");
+                    anstream::println!("the system's proxy settings were restored");
                 }
             }
             Ok(())
@@ -99,13 +95,13 @@ pub fn run(command: &SystemProxyCommand, home: &DataDir) -> Result<(), CliError>
     }
 }
 
-/// Sets the system's proxy for an instance; what was there is kept first. Gives the settings that were changed.
+/// Saves the previous settings, sets the system's proxy, and returns the changed settings.
 ///
 /// # Errors
-/// No system that is known, or a command that failed: then everything is as it was.
+/// The system is unsupported, or a command failed; all settings have been restored.
 pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, String> {
     let commands = SystemCommands::default();
-    // What an earlier one left would be taken for the owner's own.
+    // Restore first: settings left by an earlier instance would be saved as the user's own.
     restore(home)?;
     let proxy = connect_address(proxy);
     let wanted = ProxySetting::changes_for(&commands, proxy)?;
@@ -116,7 +112,7 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
         wanted.into_iter().map(|(place, ours)| Ok(SavedSetting { before: place.read(&commands)?, place, ours }));
     let kept = SavedSettings { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
     home.create()?;
-    // On disk before the first change, so that whatever happens then can be undone.
+    // Saved to disk before the first change, so that a crash can be undone.
     let text = serde_json::to_vec_pretty(&kept).map_err(|e| e.to_string())?;
     write_private(&home.join(FILE), &text)
         .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
@@ -130,23 +126,24 @@ pub fn set(home: &DataDir, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, S
     Ok(kept.settings.iter().map(|s| s.place.name()).collect())
 }
 
-/// Puts back what was there. Settings that somebody else has changed since are left, and told. `None`: nothing was kept.
+/// Restores the previous settings. Settings changed by another program since are left alone and reported. `None` if
+/// nothing was saved.
 ///
 /// # Errors
-/// A command that failed; what is kept stays then, for another try.
+/// A command failed; the saved settings are kept for another attempt.
 pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
     let Some(kept) = SavedSettings::read(home)? else { return Ok(None) };
     let commands = SystemCommands::default();
     let mut left = Vec::new();
     let mut failed = Vec::new();
-    // The switch was set last, and goes back first.
+    // The switch was set last and is restored first.
     for setting in kept.settings.iter().rev() {
         let done = setting.place.read(&commands).and_then(|now| {
             if now == setting.before {
                 return Ok(());
             }
             if now != setting.ours {
-                left.push(format!("{} was changed by somebody else since, and is left", setting.place.name()));
+                left.push(format!("{} was changed by another program and was left alone", setting.place.name()));
                 return Ok(());
             }
             setting.place.write(&commands, setting.before.as_deref())
@@ -161,7 +158,7 @@ pub fn restore(home: &DataDir) -> Result<Option<Vec<String>>, String> {
     Ok(Some(left))
 }
 
-/// Puts back what an instance left that is no more: it was killed, or the machine went down.
+/// Restores settings left by an instance that was killed or whose machine crashed.
 pub fn restore_leftover(home: &DataDir) {
     let of_the_dead = match SavedSettings::read(home) {
         Ok(Some(kept)) => kept.pid != 0 && home.running_instance().is_none_or(|i| i.pid != kept.pid),
@@ -170,20 +167,20 @@ pub fn restore_leftover(home: &DataDir) {
     };
     if of_the_dead {
         match restore(home) {
-            Ok(_) => tracing::info!("the system's proxy, which an earlier instance had left changed, is what it was"),
+            Ok(_) => tracing::info!("restored the system's proxy settings left by an earlier instance"),
             Err(e) => {
-                tracing::warn!("the system's proxy, left changed by an earlier instance, cannot be put back: {e}")
+                tracing::warn!("cannot restore the system's proxy settings left by an earlier instance: {e}")
             }
         }
     }
 }
 
-/// The system's proxy for as long as this lives.
+/// Restores the system's proxy when dropped.
 #[derive(Debug)]
 pub struct SystemProxyGuard(DataDir);
 
 impl SystemProxyGuard {
-    /// Puts back, at its end, what is changed for this process: by `run --system-proxy` or by `system-proxy on`.
+    /// Restores changes made for this process by `run --system-proxy` or `system-proxy on` when dropped.
     pub fn new(home: &DataDir) -> Self {
         Self(home.clone())
     }
@@ -191,9 +188,9 @@ impl SystemProxyGuard {
 
 impl Drop for SystemProxyGuard {
     fn drop(&mut self) {
-        let ours = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
-        if ours && let Err(e) = restore(&self.0) {
-            tracing::warn!("the system's proxy cannot be put back: {e}; try `interflow system-proxy off`");
+        let is_own = SavedSettings::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
+        if is_own && let Err(e) = restore(&self.0) {
+            tracing::warn!("cannot restore the system's proxy: {e}; try `interflow system-proxy off`");
         }
     }
 }
@@ -204,7 +201,7 @@ fn notify_changed(commands: &SystemCommands, kept: &SavedSettings) {
     }
 }
 
-/// The address by which programs of this machine reach a listener.
+/// Address for local connections to a listener.
 fn connect_address(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -217,7 +214,7 @@ fn connect_address(addr: SocketAddr) -> SocketAddr {
 fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
     let commands = SystemCommands::default();
     let kept = SavedSettings::read(home)?;
-    // Any address tells the same settings.
+    // The address does not affect which settings exist.
     let places = match &kept {
         Some(kept) => kept.settings.iter().map(|s| s.place.clone()).collect(),
         None => {
@@ -238,7 +235,10 @@ fn status(home: &DataDir, as_json: bool) -> Result<(), CliError> {
     }
     match &kept {
         Some(kept) => {
-            anstream::println!("set to {} by Interflow; `interflow system-proxy off` puts back what was", kept.proxy)
+            anstream::println!(
+                "set to {} by Interflow; `interflow system-proxy off` restores the previous settings",
+                kept.proxy
+            )
         }
         None if now.is_empty() => anstream::println!("no desktop's proxy settings were found here"),
         None => anstream::println!("not set by Interflow"),

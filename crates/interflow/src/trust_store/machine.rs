@@ -1,4 +1,4 @@
-//! What there is on this machine that trusts certificates.
+//! Detects the trust stores of this machine.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::data_dir::DataDir;
 
-/// Families of systems that keep their trust in different ways.
+/// Operating system families with different trust stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OsFamily {
     Linux,
@@ -17,47 +17,45 @@ pub(super) enum OsFamily {
     Windows,
 }
 
-/// Java's program for its stores.
+/// Java's `keytool`.
 #[derive(Clone, Debug)]
 pub(super) struct JavaKeytool {
-    /// Where it lies, without links.
+    /// Canonical path.
     pub(super) path: PathBuf,
-    /// Whether this user may write the store that all Java programs read.
+    /// Whether the user may write Java's shared trust store.
     pub(super) writable: bool,
 }
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub(super) struct TrustEnvironment {
     pub(super) system: OsFamily,
-    /// Whether we may write what belongs to the system.
+    /// Whether the process runs as root.
     pub(super) root: bool,
     /// The CA's certificate.
     pub(super) ca: PathBuf,
-    /// SHA-1 of each certificate that may stand in a store, in upper-case hex: the CA's, and those before `ca rotate`.
+    /// SHA-1 fingerprints (upper-case hex) of the current CA and of those before `ca rotate`.
     pub(super) fingerprints: Vec<String>,
-    /// Folders of the system's own authorities that are there.
+    /// Existing directories of the system's CAs.
     pub(super) anchors: Vec<PathBuf>,
-    /// Databases of Firefox and Chrome, when NSS's `certutil` is there.
+    /// NSS databases of Firefox and Chrome, if `certutil` is installed.
     pub(super) nss: Vec<PathBuf>,
     pub(super) keytool: Option<JavaKeytool>,
 }
 
 impl TrustEnvironment {
-    /// Looks at the machine we run on.
     pub(super) fn detect(home: &DataDir) -> Self {
         let system = match () {
             () if cfg!(target_os = "macos") => OsFamily::MacOs,
             () if cfg!(windows) => OsFamily::Windows,
             () => OsFamily::Linux,
         };
-        let folders = super::stores::ANCHORS.iter().map(|(_, folder, ..)| PathBuf::from(folder));
+        let dirs = super::stores::ANCHORS.iter().map(|(_, dir, ..)| PathBuf::from(dir));
         Self {
             system,
             root: is_root(),
             ca: home.ca().join("ca.pem"),
             fingerprints: fingerprints(&home.ca()),
-            anchors: folders.filter(|folder| folder.is_dir()).collect(),
+            anchors: dirs.filter(|dir| dir.is_dir()).collect(),
             nss: nss(),
             keytool: keytool(),
         }
@@ -74,7 +72,7 @@ fn is_root() -> bool {
     false
 }
 
-/// The certificate in use first, then those that were set aside.
+/// Certificates: the current one first, then earlier ones.
 fn fingerprints(ca: &Path) -> Vec<String> {
     let mut files: Vec<PathBuf> = fs::read_dir(ca).into_iter().flatten().flatten().map(|e| e.path()).collect();
     files.retain(|f| {
@@ -87,20 +85,20 @@ fn fingerprints(ca: &Path) -> Vec<String> {
 }
 
 fn nss() -> Vec<PathBuf> {
-    // Windows has a program of this name that does something else.
+    // Windows has an unrelated program of this name.
     if cfg!(windows) || find("certutil").is_none() {
         return Vec::new();
     }
     let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
-    let mut folders = vec![home.join(".pki/nssdb"), home.join("snap/chromium/current/.pki/nssdb")];
+    let mut dirs = vec![home.join(".pki/nssdb"), home.join("snap/chromium/current/.pki/nssdb")];
     for profiles in
         [".mozilla/firefox", "snap/firefox/common/.mozilla/firefox", "Library/Application Support/Firefox/Profiles"]
     {
         let entries = fs::read_dir(home.join(profiles)).into_iter().flatten().flatten();
-        folders.extend(entries.map(|e| e.path()));
+        dirs.extend(entries.map(|e| e.path()));
     }
-    folders.retain(|f| f.join("cert9.db").exists());
-    folders
+    dirs.retain(|f| f.join("cert9.db").exists());
+    dirs
 }
 
 fn keytool() -> Option<JavaKeytool> {
@@ -114,7 +112,7 @@ fn keytool() -> Option<JavaKeytool> {
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
-    std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|file| file.is_file())
+    std::env::split_paths(&path).map(|dir| dir.join(&program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]
@@ -125,11 +123,11 @@ mod tests {
 
     #[test]
     fn the_certificates_of_before_are_known_by_their_fingerprints() {
-        let folder = tempfile::tempdir().unwrap();
-        CertificateAuthority::open_or_create(folder.path()).unwrap();
-        let first = fingerprints(folder.path());
-        CertificateAuthority::rotate(folder.path(), &CaOptions::default()).unwrap();
-        let both = fingerprints(folder.path());
+        let dir = tempfile::tempdir().unwrap();
+        CertificateAuthority::open_or_create(dir.path()).unwrap();
+        let first = fingerprints(dir.path());
+        CertificateAuthority::rotate(dir.path(), &CaOptions::default()).unwrap();
+        let both = fingerprints(dir.path());
         assert_eq!((first.len(), both.len()), (1, 2));
         assert!(both[1] == first[0] && both[0] != first[0] && both[0].len() == 40, "{both:?}");
     }

@@ -1,4 +1,4 @@
-//! The trust stores of systems and runtimes: what would be done is said first, and asked about.
+//! Installs and removes the CA in the trust stores of systems and runtimes, after confirmation.
 
 mod machine;
 mod stores;
@@ -12,17 +12,18 @@ use crate::data_dir::DataDir;
 use machine::TrustEnvironment;
 use stores::{StoreCommand, TrustStore};
 
-/// More copies of one certificate than any store was seen to hold; a removal that achieves nothing ends here.
+/// Upper bound of copies of a certificate in a store; stops removal loops that make no progress.
 const COPIES: usize = 16;
 
-/// Makes the stores of this machine trust the CA.
+/// Installs the CA in all trust stores of this machine.
 pub fn install(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     interflow_net::ca::CertificateAuthority::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
-    let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
+    let warning =
+        "Anyone who has this CA's key can then decrypt this machine's TLS traffic: keep the data directory private.";
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.install, warning, yes, dry_run)
 }
 
-/// Takes the CA out again, and those that were there before `ca rotate`.
+/// Removes the CA, and those before `ca rotate`, from all trust stores.
 pub fn uninstall(home: &DataDir, yes: bool, dry_run: bool) -> Result<(), CliError> {
     run_steps(&stores::stores(&TrustEnvironment::detect(home)), |s| &s.uninstall, "", yes, dry_run)
 }
@@ -35,7 +36,7 @@ fn run_steps(
     dry_run: bool,
 ) -> Result<(), CliError> {
     if stores.is_empty() {
-        let text = "no trust store that Interflow knows was found; `interflow ca export` gives the certificate";
+        let text = "no supported trust store found; use `interflow ca export` to get the certificate";
         return Err(CliError::Failed(text.into()));
     }
     for store in stores {
@@ -46,7 +47,7 @@ fn run_steps(
         return Ok(());
     }
     if !yes {
-        confirmed(&format!("These commands are run. {warning}"))?;
+        confirmed(&format!("These commands will be run. {warning}"))?;
     }
     let mut failed = Vec::new();
     for store in stores {
@@ -58,7 +59,6 @@ fn run_steps(
     if failed.is_empty() { Ok(()) } else { Err(CliError::Failed(failed.join("\n"))) }
 }
 
-/// Takes one step.
 fn run_step(step: &StoreCommand) -> Result<(), String> {
     match step {
         StoreCommand::Run(command) => run(command),
@@ -69,12 +69,12 @@ fn run_step(step: &StoreCommand) -> Result<(), String> {
                 }
                 run(remove)?;
             }
-            Err(format!("`{}` leaves it where it is", remove.join(" ")))
+            Err(format!("`{}` did not remove it", remove.join(" ")))
         }
     }
 }
 
-/// Runs a command. What it says is shown only when it fails: some tools list the whole store.
+/// Runs a command. Its output is shown only on failure: some tools list the whole store.
 fn run(command: &[String]) -> Result<(), String> {
     let (program, args) = command.split_first().ok_or("an empty command")?;
     let said = Command::new(program)
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_a_store_twice_is_taken_out_twice_and_what_is_gone_is_no_error() {
+    fn duplicates_are_all_removed_and_a_missing_certificate_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
         let copies = folder.path().join("copies");
         std::fs::write(&copies, "one\ntwo\n").unwrap();
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_removal_that_achieves_nothing_ends_and_says_so() {
         let step = StoreCommand::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
-        assert!(run_step(&step).unwrap_err().contains("leaves it where it is"));
+        assert!(run_step(&step).unwrap_err().contains("did not remove it"));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! The commands that put our CA into each kind of store, and take it out again.
+//! Commands that install and remove the CA for each kind of trust store.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::machine::{JavaKeytool, OsFamily, TrustEnvironment};
 
-/// One store. Both ways may be gone again and again: each ends in the same state, whatever it finds.
+/// A trust store. Installing and removing are idempotent.
 pub(super) struct TrustStore {
     pub(super) name: &'static str,
     pub(super) install: Vec<StoreCommand>,
@@ -14,11 +14,10 @@ pub(super) struct TrustStore {
 
 type CommandWords = Vec<String>;
 
-/// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoreCommand {
     Run(CommandWords),
-    /// As long as the first succeeds, the second is run.
+    /// Repeats the second command while the first succeeds.
     WhileThere {
         there: CommandWords,
         remove: CommandWords,
@@ -31,13 +30,13 @@ impl fmt::Display for StoreCommand {
             Self::Run(command) => format_command(command, f),
             Self::WhileThere { remove, .. } => {
                 format_command(remove, f)?;
-                f.write_str("   (while it is there)")
+                f.write_str("   (repeat while present)")
             }
         }
     }
 }
 
-/// As it could be typed.
+/// Shell form of the command.
 fn format_command(command: &CommandWords, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (i, word) in command.iter().enumerate() {
         let gap = if i > 0 { " " } else { "" };
@@ -47,16 +46,16 @@ fn format_command(command: &CommandWords, f: &mut fmt::Formatter<'_>) -> fmt::Re
     Ok(())
 }
 
-/// The name under which the CA stands in stores that name their entries.
+/// Name of the CA in stores with named entries.
 const LABEL: &str = "Interflow";
-/// The same for Java, which tells no case apart.
+/// Alias for Java, which is case-insensitive.
 const ALIAS: &str = "interflow";
-/// What Debian calls it when it hands the system's certificates on to Java; it never takes one back.
+/// Alias that Debian uses when it copies system certificates to Java; it never removes them.
 const HOST_ANCHOR_FILE: &str = "debian:interflow.pem";
 const KEYCHAIN: &str = "/Library/Keychains/System.keychain";
 
-/// The folders of Linux systems: whose, where, the file's name, and what makes the system look at it again.
-/// Without `--fresh` Debian keeps links to what is gone, and none to what took its place.
+/// CA directories of Linux distributions: name, path, file name, and the command that updates the store. Without
+/// `--fresh`, Debian keeps dangling links and does not replace them.
 pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
     ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates", "--fresh"]),
     ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
@@ -70,7 +69,7 @@ pub(super) fn stores(machine: &TrustEnvironment) -> Vec<TrustStore> {
         OsFamily::Windows => vec![windows(machine)],
     };
     found.extend(machine.nss.iter().map(|database| nss(database, &machine.ca)));
-    // Behind the system's: Debian hands on to Java when its own store changes.
+    // After the system's store, because Debian updates Java's from it.
     found.extend(machine.keytool.as_ref().map(|keytool| java(keytool, machine)));
     found
 }
@@ -79,18 +78,18 @@ fn words(words: &[&str]) -> CommandWords {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// Commands that write what belongs to the system run as root.
+/// Commands on system files run as root.
 fn as_root(machine: &TrustEnvironment, command: &[&str]) -> CommandWords {
     if machine.root { words(command) } else { [words(&["sudo"]), words(command)].concat() }
 }
 
 fn linux(machine: &TrustEnvironment) -> Vec<TrustStore> {
-    let there = ANCHORS.iter().filter(|(_, folder, ..)| machine.anchors.contains(&PathBuf::from(folder)));
+    let there = ANCHORS.iter().filter(|(_, dir, ..)| machine.anchors.contains(&PathBuf::from(dir)));
     there
-        .map(|(name, folder, file, update)| {
-            let place = format!("{folder}/{file}");
+        .map(|(name, dir, file, update)| {
+            let place = format!("{dir}/{file}");
             let ca = machine.ca.display().to_string();
-            // Ours is private; there, every program must be able to read it.
+            // The data directory is private; the copy must be world-readable.
             let put = as_root(machine, &["install", "-m", "644", &ca, &place]);
             let update = StoreCommand::Run(as_root(machine, update));
             TrustStore {
@@ -107,7 +106,7 @@ fn macos(machine: &TrustEnvironment) -> TrustStore {
         let there = format!("security find-certificate -a -Z {KEYCHAIN} | grep -q {sha1}");
         StoreCommand::WhileThere {
             there: words(&["sh", "-c", &there]),
-            // `-t`: its trust settings too.
+            // `-t` also removes the trust settings.
             remove: as_root(machine, &["security", "delete-certificate", "-Z", sha1, "-t", KEYCHAIN]),
         }
     });
@@ -151,7 +150,7 @@ fn java(keytool: &JavaKeytool, machine: &TrustEnvironment) -> TrustStore {
         if keytool.writable || machine.system == OsFamily::Windows { words(&all) } else { as_root(machine, &all) }
     };
     let remove = |alias: &str| StoreCommand::WhileThere {
-        // Whoever may not write the store may read it all the same.
+        // Reading the store needs no write permission.
         there: [
             words(&[&keytool.path.display().to_string(), "-list", "-cacerts", "-storepass", "changeit", "-alias"]),
             words(&[alias]),
@@ -185,7 +184,7 @@ mod tests {
         steps.iter().map(ToString::to_string).collect()
     }
 
-    /// The only store of a machine: the commands of both ways.
+    /// Install and remove commands of the machine's only store.
     fn only(machine: &TrustEnvironment) -> (Vec<String>, Vec<String>) {
         let stores = stores(machine);
         assert_eq!(stores.len(), 1);
@@ -226,7 +225,7 @@ mod tests {
         let (install, uninstall) = only(&machine);
         let gone = ["AA11", "BB22"].map(|sha1| {
             format!(
-                "sudo security delete-certificate -Z {sha1} -t /Library/Keychains/System.keychain   (while it is there)"
+                "sudo security delete-certificate -Z {sha1} -t /Library/Keychains/System.keychain   (repeat while present)"
             )
         });
         assert_eq!(uninstall, gone);
@@ -244,7 +243,8 @@ mod tests {
         let machine = TrustEnvironment { ca: r"C:\h\ca.pem".into(), ..machine(OsFamily::Windows) };
         let (install, uninstall) = only(&machine);
         assert_eq!(install[2], r"certutil -user -addstore Root C:\h\ca.pem");
-        let gone = ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (while it is there)"));
+        let gone =
+            ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (repeat while present)"));
         assert_eq!(uninstall, gone);
         let StoreCommand::WhileThere { there, .. } = &stores(&machine)[0].uninstall[1] else { panic!() };
         assert_eq!(there.join(" "), "certutil -user -verifystore Root BB22");
@@ -254,7 +254,7 @@ mod tests {
     fn each_nss_database_takes_it_once() {
         let machine = TrustEnvironment { nss: vec!["/u/.pki/nssdb".into()], ..machine(OsFamily::Linux) };
         let (install, uninstall) = only(&machine);
-        let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (while it is there)";
+        let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (repeat while present)";
         assert_eq!(install, [gone, "certutil -d sql:/u/.pki/nssdb -A -t C,, -n Interflow -i /h/ca/ca.pem"]);
         assert_eq!(uninstall, [gone]);
     }
@@ -266,7 +266,7 @@ mod tests {
         let (install, uninstall) = only(&machine);
         let entry = "-cacerts -storepass changeit -alias";
         let gone = ["debian:interflow.pem", "interflow"]
-            .map(|alias| format!("/j/bin/keytool -delete {entry} {alias}   (while it is there)"));
+            .map(|alias| format!("/j/bin/keytool -delete {entry} {alias}   (repeat while present)"));
         assert_eq!(uninstall, gone);
         assert_eq!(install[..2], gone);
         assert_eq!(install[2], format!("/j/bin/keytool -importcert -noprompt -file /h/ca/ca.pem {entry} interflow"));

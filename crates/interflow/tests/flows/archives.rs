@@ -17,7 +17,7 @@ async fn what_is_exported_comes_back_by_either_way() {
         assert_eq!(other.flows(&["count", "body:needle"]).ok().trim(), "1");
         let running = other.start();
         let again = other.flows(&["import", &file]).ok();
-        assert!(again.contains("0 flows imported, 4 there already"), "{name}: {again}");
+        assert!(again.contains("0 flows imported, 4 already present"), "{name}: {again}");
         running.stop();
     }
 }
@@ -62,5 +62,5 @@ async fn a_file_that_is_no_archive_is_named_and_the_others_go_on() {
     let complaint = said.fails(1);
     assert!(complaint.contains("bad.har") && complaint.contains("/nowhere.har"), "{complaint}");
     let piped = answered(other.command(&["flows", "import", "-"]), &home.origin_file("good.jsonl")).ok();
-    assert!(piped.contains("4 there already"), "{piped}");
+    assert!(piped.contains("4 already present"), "{piped}");
 }

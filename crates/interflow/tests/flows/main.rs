@@ -1,4 +1,4 @@
-//! `interflow flows` as a person uses it: the built binary, an origin, and a data folder of its own for each test.
+//! End-to-end tests of `interflow flows`: the built binary, an origin, and a separate data directory for each test.
 
 mod archives;
 mod care;
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use interflow_testkit::{Answer, Origin, Wire, client};
 use serde_json::Value;
 
-/// A data folder, and an origin.
+/// A data directory and an origin.
 struct Home {
     dir: tempfile::TempDir,
     origin: Origin,
 }
 
-/// What a command said.
+/// Output of a command.
 #[derive(Debug)]
 struct Said {
     code: i32,
@@ -37,14 +37,14 @@ impl From<Output> for Said {
 }
 
 impl Said {
-    /// What it printed, when it did its work.
+    /// Stdout of a command that must succeed.
     #[track_caller]
     fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 
-    /// What it complained of, with this exit code.
+    /// Stderr of a command that must fail with this exit code.
     #[track_caller]
     fn fails(self, code: i32) -> String {
         assert_eq!(self.code, code, "{self:?}");
@@ -59,14 +59,14 @@ impl Home {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).env("TZ", "UTC");
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).env("TZ", "UTC");
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
             command.env_remove(name);
         }
         command
     }
 
-    /// Runs `interflow flows` with these words.
+    /// Runs `interflow flows` with these arguments.
     fn flows(&self, words: &[&str]) -> Said {
         self.command(&[&["flows"], words].concat()).stdin(Stdio::null()).output().unwrap().into()
     }
@@ -83,7 +83,7 @@ impl Home {
     fn start(&self) -> Running<'_> {
         let anywhere = "127.0.0.1:0";
         let mut child = self
-            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+            .command(&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere])
             .stdout(Stdio::null())
             .stderr(Stdio::inherit())
             .spawn()
@@ -99,7 +99,7 @@ impl Home {
         }
     }
 
-    /// Flows of every kind that these tests look at, recorded by an instance that has ended.
+    /// A data directory with flows of every kind, recorded by an instance that has exited.
     async fn filled() -> Self {
         let home = Self::new().await;
         let running = home.start();
@@ -138,7 +138,7 @@ impl Running<'_> {
         wire.answer().await.unwrap()
     }
 
-    /// Until the store holds so many flows that have ended.
+    /// Waits until the store holds this many completed flows.
     fn until_recorded(&self, n: usize) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -151,7 +151,7 @@ impl Running<'_> {
         }
     }
 
-    /// Ends it as a person would, and waits.
+    /// Stops it by a signal and waits.
     fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -166,12 +166,12 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The lines of JSON that a command printed.
+/// Parses the JSON lines that a command printed.
 fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
 }
 
-/// Lines of a child that goes on, read as they come.
+/// Lines of a running child, read as they arrive.
 struct Following {
     child: Child,
     lines: std::sync::mpsc::Receiver<String>,
@@ -198,7 +198,7 @@ impl Drop for Following {
     }
 }
 
-/// Runs a command that reads this from its standard input.
+/// Runs a command with this standard input.
 fn answered(mut command: Command, input: &str) -> Said {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! `tail`: what ends is shown, whoever writes it.
+//! `tail` prints completed flows, whichever process writes them.
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn lines_of_json_are_whole_flows() {
     let home = Home::new().await;
     let running = home.start();
     let tail = Following::new(home.command(&["flows", "tail", "--format", "jsonl", "-n", "0"]));
-    // Nothing says when it has begun, and what ended before that is not shown.
+    // `tail` does not signal that it has started, and flows that completed before are not printed.
     let line = loop {
         running.get("/status/204").await;
         if let Ok(line) = tail.lines.recv_timeout(Duration::from_millis(300)) {

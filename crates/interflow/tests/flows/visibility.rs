@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_shows_the_latest_last_in_columns_without_colours_in_a_pipe() {
+async fn a_list_prints_newest_last_in_columns_without_colours_in_a_pipe() {
     let home = Home::filled().await;
     let table = home.flows(&["list"]).ok();
     let rows: Vec<&str> = table.lines().collect();
@@ -67,7 +67,7 @@ async fn a_flow_is_shown_with_heads_body_messages_and_timings() {
     assert!(home.flows(&["show", &id, "--format", "curl"]).ok().starts_with("curl "));
     assert!(home.flows(&["show", &id, "--format", "raw"]).ok().starts_with("POST /echo HTTP/1.1\r\n"));
     home.flows(&["show", &id, "--format", "pdf"]).fails(2);
-    assert!(home.flows(&["show", "ZZZZ"]).fails(1).contains("no flow's id"));
+    assert!(home.flows(&["show", "ZZZZ"]).fails(1).contains("no flow ID"));
     assert!(home.flows(&["show", "last-9"]).fails(1).contains("no flow"));
 }
 

@@ -1,4 +1,4 @@
-//! A database as Greyproxy makes it, with something of everything in it.
+//! Creates a database in Greyproxy's format with an entry of every kind.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn sealed(text: &str) -> Vec<u8> {
     [&nonce[..], &cipher.encrypt(Nonce::from_slice(&nonce), text.as_bytes()).unwrap()].concat()
 }
 
-/// Makes it, and the key beside it.
+/// Creates the database and its key file.
 pub fn make(folder: &Path) {
     std::fs::write(folder.join("session.key"), KEY).unwrap();
     let db = Connection::open(folder.join("greyproxy.db")).unwrap();

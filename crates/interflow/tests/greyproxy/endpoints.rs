@@ -1,11 +1,12 @@
-//! Endpoint rules: what the owner says is spoken where is what exchanges are read as, and it stays.
+//! Endpoint overrides: the operator sets the wire format of an endpoint, and the setting persists.
 
 use interflow_testkit::{Origin, Reply};
 use serde_json::{Value, json};
 
 use super::{Running, said, spoken, until};
 
-/// A question that names no model, on a path that says nothing, and not as JSON: by itself it is none.
+/// A request without a model, on an unknown path and without a JSON media type: not recognised as an LLM request by
+/// default.
 fn ask(it: &Running, host: &str, port: u16, words: &str) {
     let body = json!({"messages": [{"role": "user", "content": words}]}).to_string();
     let head = format!(

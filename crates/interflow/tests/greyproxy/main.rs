@@ -1,5 +1,5 @@
-//! What was made for Greyproxy, against the real binary: its API and events, its proxy and DNS ports, placeholders, and
-//! `interflow import greyproxy`.
+//! Greyproxy compatibility of the real binary: its API and events, proxy and DNS ports, placeholders, and `interflow
+//! import greyproxy`.
 
 mod database;
 mod endpoints;
@@ -31,7 +31,7 @@ impl Drop for Running {
 
 fn interflow(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-    command.args(args).env("INTERFLOW_HOME", home).env("NO_COLOR", "1").env_remove("INTERFLOW_CONFIG");
+    command.args(args).env("INTERFLOW_DATA_DIR", home).env("NO_COLOR", "1").env_remove("INTERFLOW_CONFIG");
     command
 }
 
@@ -42,7 +42,7 @@ fn said(output: Output) -> String {
 }
 
 impl Running {
-    /// An instance that serves Greyproxy's side, and this configuration beside.
+    /// An instance with Greyproxy compatibility and this additional configuration.
     fn start(config: &str, envs: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("config.toml");
@@ -50,7 +50,17 @@ impl Running {
                       greyproxy_dns = '127.0.0.1:0'\n";
         std::fs::write(&file, format!("{compat}{config}")).unwrap();
         let any = "127.0.0.1:0";
-        let args = ["run", "-c", file.to_str().unwrap(), "--proxy", any, "--gateway", any, "--admin", any];
+        let args = [
+            "run",
+            "-c",
+            file.to_str().unwrap(),
+            "--listen-proxy",
+            any,
+            "--listen-gateway",
+            any,
+            "--listen-admin",
+            any,
+        ];
         let mut command = interflow(home.path(), &args);
         command.envs(envs.iter().copied()).stdout(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -122,7 +132,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A request through the proxy under a name that is not this machine's, signed in as `claude`.
+/// A request through the proxy to a non-local host name, authenticated as `claude`.
 fn through(proxy: SocketAddr, host: &str, port: u16, path: &str, field: &str) -> String {
     let head = format!(
         "GET http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\nProxy-Authorization: Basic Y2xhdWRlOg==\r\n\
@@ -132,7 +142,7 @@ fn through(proxy: SocketAddr, host: &str, port: u16, path: &str, field: &str) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn greywall_asks_and_is_told_over_its_own_api_and_events() {
+async fn greywall_uses_its_own_api_and_events() {
     let origin = Origin::http().start().await;
     let (host, port) = ("shop.test", origin.port());
     let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.hosts]\n'shop.test' = ['127.0.0.1']\n", &[]);
@@ -281,10 +291,8 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
     const PLAIN: &str = "planted-marker-";
     let origin = Origin::http().start().await;
     let it = Running::start("", &[]);
-    let mut add = interflow(
-        it.home.path(),
-        &["approvals", "secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())],
-    );
+    let mut add =
+        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
     let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(MARKER.as_bytes()).unwrap();
     let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
@@ -321,7 +329,7 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
     }
     socket.close(None).await.unwrap();
     drop(socket);
-    let used = || said(it.command(&["approvals", "secrets", "list"]));
+    let used = || said(it.command(&["secrets", "list"]));
     until("the count", || used().contains("(4 used)").then_some(()));
 
     let flows = until("the recording", || {
@@ -384,7 +392,7 @@ async fn tunnelled(mut stream: tokio::net::TcpStream, to: &str) -> tokio::net::T
     stream
 }
 
-/// Ends the instance and looks for the marker in every file that it leaves.
+/// Stops the instance and searches all its files for the marker.
 fn drop_and_search(mut it: Running, marker: &str) {
     it.child.kill().unwrap();
     it.child.wait().unwrap();
@@ -454,10 +462,10 @@ fn a_database_is_taken_over_with_a_report_of_what_was_not() {
         "  3 credentials with their placeholders",
         "  7 flows of recorded traffic",
         "from 2 exchanges",
-        "1 rule that had ended",
+        "1 rule that had expired",
         "1 rule of a session",
-        "rule 4: it is for unknown-127.0.0.1",
-        "1 conversation that it put together",
+        "rule 4: it applies to unknown-127.0.0.1",
+        "1 conversation: Interflow rebuilds them",
         "1 pending request",
         "1 endpoint rule",
         "there is no decoder `cobol`",
@@ -466,9 +474,9 @@ fn a_database_is_taken_over_with_a_report_of_what_was_not() {
         assert!(report.contains(line), "{line}: {report}");
     }
     let again = said(interflow(home.path(), &args).output().unwrap());
-    assert!(again.contains("0 flows of recorded traffic (tag:greyproxy), 7 there already"), "{again}");
+    assert!(again.contains("0 flows of recorded traffic (tag:greyproxy), 7 already present"), "{again}");
     assert!(
-        again.contains("0 credentials with their placeholders, each bound to its hosts, 3 there already"),
+        again.contains("0 credentials with their placeholders, each bound to its hosts, 3 already present"),
         "{again}"
     );
     let show = |args: &[&str]| said(interflow(home.path(), args).output().unwrap());
@@ -497,8 +505,11 @@ fn without_the_key_credentials_stay_where_they_are_and_what_is_no_database_is_re
     let home = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
     let report = said(interflow(home.path(), &["import", "greyproxy", path, "--no-traffic"]).output().unwrap());
-    assert!(report.contains("3 credentials: ") && report.contains("does not open them"), "{report}");
-    assert!(report.contains("0 credentials with their placeholders") && report.contains("by your wish"), "{report}");
+    assert!(report.contains("3 credentials: ") && report.contains("does not decrypt them"), "{report}");
+    assert!(
+        report.contains("0 credentials with their placeholders") && report.contains("recorded traffic (--no-traffic)"),
+        "{report}"
+    );
     let other = folder.path().join("session.key");
     let out = interflow(home.path(), &["import", "greyproxy", other.to_str().unwrap()]).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
@@ -506,7 +517,7 @@ fn without_the_key_credentials_stay_where_they_are_and_what_is_no_database_is_re
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_desktop_is_told_who_asks_for_which_host_and_no_more() {
+async fn desktop_notifications_name_client_and_host_only() {
     use std::os::unix::fs::PermissionsExt as _;
     let bin = tempfile::tempdir().unwrap();
     let (tool, told) = (bin.path().join("notify-send"), bin.path().join("told"));

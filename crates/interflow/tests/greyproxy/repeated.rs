@@ -1,4 +1,4 @@
-//! An origin that repeats a secret, in whatever form, gives it to nobody: neither the client nor the recording has it.
+//! If an origin echoes a secret in any encoding, neither the client nor the recording receives it.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use interflow_testkit::{Origin, Reply, Request};
 
 use super::{Running, drop_and_search, interflow, said, spoken, until};
 
-/// A secret with everything in it that some form writes in another way.
+/// A secret that contains every character that some encoding escapes.
 const SECRET: &str = "planted /+=&\"<%' marker";
 
-/// Says back what came, in many forms.
+/// Echoes the request in many encodings.
 fn repeat(request: &Request) -> Reply {
     let word = request.header("x-key").unwrap_or_default();
     let coded = |kept: &[u8], lower: bool| -> String {
@@ -43,10 +43,8 @@ fn repeat(request: &Request) -> Reply {
 async fn a_secret_that_comes_back_in_another_form_is_a_placeholder_again() {
     let origin = Origin::http().answering(repeat).start().await;
     let it = Running::start("", &[]);
-    let mut add = interflow(
-        it.home.path(),
-        &["approvals", "secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())],
-    );
+    let mut add =
+        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
     let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(SECRET.as_bytes()).unwrap();
     let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
@@ -77,10 +75,8 @@ async fn a_secret_that_comes_back_in_another_form_is_a_placeholder_again() {
 async fn a_compressed_body_has_the_secret_put_in_and_loses_its_coding() {
     let origin = Origin::http().answering(|_| Reply::ok("fine")).start().await;
     let it = Running::start("", &[]);
-    let mut add = interflow(
-        it.home.path(),
-        &["approvals", "secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())],
-    );
+    let mut add =
+        interflow(it.home.path(), &["secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())]);
     let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(SECRET.as_bytes()).unwrap();
     let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();

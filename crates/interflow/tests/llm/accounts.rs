@@ -1,4 +1,4 @@
-//! What is told outward of LLM traffic: audit lines, metrics, spans, the admin API. Never any content.
+//! Telemetry of LLM traffic: audit log, metrics, spans and admin API, none of which contain content.
 
 use interflow_testkit::{Origin, Reply};
 use serde_json::Value;
@@ -99,7 +99,7 @@ async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_
 }
 
 #[tokio::test]
-async fn the_owners_prices_are_laid_over_ours() {
+async fn configured_prices_override_the_built_in_ones() {
     let home = Home::new().await;
     let prices = r#"{"prices": {"house-*": {"input": 1000, "output": 0}}}"#;
     std::fs::write(home.dir.path().join("prices.json"), prices).unwrap();
@@ -119,7 +119,7 @@ async fn the_owners_prices_are_laid_over_ours() {
 }
 
 #[tokio::test]
-async fn a_log_that_was_cut_off_at_either_end_is_told() {
+async fn a_log_truncated_at_either_end_is_reported() {
     let home = Home::new().await;
     let config = format!("[audit]\nenabled = true\n[llm.provider.openai]\nurl = \"{}\"\n", home.provider.url(""));
     let running = home.start(&config);
@@ -130,7 +130,7 @@ async fn a_log_that_was_cut_off_at_either_end_is_told() {
     running.stop();
     let path = home.dir.path().join("audit.jsonl");
     let verify = || home.say(&["audit", "verify", &path.display().to_string()]);
-    assert!(verify().ok().contains("3 lines, the chain holds"));
+    assert!(verify().ok().contains("3 lines, the hash chain is intact"));
     let whole = home.file("audit.jsonl");
     let lines: Vec<&str> = whole.lines().collect();
     for (left, says) in [(&lines[1..], "the beginning was cut off"), (&lines[..2], "the end is missing")] {
@@ -184,7 +184,7 @@ async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does
         ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
     ];
     let running = home.start_with_variables(&config, &set);
-    // A client's trace that is not sampled stays so; the next one goes out.
+    // An unsampled client trace stays unsampled; the next one is exported.
     for (trace, flags) in [("4bf92f3577b34da6a3ce929d0e0e4736", "00"), ("5bf92f3577b34da6a3ce929d0e0e4736", "01")] {
         let fields = format!("Authorization: Bearer sk\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-{flags}\r\n");
         assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 200);

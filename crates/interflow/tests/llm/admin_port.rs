@@ -1,4 +1,4 @@
-//! The admin port beside a proxy that has no file descriptor left, and how a person logs in.
+//! The admin port while the proxy has run out of file descriptors, and login.
 
 use std::net::TcpStream;
 
@@ -10,7 +10,7 @@ use crate::instance::Home;
 async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descriptors() {
     let home = Home::new().await;
     let running = home.start_with_descriptors("", 400);
-    // More than there are descriptors; whether the last of them are still accepted does not matter.
+    // More connections than descriptors; whether the last ones are accepted does not matter.
     let clients: Vec<_> = (0..600).filter_map(|_| TcpStream::connect(running.proxy).ok()).collect();
     assert!(clients.len() > 300, "{}", clients.len());
     running
@@ -28,7 +28,7 @@ async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descrip
 }
 
 #[tokio::test]
-async fn silent_clients_of_the_admin_port_make_room_for_one_that_asks() {
+async fn idle_clients_of_the_admin_port_yield_to_active_ones() {
     let home = Home::new().await;
     let running = home.start("[admin]\nmax_connections = 8\nheader_timeout = \"10m\"\n");
     let mut used = Wire::connect(running.admin).await.unwrap();

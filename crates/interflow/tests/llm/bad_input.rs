@@ -1,5 +1,5 @@
-//! What clients and providers send that nobody should: each gets the right error, nothing goes on unredacted, and the process
-//! goes on.
+//! Malformed input from clients and providers: each case gets the right error, nothing is forwarded unredacted, and the
+//! process survives.
 
 use std::time::Duration;
 
@@ -38,14 +38,15 @@ async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
             "POST {PATH} HTTP/1.1\r\nHost: gate\r\nAuthorization: Bearer k\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        // Whoever refuses a body need not read all of it.
+        // A server that rejects a body need not read all of it.
         let _ = wire.send([head.as_bytes(), &body].concat()).await;
         let answer = wire.answer().await.unwrap();
         assert_eq!((answer.status, code(&answer).as_str()), (status, says), "{what}");
         assert!(!answer.text().contains(SSN), "{what}: {}", answer.text());
     }
     assert!(provider.requests().is_empty());
-    // Half of a surrogate pair is JSON by its grammar: what stands beside it is taken out, and it goes on as it came.
+    // A lone surrogate is valid JSON by grammar: the text around it is redacted, and the surrogate is forwarded
+    // unchanged.
     let lone = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"\ud83d SSN {SSN}"}}]}}"#);
     assert_eq!(running.post(PATH, "Authorization: Bearer k\r\n", &lone).await.status, 200);
     let seen = String::from_utf8_lossy(&provider.only_request().body).into_owned();
@@ -54,7 +55,7 @@ async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
 }
 
 #[tokio::test]
-async fn a_provider_that_answers_html_is_told_apart_by_outbound() {
+async fn an_html_response_of_a_provider_is_handled_by_response_mode() {
     let home = Home::new().await;
     let page = "<html>maintenance</html>";
     let provider =

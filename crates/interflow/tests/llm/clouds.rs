@@ -1,4 +1,4 @@
-//! The clouds' upstreams: credentials that the machine is given, and what is said where there are none.
+//! Cloud upstreams: ambient credentials, and the errors if there are none.
 
 use interflow_testkit::{Origin, Reply, Request};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::instance::Home;
 
 const VERTEX: &str = "/v1/projects/p/locations/l/publishers/google/models/m:generateContent";
 
-/// The metadata services of all clouds at one address.
+/// Fake metadata services of all clouds on one address.
 fn metadata(request: &Request) -> Reply {
     let keys = json!({"AccessKeyId": "ASIAPOD", "SecretAccessKey": "pod-secret", "Token": "pod-session"});
     match request.path() {
@@ -62,7 +62,7 @@ async fn requests_carry_what_the_machine_is_given_and_it_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn metadata_is_reached_past_the_guard_and_without_a_proxy_and_its_refusal_is_told() {
+async fn metadata_services_bypass_guard_and_proxy_and_their_refusal_is_reported() {
     let home = Home::new().await;
     let near = Origin::http().answering(|_| Reply::status(403).body("secret-of-metadata")).start().await;
     let nobody = Origin::nobody().await;
@@ -75,17 +75,17 @@ async fn metadata_is_reached_past_the_guard_and_without_a_proxy_and_its_refusal_
     let text = answer.text();
     assert_eq!(answer.status, 502, "{text}");
     assert!(text.contains("bedrock_auth_failed") && text.contains("403") && !text.contains("secret-of"), "{text}");
-    // The same address is closed to everybody else.
+    // No other client may reach the same address.
     let path = format!("/ollama{}", "/api/chat");
     assert_eq!(running.post(&path, "", "{}").await.status, 403);
     running.stop();
 }
 
 #[tokio::test]
-async fn a_cloud_that_nobody_configured_says_which_keys_to_set() {
+async fn an_unconfigured_cloud_reports_which_keys_to_set() {
     let home = Home::new().await;
     let nobody = Origin::nobody().await;
-    // Whatever would go out meets nobody.
+    // Nothing listens at the upstream address.
     let config = format!(
         "[[upstream.proxy]]\nhosts = [\"*\"]\nvia = [\"http://{nobody}\"]\n[llm.provider.openai]\nattempts = 1\n"
     );
@@ -102,7 +102,7 @@ async fn a_cloud_that_nobody_configured_says_which_keys_to_set() {
         assert!(text.contains(said) && text.contains(key), "{path}: {text}");
         assert_eq!(answer.header("x-interflow-error"), Some(said));
     }
-    // Whoever brings credentials goes on, as far as there is a way.
+    // Requests with their own credentials are forwarded.
     let own = running.post(VERTEX, "Authorization: Bearer ya29.own\r\n", "{}").await;
     assert_eq!((own.status, code(&own).as_str()), (502, ""), "{own:?}");
     let signed = "Authorization: AWS4-HMAC-SHA256 Credential=AKIA/20250101/us-east-1/bedrock/aws4_request\r\n";

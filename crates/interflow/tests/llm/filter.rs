@@ -1,4 +1,4 @@
-//! Philter's paths on the gateway, and services that are asked for a second opinion.
+//! The Philter-compatible API on the gateway, and external PII detectors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ async fn philters_clients_can_use_the_gateway() {
     let explained = running.ask("POST", "/api/explain?c=none&p=default", plain, TEXT).await.json();
     let span = &explained["explanation"]["appliedSpans"][0];
     assert_eq!(span["filterType"], "email-address");
-    // As Java counts: the face is two units.
+    // Offsets in UTF-16 units, as in Java: the emoji counts as two.
     assert_eq!((span["characterStart"].as_u64(), span["characterEnd"].as_u64()), (Some(8), Some(28)));
     assert_eq!((span["text"].as_str(), span["applied"].as_bool()), (Some("anna.smith@firm.test"), Some(true)));
     for (path, fields, status) in [

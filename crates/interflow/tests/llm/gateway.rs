@@ -1,4 +1,4 @@
-//! What every request of the gateway port meets: an id that it is known by everywhere, and a bound on how many there are at once.
+//! Common handling of gateway requests: request IDs and the concurrency limit.
 
 use interflow_testkit::{Answer, Origin, Reply, Wire, client_trusting};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn a_request_has_one_id_at_the_client_the_provider_in_the_record_and_in_th
     assert_eq!((answer.status, request_id(&answer).as_str()), (200, "mine-1 ~"));
     assert_eq!(answer.header("x-upstream-request-id"), Some("req_theirs"));
     assert_eq!(provider.requests().last().unwrap().header("x-request-id"), Some("mine-1 ~"));
-    // What is no id gives way to the flow's.
+    // An invalid ID is replaced by the flow ID.
     let long = format!("X-Request-Id: {}\r\n", "x".repeat(129));
     for fields in ["", "X-Request-Id: caf\u{e9}\r\n", "X-Request-Id: a\r\nX-Request-Id: b\r\n", &long] {
         let id = request_id(&running.post(PATH, fields, CHAT).await);
@@ -73,7 +73,8 @@ async fn the_gateway_speaks_tls_by_its_own_ca_when_it_is_asked_to() {
     let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
     let running = home.start(&format!("[gateway]\ntls_self_signed = true\n{}", upstreams(&provider)));
     let ca = home.say(&["ca", "export"]).ok();
-    // By a name of the gateway's, and by the address, which a hello cannot name; for another name it shows the address.
+    // The certificate covers the gateway's names and its address, which SNI cannot carry; for other names the address
+    // certificate is used.
     for (name, good) in [("localhost", true), ("127.0.0.1", true), ("bank.example", false)] {
         let wire = Wire::connect(running.gateway).await.unwrap();
         let opened = wire.into_tls(name, client_trusting(&ca, &["http/1.1"])).await;
@@ -87,7 +88,7 @@ async fn the_gateway_speaks_tls_by_its_own_ca_when_it_is_asked_to() {
     running.stop();
 }
 
-/// A request whose body is yet to come.
+/// A request whose body has not been sent yet.
 async fn begun(running: &Running) -> Wire {
     let mut wire = Wire::connect(running.gateway).await.unwrap();
     let head = format!(
@@ -95,7 +96,7 @@ async fn begun(running: &Running) -> Wire {
         CHAT.len()
     );
     wire.send(head).await.unwrap();
-    // Only a request that was let in is asked for its body.
+    // 100 Continue is sent only to admitted requests.
     let interim = wire.head().await.unwrap().unwrap();
     assert!(interim.starts_with(b"HTTP/1.1 100"), "{interim:?}");
     wire
@@ -119,7 +120,7 @@ async fn beyond_the_gateways_capacity_clients_are_asked_to_come_back_and_places_
     ] {
         assert!(page.contains(line), "{line}: {page}");
     }
-    // One ends, one is given up: both places are free again.
+    // One request completes and one is cancelled: both slots are free again.
     first.send(CHAT).await.unwrap();
     assert_eq!(first.answer().await.unwrap().status, 200);
     drop(second);

@@ -1,4 +1,4 @@
-//! What is held in memory counts, and is let go of when its client leaves.
+//! Held memory is counted, and released when the client disconnects.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use interflow_testkit::{Origin, Reply, Wire};
 use crate::CHAT;
 use crate::instance::{Home, Running};
 
-/// One of the instance's metrics.
+/// Reads a metric of the instance.
 async fn metric(running: &Running, name: &str) -> u64 {
     let page = running.admin("GET", "/metrics", "").await.text();
     let line = page.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
     line.and_then(|v| v.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {page}")) as u64
 }
 
-/// Small on the wire, large without its coding, and larger still once its texts are marked.
+/// Small when compressed, large when decompressed, and larger still once its texts are indexed.
 fn attack() -> Vec<u8> {
     let numbers = "1,".repeat(900_000);
     let body = format!(r#"{{"model":"gpt-4o","messages":[],"x":[{numbers}1]}}"#);
@@ -28,7 +28,7 @@ fn attack() -> Vec<u8> {
 
 #[tokio::test]
 async fn requests_that_grow_in_memory_are_refused_when_it_is_spent_with_and_without_redaction() {
-    // What is looked at takes memory for each of its texts; what is not, only that of the body without its coding.
+    // Inspected bodies take memory for each text; others only for the decompressed body.
     for (mode, limit, refused) in
         [("off", "1MiB", true), ("flag", "1MiB", true), ("redact", "48MiB", true), ("off", "48MiB", false)]
     {
@@ -75,7 +75,7 @@ fn half_a_message() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn messages_of_websockets_count_and_are_no_longer_looked_at_when_the_memory_is_spent() {
+async fn websocket_messages_count_and_are_not_inspected_once_the_memory_is_spent() {
     for (limit, counted) in [("1GiB", true), ("1MiB", false)] {
         let home = Home::new().await;
         let running = home.start(&format!("[limits]\nheld_bytes = \"{limit}\"\n"));
@@ -96,7 +96,7 @@ async fn messages_of_websockets_count_and_are_no_longer_looked_at_when_the_memor
             running.until(async || metric(&running, "interflow_held_bytes_refused_total").await > 0).await;
             assert!(metric(&running, "interflow_held_bytes").await <= 1 << 20);
         }
-        // Nobody decides by the message: all of it passes, and comes back.
+        // No stage inspects the message, so all of it is relayed and echoed.
         wire.send(vec![b'x'; 2 << 20]).await.unwrap();
         assert_eq!(wire.exactly(2).await.unwrap()[0], 0x82);
         drop(wire);

@@ -1,4 +1,4 @@
-//! Whose request it is: keys with bcrypt hashes, the policy of a key, and clients behind a reverse proxy.
+//! Client identity: keys with bcrypt hashes, the policy of a key, and clients behind a reverse proxy.
 
 use interflow_testkit::Answer;
 
@@ -21,7 +21,7 @@ async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
     );
     let key = home.keys(&["add", "--id", "ann"]).ok().trim().to_owned();
     let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
-    // Several at once: they wait for one check, and none is refused.
+    // Concurrent requests wait for a single check, and none is refused.
     let (a, b, c) = tokio::join!(chat(&running, "U*U"), chat(&running, "U*U"), chat(&running, "U*U"));
     for answer in [a, b, c, chat(&running, "U*U").await, chat(&running, &key).await] {
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -71,7 +71,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     let file = home.dir.path().join("config.toml").display().to_string();
     let add = |words: &[&str]| home.say(&[&["-c", &file, "keys", "add"], words].concat());
     let nowhere = add(&["--id", "x", "--policy", "lenient"]).fails(2);
-    assert!(nowhere.contains("there is no policy lenient in redact.policies"), "{nowhere}");
+    assert!(nowhere.contains("no policy lenient in redact.policies"), "{nowhere}");
     let strict = add(&["--id", "ann", "--policy", "strict"]).ok().trim().to_owned();
     let plain = add(&["--id", "bob"]).ok().trim().to_owned();
     let running = home.start(&config);
@@ -82,7 +82,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     assert!(arrived().contains("Bluebird"), "{}", arrived());
     let filtered = running.ask("POST", "/api/filter", &format!("X-Api-Key: {strict}\r\n"), "of Bluebird").await;
     assert!(filtered.status == 200 && !filtered.text().contains("Bluebird"), "{}", filtered.text());
-    // The file is edited by hand to name a policy that is not there, and read anew with the next change.
+    // The file is edited to refer to a missing policy, and read again with the next change.
     keys_file(&home, &home.file("keys.toml").replace("\"strict\"", "\"gone\""));
     assert_eq!(running.admin("POST", "/api/v1/keys", r#"{"id":"eve"}"#).await.status, 200);
     let sent = home.provider.requests().len();
@@ -92,7 +92,7 @@ async fn a_key_names_the_policy_of_its_requests() {
     assert_eq!(tell(&running, &plain).await.status, 200);
     running.stop();
     let refused = home.refuses_to_start(&config);
-    assert!(refused.contains("the key `ann` goes by the policy `gone`, which is not in redact.policies"), "{refused}");
+    assert!(refused.contains("the key `ann` uses the policy `gone`, which is not in redact.policies"), "{refused}");
 }
 
 #[tokio::test]

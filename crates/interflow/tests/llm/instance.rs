@@ -1,4 +1,4 @@
-//! An instance with a data folder of its own, its gateway led to a fake provider.
+//! An instance with its own data directory, whose gateway routes to a fake provider.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use interflow_testkit::{Answer, Origin, Wire, llm};
 use serde_json::Value;
 
-/// A data folder, and a provider.
+/// A data directory and a provider.
 pub struct Home {
     pub dir: tempfile::TempDir,
     pub provider: Origin,
 }
 
-/// What a command said.
+/// Output of a command.
 #[derive(Debug)]
 pub struct Said(Output);
 
 impl Said {
-    /// What it printed, when it did its work.
+    /// Stdout of a command that must succeed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.0.status.success(), "{self:?}");
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    /// What it complained of, with this exit code.
+    /// Stderr of a command that must fail with this exit code.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(self.0.status.code(), Some(code), "{self:?}");
@@ -41,29 +41,29 @@ impl Home {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).env("NO_COLOR", "1");
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).env("NO_COLOR", "1");
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "CLICOLOR_FORCE"] {
             command.env_remove(name);
         }
         command
     }
 
-    /// Runs `interflow` with these words.
+    /// Runs `interflow` with these arguments.
     pub fn say(&self, words: &[&str]) -> Said {
         Said(self.command(words).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// Runs `interflow keys` with these words.
+    /// Runs `interflow keys` with these arguments.
     pub fn keys(&self, words: &[&str]) -> Said {
         self.say(&[&["keys"], words].concat())
     }
 
-    /// What a file of the data folder holds.
+    /// Reads a file in the data directory.
     pub fn file(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
     }
 
-    /// Writes the configuration: this text, and a route to the provider, unless it tells where the upstreams are.
+    /// Writes the configuration: this text, and a route to the provider unless the text configures upstreams.
     pub fn write_config(&self, text: &str) {
         let route = match text.contains("[llm.") {
             true => String::new(),
@@ -76,7 +76,17 @@ impl Home {
         self.write_config(config);
         let anywhere = "127.0.0.1:0";
         let file = self.dir.path().join("config.toml").display().to_string();
-        self.command(&["run", "-c", &file, "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+        self.command(&[
+            "run",
+            "-c",
+            &file,
+            "--listen-proxy",
+            anywhere,
+            "--listen-gateway",
+            anywhere,
+            "--listen-admin",
+            anywhere,
+        ])
     }
 
     /// Starts an instance on free ports.
@@ -84,20 +94,20 @@ impl Home {
         self.started(self.run(config).stderr(Stdio::inherit()))
     }
 
-    /// Starts an instance with these environment variables, and with none of a cloud besides.
+    /// Starts an instance with these environment variables and without any cloud variables.
     pub fn start_with_variables(&self, config: &str, set: &[(&str, &str)]) -> Running {
         let mut command = self.run(config);
         command.env("HOME", self.dir.path()).envs(set.iter().copied());
         self.started(command.stderr(Stdio::inherit()))
     }
 
-    /// Starts an instance that writes its log to the file `log` of the data folder.
+    /// Starts an instance that writes its log to the file `log` in the data directory.
     pub fn start_with_log(&self, config: &str) -> Running {
         let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
         self.started(self.run(config).stderr(log))
     }
 
-    /// Starts an instance that may open so many files, and prints to the file `said` of the data folder.
+    /// Starts an instance with this open-file limit, whose output goes to the file `said` in the data directory.
     #[cfg(unix)]
     pub fn start_with_descriptors(&self, config: &str, limit: u32) -> Running {
         let run = self.run(config);
@@ -134,7 +144,7 @@ impl Home {
         }
     }
 
-    /// What an instance says that does not start.
+    /// Output of an instance that fails to start.
     #[track_caller]
     pub fn refuses_to_start(&self, config: &str) -> String {
         let output = self.run(config).stdout(Stdio::null()).output().unwrap();
@@ -164,7 +174,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Ends it as a power cut would.
+    /// Kills it, like a power failure.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -195,7 +205,7 @@ impl Running {
         wire.answer().await.unwrap()
     }
 
-    /// Waits until this holds.
+    /// Waits until the condition is true.
     pub async fn until(&self, mut holds: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !holds().await {
@@ -204,7 +214,7 @@ impl Running {
         }
     }
 
-    /// Ends it as a person would, and waits.
+    /// Stops it by a signal and waits.
     pub fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

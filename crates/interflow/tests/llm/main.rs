@@ -1,5 +1,5 @@
-//! The LLM gateway as a person uses it: the built binary, providers, and a data folder for each test. Here virtual keys and
-//! limits; the shapes of all providers, audit log and metrics, Philter's paths beside it.
+//! End-to-end tests of the LLM gateway: the built binary, providers, and a data directory for each test. This file tests
+//! virtual keys and limits; the modules test providers, telemetry and the Philter-compatible API.
 
 mod accounts;
 #[cfg(unix)]
@@ -33,7 +33,7 @@ async fn chat(running: &Running, key: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
+async fn a_virtual_key_replaces_the_providers_key_and_is_never_sent_upstream() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--id", "ann", "--owner", "Ann"]).ok().trim().to_owned();
     let running = home.start("[keys]\nrequire_virtual_key = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
@@ -57,7 +57,7 @@ async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
 }
 
 #[tokio::test]
-async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
+async fn a_virtual_key_is_not_leaked_on_routes_to_other_origins() {
     let home = Home::new().await;
     let key = home.keys(&["add"]).ok().trim().to_owned();
     let running = home.start("");
@@ -66,7 +66,7 @@ async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
     let without = chat(&running, &key).await;
     assert_eq!((without.status, code(&without).as_str()), (500, "provider_key_missing"));
     assert!(home.provider.requests().is_empty());
-    // Clients that bring the provider's own key are let through when no key is required.
+    // Clients with a provider key are admitted if no virtual key is required.
     assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
     assert!(format!("{:?}", home.provider.only_request()).contains("sk-of-my-own"));
     running.stop();
@@ -104,7 +104,7 @@ async fn the_gateways_own_key_is_added_for_other_machines_only_with_a_virtual_ke
 }
 
 #[tokio::test]
-async fn scopes_hold_and_are_told_in_the_providers_shape() {
+async fn scopes_are_enforced_with_errors_in_the_providers_format() {
     let home = Home::new().await;
     let key = home.keys(&["add", "--model", "claude-*", "--path", "/v1/messages"]).ok().trim().to_owned();
     let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
@@ -167,7 +167,7 @@ async fn rules_of_the_configuration_count_money_and_are_reloaded() {
     assert_eq!(answer.header("x-should-retry"), Some("false"));
     home.write_config(&rule("5.0"));
     running.until(async || chat(&running, "sk-own").await.status == 200).await;
-    // A file that makes no sense leaves the old rules in force.
+    // An invalid file leaves the old rules active.
     home.write_config("[[quota.rule]]\nname = \"all\"\n");
     tokio::time::sleep(std::time::Duration::from_millis(600)).await;
     assert_eq!(chat(&running, "sk-own").await.status, 200);
@@ -192,7 +192,7 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
 }
 
 #[tokio::test]
-async fn a_balancer_that_sends_no_header_is_told_of_once() {
+async fn a_balancer_without_forwarding_header_is_reported_once() {
     let home = Home::new().await;
     let running = home.start_with_log("[proxy]\nproxy_protocol_trusted = [\"127.0.0.0/8\"]\n");
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Every provider's shapes through the gateway and through interception: redacted where they arrive, byte for byte the same
-//! elsewhere, restored in the answer, in whole ones and in streams of each framing.
+//! Every provider's wire formats through the gateway and through interception: requests are redacted and otherwise
+//! unchanged, and responses are restored, in full and in each streaming format.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ fn shapes() -> impl Iterator<Item = &'static Shape> {
     OPENAI.iter().chain(OTHERS)
 }
 
-/// Says again what it was told, in the shape that the request asks for.
+/// Echoes the prompt in the format that the request asks for.
 async fn parrot() -> Origin {
     Origin::http().answering(respond).start().await
 }
@@ -101,12 +101,12 @@ fn events(shape: &Shape, answer: &Answer) -> Vec<Value> {
     }
 }
 
-/// Whether two bodies differ only in placeholders, where one holds what was to be redacted.
+/// Whether two bodies differ only in placeholders at the redacted values.
 fn only_redacted(sent: &str, mut arrived: &str) -> bool {
     let mut sent = sent;
     loop {
         let same = sent.bytes().zip(arrived.bytes()).take_while(|(a, b)| a == b).count();
-        // A placeholder may begin as the value does.
+        // A placeholder may share a prefix with the value.
         let at = (0..=same).rev().take(20).find_map(|at| {
             let value = [SSN, MAIL, "Anna Berg", "Anna"].into_iter().find(|v| sent[at..].starts_with(v))?;
             let end = arrived[at..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
@@ -121,7 +121,7 @@ fn only_redacted(sent: &str, mut arrived: &str) -> bool {
     }
 }
 
-/// What is wrong with how a shape went, if anything is.
+/// Describes what is wrong with the exchange of a wire format, if anything.
 fn judge(shape: &Shape, sent: &str, provider: &Origin, answer: &Answer) -> Result<(), String> {
     let arrived = provider.requests().pop().map(|r| String::from_utf8_lossy(&r.body).into_owned()).unwrap_or_default();
     if answer.status != 200 {
@@ -143,7 +143,7 @@ fn judge(shape: &Shape, sent: &str, provider: &Origin, answer: &Answer) -> Resul
     }
 }
 
-/// A configuration in which every provider, by its door and by its own name, is this one.
+/// A configuration that directs every provider, by gateway endpoint and by host name, to this one.
 fn config(home: &Home, provider: &Origin) -> String {
     let target = provider.url("").trim_end_matches('/').to_owned();
     let names = ["openai", "anthropic", "gemini", "vertex", "azure", "ollama", "cohere", "mistral"];
@@ -160,7 +160,7 @@ fn config(home: &Home, provider: &Origin) -> String {
     )
 }
 
-/// A connection to the provider's own name through the proxy.
+/// Connects to the provider's host name through the proxy.
 async fn intercepted(running: &Running, ca: &str, shape: &Shape) -> Wire {
     let host = shape.host();
     if host.contains(':') {

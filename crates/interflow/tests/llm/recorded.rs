@@ -1,5 +1,5 @@
-//! What agents and providers say that nobody should, and a viewer that takes nothing: all of it is recorded, conversations are
-//! put together of what makes sense, the same live, anew and after a crash, and memory stays where it was.
+//! Malformed LLM traffic and a stalled viewer: everything is recorded, conversations are the same live, rebuilt and after
+//! a crash, and memory does not grow.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
 
-/// The beginning of a stream of Anthropic's: a whole event, then half of one.
+/// The start of an Anthropic stream: one complete event and half of the next.
 const HALF: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m1\",\"role\":\"assistant\",\
     \"model\":\"claude-x\",\"content\":[],\"usage\":{\"input_tokens\":10,\"output_tokens\":1}}}\n\n\
     event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\
@@ -51,7 +51,7 @@ async fn post(running: &Running, to: &Origin, wanted: &str, body: &[u8]) {
     let _ = wire.to_end().await;
 }
 
-/// Everything that is said in all conversations, once `n` exchanges are read.
+/// The texts of all conversations, once `n` exchanges have been indexed.
 async fn conversations(home: &Home, n: usize) -> String {
     for _ in 0..100 {
         let all = home.say(&["conversations", "export", "--format", "jsonl"]).ok();
@@ -88,7 +88,7 @@ async fn what_makes_no_sense_under_a_path_of_models_is_recorded_whole_and_breaks
     for (wanted, body) in &bodies {
         post(&running, &provider, wanted, body).await;
     }
-    // Six are questions; in the one of odd shapes nobody said anything.
+    // Six are LLM requests; the malformed one contains no messages.
     let live = conversations(&home, 6).await;
     for words in
         ["half a stream", "as far as it came", "a page in place of JSON", "binary as events", "sense again", "b\\na\\n"]
@@ -109,14 +109,14 @@ async fn what_makes_no_sense_under_a_path_of_models_is_recorded_whole_and_breaks
     sent.sort_unstable();
     assert_eq!(sizes, sent, "nothing that was sent is lost");
     home.say(&["conversations", "rebuild"]).ok();
-    assert_eq!(conversations(&home, 6).await, live, "anew it is the same");
+    assert_eq!(conversations(&home, 6).await, live, "a rebuild gives the same result");
     running.kill();
     let again = home.start("");
     assert_eq!(conversations(&home, 6).await, live, "after a crash it is the same");
     again.stop();
 }
 
-/// The memory that a process holds, in KiB: `VmRSS` all of it, `RssFile` what lies in files too.
+/// Resident memory of a process in KiB: `VmRSS` total, `RssFile` file-backed.
 #[cfg(target_os = "linux")]
 fn resident(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -124,7 +124,7 @@ fn resident(pid: u32, what: &str) -> u64 {
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// So many requests, one after another, on one connection.
+/// Sends this many requests sequentially on one connection.
 #[cfg(target_os = "linux")]
 async fn requests(proxy: std::net::SocketAddr, authority: String, n: usize) {
     let mut wire = Wire::connect(proxy).await.unwrap();

@@ -1,4 +1,4 @@
-//! Providers' APIs over WebSockets through the built binary: Gemini's Live, keys and limits, and what rules put in.
+//! Providers' WebSocket APIs through the built binary: Gemini Live, keys and limits, and messages inserted by rules.
 
 use futures_util::{SinkExt, StreamExt};
 use interflow_testkit::{Answer, Origin, Reply, Wire, llm};
@@ -14,7 +14,7 @@ const LIVE: &str = "/gemini/ws/google.ai.generativelanguage.v1beta.GenerativeSer
 
 type Socket = WebSocketStream<Wire>;
 
-/// Asks for a WebSocket; the head of the answer, and the connection behind it.
+/// Opens a WebSocket; returns the response head and the connection.
 async fn knock(running: &Running, path: &str, fields: &str) -> (Answer, Wire) {
     let mut wire = Wire::connect(running.gateway).await.unwrap();
     wire.send(format!(
@@ -36,7 +36,7 @@ async fn tell(socket: &mut Socket, event: Value) {
     socket.send(Frame::text(event.to_string())).await.unwrap();
 }
 
-/// Events up to the one that holds this.
+/// Reads events up to the one that contains this text.
 async fn until(socket: &mut Socket, last: &str) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -50,7 +50,7 @@ async fn until(socket: &mut Socket, last: &str) -> Vec<Value> {
     }
 }
 
-/// Gemini's Live in text: says again what it is told, in pieces of four letters, and calls a function with it.
+/// A fake Gemini Live server: echoes the text in chunks of four letters and calls a function with it.
 fn live(text: &str) -> Vec<String> {
     let Ok(event) = serde_json::from_str::<Value>(text) else { return Vec::new() };
     if event["setup"].is_object() {
@@ -99,7 +99,7 @@ async fn geminis_live_is_redacted_and_restored() {
     running.stop();
     let shown = home.say(&["flows", "show", "last"]).ok();
     assert!(shown.contains("setup") && !shown.contains(SSN) && !shown.contains(MAIL), "recorded redacted: {shown}");
-    // Whatever the provider was told, it said again: nothing of it may hold what was to be redacted.
+    // The provider echoes everything it receives, so nothing may contain the redacted values.
     let exported = home.say(&["flows", "list", "--format", "jsonl"]).ok();
     assert!(exported.contains("found:ssn") && !exported.contains(SSN), "{exported}");
 }
@@ -159,7 +159,7 @@ async fn websockets_have_keys_and_limits_too() {
     assert_eq!(refused.status, 403, "a list of models cannot be held against a connection");
     assert!(String::from_utf8_lossy(&wire.some().await.unwrap()).contains("scope_denied_model"));
     assert!(home.provider.requests().is_empty());
-    // The list of models itself may be looked at.
+    // The model list may be fetched.
     let models = running.ask("GET", "/openai/v1/models", &format!("Authorization: Bearer {listed}\r\n"), "").await;
     assert_eq!((models.status, models.json()["object"].as_str()), (200, Some("list")));
 

@@ -1,5 +1,5 @@
-//! Which upstream gets what: names of models wherever they stand, fallbacks that are given neither another's credentials nor
-//! what is not fit for them, and keys that are good for some models only.
+//! Upstream selection: model aliases, fallbacks that receive neither another upstream's credentials nor unsuitable
+//! requests, and keys limited to some models.
 
 use interflow_testkit::{Origin, Reply, Request};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::{CHAT, code};
 
 const SSN: &str = "123-45-6789";
 
-/// A provider that always fails, and one that says nothing of note.
+/// A provider that always fails, and one that always succeeds.
 async fn failing_and_good() -> (Origin, Origin) {
     let failing = Origin::http().answering(|_| Reply::status(500).body("{}")).start().await;
     let good = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
@@ -130,7 +130,7 @@ async fn a_key_for_some_models_sees_and_reaches_no_others() {
     for (path, status) in [("/openai/v1/models/gpt-4o", 200), ("/openai/v1/models/o3", 403)] {
         assert_eq!(running.ask("GET", path, &fields, "").await.status, status, "{path}");
     }
-    // The provider goes by the path; so does the list.
+    // The provider is selected by path; so is the model list.
     for (path, model, status) in [
         ("/gemini/v1beta/models/gemini-2.5-pro:generateContent", "gemini-2.5-flash", 403),
         ("/gemini/v1beta/models/gemini-2.5-flash:generateContent", "gemini-2.5-pro", 200),

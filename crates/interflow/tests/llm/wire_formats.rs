@@ -1,45 +1,45 @@
-//! The wire shapes of the providers: for each a question, and how the answer says again what was asked. `$$` stands for the
-//! text; addresses and members are those of the providers' own documentation.
+//! Wire formats of the providers: for each a request and the echoing response. `$$` is replaced by the text; addresses
+//! and members follow the providers' documentation.
 
 use serde_json::Value;
 
 use Framing::{EventStream, Growing, Invoked, Lines, Sse, Whole};
 
-/// How an answer comes.
+/// Framing of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     Whole,
     Sse,
     Lines,
-    /// A JSON array that grows.
+    /// A streamed JSON array.
     Growing,
-    /// AWS's event stream, with the name of its events.
+    /// AWS event stream with this event name.
     EventStream(&'static str),
-    /// AWS's event stream of `{"bytes": "…"}`, as InvokeModel has it.
+    /// AWS event stream of `{"bytes": "…"}`, as used by InvokeModel.
     Invoked,
 }
 
-/// One question and its answer.
+/// A request and its response.
 pub struct Shape {
     pub name: &'static str,
-    /// The gateway's door.
+    /// The gateway endpoint.
     pub at: &'static str,
     pub path: &'static str,
     pub media: &'static str,
     pub ask: &'static str,
     pub framing: Framing,
-    /// The answer, or one event of it.
+    /// The response, or one event of it.
     pub event: &'static str,
-    /// Where in it the text is; empty when the answer says nothing.
+    /// JSON pointer to the text; empty if the response has none.
     pub text: &'static str,
     /// The last event.
     pub end: &'static str,
-    /// Whether the text is that of a tool call's arguments.
+    /// Whether the text is in tool call arguments.
     pub arguments: bool,
 }
 
 const JSON: &str = "application/json";
-/// The multipart questions are written with this boundary.
+/// Boundary of multipart requests.
 const FORM: &str = "multipart/form-data; boundary=XX";
 
 const fn whole(
@@ -80,7 +80,7 @@ impl Shape {
         self
     }
 
-    /// The provider's own address, and whether it speaks TLS.
+    /// The provider's host, and whether it uses TLS.
     pub fn host(&self) -> &'static str {
         match self.at {
             "openai" => "api.openai.com",
@@ -95,7 +95,6 @@ impl Shape {
         }
     }
 
-    /// The words of one event.
     pub fn said(&self, event: &Value) -> String {
         event.pointer(self.text).and_then(Value::as_str).unwrap_or_default().to_owned()
     }
@@ -127,7 +126,7 @@ const ASK_CONVERSE: &str = r#"{"system":[{"text":"terse"}],"messages":[{"role":"
 const ASK_INVOKE: &str =
     r#"{"anthropic_version":"bedrock-2023-05-31","max_tokens":64,"messages":[{"role":"user","content":"$$"}]}"#;
 
-/// OpenAI's, and those of servers that speak as it does.
+/// OpenAI and compatible servers.
 pub const OPENAI: &[Shape] = &[
     whole("openai", "/v1/chat/completions", ASK_CHAT, CHAT_WHOLE, "/choices/0/message/content").named("chat"),
     stream(Sse, "openai", "/v1/chat/completions", ASK_STREAM, CHAT, CHAT_TEXT, CHAT_END).named("chat, stream"),
@@ -163,7 +162,7 @@ pub const OPENAI: &[Shape] = &[
     whole("mistral", "/v1/moderations", r#"{"model":"m","input":"$$"}"#, r#"{"results":[]}"#, "").named("moderations"),
 ];
 
-/// Everybody else's.
+/// All other providers.
 pub const OTHERS: &[Shape] = &[
     whole("anthropic", "/v1/messages", ASK_CLAUDE, MESSAGE, "/content/0/text").named("messages"),
     stream(Sse, "anthropic", "/v1/messages", r#"{"model":"c","max_tokens":64,"stream":true,"messages":[{"role":"user","content":"$$"}]}"#, DELTA, "/delta/text", STOP).named("messages, stream"),

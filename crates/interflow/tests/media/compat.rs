@@ -1,4 +1,4 @@
-//! In the place of mediaflow-proxy: its paths at the root, Xtream Codes, and the admin's view of what streams.
+//! mediaflow-proxy compatibility: its paths at the root, Xtream Codes, and the admin view of active streams.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
@@ -71,7 +71,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
     let url = |home: &tempfile::TempDir, more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interflow"));
         command.args(["media", "url", "http://a.test/x.m3u8", "--base", "http://tv.test/media"]).args(more);
-        let output = command.env("INTERFLOW_HOME", home.path()).current_dir(home.path()).output().unwrap();
+        let output = command.env("INTERFLOW_DATA_DIR", home.path()).current_dir(home.path()).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (more, says) in [
@@ -85,7 +85,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
         assert!(!done && text.contains(says), "{more:?}: {text}");
     }
     let (done, text) = url(&new, &["--ip", "10.0.0.0/8", "--param", "h_x-a=1"]);
-    assert!(done && text.contains("warning: no instance has used the data folder"), "{text}");
+    assert!(done && text.contains("warning: no instance has used the data directory"), "{text}");
     let (done, text) = url(&new, &[]);
     assert!(done && !text.contains("warning"), "the key is there by now: {text}");
 }
@@ -118,8 +118,8 @@ async fn what_a_list_says_of_a_channel_its_link_does() {
 async fn habits_of_its_clients_are_understood() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n[media.compat]\nmediaflow = true\n"));
-    let wish = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });
-    let made = gateway.post("/generate_url", &wish).await;
+    let body = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });
+    let made = gateway.post("/generate_url", &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let made = made.json();
     let url = made["url"].as_str().unwrap();

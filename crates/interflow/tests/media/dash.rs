@@ -1,4 +1,4 @@
-//! DASH through the binary: manifests to HLS and to manifests, segments from the address that has them.
+//! DASH through the binary: manifests converted to HLS and rewritten, and segments fetched from the right URL.
 
 use interflow_testkit::{Origin, Reply, pattern};
 
@@ -10,7 +10,7 @@ const MPD: &str = "<?xml version='1.0'?><MPD type='static' mediaPresentationDura
     <AdaptationSet id='2' mimeType='audio/mp4' lang='en' codecs='mp4a.40.2'><Representation id='a' bandwidth='100'><BaseURL>a.mp4</BaseURL>\
     <SegmentBase indexRange='100-155'><Initialization range='0-99'/></SegmentBase></Representation></AdaptationSet></Period></MPD>";
 
-/// A file with an index of two subsegments of 1000 and 500 bytes behind it.
+/// A file with a `sidx` index, followed by two subsegments of 1000 and 500 bytes.
 fn indexed() -> Vec<u8> {
     let mut file = pattern(100).to_vec();
     file.extend([0, 0, 0, 56]);
@@ -114,7 +114,7 @@ async fn a_manifest_stays_one_when_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn bad_manifests_and_keys_are_told() {
+async fn bad_manifests_and_keys_are_reported() {
     let origin = origin().await;
     let gateway = Gateway::local();
     let bomb = gateway.get(&gateway.path("/proxy/mpd/manifest.m3u8", &origin.url("/bomb.mpd"))).await;

@@ -1,5 +1,4 @@
-//! Decryption through the binary: whole files with ranges, HLS with encrypted samples, work that is shared, and what is kept
-//! on disk.
+//! Decryption through the binary: files with ranges, HLS with encrypted samples, shared work, and the disk cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -17,7 +16,7 @@ fn ring() -> ContentKeyRing {
     ContentKeyRing::parse(Some("a1b2c3d4e5f60718293a4b5c6d7e8f90"), "00112233445566778899aabbccddeeff").unwrap()
 }
 
-/// Something that shaka-packager or ffmpeg made.
+/// A sample made with shaka-packager or ffmpeg.
 fn seed(name: &str) -> Vec<u8> {
     let path = [env!("CARGO_MANIFEST_DIR"), "..", "..", "fuzz", "corpus", "bmff", name];
     std::fs::read(path.iter().collect::<std::path::PathBuf>()).unwrap()
@@ -32,7 +31,7 @@ fn clear(name: &str) -> Vec<u8> {
     out.concat()
 }
 
-/// The same for a file whose index is at its end.
+/// The same for a file whose `moov` box is at the end.
 fn clear_progressive() -> Vec<u8> {
     let data = seed("progressive");
     let mut probe = IndexProbe::new(ring(), data.len() as u64);
@@ -46,7 +45,7 @@ fn clear_progressive() -> Vec<u8> {
     out.concat()
 }
 
-/// Gives a file, or the range of it that is asked for.
+/// Serves a file or the requested range.
 fn file(request: &Request, data: &[u8], tag: &str) -> Reply {
     let asked = request.header("range").and_then(|r| r.strip_prefix("bytes=")?.split_once('-'));
     let reply = |r: Reply| r.header("ETag", format!("\"{tag}\"")).header("Content-Type", "video/mp4");
@@ -131,7 +130,7 @@ async fn a_file_that_cannot_be_decrypted_says_why() {
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_read_anew() {
+async fn a_changed_file_is_read_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let origin = Origin::http()
@@ -216,7 +215,7 @@ fn quoted(text: &str) -> String {
     text.split("URI=\"").nth(1).and_then(|r| r.split('"').next()).unwrap().to_owned()
 }
 
-/// The last line but so many.
+/// The n-th line from the end.
 fn last_line(text: &str, but: usize) -> String {
     text.lines().rev().nth(but - 1).unwrap().to_owned()
 }
@@ -278,7 +277,7 @@ async fn segments_outlive_a_restart_on_disk() {
         assert!(Instant::now() < deadline, "nothing is written");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // As after a crash: killed, and something half written beside it.
+    // Simulates a crash: killed, with a partially written file left behind.
     gateway.child.kill().unwrap();
     gateway.child.wait().unwrap();
     std::fs::write(folder.join("a.half"), "cut off").unwrap();
@@ -292,7 +291,7 @@ async fn segments_outlive_a_restart_on_disk() {
     assert!(!folder.join("a.half").exists());
 }
 
-/// Where the first fragment of a file begins.
+/// Offset of the first fragment.
 fn fragment_of(data: &[u8]) -> usize {
     interflow_media::bmff::boxes(data, 0).flatten().find(|b| b.kind() == b"moof").unwrap().offset as usize
 }
@@ -334,7 +333,7 @@ async fn a_segment_that_cannot_be_decrypted_is_never_a_good_answer() {
         let answer = gateway.get(&path(name, KEYS)).await;
         assert!(answer.status == 502, "{name}: {} with {} bytes", answer.status, answer.body.len());
     }
-    // What breaks once bytes went out is no whole answer.
+    // A failure after the first bytes must not look like a complete response.
     let mut wire = interflow_testkit::Wire::connect(gateway.addr).await.unwrap();
     wire.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", path("/cut", KEYS), gateway.addr)).await.unwrap();
     let broken = wire.answer_to("GET").await;

@@ -1,4 +1,4 @@
-//! What must not be fetched, and who is not served.
+//! SSRF protection and client authentication.
 
 use interflow_testkit::{Origin, Reply};
 
@@ -113,7 +113,7 @@ async fn quotas_hold_for_each_user_and_rules_for_models_leave_media_alone() {
         statuses.push(answer.status);
     }
     assert_eq!(statuses, [200, 200, 429, 200]);
-    let wish = serde_json::json!({ "destination_url": origin.url("/bytes/9") });
-    let link = gateway.post("/media/generate_url?api_password=ann-pass", &wish).await;
+    let body = serde_json::json!({ "destination_url": origin.url("/bytes/9") });
+    let link = gateway.post("/media/generate_url?api_password=ann-pass", &body).await;
     assert_eq!(link.status, 429, "links are made by people who are counted as well");
 }

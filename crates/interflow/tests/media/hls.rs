@@ -1,4 +1,4 @@
-//! HLS through the binary: playlists, segments, keys, what players ask for.
+//! HLS through the binary: playlists, segments, keys and player requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -80,10 +80,10 @@ async fn a_child_url_leads_nowhere_else() {
 async fn children_of_a_sealed_link_hide_where_they_lead_and_expire_with_it() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
-    let wish = serde_json::json!({
+    let body = serde_json::json!({
         "endpoint": "/proxy/hls/manifest.m3u8", "destination_url": origin.url("/x/master.m3u8"), "expiration": 2,
     });
-    let made = gateway.post("/media/generate_url", &wish).await.json();
+    let made = gateway.post("/media/generate_url", &body).await.json();
     let text = gateway.follow(made["url"].as_str().unwrap()).await.text();
     assert!(!text.contains("localhost") && !text.contains("high"), "{text}");
     let child = &urls(&text)[2];
@@ -102,7 +102,7 @@ async fn directives_of_low_latency_players_reach_the_origin() {
 }
 
 #[tokio::test]
-async fn wishes_of_a_link_are_really_applied() {
+async fn options_of_a_link_are_applied() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
     let master = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
@@ -137,7 +137,7 @@ async fn wishes_of_a_link_are_really_applied() {
 }
 
 #[tokio::test]
-async fn what_is_no_playlist_is_told_apart() {
+async fn non_playlists_are_detected() {
     let origin = Origin::http().answering(|r| answers(r.path())).start().await;
     let gateway = Gateway::local();
     let at = |path: &str| gateway.path("/proxy/hls/manifest.m3u8", &origin.url(path));
@@ -251,8 +251,8 @@ async fn lists_are_merged_and_guides_kept() {
         .start()
         .await;
     let gateway = Gateway::local();
-    let wish = format!("{};sort:no_proxy:{}", origin.url("/a.m3u"), origin.url("/b.m3u"));
-    let text = gateway.get(&gateway.path("/playlist/playlist", &wish)).await.text();
+    let body = format!("{};sort:no_proxy:{}", origin.url("/a.m3u"), origin.url("/b.m3u"));
+    let text = gateway.get(&gateway.path("/playlist/playlist", &body)).await.text();
     let names: Vec<_> = text.lines().filter_map(|l| l.strip_prefix("#EXTINF:-1,")).collect();
     assert_eq!(names, ["Alpha", "Beta", "Zoo"], "{text}");
     assert!(text.contains("\nhttp://h/b\n") && text.contains("/media/proxy/stream?d=http://h/z"), "{text}");

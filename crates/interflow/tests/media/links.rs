@@ -1,4 +1,4 @@
-//! Sealed links: made, used, expired, changed, and used by somebody else.
+//! Sealed links: creation, use, expiry, tampering, and use by another client.
 
 use interflow_testkit::Origin;
 use serde_json::json;
@@ -9,15 +9,15 @@ use super::{Gateway, LOCAL};
 async fn a_link_is_made_and_shows_nothing() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
-    let wish = json!({
+    let request = json!({
         "endpoint": "/proxy/stream", "destination_url": origin.url("/head"), "filename": "a b.mp4",
         "request_headers": { "x-secret": "s3cret" }, "api_password": "hunter22",
     });
-    let mut wrong = wish.clone();
+    let mut wrong = request.clone();
     wrong["api_password"] = "hunter2".into();
     assert_eq!(gateway.post("/media/generate_url", &wrong).await.status, 403);
-    assert_eq!(gateway.post("/media/generate_url", &wish).await.status, 200, "the body shows the password");
-    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    assert_eq!(gateway.post("/media/generate_url", &request).await.status, 200, "the body shows the password");
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &request).await.json();
     let url = made["url"].as_str().unwrap();
     assert!(url.contains("/media/_token_i1.") && url.ends_with("/proxy/stream/a%20b.mp4"), "{url}");
     let answer = gateway.follow(url).await;
@@ -35,21 +35,21 @@ async fn links_hold_for_their_time_client_path_and_host_only() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::local();
     let link = async |more: serde_json::Value| {
-        let mut wish = json!({ "destination_url": origin.url("/"), "sealed": true });
-        wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let made = gateway.post("/media/generate_url", &wish).await.json();
+        let mut request = json!({ "destination_url": origin.url("/"), "sealed": true });
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let made = gateway.post("/media/generate_url", &request).await.json();
         made["url"].as_str().unwrap().to_owned()
     };
     let good =
         link(json!({ "expiration": 60, "ip": "127.0.0.1", "path": "/proxy/stream", "hosts": ["localhost"] })).await;
     assert_eq!(gateway.follow(&good).await.status, 200);
-    for (wish, says) in [
+    for (request, says) in [
         (json!({ "expiration": 0 }), "expired"),
         (json!({ "ip": "10.0.0.1" }), "another client"),
         (json!({ "path": "/proxy/hls" }), "this path"),
         (json!({ "hosts": ["cdn.test"] }), "this host"),
     ] {
-        let answer = gateway.follow(&link(wish).await).await;
+        let answer = gateway.follow(&link(request).await).await;
         assert!(answer.status == 403 && answer.text().contains(says), "{}", answer.text());
     }
     let changed = good.replacen("_token_i1.0.", "_token_i1.0.A", 1);
@@ -65,8 +65,8 @@ async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
     let origin = Origin::http().start().await;
     let trusting =
         Gateway::start(&format!("{LOCAL}trusted_proxies = [\"127.0.0.1/32\"]\napi_password = \"hunter22\"\n"));
-    let wish = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
-    let made = trusting.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let request = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
+    let made = trusting.post("/media/generate_url?api_password=hunter22", &request).await.json();
     let path = made["url"].as_str().unwrap().split_once("/media").unwrap().1.to_owned();
     let path = format!("/media{path}");
     for (from, status) in [("9.9.9.9", 200), ("1.1.1.1, 9.9.9.9", 200), ("9.9.9.9, 1.1.1.1", 403)] {
@@ -80,15 +80,15 @@ async fn proxies_that_the_gateway_trusts_are_believed_by_media_too() {
     let gateway = Gateway::start(&format!(
         "{LOCAL}api_password = \"hunter22\"\n[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n"
     ));
-    let wish = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
-    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let request = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &request).await.json();
     let path = made["url"].as_str().unwrap().split_once("/media").unwrap().1.to_owned();
     let path = format!("/media{path}");
     for (from, status) in [("9.9.9.9", 200), ("1.1.1.1, 9.9.9.9", 200), ("9.9.9.9, 1.1.1.1", 403)] {
         assert_eq!(gateway.get_with(&path, &format!("X-Forwarded-For: {from}\r\n")).await.status, status, "{from}");
     }
     let named = "X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: tv.test\r\n";
-    let body = wish.to_string();
+    let body = request.to_string();
     let fields = format!("{named}Content-Length: {}\r\n\r\n{body}", body.len());
     let made = gateway.send("POST", "/media/generate_url?api_password=hunter22", &fields).await.json();
     assert!(made["url"].as_str().unwrap().starts_with("https://tv.test/media/"), "{made}");
@@ -98,11 +98,11 @@ async fn proxies_that_the_gateway_trusts_are_believed_by_media_too() {
 async fn a_viewers_link_writes_nothing_and_reaches_no_other_endpoint() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
-    let wish = json!({
+    let request = json!({
         "endpoint": "/proxy/stream", "destination_url": origin.url("/items/1"),
         "request_headers": { "authorization": "Bearer operator" },
     });
-    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &request).await.json();
     let link = made["url"].as_str().unwrap().to_owned();
     for (method, endpoint) in [
         ("DELETE", "/proxy/forward"),

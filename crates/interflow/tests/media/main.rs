@@ -1,4 +1,4 @@
-//! Media through the gateway port of the built binary: relay, links, playlists, manifests, and what must not be fetched.
+//! End-to-end tests of the media proxy on the gateway port: relay, links, playlists, manifests and SSRF protection.
 
 mod compat;
 mod dash;
@@ -17,13 +17,13 @@ use serde_json::Value;
 
 /// `interflow run` with a section `[media]`.
 struct Gateway {
-    /// Its data folder, which goes with it.
+    /// Its data directory, removed with it.
     dir: tempfile::TempDir,
     child: Child,
     addr: SocketAddr,
 }
 
-/// What most tests want: origins on this machine may be fetched from.
+/// The usual setup: local origins are allowed.
 const LOCAL: &str = "allow_private = [\"127.0.0.0/8\", \"::1/128\"]\nresume_delay = \"1ms\"\n";
 
 impl Gateway {
@@ -32,15 +32,24 @@ impl Gateway {
         Self::start_in(tempfile::tempdir().unwrap(), lines)
     }
 
-    /// The same with a data folder of an earlier run.
+    /// The same with the data directory of an earlier run.
     fn start_in(dir: tempfile::TempDir, lines: &str) -> Self {
         let _ = std::fs::remove_file(dir.path().join("instance.json"));
         let config = dir.path().join("c.toml");
         std::fs::write(&config, format!("[media]\n{lines}")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
         let anywhere = "127.0.0.1:0";
-        command.args(["run", "--no-record", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere]);
-        command.arg("-c").arg(&config).env("INTERFLOW_HOME", dir.path()).env_remove("INTERFLOW_TOKEN");
+        command.args([
+            "run",
+            "--no-record",
+            "--listen-proxy",
+            anywhere,
+            "--listen-gateway",
+            anywhere,
+            "--listen-admin",
+            anywhere,
+        ]);
+        command.arg("-c").arg(&config).env("INTERFLOW_DATA_DIR", dir.path()).env_remove("INTERFLOW_TOKEN");
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -79,16 +88,16 @@ impl Gateway {
         self.send("GET", path, fields).await
     }
 
-    /// What another command of the binary prints, in the same data folder.
+    /// Output of another command with the same data directory.
     fn command(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).arg("-c").arg(self.dir.path().join("c.toml")).env("INTERFLOW_HOME", self.dir.path());
+        command.args(words).arg("-c").arg(self.dir.path().join("c.toml")).env("INTERFLOW_DATA_DIR", self.dir.path());
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A URL of ours, as a player would fetch it.
+    /// Fetches a gateway URL as a player would.
     async fn follow(&self, url: &str) -> Answer {
         let front = format!("http://{}", self.addr);
         let path = url.strip_prefix(&front).unwrap_or_else(|| panic!("{url} is not below {front}"));

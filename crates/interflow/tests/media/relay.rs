@@ -1,4 +1,4 @@
-//! `/proxy/stream`: what passes, in which form, and what happens when the origin does not keep its word.
+//! `/proxy/stream`: forwarded headers and bodies, and misbehaving origins.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A data folder, an origin, the built binary run from it, and its admin side.
+//! Test harness: a data directory, an origin, the built binary and its admin API.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use interflow_testkit::{Answer, Origin, Wire, client, client_trusting};
 use serde_json::Value;
 
-/// A data folder with rule files, and an origin.
+/// A data directory with rule files, and an origin.
 pub struct Home {
     pub dir: tempfile::TempDir,
     pub origin: Origin,
@@ -30,7 +30,7 @@ impl Home {
 
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).stdin(Stdio::null());
+        command.args(words).env("INTERFLOW_DATA_DIR", self.dir.path()).stdin(Stdio::null());
         for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
             command.env_remove(name);
         }
@@ -45,12 +45,12 @@ impl Home {
         self.start_with(&["--rules", rules])
     }
 
-    /// `interflow run` with these words more.
+    /// `interflow run` with these additional arguments.
     pub fn start_with(&self, words: &[&str]) -> Running {
         self.start_saying(words, Stdio::null())
     }
 
-    /// The same, and what it prints can be read.
+    /// The same, with captured output.
     pub fn start_piped(&self, words: &[&str]) -> Running {
         self.start_saying(words, Stdio::piped())
     }
@@ -58,7 +58,7 @@ impl Home {
     fn start_saying(&self, words: &[&str], out: Stdio) -> Running {
         let anywhere = "127.0.0.1:0";
         let mut child = self
-            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+            .command(&["run", "--listen-proxy", anywhere, "--listen-gateway", anywhere, "--listen-admin", anywhere])
             .args(words)
             .stdout(out)
             .stderr(std::fs::File::create(self.path("log")).unwrap())
@@ -81,7 +81,7 @@ impl Home {
     }
 }
 
-/// What a command said.
+/// Output of a command.
 #[derive(Debug)]
 pub struct Said {
     pub code: i32,
@@ -96,7 +96,7 @@ impl From<Output> for Said {
     }
 }
 
-/// What an instance tells of itself; what a killed one left is passed over.
+/// Reads `instance.json`; a stale one of a killed instance is ignored.
 fn announced(file: &Path, pid: u32) -> Option<(SocketAddr, SocketAddr)> {
     let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     if instance["pid"] != pid {
@@ -119,7 +119,7 @@ impl Running {
 }
 
 impl Running {
-    /// TLS through a tunnel, trusting this CA and offering these protocols.
+    /// TLS through a tunnel, with this CA and these ALPN protocols.
     pub async fn tls(&self, authority: &str, name: &str, trusted: &str, alpn: &[&str]) -> std::io::Result<Wire> {
         let tunnel = client::connect_tunnel(self.proxy, authority, None).await?;
         tunnel.into_tls(name, client_trusting(trusted, alpn)).await
@@ -133,7 +133,7 @@ impl Drop for Running {
     }
 }
 
-/// Waits until it holds.
+/// Waits until the condition is true.
 pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..500 {
         if holds().await {
@@ -144,7 +144,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     panic!("in vain waited for: {what}");
 }
 
-/// The admin side, by hand.
+/// Sends a request to the admin API.
 pub struct Api {
     pub admin: SocketAddr,
     pub token: String,

@@ -1,4 +1,4 @@
-//! Fluxzy's actions on real traffic, with the defaults they have there: what client and origin see of them.
+//! Fluxzy's actions on real traffic with their defaults, as observed by client and origin.
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -251,7 +251,7 @@ async fn sessions_are_captured_applied_and_cleared() {
     assert_eq!(get("/cookies-only").await, ("own=1; sid=s1".into(), None));
     assert_eq!(get("/replace").await.0, "sid=s1");
     assert_eq!(get("/unruled").await, ("own=1".into(), None));
-    // Another host gets it only where the rule names its domain.
+    // Another host receives it only if the rule names its domain.
     let other = format!("GET http://127.0.0.1:{port}/from HTTP/1.1\r\nHost: 127.0.0.1:{port}");
     ask(&running, &other, "").await;
     assert_eq!(got(&origin, "/from", "cookie").as_deref(), Some("sid=s1"));
@@ -333,7 +333,7 @@ async fn html_is_injected_behind_its_tag_in_any_coding() {
         on("/forced", "{typeKind: injectHtmlTag, htmlContent: '<b>', restrictToHtml: false}"),
         on("/", "{typeKind: injectHtmlTag, htmlContent: '<b>'}"),
     ];
-    // The last rule is for all paths, so that of the first ones two act.
+    // The last rule matches all paths, so two of the first ones apply.
     let running = home.start(&home.write("r.yaml", &file(&rules)));
     let body = async |path: &str| {
         let answer = running.get(&origin.url(path)).await;
@@ -355,7 +355,7 @@ async fn html_is_injected_behind_its_tag_in_any_coding() {
 }
 
 #[tokio::test]
-async fn breakpoints_hold_until_somebody_decides() {
+async fn breakpoints_hold_until_a_decision() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", &file(&[on("/", "{typeKind: BreakPoint}")])));
     let (proxy, url) = (running.proxy, home.origin.url("/held"));
@@ -368,7 +368,7 @@ async fn breakpoints_hold_until_somebody_decides() {
     assert_eq!((request.method.as_str(), request.header("x-edited")), ("PUT", Some("1")));
 }
 
-/// A certificate with its key as a PKCS#12 file.
+/// Writes a certificate and its key as a PKCS#12 file.
 fn pkcs12(chain: &str, key: &str, password: &str, old: bool) -> Vec<u8> {
     let der = |pem: &str| {
         let body: String = pem.lines().filter(|l| !l.starts_with("-----")).collect();
@@ -415,7 +415,7 @@ async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
         let running = home.start_with(&["--danger-insecure-upstream", "--rules", &home.write("r.yaml", &rules)]);
         assert_eq!(inside(&running, &home, &origin, "/").await.unwrap().status, 200, "{name}");
         drop(running);
-        // The same by our own names, and by the configuration.
+        // The same with Interflow's action names, and by configuration.
         let own = home.write(
             "own.yaml",
             &format!("rules: [{{then: {{client_certificate: {{certificate: '{p12}', password: 'env:P12_WORD'}}}}}}]"),
@@ -531,7 +531,7 @@ async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_wri
 }
 
 #[tokio::test]
-async fn tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build() {
+async fn skipped_tls_is_not_intercepted_and_fingerprints_need_their_build() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
     let rules =
@@ -567,7 +567,8 @@ async fn tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build(
         } else {
             let told = said.err.contains(place) && said.err.contains("make run FEATURES=impersonate");
             assert!(said.code == 1 && told, "{said:?}");
-            let started = home.run(&["run", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", &file]);
+            let started =
+                home.run(&["run", "--listen-proxy", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0", "--rules", &file]);
             assert!(started.code != 0 && started.err.contains("FEATURES=impersonate"), "{started:?}");
         }
     }

@@ -1,11 +1,11 @@
-//! Fluxzy's filters asked of real traffic: those that no flow made up in memory can show.
+//! Fluxzy's filters on real traffic, for those that cannot be tested on synthetic flows.
 
 use interflow_testkit::client::connect_tunnel;
 use interflow_testkit::{Answer, Origin, Reply, Wire};
 
 use crate::default_rules_file::{Home, Running, until};
 
-/// A rule for each filter, which marks the responses of flows for which it holds with the filter's number.
+/// One rule per filter, which adds the filter's number to matching responses.
 fn marking(filters: &[&str]) -> String {
     let mut rules = String::from("rules:\n");
     for (n, filter) in filters.iter().enumerate() {
@@ -16,7 +16,7 @@ fn marking(filters: &[&str]) -> String {
     rules
 }
 
-/// The filters that held.
+/// The filters that matched.
 fn seen(answer: &Answer) -> Vec<usize> {
     answer.headers.get_all("x-seen").map(|v| std::str::from_utf8(v).unwrap().parse().unwrap()).collect()
 }
@@ -36,7 +36,7 @@ async fn filters_on_connections_and_processes_know_both_ends() {
     let by_name = format!("{{typeKind: processName, processNames: [other, {name}.EXE]}}");
     let authority = format!("{{typeKind: authority, port: {}, pattern: localhost}}", home.origin.port());
     let filters = [
-        // These hold.
+        // These match.
         "{typeKind: ipEgress, pattern: '0.0.1'}",
         "{typeKind: ipEgressFilter, pattern: '127.0.0.1', operation: exact}",
         "{typeKind: ipIngress, pattern: '7.0.0'}",
@@ -45,7 +45,7 @@ async fn filters_on_connections_and_processes_know_both_ends() {
         &authority,
         "{typeKind: h11TrafficOnly}",
         "{typeKind: AGENTLABEL, PATTERN: curl}",
-        // These do not.
+        // These do not match.
         "{typeKind: ipEgress, pattern: '0.0.1', operation: exact}",
         "{typeKind: ipIngress, pattern: '7.0.0', operation: startsWith}",
         "{typeKind: processId, processId: 4294967295}",
@@ -107,7 +107,7 @@ async fn bodies_are_known_by_their_announcement_and_http2_by_itself() {
 }
 
 #[tokio::test]
-async fn websockets_our_own_address_and_errors_of_the_network_are_told() {
+async fn websockets_the_own_address_and_network_errors_are_recognised() {
     let home = Home::new().await;
     let origin = Origin::http()
         .answering(|r| if r.path() == "/528" { Reply::status(528) } else { Reply::websocket_echo() })

@@ -1,4 +1,4 @@
-//! Rules as a person uses them: the built binary, an origin, a rule file.
+//! End-to-end tests of rules: the built binary, an origin and a rule file.
 
 mod default_rules_file;
 mod fluxzy_actions;
@@ -56,7 +56,7 @@ async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {
 async fn a_bad_file_stops_the_start_with_its_place() {
     let home = Home::new().await;
     let rules = home.write("r.yaml", "rules:\n  - when: hots:a\n    then: abort\n");
-    let said = home.run(&["run", "--proxy", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--rules", &rules]);
+    let said = home.run(&["run", "--listen-proxy", "127.0.0.1:0", "--listen-admin", "127.0.0.1:0", "--rules", &rules]);
     assert!(
         said.code != 0 && said.err.contains("r.yaml:2:11: ") && said.err.contains("did you mean 'host'?"),
         "{said:?}"
@@ -80,7 +80,7 @@ async fn files_are_checked_listed_and_tested() {
     let home = Home::new().await;
     let good = home.write("good.yaml", CHECKED);
     let said = home.run(&["rules", "check", &good]);
-    assert!(said.code == 0 && said.out.contains("2 rules are in order"), "{said:?}");
+    assert!(said.code == 0 && said.out.contains("2 rules are valid"), "{said:?}");
     let said = home.run(&["rules", "test", &good]);
     assert!(said.code == 0 && said.out.contains("ok     good"), "{said:?}");
     let bad = home.write("bad.yaml", &CHECKED.replace("X-First: '1'}}}}", "X-First: '2'}}}}"));

@@ -1,4 +1,4 @@
-//! Rules on messages of WebSockets, gRPC calls and event streams, through the whole proxy.
+//! Rules on WebSocket, gRPC and event stream messages, through the whole proxy.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -52,7 +52,7 @@ async fn websocket_messages_are_changed_dropped_put_in_answered_and_tagged() {
             assert_eq!(next(&mut socket).await, expected, "{said}");
         }
     }
-    // Whatever is under way in one direction, what a rule answers goes out whole between messages.
+    // A message sent by a rule is written whole, between messages in transit in that direction.
     for i in 0..200 {
         socket.send(Frame::text(format!("ask {i}"))).await.unwrap();
         socket.send(Frame::text(format!("echo {i}"))).await.unwrap();
@@ -85,7 +85,7 @@ async fn whoever_does_not_read_what_rules_answer_is_let_go() {
     let running = home.start(&home.write("r.yaml", rules));
     let mut socket = open(&running, &home.origin).await;
     let long = "x".repeat(256 << 10);
-    // Far more than all buffers on the way hold, and nothing is read.
+    // Far more than all buffers hold, while nothing is read.
     let mut ended = false;
     for _ in 0..400 {
         let sent =

@@ -1,5 +1,5 @@
-//! What rules edit is recorded as it came in, beside what went on; what was not edited is recorded once, and what redaction takes
-//! out or what stands for a placeholder is recorded nowhere.
+//! Messages edited by rules are recorded both as received and as sent; unedited ones are recorded once. Redacted values
+//! and secrets behind placeholders are never recorded.
 
 use interflow_testkit::{Answer, Wire};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ async fn post(running: &Running, url: &str, fields: &str, body: &str) -> Answer 
     wire.answer().await.unwrap()
 }
 
-/// The ids of flows that a query selects, once there are so many and all have ended.
+/// IDs of the flows that match a query, once this many have completed.
 async fn flows(home: &Home, query: &str, n: usize) -> Vec<String> {
     until("the flows", async || {
         home.run(&["flows", "count", &format!("-is:open {query}")]).out.trim() == n.to_string()
@@ -51,7 +51,7 @@ fn api(home: &Home, running: &Running) -> Api {
     Api { admin: running.admin, token }
 }
 
-/// Whether a text stands anywhere in the files of the recording.
+/// Whether any file of the recording contains the text.
 fn recorded(home: &Home, text: &str) -> bool {
     let mut folders = vec![home.path("record")];
     let mut found = false;
@@ -124,7 +124,7 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
         assert_eq!(shown.out, format!("the {came}"), "{side}: {}", shown.err);
     }
     let har = home.run(&["flows", "export", "--format", "har", "--originals"]);
-    assert!(har.code == 2 && har.err.contains("--originals is for jsonl"), "{har:?}");
+    assert!(har.code == 2 && har.err.contains("--originals requires the format jsonl"), "{har:?}");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn what_no_rule_changes_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn what_redaction_takes_out_stands_in_no_original() {
+async fn redacted_values_are_in_no_original() {
     const SSN: &str = "536-22-8726";
     let home = Home::new().await;
     let rules = home.write(
@@ -173,7 +173,7 @@ async fn what_redaction_takes_out_stands_in_no_original() {
 }
 
 #[tokio::test]
-async fn a_secret_stands_in_no_original_of_what_its_placeholder_was_sent_in() {
+async fn a_secret_is_in_no_original_of_a_message_with_its_placeholder() {
     const REAL: &str = "real-secret-9f8e7d6c5b4a";
     let home = Home::new().await;
     let rules = home.write("r.yaml", EDITS);

@@ -1,4 +1,4 @@
-//! Answers from recordings: the flows of this instance, and archives of each format.
+//! Responses from recordings: flows of this instance, and archives of each format.
 
 use interflow_testkit::{Origin, Reply};
 
@@ -52,7 +52,7 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
 #[tokio::test]
 async fn mitmproxys_options_about_replay_are_taken_over() {
     let home = Home::new().await;
-    // What is imported loads: the recording must be there.
+    // The imported rule is loaded, so its recording must exist.
     let entry = r#"{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}"#;
     let har = format!(r#"{{"log":{{"version":"1.2","creator":{{"name":"t","version":"1"}},"entries":[{entry}]}}}}"#);
     let kept = home.write("kept.har", &har);
@@ -82,7 +82,7 @@ async fn mitmproxys_options_about_replay_are_taken_over() {
     assert!(said.code == 1 && said.err.contains("write forward, kill, or a status"), "{said:?}");
     let missing = home.write("missing.yaml", "server_replay: [none.har]\n");
     let said = home.run(&["rules", "import", &missing]);
-    assert!(said.code == 1 && said.err.contains("server_replay cannot be taken over"), "{said:?}");
+    assert!(said.code == 1 && said.err.contains("server_replay cannot be imported"), "{said:?}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::default_rules_file::{Home, until};
 
-/// A middleware behind TLS that marks each request; it greets `until` its connection is cut.
+/// A middleware behind TLS that tags each request and sends a greeting `until` its connection is closed.
 async fn middleware(ca: &Arc<TestCa>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -42,7 +42,7 @@ async fn middleware(ca: &Arc<TestCa>) -> u16 {
 }
 
 #[tokio::test]
-async fn a_middleware_is_reached_over_verified_tls_and_its_death_is_the_owners_choice() {
+async fn a_middleware_uses_verified_tls_and_its_failure_mode_is_configurable() {
     let home = Home::new().await;
     let ca = Arc::new(TestCa::new());
     let port = middleware(&ca).await;
@@ -59,14 +59,14 @@ async fn a_middleware_is_reached_over_verified_tls_and_its_death_is_the_owners_c
         assert_eq!(running.get(&home.origin.url("/bytes/1")).await.status, 200);
         assert_eq!(home.origin.requests().last().unwrap().header("x-far"), Some("1"));
         assert_eq!(running.get(&home.origin.url("/die")).await.status, dead, "{on_failure}");
-        // It is connected to again.
+        // Interflow reconnects.
         until("the service again", async || {
             running.get(&home.origin.url("/bytes/1")).await.status == 200
                 && home.origin.requests().last().unwrap().header("x-far") == Some("1")
         })
         .await;
     }
-    // One whose certificate nobody vouches for is none.
+    // A service with an untrusted certificate is not used.
     let rules = home.write(
         "r.yaml",
         &format!(

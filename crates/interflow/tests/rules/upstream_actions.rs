@@ -1,11 +1,11 @@
-//! Actions on the ways to origin and client, in what really happens on the wire.
+//! Actions that affect upstream and downstream connections, verified on the wire.
 
 use interflow_testkit::{Origin, Reply, Request, TestCa};
 use serde_json::Value;
 
 use crate::default_rules_file::{Home, until};
 
-/// A configuration that trusts this CA towards origins.
+/// A configuration that trusts this CA for upstream TLS.
 fn trusting(home: &Home, ca: &TestCa, more: &str) -> String {
     let pem = home.write("origins.pem", ca.pem());
     home.write("interflow.toml", &format!("[upstream]\nextra_ca = ['{pem}']\n{more}\n"))
@@ -15,7 +15,7 @@ fn own_ca(home: &Home) -> String {
     std::fs::read_to_string(home.path("ca/ca.pem")).unwrap()
 }
 
-/// Answers every question for an IPv4 address with 127.0.0.1, and has no other records (RFC 1035 4.1).
+/// A DNS server that answers every A query with 127.0.0.1 and has no other records (RFC 1035 section 4.1).
 fn names(request: &Request) -> Reply {
     let question = &request.body[12..];
     let end = question.iter().position(|b| *b == 0).unwrap() + 5;
@@ -132,11 +132,11 @@ async fn clients_are_shown_the_certificate_that_a_rule_names() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way() {
+async fn no_origin_is_probed_before_a_rule_selects_the_route() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["shop.test"]).start().await;
     let trap = Origin::https().names(&["shop.test"]).start().await;
-    // By name the origin is the trap; the rule leads elsewhere.
+    // DNS resolves the host to the trap; the rule overrides the address.
     let config = trusting(&home, origin.ca(), "[upstream.hosts]\n'shop.test' = ['127.0.0.1']");
     let rules = home.write(
         "r.yaml",
@@ -184,6 +184,6 @@ async fn an_import_that_would_not_load_ends_with_an_error_that_names_its_option(
         said.err
     );
     let said = home.run(&["rules", "import", "stickycookie", "~b secret"]);
-    assert!(said.err.contains("stickycookie cannot be taken over") && said.out.is_empty(), "{} {}", said.out, said.err);
+    assert!(said.err.contains("stickycookie cannot be imported") && said.out.is_empty(), "{} {}", said.out, said.err);
     assert_ne!(said.code, 0);
 }
