@@ -75,7 +75,7 @@ it('long paths and bidirectional marks stay in their cells', async () => {
 
 it('names that people give are shown as they are', async () => {
   const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?limit=1');
-  const marks = { add_tags: [HOSTILE.slice(0, 90), 'found:<b>x</b>', 'redacted', 'tls', 'ruled', 'rule', '!'], comment: HOSTILE };
+  const marks = { add_tags: [HOSTILE.slice(0, 90), 'found:<b>x</b>', 'redacted', 'tls', 'rule-matched', 'rule', '!'], comment: HOSTILE };
   await world.api(`/flows/${flows[0]!.id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: JSON.stringify(marks) });
   await page.evaluate((text) => localStorage.setItem('views', JSON.stringify([{ name: text, query: text }, 7, { name: 1 }])), HOSTILE);
   await page.goto(`${host()}/?id=${flows[0]!.id}`);

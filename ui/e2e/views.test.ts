@@ -126,7 +126,7 @@ describe('what is one’s own', () => {
     await expect.poll(() => rows().count()).toBe(1);
     await page.keyboard.press('j');
     await page.keyboard.press('m');
-    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=tag:marked')).count).toBe(0);
+    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=tag:starred')).count).toBe(0);
   });
 
   it('views are saved, shown again after a reload, and removed', async () => {

@@ -260,7 +260,7 @@ pub struct Flow {
     pub status: Option<StatusCode>,
     /// The kind of the error that ended it, known at `Done`.
     pub error_kind: Option<ErrorKind>,
-    /// Marks put on by stages: `redacted`, `ruled`, a rule's own tags.
+    /// Tags set by stages (`redacted`, `rule-matched`) and by rules.
     pub tags: Vec<ByteStr>,
     extensions: Vec<Extension>,
 }
