@@ -83,7 +83,7 @@ export interface Session {
 }
 
 /** What a rule is about, in a line. */
-export function wordsOf(rule: NewRule): string {
+export function describeRule(rule: NewRule): string {
   const part = (name: string, list: string[] | undefined) => (list && list.length > 0 ? [`${name} ${list.join(', ')}`] : []);
   const parts = [
     ...part('to', rule.hosts), ...part('port', rule.ports), ...part('method', rule.methods), ...part('path', rule.paths),
@@ -109,5 +109,5 @@ export function leftOfMode(state: Pick<Approvals, 'mode_until' | 'mode_is_config
 export function endOf(answer: Answered, rules: Rule[]): string {
   const rule = rules.find((r) => r.id === answer.by);
   const words: Record<string, string> = { once: 'answered once', timeout: 'nobody answered in time', gone: 'the client went away', mode: 'by the mode' };
-  return words[answer.by] ?? (rule ? `by the rule “${wordsOf(rule)}”` : 'by a rule');
+  return words[answer.by] ?? (rule ? `by the rule “${describeRule(rule)}”` : 'by a rule');
 }

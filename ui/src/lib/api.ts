@@ -1,5 +1,5 @@
 // The API as the pages ask it: JSON in and out, errors as one kind.
-import type { Trouble } from './types';
+import type { ApiErrorBody } from './types';
 
 const ROOT = '/api/v1';
 
@@ -7,19 +7,19 @@ const ROOT = '/api/v1';
 export class ApiError extends Error {
   constructor(
     readonly status: number,
-    readonly trouble: Trouble,
+    readonly body: ApiErrorBody,
   ) {
-    super(trouble.message);
+    super(body.message);
   }
 
   /** What happened and what can be done, in one sentence. */
   get words(): string {
-    return this.trouble.remedy ? `${this.trouble.message}: ${this.trouble.remedy}` : this.trouble.message;
+    return this.body.remedy ? `${this.body.message}: ${this.body.remedy}` : this.body.message;
   }
 }
 
 /** The words of anything that was thrown. */
-export function wordsOf(error: unknown): string {
+export function errorMessage(error: unknown): string {
   if (error instanceof ApiError) return error.words;
   return error instanceof Error ? error.message : String(error);
 }
@@ -36,7 +36,7 @@ export function url(path: string, params: Record<string, string | number | undef
 
 async function failure(response: Response): Promise<ApiError> {
   try {
-    const body = (await response.json()) as { error: Trouble };
+    const body = (await response.json()) as { error: ApiErrorBody };
     if (typeof body.error.message === 'string') return new ApiError(response.status, body.error);
   } catch {
     // No JSON: the status has to do.
@@ -56,7 +56,7 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
   if (!response.ok) {
     const error = await failure(response);
     // The session is over: the server shows its login page in the place of this one.
-    if (error.trouble.kind === 'no_token') location.reload();
+    if (error.body.kind === 'no_token') location.reload();
     throw error;
   }
   return response;

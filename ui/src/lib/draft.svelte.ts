@@ -44,7 +44,7 @@ export class Draft {
   }
 
   /** Looks at the disk. Where nothing is written here, what stands there is taken: says whether it was. */
-  async look(): Promise<boolean> {
+  async poll(): Promise<boolean> {
     const { file } = this;
     if (!file) return false;
     const disk = await this.read(file);

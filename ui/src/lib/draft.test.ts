@@ -13,9 +13,9 @@ describe('a file that is edited', () => {
   it('follows the disk as long as nothing is written', async () => {
     const d = draft();
     await d.open('a');
-    expect(await d.look()).toBe(false);
+    expect(await d.poll()).toBe(false);
     disk['a'] = 'other';
-    expect(await d.look()).toBe(true);
+    expect(await d.poll()).toBe(true);
     expect([d.text, d.changed, d.elsewhere]).toEqual(['other', false, null]);
   });
 
@@ -24,11 +24,11 @@ describe('a file that is edited', () => {
     await d.open('a');
     d.text = 'mine';
     disk['a'] = 'theirs';
-    expect(await d.look()).toBe(false);
+    expect(await d.poll()).toBe(false);
     expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'one', 'theirs']);
     d.insist();
     expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'theirs', null]);
-    expect(await d.look()).toBe(false);
+    expect(await d.poll()).toBe(false);
     expect(d.elsewhere).toBeNull();
   });
 
@@ -55,7 +55,7 @@ describe('a file that is edited', () => {
     await d.open('a');
     d.text = 'same';
     disk['a'] = 'same';
-    expect(await d.look()).toBe(true);
+    expect(await d.poll()).toBe(true);
     expect([d.changed, d.elsewhere]).toEqual([false, null]);
   });
 

@@ -51,10 +51,10 @@ export class Models {
     const tried = this.tries.get(id);
     if (this.calls.has(id) || (tried && (tried.n >= TRIES || now - tried.at < AGAIN))) return;
     this.wanted.add(id);
-    this.timer ??= setTimeout(() => void this.look(), GATHER);
+    this.timer ??= setTimeout(() => void this.flush(), GATHER);
   }
 
-  private async look(): Promise<void> {
+  private async flush(): Promise<void> {
     const ids = [...this.wanted].slice(0, BATCH);
     this.wanted.clear();
     this.timer = undefined;

@@ -1,6 +1,6 @@
 // All that waits for somebody to decide, watched by every page: the queue, its count in the title, and notifications.
 import { ApiError, get, send } from './api';
-import { keep, kept } from './app.svelte';
+import { loadPref, savePref } from './app.svelte';
 import { noticeOf, type Pending } from './pending';
 
 interface Page {
@@ -19,7 +19,7 @@ class Queue {
   version = $state(0);
   /** Milliseconds since 1970, a second apart while something waits. */
   now = $state(Date.now());
-  notifying = $state(kept('notify') === 'yes' && typeof Notification !== 'undefined' && Notification.permission === 'granted');
+  notifying = $state(loadPref('notify') === 'yes' && typeof Notification !== 'undefined' && Notification.permission === 'granted');
   private seen = new Set<string>();
   private running = false;
 
@@ -40,7 +40,7 @@ class Queue {
   async notify(wanted: boolean): Promise<boolean> {
     const granted = wanted && typeof Notification !== 'undefined' && (await Notification.requestPermission()) === 'granted';
     this.notifying = granted;
-    keep('notify', granted ? 'yes' : null);
+    savePref('notify', granted ? 'yes' : null);
     return granted === wanted;
   }
 

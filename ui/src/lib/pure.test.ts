@@ -5,10 +5,10 @@ import { percentile, topHosts } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
 import { actionOf, BINDINGS } from './keys';
-import { pictureType } from './picture';
+import { imageType } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { stretches } from './timings';
-import { marks } from '../traffic/marks';
+import { marks } from '../traffic/badges';
 import type { Summary } from './types';
 
 describe('figures are written as people read them', () => {
@@ -114,10 +114,10 @@ test('an id is made up for a moment, and its moment read', () => {
 });
 
 test('pictures are told by their first bytes, and SVG is none', () => {
-  expect(pictureType(Uint8Array.from([0xff, 0xd8, 0xff, 0xe0]))).toBe('image/jpeg');
-  expect(pictureType(new TextEncoder().encode('RIFF\0\0\0\0WEBPVP8 '))).toBe('image/webp');
-  expect(pictureType(new TextEncoder().encode('<svg onload="x()">'))).toBeNull();
-  expect(pictureType(new Uint8Array())).toBeNull();
+  expect(imageType(Uint8Array.from([0xff, 0xd8, 0xff, 0xe0]))).toBe('image/jpeg');
+  expect(imageType(new TextEncoder().encode('RIFF\0\0\0\0WEBPVP8 '))).toBe('image/webp');
+  expect(imageType(new TextEncoder().encode('<svg onload="x()">'))).toBeNull();
+  expect(imageType(new Uint8Array())).toBeNull();
 });
 
 test('percentiles are the bounds of their buckets', () => {

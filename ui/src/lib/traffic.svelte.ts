@@ -1,10 +1,10 @@
 // The traffic table's state: which flows are held, what is selected, what comes in live.
 import { SvelteSet } from 'svelte/reactivity';
-import { ApiError, get, wordsOf } from './api';
+import { ApiError, get, errorMessage } from './api';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
 import { estimate, Segment } from './segment';
-import type { Page, Summary, Trouble } from './types';
+import type { Page, Summary, ApiErrorBody } from './types';
 import { clampOffset, reveal, visible, type Span } from './window';
 
 export const ROW = 26;
@@ -15,14 +15,14 @@ const FIRST = 120;
 /** With fewer rows than this left before the edge of what is held, the next page is asked for. */
 const MARGIN = 200;
 /** News kept while the table stands still; more than this, and it is read anew afterwards. */
-const MAX_HELD_BACK = 5000;
+const MAX_BUFFERED_UPDATES = 5000;
 /** The least time between two counts of the whole list, in milliseconds. */
 const RECOUNT = 10_000;
 
 export class Traffic {
   query = $state('');
   /** What is wrong with the query; the rows are those of the last one that could be read. */
-  trouble = $state.raw<Trouble | null>(null);
+  queryError = $state.raw<ApiErrorBody | null>(null);
   /** Why the rows could not be had. */
   failure = $state('');
   loading = $state(true);
@@ -30,17 +30,17 @@ export class Traffic {
   view = $state(600);
   total = $state(0);
   selected = $state<string | null>(null);
-  chosen = new SvelteSet<string>();
+  selection = new SvelteSet<string>();
   paused = $state(false);
-  fresh = $state(0);
+  unseenCount = $state(0);
   link = $state<Link>('connecting');
   /** The latest word on flows, for panes that show one. */
   onNews: ((flows: Summary[]) => void) | null = null;
 
   private version = $state(0);
   private segment = new Segment();
-  private heldBack = new Map<string, Summary>();
-  private spoilt = false;
+  private bufferedUpdates = new Map<string, Summary>();
+  private stale = false;
   private generation = 0;
   private fetching = false;
   private oldest: number | null = null;
@@ -82,7 +82,7 @@ export class Traffic {
   ask(query: string): void {
     if (query === this.query) return;
     this.query = query;
-    this.chosen.clear();
+    this.selection.clear();
     this.offset = 0;
     this.events.subscribe(query);
     void this.reload();
@@ -93,23 +93,23 @@ export class Traffic {
     const generation = ++this.generation;
     this.loading = true;
     this.fetching = true;
-    this.heldBack.clear();
-    this.spoilt = false;
+    this.bufferedUpdates.clear();
+    this.stale = false;
     try {
       const page = await get<Page>('/flows', { query: this.query, limit: FIRST });
       if (generation !== this.generation) return;
       const whole = page.flows.length < FIRST;
       this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
       this.oldest = null;
-      this.fresh = 0;
+      this.unseenCount = 0;
       this.offset = 0;
       this.failure = '';
-      this.trouble = null;
+      this.queryError = null;
       if (!whole) void this.count();
     } catch (error) {
       if (generation !== this.generation) return;
-      if (error instanceof ApiError && error.trouble.kind === 'bad_query') this.trouble = error.trouble;
-      else this.failure = wordsOf(error);
+      if (error instanceof ApiError && error.body.kind === 'bad_query') this.queryError = error.body;
+      else this.failure = errorMessage(error);
     } finally {
       if (generation === this.generation) {
         this.loading = false;
@@ -155,7 +155,7 @@ export class Traffic {
   scrollTo(offset: number): void {
     this.offset = clampOffset(offset, this.total, ROW, this.view);
     if (this.atTop) {
-      this.fresh = 0;
+      this.unseenCount = 0;
       if (!this.paused) this.release();
     }
     this.fill();
@@ -191,7 +191,7 @@ export class Traffic {
       this.changed();
     } catch (error) {
       if (generation !== this.generation) return;
-      this.failure = wordsOf(error);
+      this.failure = errorMessage(error);
       // Not at once again: the view asks as it moves.
       setTimeout(() => (this.fetching = false), 1000);
     }
@@ -260,13 +260,13 @@ export class Traffic {
     if (this.loading || this.paused) {
       let unknown = 0;
       for (const flow of flows) {
-        if (!this.heldBack.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
-        this.heldBack.set(flow.id, flow);
+        if (!this.bufferedUpdates.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
+        this.bufferedUpdates.set(flow.id, flow);
       }
-      if (this.paused) this.fresh += unknown;
-      if (this.heldBack.size > MAX_HELD_BACK) {
-        this.heldBack.clear();
-        this.spoilt = true;
+      if (this.paused) this.unseenCount += unknown;
+      if (this.bufferedUpdates.size > MAX_BUFFERED_UPDATES) {
+        this.bufferedUpdates.clear();
+        this.stale = true;
       }
       return;
     }
@@ -281,7 +281,7 @@ export class Traffic {
       // What is being read stays where it is.
       this.total = this.segment.total;
       this.offset += (anchor === undefined ? added : above) * ROW;
-      this.fresh += above;
+      this.unseenCount += above;
     }
     if (added > 0 && this.segment.total > FIRST) this.countSoon();
     this.changed();
@@ -289,18 +289,18 @@ export class Traffic {
 
   private release(): void {
     if (this.paused) return;
-    if (this.spoilt) {
-      this.spoilt = false;
+    if (this.stale) {
+      this.stale = false;
       void this.reload();
       return;
     }
-    const flows = [...this.heldBack.values()];
-    this.heldBack.clear();
+    const flows = [...this.bufferedUpdates.values()];
+    this.bufferedUpdates.clear();
     if (flows.length > 0) this.merge(flows);
   }
 
   private lagged(): void {
-    if (this.paused) this.spoilt = true;
+    if (this.paused) this.stale = true;
     else if (this.atTop) void this.reload();
     else this.countSoon();
   }
@@ -308,7 +308,7 @@ export class Traffic {
   pause(paused: boolean): void {
     this.paused = paused;
     if (!paused) {
-      this.fresh = 0;
+      this.unseenCount = 0;
       this.release();
     }
   }
@@ -372,12 +372,12 @@ export class Traffic {
     }
   }
 
-  /** Adds the rows from the selected one to this to the chosen. */
+  /** Adds the rows from the selected one to this to the selection. */
   chooseTo(index: number): void {
     const from = this.index;
     for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
       const flow = this.segment.at(i);
-      if (flow) this.chosen.add(flow.id);
+      if (flow) this.selection.add(flow.id);
     }
   }
 
@@ -386,7 +386,7 @@ export class Traffic {
     const gone = new Set(ids);
     const index = this.index;
     this.segment.remove(gone);
-    ids.forEach((id) => this.chosen.delete(id));
+    ids.forEach((id) => this.selection.delete(id));
     const selectedGone = this.selected !== null && gone.has(this.selected);
     if (selectedGone) this.selected = null;
     this.changed();

@@ -174,7 +174,7 @@ export interface Completion {
   doc: string;
 }
 
-export interface Trouble {
+export interface ApiErrorBody {
   kind: string;
   message: string;
   remedy?: string;
@@ -187,7 +187,7 @@ export interface Checked {
   ok: boolean;
   query?: string;
   all?: boolean;
-  error?: Trouble;
+  error?: ApiErrorBody;
 }
 
 export interface Change {

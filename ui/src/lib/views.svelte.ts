@@ -1,5 +1,5 @@
 // Filters that their owner has given names, kept in this browser.
-import { keep, kept } from './app.svelte';
+import { loadPref, savePref } from './app.svelte';
 
 export interface View {
   name: string;
@@ -11,7 +11,7 @@ const MOST = 50;
 
 function read(): View[] {
   try {
-    const found: unknown = JSON.parse(kept('views') ?? '[]');
+    const found: unknown = JSON.parse(loadPref('views') ?? '[]');
     if (!Array.isArray(found)) return [];
     return found.filter((v): v is View => typeof (v as View)?.name === 'string' && typeof (v as View).query === 'string');
   } catch {
@@ -32,7 +32,7 @@ class Views {
 
   private put(list: View[]): void {
     this.list = list;
-    keep('views', list.length > 0 ? JSON.stringify(list) : null);
+    savePref('views', list.length > 0 ? JSON.stringify(list) : null);
   }
 }
 

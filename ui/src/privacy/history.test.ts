@@ -1,7 +1,7 @@
 // Findings as bars and sums, a text cut in pieces, and presets put into policies.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
-import { pieces } from './pieces';
+import { pieces } from './highlight';
 import { POLICY_PRESETS, withPreset } from './presets';
 import { completable } from './schema';
 

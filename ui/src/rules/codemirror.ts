@@ -41,7 +41,7 @@ const colours = HighlightStyle.define([
   { tag: [tags.meta, tags.propertyName, tags.definition(tags.propertyName)], color: 'var(--info)' },
 ]);
 
-const look = EditorView.theme({
+const editorTheme = EditorView.theme({
   '&': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)', borderRadius: '6px', fontSize: '12px' },
   '&.cm-focused': { outline: '2px solid var(--accent)', outlineOffset: '0' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55', minHeight: '260px', maxHeight: '60vh' },
@@ -64,7 +64,7 @@ export function editor({ root, text, form, schema, label, onchange, onsave }: Op
   const source = (context: CompletionContext) => complete(context, form, schema);
   const extensions = [
     lineNumbers(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(), highlightActiveLine(), lintGutter(),
-    StreamLanguage.define((form === 'yaml' ? yaml : toml) as StreamParser<unknown>), syntaxHighlighting(colours), look,
+    StreamLanguage.define((form === 'yaml' ? yaml : toml) as StreamParser<unknown>), syntaxHighlighting(colours), editorTheme,
     indentService.of((context, at) => indentOf(context.lineAt(at, -1).text)),
     autocompletion({ override: [source], icons: false }),
     EditorView.lineWrapping,

@@ -21,7 +21,7 @@ export const COPIES: Copy[] = [
 export async function copyAs(id: string, format: string): Promise<void> {
   const response = await ask(url(`/flows/${id}/export`, { format }));
   await copy(await response.text());
-  app.say(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
+  app.notify(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
 }
 
 /** Downloads chosen flows as one file. */
@@ -51,15 +51,15 @@ export async function replay(id: string, edited: Edited, open: (id: string) => v
   const done = await send<Replayed>('POST', `/flows/${id}/replay`, edited);
   const action = { label: 'Show', run: () => open(done.id) };
   const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')}, whose values were not recorded` : '';
-  if (done.response) app.say(`Sent again: ${done.response.status}${left}`, action);
-  else app.say(`Sent again, and failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
+  if (done.response) app.notify(`Sent again: ${done.response.status}${left}`, action);
+  else app.notify(`Sent again, and failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
   return done;
 }
 
 export async function erase(ids: string[]): Promise<void> {
   const { deleted } = await send<{ deleted: number }>('POST', '/flows/delete', { ids });
   const still = ids.length - deleted;
-  app.say(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
+  app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
 }
 
 /** What the owner changes of a flow. */

@@ -1,6 +1,6 @@
 // Pictures of a conversation: they are not kept beside it, but in the body of the request that carried them.
 import { ask, url } from '../lib/api';
-import { pictureType } from '../lib/picture';
+import { imageType } from '../lib/imageType';
 
 /** The most of a body that is looked through, in bytes. */
 const MOST = 32 << 20;
@@ -21,11 +21,11 @@ export function encoded(value: unknown, size: number): string | null {
 }
 
 /** The picture of so many characters in a flow's request, as an address to be drawn from; nothing when it is none. */
-export async function pictureIn(flow: string, size: number): Promise<string | null> {
+export async function imageIn(flow: string, size: number): Promise<string | null> {
   const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MOST }));
   const text = encoded(JSON.parse(await response.text()), size);
   if (!text) return null;
   const bytes = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
-  const type = pictureType(bytes);
+  const type = imageType(bytes);
   return type ? URL.createObjectURL(new Blob([bytes], { type })) : null;
 }

@@ -1,6 +1,6 @@
 // What placeholders look like, and where they are found.
 import { describe, expect, it } from 'vitest';
-import { MOST, placesOf } from './places';
+import { MOST, placeholdersIn } from './placeholders';
 
 describe('places of placeholders', () => {
   it.each([
@@ -10,11 +10,11 @@ describe('places of placeholders', () => {
     ['{"n":1,"none":"MAX_VALUES_here and A_B_options1"}', []],
     ['', []],
   ])('of %s', (body, places) => {
-    expect(placesOf(body).map((p) => `${p.kind} ${p.path} ${p.at}`)).toEqual(places);
+    expect(placeholdersIn(body).map((p) => `${p.kind} ${p.path} ${p.at}`)).toEqual(places);
   });
 
   it('are bounded in number and depth', () => {
-    expect(placesOf('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MOST);
-    expect(placesOf(`${'['.repeat(300)}"{{{REDACTED-x}}}"${']'.repeat(300)}`)).toEqual([]);
+    expect(placeholdersIn('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MOST);
+    expect(placeholdersIn(`${'['.repeat(300)}"{{{REDACTED-x}}}"${']'.repeat(300)}`)).toEqual([]);
   });
 });

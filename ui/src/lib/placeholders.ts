@@ -38,7 +38,7 @@ function walk(value: unknown, path: string, depth: number, found: Place[]): void
 }
 
 /** All placeholders of a body, in their order. */
-export function placesOf(body: string): Place[] {
+export function placeholdersIn(body: string): Place[] {
   const found: Place[] = [];
   try {
     walk(JSON.parse(body), '$', 0, found);

@@ -11,7 +11,7 @@ export interface Mark {
 }
 
 /** The tag of flows that their owner has marked. */
-export const MARKED = 'marked';
+export const STARRED = 'marked';
 
 /** Tags that stages put on, and what stands for them. */
 const SIGNS: [string, string, string, Mark['tone']][] = [
@@ -35,7 +35,7 @@ const SIGNED: [string, string, (rest: string) => string, Mark['tone']][] = [
 
 /** Tags that say what the marks or the tabs say already. */
 function isKnown(tag: string): boolean {
-  return tag === MARKED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
+  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
 }
 
 const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = 'plain'): Mark => ({
@@ -56,7 +56,7 @@ export function marks(flow: Summary): Mark[] {
   if (flow.parent) found.push(mark('↻', 'sent again by Interflow', 'is:replay', 'info'));
   if (flow.state === 'cut') found.push(mark('cut', 'its recording was cut off', '-is:open', 'bad'));
   const tags = flow.tags ?? [];
-  if (tags.includes(MARKED)) found.unshift(mark('★', 'marked by you', term('tag', MARKED), 'tag'));
+  if (tags.includes(STARRED)) found.unshift(mark('★', 'marked by you', term('tag', STARRED), 'tag'));
   for (const [tag, label, title, tone] of SIGNS) {
     if (tags.includes(tag)) found.push(mark(label, title, term('tag', tag), tone));
   }

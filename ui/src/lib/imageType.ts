@@ -12,7 +12,7 @@ const SIGNS: [string, number, number[]][] = [
 ];
 
 /** Its media type; nothing for what a browser should not be asked to draw. */
-export function pictureType(bytes: Uint8Array): string | null {
+export function imageType(bytes: Uint8Array): string | null {
   const found = SIGNS.find(([, at, sign]) => sign.every((b, i) => bytes[at + i] === b));
   return found?.[0] ?? null;
 }
