@@ -1,7 +1,7 @@
 // Every key of the help, one after the other: a key that the table gains without a proof here fails.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { BINDINGS, ELSEWHERE, type Action } from '../src/lib/keys';
+import { BINDINGS, OTHER_PAGE_BINDINGS, type Action } from '../src/lib/keys';
 import { World } from './world';
 
 let world: World;
@@ -138,11 +138,11 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await at('', ['j', key]);
     await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label'))).toBe('New tag');
   },
-  mark: async (key) => {
+  star: async (key) => {
     await at('path:/one/1', ['j', key]);
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
     await page.keyboard.press(key);
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).not.toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).not.toContain('★');
   },
   delete: async (key) => {
     await world.send(`/gone-with/${key}`);
@@ -181,7 +181,7 @@ describe('each key does what the help says', () => {
 it('the help shows them all, those of other pages too', async () => {
   await at('', ['?']);
   const text = (await dialog('Keys').textContent()) ?? '';
-  for (const { doc } of [...BINDINGS, ...ELSEWHERE]) expect(text).toContain(doc);
+  for (const { doc } of [...BINDINGS, ...OTHER_PAGE_BINDINGS]) expect(text).toContain(doc);
   await page.keyboard.press('?');
   await expect.poll(() => dialog('Keys').count()).toBe(0);
 });

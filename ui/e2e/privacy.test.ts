@@ -148,7 +148,7 @@ it('findings stand over time by kind, host and route, and lead to the flows', as
   await routes.getByRole('link', { name: 'support' }).click();
   await expect.poll(() => page.locator('.drawn .line[data-id]').count()).toBe(1);
   expect(new URL(page.url()).searchParams.get('q')).toBe('tag:redact:route:support');
-  expect(await page.locator('.drawn .mark').allTextContents()).toContain('redacted');
+  expect(await page.locator('.drawn .badge').allTextContents()).toContain('redacted');
 });
 
 describe('keys, limits and budgets', () => {

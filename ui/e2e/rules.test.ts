@@ -203,7 +203,7 @@ it('flows that were held bear a mark, and that of a denial says why it failed', 
   await page.goto(`http://${world.admin}/?q=${encodeURIComponent('tag:held error:denied')}`);
   const row = page.locator('.drawn .line[data-id]').first();
   await row.waitFor();
-  const marks = await row.locator('.mark').allTextContents();
+  const marks = await row.locator('.badge').allTextContents();
   for (const mark of ['!', 'held', 'rule']) expect(marks).toContain(mark);
   await row.click();
   await expect.poll(() => page.getByRole('tabpanel').textContent()).toContain('look at it');

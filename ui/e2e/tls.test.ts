@@ -55,7 +55,7 @@ it('both legs and the fingerprints stand in their tab, and lead to flows like it
   await ja4.getByRole('button', { name: /^Filter for ja4:/ }).click();
   await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('ja4:');
   await expect.poll(() => rows().count()).toBeGreaterThan(0);
-  expect(await rows().first().locator('.mark').allTextContents()).toContain('tls');
+  expect(await rows().first().locator('.badge').allTextContents()).toContain('tls');
 });
 
 it('messages of gRPC come in one by one, each written out', async () => {
@@ -72,7 +72,7 @@ it('messages of gRPC come in one by one, each written out', async () => {
   expect(await first.textContent()).toContain('what is there?');
   expect(await messages.last().textContent()).toContain(`answer ${MESSAGES}`);
   expect(await messages.last().locator('pre').textContent()).toContain('1: 12');
-  expect(await rows().first().locator('.mark').allTextContents()).toContain('grpc');
+  expect(await rows().first().locator('.badge').allTextContents()).toContain('grpc');
 });
 
 it('nothing was asked of others, and the browser had nothing to say', () => {

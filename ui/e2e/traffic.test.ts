@@ -203,7 +203,7 @@ describe('the filter', () => {
     await fresh();
     await press('/');
     await page.keyboard.type('status:200 stats:4');
-    const trouble = page.locator('.trouble');
+    const trouble = page.locator('.query-error');
     await expect.poll(() => trouble.textContent()).toContain('column 12');
     expect(await trouble.locator('pre').textContent()).toBe(`status:200 stats:4\n${' '.repeat(11)}^^^^^`);
     await press('Enter');
@@ -372,7 +372,7 @@ describe('doings', () => {
     await page.getByRole('button', { name: 'Show', exact: true }).click();
     await expect.poll(() => panel().textContent()).toContain('Sent again from');
     await expect.poll(() => rows().count()).toBe(2);
-    await expect.poll(() => page.locator('.drawn .mark', { hasText: '↻' }).count()).toBe(1);
+    await expect.poll(() => page.locator('.drawn .badge', { hasText: '↻' }).count()).toBe(1);
   });
 
   it('e edits the request and sends it', async () => {
@@ -426,7 +426,7 @@ describe('doings', () => {
     await expect.poll(() => tag.evaluate((n) => n === document.activeElement)).toBe(true);
     await page.keyboard.type('look here');
     await press('Enter');
-    await expect.poll(() => page.locator('.drawn .mark.tag').textContent()).toBe('look here');
+    await expect.poll(() => page.locator('.drawn .badge.tag').textContent()).toBe('look here');
     await page.getByLabel('Comment').fill('why is it missing?');
     // News of the flow takes nothing away of what is being written.
     const id = await selected().getAttribute('data-id');
@@ -438,7 +438,7 @@ describe('doings', () => {
     await press('Control+Enter');
     await expect.poll(async () => (await world.api<{ flows: unknown[] }>('/flows?query=comment:missing')).flows.length).toBe(1);
     await page.getByRole('button', { name: 'Remove tag look here' }).click();
-    await expect.poll(() => page.locator('.drawn .mark.tag').count()).toBe(0);
+    await expect.poll(() => page.locator('.drawn .badge.tag').count()).toBe(0);
   });
 
   it('d asks, and deletes', async () => {

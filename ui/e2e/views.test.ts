@@ -97,7 +97,7 @@ describe('more tabs', () => {
     await panel().getByRole('button', { name: 'credit-card' }).click();
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('tag:found:credit-card');
     await expect.poll(() => rows().count()).toBe(1);
-    expect(await rows().first().locator('.mark').allTextContents()).toContain('redacted');
+    expect(await rows().first().locator('.badge').allTextContents()).toContain('redacted');
   });
 
   it('rules that it met, and the way to write one for it', async () => {
@@ -111,7 +111,7 @@ describe('more tabs', () => {
     await world.send('/orders');
     await show('path:/orders', 'Rules');
     await expect.poll(() => panel().textContent()).toContain('matched');
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('rule');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('rule');
   });
 });
 
@@ -121,7 +121,7 @@ describe('what is one’s own', () => {
     await rows().first().waitFor();
     await page.keyboard.press('j');
     await page.keyboard.press('m');
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
     await page.getByRole('button', { name: '★ Marked' }).click();
     await expect.poll(() => rows().count()).toBe(1);
     await page.keyboard.press('j');

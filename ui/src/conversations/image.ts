@@ -3,7 +3,7 @@ import { ask, url } from '../lib/api';
 import { imageType } from '../lib/imageType';
 
 /** The most of a body that is looked through, in bytes. */
-const MOST = 32 << 20;
+const MAX_BODY_BYTES = 32 << 20;
 
 /** The base 64 of so many characters within a request, wherever its provider puts pictures. */
 export function encoded(value: unknown, size: number): string | null {
@@ -22,7 +22,7 @@ export function encoded(value: unknown, size: number): string | null {
 
 /** The picture of so many characters in a flow's request, as an address to be drawn from; nothing when it is none. */
 export async function imageIn(flow: string, size: number): Promise<string | null> {
-  const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MOST }));
+  const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MAX_BODY_BYTES }));
   const text = encoded(JSON.parse(await response.text()), size);
   if (!text) return null;
   const bytes = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));

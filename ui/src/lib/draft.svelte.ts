@@ -1,7 +1,7 @@
 // A text file of the instance while it is edited: what is written here, what the edits began with, what stands on the disk.
 
 /** Edits of files that somebody turned away from; they are there again when the file is. */
-const left = new Map<string, { text: string; saved: string }>();
+const stashed = new Map<string, { text: string; saved: string }>();
 
 export class Draft {
   file = $state('');
@@ -9,7 +9,7 @@ export class Draft {
   /** What the edits began with. */
   saved = $state('');
   /** What stands on the disk, where it is something else by now. */
-  elsewhere = $state.raw<string | null>(null);
+  diskText = $state.raw<string | null>(null);
   readonly changed = $derived(this.text !== this.saved);
   /** Its lines end as Windows has them; the editor knows only one way. */
   private crlf = false;
@@ -30,16 +30,16 @@ export class Draft {
   /** Shows a file, with the edits that were left in it. */
   async open(file: string): Promise<void> {
     const disk = await this.read(file);
-    this.leave();
+    this.stash();
     this.begin(file, disk);
   }
 
   /** Begins with a text that was read already. */
   begin(file: string, disk: string): void {
-    const before = left.get(file);
-    left.delete(file);
+    const before = stashed.get(file);
+    stashed.delete(file);
     [this.file, this.text, this.saved] = [file, before?.text ?? disk, before?.saved ?? disk];
-    this.elsewhere = this.saved === disk || this.text === disk ? null : disk;
+    this.diskText = this.saved === disk || this.text === disk ? null : disk;
     if (this.text === disk) this.saved = disk;
   }
 
@@ -49,11 +49,11 @@ export class Draft {
     if (!file) return false;
     const disk = await this.read(file);
     if (file !== this.file || disk === this.saved) {
-      if (file === this.file) this.elsewhere = null;
+      if (file === this.file) this.diskText = null;
       return false;
     }
     if (this.changed && this.text !== disk) {
-      this.elsewhere = disk;
+      this.diskText = disk;
       return false;
     }
     this.put(disk);
@@ -62,16 +62,16 @@ export class Draft {
 
   /** What is written here stands on the disk now. */
   put(text: string): void {
-    [this.text, this.saved, this.elsewhere] = [text, text, null];
+    [this.text, this.saved, this.diskText] = [text, text, null];
   }
 
   /** Keeps what is written here: the next save replaces what somebody else wrote. */
-  insist(): void {
-    if (this.elsewhere !== null) [this.saved, this.elsewhere] = [this.elsewhere, null];
+  keepEdits(): void {
+    if (this.diskText !== null) [this.saved, this.diskText] = [this.diskText, null];
   }
 
   /** Puts edits by until the file is opened again. */
-  leave(): void {
-    if (this.file && this.changed) left.set(this.file, { text: this.text, saved: this.saved });
+  stash(): void {
+    if (this.file && this.changed) stashed.set(this.file, { text: this.text, saved: this.saved });
   }
 }

@@ -16,7 +16,7 @@ describe('a file that is edited', () => {
     expect(await d.poll()).toBe(false);
     disk['a'] = 'other';
     expect(await d.poll()).toBe(true);
-    expect([d.text, d.changed, d.elsewhere]).toEqual(['other', false, null]);
+    expect([d.text, d.changed, d.diskText]).toEqual(['other', false, null]);
   });
 
   it('keeps what was written, and says what stands on the disk', async () => {
@@ -25,11 +25,11 @@ describe('a file that is edited', () => {
     d.text = 'mine';
     disk['a'] = 'theirs';
     expect(await d.poll()).toBe(false);
-    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'one', 'theirs']);
-    d.insist();
-    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'theirs', null]);
+    expect([d.text, d.saved, d.diskText]).toEqual(['mine', 'one', 'theirs']);
+    d.keepEdits();
+    expect([d.text, d.saved, d.diskText]).toEqual(['mine', 'theirs', null]);
     expect(await d.poll()).toBe(false);
-    expect(d.elsewhere).toBeNull();
+    expect(d.diskText).toBeNull();
   });
 
   it('has its edits again after another file, and after the page', async () => {
@@ -40,11 +40,11 @@ describe('a file that is edited', () => {
     expect([d.text, d.changed]).toEqual(['two', false]);
     await d.open('a');
     expect([d.text, d.saved, d.changed]).toEqual(['mine', 'one', true]);
-    d.leave();
+    d.stash();
     disk['a'] = 'theirs';
     const later = draft();
     await later.open('a');
-    expect([later.text, later.elsewhere]).toEqual(['mine', 'theirs']);
+    expect([later.text, later.diskText]).toEqual(['mine', 'theirs']);
     const clean = draft();
     await clean.open('a');
     expect([clean.text, clean.changed]).toEqual(['theirs', false]);
@@ -56,7 +56,7 @@ describe('a file that is edited', () => {
     d.text = 'same';
     disk['a'] = 'same';
     expect(await d.poll()).toBe(true);
-    expect([d.changed, d.elsewhere]).toEqual([false, null]);
+    expect([d.changed, d.diskText]).toEqual([false, null]);
   });
 
   it('keeps the ends of lines that Windows has', async () => {

@@ -2,7 +2,7 @@
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'palette' | 'pause' | 'choose' | 'mark' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings';
@@ -51,7 +51,7 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'edit', ['e'], 'edit the request and send it'),
   bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
-  bind('Act', true, 'mark', ['m'], 'mark with a star, or no longer'),
+  bind('Act', true, 'star', ['m'], 'mark with a star, or no longer'),
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
@@ -66,7 +66,7 @@ export const BINDINGS: Binding[] = [
 ];
 
 /** Keys of other pages, for the help. */
-export const ELSEWHERE: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
+export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous of those that wait' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
   { page: 'Approvals', keys: ['e'], doc: 'edit the body before it goes on, where there is one' },

@@ -18,7 +18,7 @@ const GATHER = 150;
 /** Flows in one question. */
 const BATCH = 200;
 /** Flows that are remembered. */
-const MOST = 5000;
+const MAX_CACHED = 5000;
 /** A call is known some time after its flow has ended: it is asked for so often, so many milliseconds apart. */
 const TRIES = 3;
 const AGAIN = 1500;
@@ -59,8 +59,8 @@ export class Models {
     this.wanted.clear();
     this.timer = undefined;
     for (const id of ids) this.tries.set(id, { n: (this.tries.get(id)?.n ?? 0) + 1, at: Date.now() });
-    if (this.tries.size > MOST) this.tries.clear();
-    if (this.calls.size > MOST) this.calls.clear();
+    if (this.tries.size > MAX_CACHED) this.tries.clear();
+    if (this.calls.size > MAX_CACHED) this.calls.clear();
     try {
       for (const [id, call] of Object.entries(await this.ask(ids))) this.calls.set(id, call);
     } catch {

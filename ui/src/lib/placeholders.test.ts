@@ -1,6 +1,6 @@
 // What placeholders look like, and where they are found.
 import { describe, expect, it } from 'vitest';
-import { MOST, placeholdersIn } from './placeholders';
+import { MAX_PLACEHOLDERS, placeholdersIn } from './placeholders';
 
 describe('places of placeholders', () => {
   it.each([
@@ -14,7 +14,7 @@ describe('places of placeholders', () => {
   });
 
   it('are bounded in number and depth', () => {
-    expect(placeholdersIn('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MOST);
+    expect(placeholdersIn('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MAX_PLACEHOLDERS);
     expect(placeholdersIn(`${'['.repeat(300)}"{{{REDACTED-x}}}"${']'.repeat(300)}`)).toEqual([]);
   });
 });

@@ -1,6 +1,6 @@
 // Where a recorded body holds what redaction put in the place of something: kinds and places, never a value.
 
-export interface Place {
+export interface PlaceholderLocation {
   /** What kind of thing stood there, as the placeholder says it. */
   kind: string;
   /** The way to the text, as JSONPath writes it; empty in a body that is no JSON. */
@@ -14,20 +14,20 @@ export interface Place {
 const PLACEHOLDER = /\{\{\{REDACTED-([^{}]{1,60})\}\}\}|\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)_[a-hjkmnp-z02-9]{8}\b/g;
 
 /** Places that are listed; a body may hold very many. */
-export const MOST = 500;
+export const MAX_PLACEHOLDERS = 500;
 /** Nesting that is followed. */
-const DEEPEST = 200;
+const MAX_DEPTH = 200;
 
-function inText(text: string, path: string, found: Place[]): void {
+function inText(text: string, path: string, found: PlaceholderLocation[]): void {
   for (const match of text.matchAll(PLACEHOLDER)) {
-    if (found.length >= MOST) return;
+    if (found.length >= MAX_PLACEHOLDERS) return;
     const kind = match[1] ?? (match[2] ?? '').toLowerCase().replaceAll('_', '-');
     found.push({ kind, path, at: match.index, placeholder: match[0] });
   }
 }
 
-function walk(value: unknown, path: string, depth: number, found: Place[]): void {
-  if (found.length >= MOST || depth > DEEPEST) return;
+function walk(value: unknown, path: string, depth: number, found: PlaceholderLocation[]): void {
+  if (found.length >= MAX_PLACEHOLDERS || depth > MAX_DEPTH) return;
   if (typeof value === 'string') inText(value, path, found);
   else if (Array.isArray(value)) value.forEach((v, i) => walk(v, `${path}[${i}]`, depth + 1, found));
   else if (value !== null && typeof value === 'object') {
@@ -38,8 +38,8 @@ function walk(value: unknown, path: string, depth: number, found: Place[]): void
 }
 
 /** All placeholders of a body, in their order. */
-export function placeholdersIn(body: string): Place[] {
-  const found: Place[] = [];
+export function placeholdersIn(body: string): PlaceholderLocation[] {
+  const found: PlaceholderLocation[] = [];
   try {
     walk(JSON.parse(body), '$', 0, found);
   } catch {

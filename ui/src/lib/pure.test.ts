@@ -7,8 +7,8 @@ import { parse, unquoted } from './json';
 import { actionOf, BINDINGS } from './keys';
 import { imageType } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
-import { stretches } from './timings';
-import { marks } from '../traffic/badges';
+import { timingSpans } from './timings';
+import { badgesOf } from '../traffic/badges';
 import type { Summary } from './types';
 
 describe('figures are written as people read them', () => {
@@ -133,17 +133,17 @@ test('hosts are counted without their ports', () => {
   expect(hosts).toEqual([{ host: 'a.test', flows: 2, failed: 1, bytes: 6 }]);
 });
 
-test('moments become stretches on both legs', () => {
-  const found = stretches(
+test('moments become timingSpans on both legs', () => {
+  const found = timingSpans(
     { request_head: 100, request_body: 150, dns: 20, connect: 30, tls: 50, request_sent: 260, first_byte: 400, last_byte: 500, done: 520 },
     520,
   );
-  expect(found.map((s) => [s.leg, s.label, s.start, s.length])).toEqual([
+  expect(found.map((s) => [s.side, s.label, s.start, s.length])).toEqual([
     ['client', 'head from client', 0, 100], ['client', 'body from client', 100, 50],
     ['upstream', 'DNS', 100, 20], ['upstream', 'connect', 120, 30], ['upstream', 'TLS', 150, 50], ['upstream', 'send', 200, 60],
     ['upstream', 'wait for the answer', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'answer to client', 400, 120],
   ]);
-  expect(stretches({}, 10)).toEqual([]);
+  expect(timingSpans({}, 10)).toEqual([]);
 });
 
 describe('why a tunnel was passed through uninspected', () => {
@@ -152,9 +152,9 @@ describe('why a tunnel was passed through uninspected', () => {
     client: null, request_size: 1, response_size: 1, messages: 0,
   };
   it('is its mark, and a term to filter by', () => {
-    expect(marks({ ...tunnel, passthrough: 'pinning_bypass' })[0]).toMatchObject({ label: 'pinned', term: 'passthrough:pinning_bypass', tone: 'bad' });
-    expect(marks({ ...tunnel, passthrough: 'excluded' })[0]).toMatchObject({ label: 'excluded', tone: 'plain' });
-    expect(marks({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
-    expect(marks(tunnel)[0]!.label).toBe('tun');
+    expect(badgesOf({ ...tunnel, passthrough: 'pinning_bypass' })[0]).toMatchObject({ label: 'pinned', term: 'passthrough:pinning_bypass', tone: 'bad' });
+    expect(badgesOf({ ...tunnel, passthrough: 'excluded' })[0]).toMatchObject({ label: 'excluded', tone: 'plain' });
+    expect(badgesOf({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
+    expect(badgesOf(tunnel)[0]!.label).toBe('tun');
   });
 });

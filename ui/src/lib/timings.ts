@@ -1,19 +1,19 @@
-// A flow's moments as stretches of time on its two legs.
+// A flow's moments as timingSpans of time on its two legs.
 import type { Timings } from './types';
 
-export interface Stretch {
-  leg: 'client' | 'upstream';
+export interface TimingSpan {
+  side: 'client' | 'upstream';
   label: string;
   /** Microseconds after the flow began. */
   start: number;
   length: number;
 }
 
-/** The stretches that the moments tell of, in their order. Durations (DNS, connect, TLS) follow the wait for the pool. */
-export function stretches(t: Timings, total: number): Stretch[] {
-  const found: Stretch[] = [];
-  const add = (leg: Stretch['leg'], label: string, start: number | undefined, end: number | undefined) => {
-    if (start !== undefined && end !== undefined && end >= start) found.push({ leg, label, start, length: end - start });
+/** The timingSpans that the moments tell of, in their order. Durations (DNS, connect, TLS) follow the wait for the pool. */
+export function timingSpans(t: Timings, total: number): TimingSpan[] {
+  const found: TimingSpan[] = [];
+  const add = (side: TimingSpan['side'], label: string, start: number | undefined, end: number | undefined) => {
+    if (start !== undefined && end !== undefined && end >= start) found.push({ side, label, start, length: end - start });
   };
   add('client', 'head from client', 0, t.request_head);
   add('client', 'body from client', t.request_head, t.request_body);
@@ -25,7 +25,7 @@ export function stretches(t: Timings, total: number): Stretch[] {
     ['TLS', t.tls],
   ] as const) {
     if (length === undefined) continue;
-    found.push({ leg: 'upstream', label, start: at, length });
+    found.push({ side: 'upstream', label, start: at, length });
     at += length;
   }
   add('upstream', 'send', Math.min(at, t.request_sent ?? at), t.request_sent);

@@ -35,7 +35,7 @@ export class Traffic {
   unseenCount = $state(0);
   link = $state<Link>('connecting');
   /** The latest word on flows, for panes that show one. */
-  onNews: ((flows: Summary[]) => void) | null = null;
+  onUpdates: ((flows: Summary[]) => void) | null = null;
 
   private version = $state(0);
   private segment = new Segment();
@@ -256,7 +256,7 @@ export class Traffic {
   }
 
   private take(flows: Summary[]): void {
-    this.onNews?.(flows);
+    this.onUpdates?.(flows);
     if (this.loading || this.paused) {
       let unknown = 0;
       for (const flow of flows) {
@@ -373,7 +373,7 @@ export class Traffic {
   }
 
   /** Adds the rows from the selected one to this to the selection. */
-  chooseTo(index: number): void {
+  extendSelection(index: number): void {
     const from = this.index;
     for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
       const flow = this.segment.at(i);

@@ -275,7 +275,7 @@ export interface Ca {
   leaves_cached: number;
 }
 
-export interface Passing {
+export interface BypassedClient {
   client: string;
   ja4: string;
   process?: string;

@@ -7,7 +7,7 @@ export interface View {
 }
 
 /** Views that are kept. */
-const MOST = 50;
+const MAX_VIEWS = 50;
 
 function read(): View[] {
   try {
@@ -23,7 +23,7 @@ class Views {
   list = $state.raw<View[]>(read());
 
   save(name: string, query: string): void {
-    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MOST));
+    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MAX_VIEWS));
   }
 
   remove(name: string): void {

@@ -2,7 +2,7 @@
 import type { Span } from './types';
 
 /** The text in pieces, those that were found with their type; places count in bytes of UTF-8. */
-export function pieces(text: string, spans: Span[]): { text: string; type: string }[] {
+export function highlight(text: string, spans: Span[]): { text: string; type: string }[] {
   const bytes = new TextEncoder().encode(text);
   const word = (from: number, to: number) => new TextDecoder().decode(bytes.slice(from, to));
   const out: { text: string; type: string }[] = [];

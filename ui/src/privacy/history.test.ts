@@ -1,7 +1,7 @@
 // Findings as bars and sums, a text cut in pieces, and presets put into policies.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
-import { pieces } from './highlight';
+import { highlight } from './highlight';
 import { POLICY_PRESETS, withPreset } from './presets';
 import { completable } from './schema';
 
@@ -22,7 +22,7 @@ it('findings become bars without gaps, and sums by kind, host and route', () => 
 
 it('a text is cut where bytes of UTF-8 say, and overlapping places are passed over', () => {
   const found = [{ type: 'email', start: 6, end: 9 }, { type: 'late', start: 7, end: 8 }, { type: 'beyond', start: 9, end: 99 }];
-  expect(pieces('Zoë: a@b.', found)).toEqual([{ text: 'Zoë: ', type: '' }, { text: 'a@b', type: 'email' }, { text: '.', type: '' }]);
+  expect(highlight('Zoë: a@b.', found)).toEqual([{ text: 'Zoë: ', type: '' }, { text: 'a@b', type: 'email' }, { text: '.', type: '' }]);
 });
 
 it('presets stand above the first table, or at the end', () => {

@@ -17,7 +17,7 @@ export type Range = (typeof RANGES)[number];
 
 export const findingsOf = ({ since, span }: Range) => get<Findings>('/privacy/history', { since, span });
 
-export interface Beginning {
+export interface InitialData {
   policies: Policies | null;
   /** The text of the first policy. */
   text: string;
@@ -26,13 +26,13 @@ export interface Beginning {
 }
 
 /** What cannot be had is missing; each card says so when it asks again. */
-export async function begin(): Promise<Beginning> {
+export async function loadInitial(): Promise<InitialData> {
   const [policy, findings] = await Promise.allSettled([policyAndTrial(), findingsOf(RANGES[0])]);
   const found = policy.status === 'fulfilled' ? policy.value : { policies: null, text: '', tried: null };
   return { ...found, findings: findings.status === 'fulfilled' ? findings.value : null };
 }
 
-async function policyAndTrial(): Promise<Omit<Beginning, 'findings'>> {
+async function policyAndTrial(): Promise<Omit<InitialData, 'findings'>> {
   const policies = await get<Policies>('/privacy/policies');
   const file = policies.policies[0]?.file;
   const text = file ? (await get<{ text: string }>('/privacy/policies/source', { file })).text : '';

@@ -63,15 +63,15 @@ export async function erase(ids: string[]): Promise<void> {
 }
 
 /** What the owner changes of a flow. */
-export interface Marks {
+export interface Annotation {
   tags?: string[];
   add_tags?: string[];
   remove_tags?: string[];
   comment?: string;
 }
 
-export async function annotate(id: string, marks: Marks): Promise<Flow> {
-  return send<Flow>('PATCH', `/flows/${id}`, marks);
+export async function annotate(id: string, annotation: Annotation): Promise<Flow> {
+  return send<Flow>('PATCH', `/flows/${id}`, annotation);
 }
 
 /** The word on one flow that a table needs, made from the whole of it. */

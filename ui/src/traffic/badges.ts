@@ -1,9 +1,9 @@
 // The small marks behind a flow, and the terms that they stand for.
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
-import { badge, explanation } from './passthrough';
+import { explanation, shortReason } from './passthrough';
 
-export interface Mark {
+export interface Badge {
   label: string;
   title: string;
   term: string;
@@ -11,20 +11,20 @@ export interface Mark {
 }
 
 /** The tag of flows that their owner has marked. */
-export const STARRED = 'marked';
+export const STARRED = 'starred';
 
 /** Tags that stages put on, and what stands for them. */
-const SIGNS: [string, string, string, Mark['tone']][] = [
+const SIGNS: [string, string, string, Badge['tone']][] = [
   ['redacted', 'redacted', 'something was taken out on the way', 'info'],
   ['redact:flagged', 'private', 'it holds something that redaction would take out', 'bad'],
-  ['ruled', 'rule', 'a rule did something to it', 'info'],
+  ['rule-matched', 'rule', 'a rule did something to it', 'info'],
   ['edited', 'edited', 'it was edited on the way; what came in is recorded too', 'info'],
   ['held', 'held', 'it waited for somebody to decide', 'info'],
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];
 
 /** Beginnings of tags that stages put on: the mark says what it is, its title whose. */
-const SIGNED: [string, string, (rest: string) => string, Mark['tone']][] = [
+const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
   ['refused:', 'refused', (code) => `Interflow refused it: ${code}`, 'bad'],
   ['key:', 'key', (id) => `the virtual key ${id} was used`, 'plain'],
   ['secret:', 'secret', (label) => `the secret ${label} took the place of its placeholder`, 'info'],
@@ -38,34 +38,34 @@ function isKnown(tag: string): boolean {
   return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
 }
 
-const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = 'plain'): Mark => ({
+const badge = (label: string, title: string, flag: string, tone: Badge['tone'] = 'plain'): Badge => ({
   label, title, term: flag, tone,
 });
 
-export function marks(flow: Summary): Mark[] {
-  const found: Mark[] = [];
-  if (flow.error) found.push(mark('!', `failed: ${flow.error}`, 'is:error', 'bad'));
+export function badgesOf(flow: Summary): Badge[] {
+  const found: Badge[] = [];
+  if (flow.error) found.push(badge('!', `failed: ${flow.error}`, 'is:error', 'bad'));
   if (flow.passthrough) {
     const why = `passed through uninspected: ${explanation(flow.passthrough)}`;
-    found.push(mark(badge(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
-  } else if (flow.kind === 'tunnel') found.push(mark('tun', 'a tunnel: its bytes passed uninspected', 'is:tunnel'));
-  else if (flow.scheme === 'https') found.push(mark('tls', 'came out of TLS that was opened here', 'is:intercepted'));
-  if (flow.kind === 'websocket') found.push(mark('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
-  if (flow.response_type === 'text/event-stream') found.push(mark('sse', 'an event stream', 'is:sse', 'info'));
-  if (flow.request_type?.startsWith('application/grpc')) found.push(mark('grpc', 'a gRPC call', 'is:grpc', 'info'));
-  if (flow.parent) found.push(mark('↻', 'sent again by Interflow', 'is:replay', 'info'));
-  if (flow.state === 'cut') found.push(mark('cut', 'its recording was cut off', '-is:open', 'bad'));
+    found.push(badge(shortReason(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
+  } else if (flow.kind === 'tunnel') found.push(badge('tun', 'a tunnel: its bytes passed uninspected', 'is:tunnel'));
+  else if (flow.scheme === 'https') found.push(badge('tls', 'came out of TLS that was opened here', 'is:intercepted'));
+  if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
+  if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
+  if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
+  if (flow.parent) found.push(badge('↻', 'sent again by Interflow', 'is:replay', 'info'));
+  if (flow.state === 'cut') found.push(badge('cut', 'its recording was cut off', '-is:open', 'bad'));
   const tags = flow.tags ?? [];
-  if (tags.includes(STARRED)) found.unshift(mark('★', 'marked by you', term('tag', STARRED), 'tag'));
+  if (tags.includes(STARRED)) found.unshift(badge('★', 'starred', term('tag', STARRED), 'tag'));
   for (const [tag, label, title, tone] of SIGNS) {
-    if (tags.includes(tag)) found.push(mark(label, title, term('tag', tag), tone));
+    if (tags.includes(tag)) found.push(badge(label, title, term('tag', tag), tone));
   }
   const signed = tags.flatMap((tag) => SIGNED.filter(([begins]) => tag.startsWith(begins)).map((sign) => ({ tag, sign })));
   const rest = tags.filter((t) => !isKnown(t) && !signed.some((s) => s.tag === t));
-  for (const tag of rest) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  for (const tag of rest) found.push(badge(tag, `tag ${tag}`, term('tag', tag), 'tag'));
   for (const { tag, sign: [begins, label, words, tone] } of signed) {
     const put = tone === 'bad' ? 'unshift' : 'push';
-    if (!found.some((m) => m.label === label)) found[put](mark(label, words(tag.slice(begins.length)), term('tag', tag), tone));
+    if (!found.some((m) => m.label === label)) found[put](badge(label, words(tag.slice(begins.length)), term('tag', tag), tone));
   }
   return found;
 }

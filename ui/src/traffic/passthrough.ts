@@ -13,7 +13,7 @@ const REASONS: Record<string, [short: string, text: string]> = {
 };
 
 /** The words of a badge. */
-export function badge(reason: string): string {
+export function shortReason(reason: string): string {
   return REASONS[reason]?.[0] ?? reason;
 }
 
