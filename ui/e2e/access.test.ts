@@ -73,7 +73,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   it('dialogs have none', async () => {
     await page.goto(`http://${world.admin}/`);
     await page.locator('.drawn .line[data-id]').first().waitFor();
-    for (const [keys, name] of [[['?'], 'Keys'], [['Control+k'], 'What next?'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
+    for (const [keys, name] of [[['?'], 'Keys'], [['Control+k'], 'Command palette'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
       for (const key of keys) await page.keyboard.press(key);
       await page.getByRole('dialog', { name }).waitFor();
       await page.waitForTimeout(150);
@@ -95,12 +95,12 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await editor.click();
     await page.keyboard.insertText('# mine');
     writeFileSync(rules, `# theirs\nrules:\n${rule}`);
-    await page.getByText('This file was changed on the disk').waitFor();
-    await page.getByText('What stands there', { exact: true }).click();
+    await page.getByText('This file changed on disk').waitFor();
+    await page.getByText('Version on disk', { exact: true }).click();
     expect(await wrong(page)).toEqual([]);
     await page.getByRole('button', { name: 'Answer' }).click();
     expect(await wrong(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
   });

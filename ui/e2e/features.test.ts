@@ -20,11 +20,11 @@ describe('rules', () => {
   it('say how to have some, and explain flows', async () => {
     await world.send('/orders');
     await page.goto(`http://${world.admin}/rules`);
-    await page.getByText('No rules are in force').waitFor();
+    await page.getByText('No active rules').waitFor();
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows');
     await page.getByRole('combobox', { name: 'Flow' }).fill(flows[0]!.id);
     await page.getByRole('button', { name: 'Explain' }).click();
-    await page.getByText('There are no rules.').waitFor();
+    await page.getByText('No rules.').waitFor();
   });
 
   it('presets are right as they stand', async () => {
@@ -42,7 +42,7 @@ describe('rules', () => {
     const editor = page.getByRole('textbox', { name: 'Rules' });
     await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     await page.getByLabel('Preset').selectOption('tag errors');
-    await page.getByRole('button', { name: 'Add it' }).click();
+    await page.getByRole('button', { name: 'Insert' }).click();
     await expect.poll(() => editor.textContent()).toContain('tag: broken');
     await editor.click();
     await page.keyboard.press('Control+End');
@@ -61,12 +61,12 @@ describe('rules', () => {
     await page.waitForTimeout(200);
     await page.keyboard.press('Enter');
     await page.keyboard.type('blok');
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     for (let i = 0; i < 4; i += 1) await page.keyboard.press('Backspace');
     await page.keyboard.type('{ tag: gone }');
-    await page.getByText('right, not saved').waitFor();
+    await page.getByText('Valid, unsaved').waitFor();
     await page.keyboard.press('Control+s');
-    await page.getByText('The rules are in force').waitFor();
+    await page.getByText('Rules applied').waitFor();
     await world.send('/missing');
     await expect.poll(() => page.getByRole('row', { name: /status:404/ }).textContent(), { timeout: 8000 }).toMatch(/1$/);
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=tag:gone');
@@ -84,9 +84,9 @@ describe('what redaction found', () => {
     const marks = { add_tags: ['redacted', 'found:person'] };
     await world.api(`/flows/${flows[0]!.id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: JSON.stringify(marks) });
     await page.goto(`http://${world.admin}/privacy`);
-    await page.getByRole('img', { name: /something was found, over 24 hours/ }).waitFor();
+    await page.getByRole('img', { name: /Findings over time, 24 hours/ }).waitFor();
     await page.getByRole('button', { name: '7 days' }).click();
-    await page.getByRole('img', { name: /over 7 days/ }).waitFor();
+    await page.getByRole('img', { name: /Findings over time, 7 days/ }).waitFor();
     await page.getByRole('link', { name: 'person' }).click();
     await page.locator('.drawn .line[data-id]').first().waitFor();
     expect(new URL(page.url()).searchParams.get('q')).toBe('tag:found:person');
@@ -97,7 +97,7 @@ describe('approvals', () => {
   it('hold flows until a key answers, and remember what was said', async () => {
     await page.goto(`http://${world.admin}/approvals`);
     await page.getByRole('button', { name: 'ask', exact: true }).click();
-    await page.getByText('Ask about what no rule decides').waitFor();
+    await page.getByText('Ask when no rule decides').waitFor();
     // A name that leads nowhere: who is let through is told so by the name service, 502, and who is not by 403.
     const ask = (path: string) => world.send(path, { authority: 'held.invalid' });
     const first = ask('/held/one');
@@ -144,8 +144,8 @@ describe('approvals', () => {
 
 it('the doctor says what it found', async () => {
   await page.goto(`http://${world.admin}/settings`);
-  await page.getByRole('button', { name: 'Look', exact: true }).click();
-  await page.getByRole('button', { name: 'Look again' }).waitFor({ timeout: 40_000 });
+  await page.getByRole('button', { name: 'Run checks', exact: true }).click();
+  await page.getByRole('button', { name: 'Run again' }).waitFor({ timeout: 40_000 });
   await expect.poll(() => page.getByRole('main').textContent()).toContain('data folder');
 }, 60_000);
 

@@ -139,11 +139,11 @@ it('a rule file may be anything', async () => {
   await editor.click();
   await page.keyboard.press('Control+a');
   await page.keyboard.insertText(`rules:\n  - name: ${JSON.stringify(HOSTILE)}\n    when: host:never.test\n    then: block\n`);
-  await page.getByRole('button', { name: 'Save and put in force' }).click();
+  await page.getByRole('button', { name: 'Save and apply' }).click();
   await expect.poll(() => page.getByRole('table').first().textContent()).toContain('<script>');
   await page.keyboard.insertText('\u202e{{{{"'.repeat(200));
-  await expect.poll(() => page.getByRole('main').textContent()).toContain('1 wrong');
-  await page.getByRole('heading', { name: 'In force' }).click();
+  await expect.poll(() => page.getByRole('main').textContent()).toContain('1 error');
+  await page.getByRole('heading', { name: 'Active rules' }).click();
   await alive();
   // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
   world.complaints.splice(0, Infinity, ...world.complaints.filter((c) => !c.startsWith('Applying inline style')));

@@ -94,7 +94,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   tab8: turnsTo(/Raw/, 'path:/one'),
   palette: async (key) => {
     await at('', [key]);
-    await dialog('What next?').waitFor();
+    await dialog('Command palette').waitFor();
   },
   filter: async (key) => {
     await at('', [key]);
@@ -116,7 +116,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   },
   choose: async (key) => {
     await at('', ['j', key]);
-    await expect.poll(() => page.locator('footer').textContent()).toContain('1 chosen');
+    await expect.poll(() => page.locator('footer').textContent()).toContain('1 selected');
   },
   compare: async (key) => {
     await at('path:/one', ['j', 'x', 'j', 'x', key]);
@@ -190,7 +190,7 @@ it('keys of the conversations move, unfold, filter and go back', async () => {
   await page.goto(`http://${world.admin}/conversations`);
   await page.locator('.entry').first().waitFor();
   await page.keyboard.press('j');
-  const unfold = page.getByRole('button', { name: 'Unfold all' });
+  const unfold = page.getByRole('button', { name: 'Expand all' });
   await unfold.waitFor();
   await page.keyboard.press('k');
   await page.keyboard.press('e');
@@ -204,7 +204,7 @@ it('keys of the conversations move, unfold, filter and go back', async () => {
 it('keys of the approvals answer the question that is marked', async () => {
   await page.goto(`http://${world.admin}/approvals`);
   await page.getByRole('button', { name: 'ask', exact: true }).click();
-  await page.getByText('Ask about what no rule decides').waitFor();
+  await page.getByText('Ask when no rule decides').waitFor();
   const card = page.getByRole('article');
   for (const [host, key, status] of [['one', 'a', 502], ['two', 'A', 502], ['three', 'd', 403], ['four', 'D', 403]] as const) {
     const answer = world.send('/held', { authority: `${host}.invalid` });

@@ -20,7 +20,7 @@ describe('the overview', () => {
     for (const path of ['/orders', '/missing', '/broken']) await world.send(path);
     const text = () => page.getByRole('main').textContent();
     await expect.poll(text, { timeout: 8000 }).toContain('3 since the start');
-    for (const words of ['Latency', 'Recorder', 'flows kept', 'on disk', 'Busiest hosts']) expect(await text()).toContain(words);
+    for (const words of ['Latency', 'Recorder', 'flows stored', 'on disk', 'Busiest hosts']) expect(await text()).toContain(words);
     await page.getByRole('button', { name: '4xx' }).click();
     await page.locator('.drawn .line[data-id]').first().waitFor();
     expect(new URL(page.url()).search).toBe('?q=status%3A4xx');
@@ -40,11 +40,11 @@ it('the overview says what /metrics says', async () => {
   const text = await fetch(`http://${world.admin}/metrics`, { headers: { authorization: `Bearer ${world.token}` } }).then((r) => r.text());
   const metric = (name: string) => Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
   const figure = async (row: string | RegExp) => Number((await page.getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
-  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 under way`).waitFor();
+  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 in progress`).waitFor();
   for (const [row, name] of [
     [/^2xx/, 'interflow_responses_total{class="2xx"}'], [/^4xx/, 'interflow_responses_total{class="4xx"}'],
     [/^upstream_closed/, 'interflow_errors_total{kind="upstream_closed"}'], [/^messages/, 'interflow_messages_total'],
-    [/^flows kept/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
+    [/^flows stored/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
   ] as const) {
     expect(metric(name), name).toBeGreaterThanOrEqual(0);
     expect(await figure(row), name).toBe(metric(name));
@@ -70,8 +70,8 @@ describe('the settings', () => {
 
   it('show who passes unseen, the configuration and the version', async () => {
     const main = page.getByRole('main');
-    await main.getByText('Nobody passes unseen').waitFor();
-    expect(await main.getByRole('button', { name: 'Try all again' }).isDisabled()).toBe(true);
+    await main.getByText('No bypassed clients').waitFor();
+    expect(await main.getByRole('button', { name: 'Intercept all again' }).isDisabled()).toBe(true);
     await expect.poll(() => main.textContent()).toContain('"record"');
     const { version } = await world.api<{ version: string }>('/stats');
     expect(await main.textContent()).toContain(version);
@@ -90,8 +90,8 @@ describe('the settings', () => {
     });
     await page.reload();
     await page.getByText('pinned.test').waitFor();
-    await page.getByRole('button', { name: 'Try all again' }).click();
-    await page.getByText('Nobody passes unseen').waitFor();
+    await page.getByRole('button', { name: 'Intercept all again' }).click();
+    await page.getByText('No bypassed clients').waitFor();
     expect(forgotten).toBe(true);
     await page.unroute('**/api/v1/passthrough');
   });
@@ -102,7 +102,7 @@ describe('the settings', () => {
     const dark = await background();
     await page.getByLabel('Light').check();
     expect(await background()).not.toBe(dark);
-    await page.getByLabel('As the system has it').check();
+    await page.getByRole('radio', { name: 'System' }).check();
   });
 });
 

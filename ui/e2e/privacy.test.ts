@@ -68,7 +68,7 @@ describe('the policy', () => {
     await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     expect(existsSync(policyFile())).toBe(false);
     const routes = page.getByRole('row');
-    await expect.poll(() => routes.filter({ hasText: 'what comes to the gateway' }).textContent()).toContain('redact');
+    await expect.poll(() => routes.filter({ hasText: 'gateway requests' }).textContent()).toContain('redact');
     expect(await routes.filter({ hasText: 'model claude-haiku*' }).textContent()).toContain('support.toml');
   });
 
@@ -88,10 +88,10 @@ describe('the policy', () => {
 
   it('is checked while somebody writes, with the place, and refused as long as it is wrong', async () => {
     await write('name = "ours"\nexept = ["date"]\n');
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     const place = page.getByRole('button', { name: 'line 2, column 1: unknown field `exept`; did you mean `except`?' });
     await place.click();
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
     await page.getByText('the policy that was in force still is').waitFor();
     expect(existsSync(policyFile())).toBe(false);
     await page.getByRole('button', { name: 'Undo all' }).click();
@@ -99,16 +99,16 @@ describe('the policy', () => {
   });
 
   it('is tried before it is saved, saved, in force for the next request, and there after a reload', async () => {
-    await page.getByRole('combobox', { name: 'Add to the policy' }).selectOption('words of your own');
-    await page.getByRole('button', { name: 'Add it' }).click();
+    await page.getByRole('combobox', { name: 'Policy template' }).selectOption('custom terms');
+    await page.getByRole('button', { name: 'Insert' }).click();
     await page.getByRole('textbox', { name: 'Text' }).fill('Grüße: Project Bluebird is late, says anna@firm.com');
     await expect.poll(() => page.locator('mark').allTextContents()).toEqual(['Project Bluebirdcustom-dictionary', 'anna@firm.comemail-address']);
     await ask('before: Project Bluebird');
     expect(await sent('body:before')).toContain('Project Bluebird');
-    await page.getByText('right, not saved').waitFor();
+    await page.getByText('Valid, unsaved').waitFor();
     await editor().click();
     await page.keyboard.press('Control+s');
-    await page.getByText('The policy is in force').waitFor();
+    await page.getByText('Policy applied').waitFor();
     expect(readFileSync(policyFile(), 'utf8')).toContain('always = ["Project Bluebird", "Contoso"]');
     await ask('after: Project Bluebird');
     const out = await sent('body:after');
@@ -116,7 +116,7 @@ describe('the policy', () => {
     expect(out).toMatch(/TERM_\w+/);
     await page.reload();
     await expect.poll(() => editor().textContent()).toContain('Project Bluebird');
-    await page.getByText('in force', { exact: true }).first().waitFor();
+    await page.getByText('active', { exact: true }).first().waitFor();
   });
 
   it('of a route is another file, chosen by its name', async () => {
@@ -124,7 +124,7 @@ describe('the policy', () => {
     await files.selectOption({ label: 'support.toml (support)' });
     await expect.poll(() => editor().textContent()).toContain('kinds = ["email-address"]');
     await page.getByRole('textbox', { name: 'Text' }).fill('mail a@b.com of Anna Keller');
-    await expect.poll(() => page.getByRole('group', { name: 'Goes out as' }).textContent()).toBe('mail ******* of Anna Keller');
+    await expect.poll(() => page.getByRole('group', { name: 'Sent as' }).textContent()).toBe('mail ******* of Anna Keller');
     await ask('haiku: mail me at a@b.com, 4111 1111 1111 1111', { model: 'claude-haiku-4-5' });
     expect(await sent('body:haiku')).toContain('mail me at *******, 4111 1111 1111 1111');
   });
@@ -142,7 +142,7 @@ it('findings stand over time by kind, host and route, and lead to the flows', as
   await ask('card 4111 1111 1111 1111 of a@b.com');
   await world.recorded(3, 'tag:found:*');
   await page.goto(`http://${world.admin}/privacy`);
-  await page.getByRole('img', { name: /something was found, over 24 hours/ }).waitFor();
+  await page.getByRole('img', { name: /Findings over time, 24 hours/ }).waitFor();
   const routes = page.getByRole('table', { name: 'Route' });
   await expect.poll(() => routes.textContent()).toMatch(/gateway\d/);
   await routes.getByRole('link', { name: 'support' }).click();
@@ -159,8 +159,8 @@ describe('keys, limits and budgets', () => {
     await page.getByLabel('Models').fill('claude-*');
     await page.getByLabel('Dollars a day').fill('5');
     await page.getByLabel('Requests a minute').fill('2');
-    await page.getByLabel('Good').selectOption('for 30 days');
-    await page.getByRole('button', { name: 'Make a key' }).click();
+    await page.getByLabel('Expires').selectOption('in 30 days');
+    await page.getByRole('button', { name: 'Create key' }).click();
     const key = (await page.getByRole('status').locator('code').textContent()) ?? '';
     const keys = page.getByRole('table', { name: 'Virtual keys' });
     await expect.poll(() => keys.textContent()).toMatch(/ada.*claude-\*.*2\/m requests, \$5 per day.*active/);
@@ -191,7 +191,7 @@ describe('keys, limits and budgets', () => {
     await page.getByLabel('Owner').fill('evelyn');
     await page.getByLabel('Requests a minute').evaluate((n) => ((n as HTMLInputElement).step = 'any'));
     await page.getByLabel('Requests a minute').fill('0.5');
-    await page.getByRole('button', { name: 'Make a key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     await page.getByText('is no rate: write it as').waitFor();
     expect(await main().textContent()).not.toContain('evelyn');
   });

@@ -81,7 +81,7 @@ describe('a request that a rule holds', () => {
     await card().getByRole('button', { name: 'Send changed' }).click();
     await card().getByRole('alert').filter({ hasText: 'is no header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
-    await card().getByRole('button', { name: 'Leave as it is' }).click();
+    await card().getByRole('button', { name: 'Cancel' }).click();
     await card().getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toMatchObject({ status: 200, body: 'kept' });
   });
@@ -91,7 +91,7 @@ describe('a request that a rule holds', () => {
     await card().getByRole('button', { name: 'Answer' }).click();
     await card().getByLabel('Status').fill('418');
     await card().getByRole('textbox', { name: 'Body' }).fill('short and stout');
-    await card().getByRole('button', { name: 'Send the answer' }).click();
+    await card().getByRole('button', { name: 'Send response' }).click();
     expect(await answer).toMatchObject({ status: 418, body: 'short and stout' });
   });
 
@@ -164,7 +164,7 @@ describe('a rule file that is changed on the disk', () => {
     await page.keyboard.press('Control+End');
     await page.keyboard.insertText('# mine');
     writeFileSync(file(), one('again from elsewhere'));
-    await page.getByText('This file was changed on the disk while you were writing').waitFor();
+    await page.getByText('This file changed on disk while you were writing').waitFor();
     expect(await editor().textContent()).toContain('# mine');
     await page.keyboard.press('Control+s');
     await page.getByText('was changed by somebody else meanwhile').waitFor();
@@ -176,8 +176,8 @@ describe('a rule file that is changed on the disk', () => {
     await page.keyboard.press('Alt+4');
     await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('# mine');
     await page.getByRole('button', { name: 'Keep mine' }).click();
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
-    await page.getByText('The rules are in force').waitFor();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
+    await page.getByText('Rules applied').waitFor();
     expect(readFileSync(file(), 'utf8')).toBe(`${one('from elsewhere')}# mine`);
   });
 
@@ -185,7 +185,7 @@ describe('a rule file that is changed on the disk', () => {
     await editor().click();
     await page.keyboard.insertText('# to be lost');
     writeFileSync(file(), one('the last word'));
-    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await expect.poll(() => editor().textContent()).toContain('the last word');
     expect(await editor().textContent()).not.toContain('to be lost');
   });
@@ -193,7 +193,7 @@ describe('a rule file that is changed on the disk', () => {
   it('that is wrong is shown with its mistake on reload, and what was in force still is', async () => {
     writeFileSync(file(), 'rules:\n  - name: wrong\n    then: nosuchthing\n');
     await page.getByRole('button', { name: 'Reload' }).click();
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     await expect.poll(() => main().textContent()).toContain('line 3');
     expect(await page.getByRole('table').first().textContent()).toContain('the last word');
   });

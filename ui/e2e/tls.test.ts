@@ -46,7 +46,7 @@ it('both legs and the fingerprints stand in their tab, and lead to flows like it
   await call('/plain', 'text/plain', Buffer.from('hello'));
   await open('/plain', 'TLS');
   const text = () => panel().textContent();
-  for (const words of ['Client leg', 'TLSv1.3', 'localhost', 'h2', 'Fingerprints of the client', 'JA3', 'JA4', 'JA4H', 'HTTP/2 (Akamai)', 'Upstream leg', 'not verified']) {
+  for (const words of ['Client side', 'TLSv1.3', 'localhost', 'h2', 'Fingerprints of the client', 'JA3', 'JA4', 'JA4H', 'HTTP/2 (Akamai)', 'Upstream side', 'not verified']) {
     await expect.poll(text, { message: words }).toContain(words);
   }
   expect(await text()).toMatch(/t13d\w+_[0-9a-f]{12}_[0-9a-f]{12}/);

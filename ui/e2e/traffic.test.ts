@@ -228,7 +228,7 @@ describe('the filter', () => {
     await page.locator('.cell-filter button').first().click();
     await expect.poll(() => rows().count()).toBe(1);
     expect(new URL(page.url()).searchParams.get('q')).toBe('status:500');
-    await page.getByRole('button', { name: 'Take away status:500' }).click();
+    await page.getByRole('button', { name: 'Remove status:500' }).click();
     await expect.poll(() => rows().count()).toBeGreaterThan(10);
     const all = await rows().count();
     await page.locator('.drawn .line .status.s4').first().hover();
@@ -249,7 +249,7 @@ describe('the filter', () => {
     const agent = panel().getByRole('row', { name: /^Agent/ });
     await agent.hover();
     await agent.getByRole('button', { name: 'Filter out agent:claude-code' }).click();
-    await page.getByText('No flow fits this filter').waitFor();
+    await page.getByText('No matching flows').waitFor();
   });
 
   it('f and F take the host, chips take common ones', async () => {
@@ -258,7 +258,7 @@ describe('the filter', () => {
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/orders host:127.0.0.1');
     await expect.poll(() => rows().count()).toBe(1);
     await press('j', 'F');
-    await expect.poll(() => page.getByText('No flow fits this filter').count()).toBe(1);
+    await expect.poll(() => page.getByText('No matching flows').count()).toBe(1);
     await fresh();
     await page.getByRole('button', { name: 'WebSocket', exact: true }).click();
     await expect.poll(() => rows().count()).toBe(1);
@@ -269,7 +269,7 @@ describe('a flow', () => {
   it('tells of its timings, legs and errors', async () => {
     await show('path:/cut');
     const text = await panel().textContent();
-    for (const words of ['upstream_closed', 'wait for the answer', 'Client leg', 'Upstream leg', world.origin]) expect(text).toContain(words);
+    for (const words of ['upstream_closed', 'wait (TTFB)', 'Client side', 'Upstream side', world.origin]) expect(text).toContain(words);
   });
 
   it('shows JSON as a tree that keeps large numbers', async () => {
@@ -409,7 +409,7 @@ describe('doings', () => {
   it('x chooses and c compares', async () => {
     await fresh('path:/echo');
     await press('j', 'x', 'j', 'x');
-    await expect.poll(() => page.locator('footer').textContent()).toContain('2 chosen');
+    await expect.poll(() => page.locator('footer').textContent()).toContain('2 selected');
     await press('c');
     const dialog = page.getByRole('dialog', { name: 'Compare' });
     for (const words of ['method', 'POST', 'PUT', 'edited']) await expect.poll(() => dialog.textContent()).toContain(words);
@@ -462,7 +462,7 @@ describe('doings', () => {
     expect(all.suggestedFilename()).toBe('flows.har');
     await press('j', 'x');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 chosen' }).click()]);
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 selected' }).click()]);
     expect(chosen.suggestedFilename()).toBe('flows.jsonl');
   });
 });

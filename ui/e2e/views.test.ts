@@ -102,11 +102,11 @@ describe('more tabs', () => {
 
   it('rules that it met, and the way to write one for it', async () => {
     await show('path:/orders', 'Rules');
-    await expect.poll(() => panel().textContent()).toContain('There are no rules.');
+    await expect.poll(() => panel().textContent()).toContain('No rules.');
     await panel().getByRole('link', { name: 'Write a rule for it' }).click();
     await page.getByRole('heading', { name: 'Rules', level: 1 }).waitFor();
     await expect.poll(() => page.getByRole('textbox', { name: 'Rules' }).textContent()).toContain('path:/orders');
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toContain('like 127.0.0.1');
     await world.send('/orders');
     await show('path:/orders', 'Rules');
@@ -202,7 +202,7 @@ it('shows that a slow instance is working, and where it failed', async () => {
     await route.continue();
   });
   await page.goto(`${host()}/`);
-  await page.getByText('Looking…').waitFor();
+  await page.getByText('Searching…').waitFor();
   await rows().first().waitFor();
   await page.unroute('**/api/v1/flows?*');
   await page.route('**/api/v1/flows?*', (route) => route.fulfill({ status: 500, json: { error: { kind: 'internal', message: 'the disk is gone', remedy: 'look for it' } } }));

@@ -38,7 +38,7 @@ describe('times', () => {
     const now = 1_700_000_000_000;
     const mode_until = ((now + 15 * 60_000) * 1000) as UnixMicros;
     expect(leftOfMode({ mode_until, mode_is_configured: false }, now)).toBe('for 15:00 more');
-    expect(leftOfMode({ mode_until: null, mode_is_configured: false }, now)).toBe('until Interflow ends');
+    expect(leftOfMode({ mode_until: null, mode_is_configured: false }, now)).toBe('until Interflow stops');
     expect(leftOfMode({ mode_until: null, mode_is_configured: true }, now)).toBe('');
   });
 });
@@ -46,5 +46,5 @@ describe('times', () => {
 it('a notification names who and where, never a path', () => {
   expect(noticeOf([{ ...asked, kind: 'approval', rule: null }])).toBe('curl wants to reach api.shop.test:443');
   const held = { ...asked, kind: 'rule' as const, rule: 'look' };
-  expect(noticeOf([held, held])).toBe('look holds a flow of curl with api.shop.test:443, and 1 more');
+  expect(noticeOf([held, held])).toBe('look holds a flow from curl to api.shop.test:443, and 1 more');
 });

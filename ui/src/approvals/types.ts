@@ -102,12 +102,12 @@ export function whoOf(client: { address: string; user: string | null; process: s
 /** How long a mode that is not the configured one lasts. */
 export function leftOfMode(state: Pick<Approvals, 'mode_until' | 'mode_is_configured'>, now: number): string {
   if (state.mode_is_configured) return '';
-  return state.mode_until === null ? 'until Interflow ends' : `for ${countdown(left(state.mode_until, now))} more`;
+  return state.mode_until === null ? 'until Interflow stops' : `for ${countdown(left(state.mode_until, now))} more`;
 }
 
 /** Who or what ended a question, in words. */
 export function endOf(answer: Answered, rules: Rule[]): string {
   const rule = rules.find((r) => r.id === answer.by);
-  const words: Record<string, string> = { once: 'answered once', timeout: 'nobody answered in time', gone: 'the client went away', mode: 'by the mode' };
+  const words: Record<string, string> = { once: 'decided once', timeout: 'timed out', gone: 'client disconnected', mode: 'by the mode' };
   return words[answer.by] ?? (rule ? `by the rule “${describeRule(rule)}”` : 'by a rule');
 }

@@ -111,7 +111,7 @@ class AppState {
   nextTheme(): void {
     const next: Record<Theme, Theme> = { system: 'light', light: 'dark', dark: 'system' };
     this.setTheme(next[this.theme]);
-    this.notify(`Theme: ${this.theme === 'system' ? 'as the system has it' : this.theme}`);
+    this.notify(`Theme: ${this.theme === 'system' ? 'system' : this.theme}`);
   }
 
   notify(text: string, action?: Notice['action'], bad = false): void {
@@ -173,7 +173,7 @@ export async function copy(text: string): Promise<void> {
   area.select();
   const done = document.execCommand('copy');
   area.remove();
-  if (!done) throw new Error('this browser lets nothing be copied from here');
+  if (!done) throw new Error('this browser does not allow copying from this page');
 }
 
 /** Hands a file to the browser's downloads. */

@@ -35,6 +35,11 @@ export function count(n: number): string {
     .replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
+/** `1 error`, `2 errors`. */
+export function errorCount(n: number): string {
+  return `${count(n)} ${n === 1 ? 'error' : 'errors'}`;
+}
+
 /** A rate: small ones with a digit behind the point. */
 export function rate(perSecond: number): string {
   return perSecond < 9.95 ? perSecond.toFixed(1) : count(perSecond);

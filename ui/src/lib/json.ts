@@ -25,11 +25,11 @@ export function parse(text: string): Node[] {
     const found = scan.exec(text);
     if (found) return found[1] ?? found[2] ?? found[3] ?? found[4] ?? null;
     if (text.slice(from).trim() === '') return null;
-    throw new JsonError(`no JSON at character ${from + 1}`);
+    throw new JsonError(`not JSON at character ${from + 1}`);
   };
   const value = (token: string | null, depth: number): Node => {
-    if (token === null) throw new JsonError('it ends too early');
-    if (depth > MAX_DEPTH) throw new JsonError('it is nested too deeply');
+    if (token === null) throw new JsonError('unexpected end');
+    if (depth > MAX_DEPTH) throw new JsonError('nested too deeply');
     if (token === '{' || token === '[') return container(token, depth);
     if (/^[}\]:,]$/.test(token)) throw new JsonError(`no value at character ${scan.lastIndex}`);
     const kind = token.startsWith('"') ? 'string' : /^[-\d]/.test(token) ? 'number' : 'word';

@@ -63,7 +63,7 @@ class Queue {
     this.now = Date.now();
     this.seen = new Set(page.pending.map((p) => p.id));
     if (this.notifying && this.known && fresh.length > 0 && document.hidden) {
-      const shown = new Notification('Interflow asks', { body: noticeOf(fresh), tag: 'interflow-pending' });
+      const shown = new Notification('Interflow: approval needed', { body: noticeOf(fresh), tag: 'interflow-pending' });
       shown.onclick = () => window.focus();
     }
     [this.all, this.version, this.known] = [page.pending, page.version, true];

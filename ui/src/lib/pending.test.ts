@@ -13,12 +13,12 @@ describe('what waits, under a filter', () => {
     const judged = { query: 'host:a', ids: new Map([['a', true], ['b', false], ['c', null]]) };
     const { shown, note } = selectedBy(' host:a', all, judged);
     expect(ids(shown)).toEqual(['a']);
-    expect(note).toBe('1 more waits, of which too little is known for this filter:');
+    expect(note).toBe('1 more is pending, but too little is known to apply this filter:');
     expect(selectedBy('host:a', all.slice(0, 2), judged).note).toBe('');
   });
 
   it('is not shown by what another filter said of it', () => {
     const { shown, note } = selectedBy('host:b', all, { query: 'host:a', ids: new Map([['a', true]]) });
-    expect([ids(shown), note]).toEqual([[], '3 more wait, of which too little is known for this filter:']);
+    expect([ids(shown), note]).toEqual([[], '3 more are pending, but too little is known to apply this filter:']);
   });
 });

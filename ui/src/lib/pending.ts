@@ -41,8 +41,8 @@ export function selectedBy(query: string, all: Pending[], judged: Judged | null)
   const shown = all.filter((p) => ids.get(p.id) === true);
   const open = all.filter((p) => (ids.get(p.id) ?? null) === null).length;
   if (open === 0) return { shown, note: '' };
-  const words = open === 1 ? '1 more waits, of which too little is known' : `${open} more wait, of which too little is known`;
-  return { shown, note: `${words} for this filter:` };
+  const words = open === 1 ? '1 more is pending, but too little is known' : `${open} more are pending, but too little is known`;
+  return { shown, note: `${words} to apply this filter:` };
 }
 
 /** What a notification says: who wants to reach which host, never a path, a field or a body. */
@@ -52,5 +52,5 @@ export function noticeOf(fresh: Pick<Pending, 'client' | 'host' | 'port' | 'kind
   const who = first.client.user ?? first.client.container ?? first.client.process ?? first.client.address;
   const where = first.port === null ? first.host : `${first.host}:${first.port}`;
   const more = fresh.length > 1 ? `, and ${fresh.length - 1} more` : '';
-  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow of ${who} with ${where}` : `${who} wants to reach ${where}`) + more;
+  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow from ${who} to ${where}` : `${who} wants to reach ${where}`) + more;
 }

@@ -19,7 +19,7 @@ export function timingSpans(t: Timings, total: number): TimingSpan[] {
   add('client', 'body from client', t.request_head, t.request_body);
   let at = t.request_head ?? 0;
   for (const [label, length] of [
-    ['wait for a connection', t.blocked],
+    ['wait for connection', t.blocked],
     ['DNS', t.dns],
     ['connect', t.connect],
     ['TLS', t.tls],
@@ -29,8 +29,8 @@ export function timingSpans(t: Timings, total: number): TimingSpan[] {
     at += length;
   }
   add('upstream', 'send', Math.min(at, t.request_sent ?? at), t.request_sent);
-  add('upstream', 'wait for the answer', t.request_sent ?? at, t.first_byte);
+  add('upstream', 'wait (TTFB)', t.request_sent ?? at, t.first_byte);
   add('upstream', 'receive', t.first_byte, t.last_byte ?? (t.done === undefined ? total : undefined));
-  add('client', 'answer to client', t.first_byte, t.done ?? total);
-  return found.filter((s) => s.length > 0 || s.label !== 'wait for a connection');
+  add('client', 'response to client', t.first_byte, t.done ?? total);
+  return found.filter((s) => s.length > 0 || s.label !== 'wait for connection');
 }

@@ -50,16 +50,16 @@ export interface Edited {
 export async function replay(id: string, edited: Edited, open: (id: string) => void): Promise<Replayed> {
   const done = await send<Replayed>('POST', `/flows/${id}/replay`, edited);
   const action = { label: 'Show', run: () => open(done.id) };
-  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')}, whose values were not recorded` : '';
+  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')} (values not recorded)` : '';
   if (done.response) app.notify(`Sent again: ${done.response.status}${left}`, action);
-  else app.notify(`Sent again, and failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
+  else app.notify(`Sent again, but failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
   return done;
 }
 
 export async function erase(ids: string[]): Promise<void> {
   const { deleted } = await send<{ deleted: number }>('POST', '/flows/delete', { ids });
   const still = ids.length - deleted;
-  app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
+  app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} are still open or no longer exist` : ''}`);
 }
 
 /** What the owner changes of a flow. */

@@ -15,22 +15,22 @@ export const STARRED = 'starred';
 
 /** Tags that stages put on, and what stands for them. */
 const SIGNS: [string, string, string, Badge['tone']][] = [
-  ['redacted', 'redacted', 'something was taken out on the way', 'info'],
-  ['redact:flagged', 'private', 'it holds something that redaction would take out', 'bad'],
-  ['rule-matched', 'rule', 'a rule did something to it', 'info'],
-  ['edited', 'edited', 'it was edited on the way; what came in is recorded too', 'info'],
-  ['held', 'held', 'it waited for somebody to decide', 'info'],
+  ['redacted', 'redacted', 'something was redacted', 'info'],
+  ['redact:flagged', 'private', 'it contains something that redaction would remove', 'bad'],
+  ['rule-matched', 'rule', 'a rule matched', 'info'],
+  ['edited', 'edited', 'edited in transit; the original is recorded too', 'info'],
+  ['held', 'held', 'it was held for a decision', 'info'],
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];
 
 /** Beginnings of tags that stages put on: the mark says what it is, its title whose. */
 const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
-  ['refused:', 'refused', (code) => `Interflow refused it: ${code}`, 'bad'],
+  ['refused:', 'refused', (code) => `refused by Interflow: ${code}`, 'bad'],
   ['key:', 'key', (id) => `the virtual key ${id} was used`, 'plain'],
-  ['secret:', 'secret', (label) => `the secret ${label} took the place of its placeholder`, 'info'],
-  ['answer:', 'answer', (kind) => `the answer held ${kind}`, 'bad'],
+  ['secret:', 'secret', (label) => `the secret ${label} replaced its placeholder`, 'info'],
+  ['answer:', 'answer', (kind) => `the response contained ${kind}`, 'bad'],
   ['upstream:', 'upstream', (name) => `the gateway sent it to ${name}`, 'plain'],
-  ['dns:', 'dns', (name) => `it was called ${name} when it was looked up`, 'plain'],
+  ['dns:', 'dns', (name) => `the client resolved it as ${name}`, 'plain'],
 ];
 
 /** Tags that say what the marks or the tabs say already. */
@@ -46,15 +46,15 @@ export function badgesOf(flow: Summary): Badge[] {
   const found: Badge[] = [];
   if (flow.error) found.push(badge('!', `failed: ${flow.error}`, 'is:error', 'bad'));
   if (flow.passthrough) {
-    const why = `passed through uninspected: ${explanation(flow.passthrough)}`;
+    const why = `passed through without inspection: ${explanation(flow.passthrough)}`;
     found.push(badge(shortReason(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
-  } else if (flow.kind === 'tunnel') found.push(badge('tun', 'a tunnel: its bytes passed uninspected', 'is:tunnel'));
-  else if (flow.scheme === 'https') found.push(badge('tls', 'came out of TLS that was opened here', 'is:intercepted'));
+  } else if (flow.kind === 'tunnel') found.push(badge('tun', 'a tunnel: passed through without inspection', 'is:tunnel'));
+  else if (flow.scheme === 'https') found.push(badge('tls', 'intercepted TLS', 'is:intercepted'));
   if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
   if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
   if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
   if (flow.parent) found.push(badge('↻', 'sent again by Interflow', 'is:replay', 'info'));
-  if (flow.state === 'cut') found.push(badge('cut', 'its recording was cut off', '-is:open', 'bad'));
+  if (flow.state === 'cut') found.push(badge('cut', 'the recording is incomplete', '-is:open', 'bad'));
   const tags = flow.tags ?? [];
   if (tags.includes(STARRED)) found.unshift(badge('★', 'starred', term('tag', STARRED), 'tag'));
   for (const [tag, label, title, tone] of SIGNS) {

@@ -6,7 +6,7 @@ export function fieldsOf(written: string): [string, string][] {
   for (const line of written.split('\n')) {
     if (line.trim() === '') continue;
     const at = line.indexOf(':');
-    if (at < 1) throw new Error(`“${line.trim()}” is no header field: write Name: value`);
+    if (at < 1) throw new Error(`“${line.trim()}” is not a header field: write Name: value`);
     fields.push([line.slice(0, at).trim(), line.slice(at + 1).trim()]);
   }
   return fields;
@@ -25,7 +25,7 @@ export function fieldChanges(before: [string, string][], written: string): { nam
     seen.add(key);
     const [old, fresh] = [values(before, key), values(after, key)];
     if (old.length === fresh.length && old.every((v, i) => v === fresh[i])) continue;
-    if (fresh.length > 1) throw new Error(`${name} is there twice: a changed field can have one value only`);
+    if (fresh.length > 1) throw new Error(`${name} occurs more than once: a changed field can have only one value`);
     changes.push({ name, value: fresh[0] ?? null });
   }
   return changes;

@@ -5,11 +5,11 @@ const REASONS: Record<string, [short: string, text: string]> = {
   not_listed: ['not listed', 'the host is not listed in intercept.hosts'],
   excluded: ['excluded', 'the host is excluded by intercept.exclude'],
   rule: ['rule', 'a rule passes it through'],
-  pinning_bypass: ['pinned', 'the client refused the certificate for this host although it trusts the CA: it pins'],
-  unknown_protocol: ['unknown', 'its bytes are neither TLS nor HTTP'],
+  pinning_bypass: ['pinned', 'certificate pinning: the client trusts the CA, but rejected the certificate for this host'],
+  unknown_protocol: ['unknown', 'the protocol is neither TLS nor HTTP'],
   server_first: ['server first', 'the server spoke first'],
-  not_http: ['not HTTP', 'what is inside the TLS is not HTTP'],
-  nested_proxy: ['proxy', 'the tunnel leads to another proxy'],
+  not_http: ['not HTTP', 'the decrypted protocol is not HTTP'],
+  nested_proxy: ['proxy', 'the tunnel goes to another proxy'],
 };
 
 /** The words of a badge. */
