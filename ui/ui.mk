@@ -1,4 +1,4 @@
-# The web UI: built once, and again when something in ui/ is newer than what was built.
+# The web UI: rebuilt when something in ui/ is newer than the build.
 
 UI_SOURCES := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts
 
@@ -23,7 +23,7 @@ ui-e2e: ui/dist/index.html ## Drive the web UI in Chromium over real traffic (ne
 	@cd ui && npm run e2e
 
 .PHONY: ui-million
-# Flows in the store, minutes over which the page's memory is watched: `make ui-million FLOWS=20000 MINUTES=60`.
+# Flows in the store, and minutes for which memory is measured: `make ui-million FLOWS=20000 MINUTES=60`.
 UI_FLOWS ?= $(or $(FLOWS),1000000)
 UI_MINUTES ?= $(or $(MINUTES),5)
 ui-million: ui/dist/index.html ## Measure the web UI over 1,000,000 recorded flows (bench/results/ui.json; about UI_MINUTES + 5 minutes)

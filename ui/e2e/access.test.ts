@@ -1,4 +1,4 @@
-// Every page, tab and dialog by the rules of accessibility (axe), in light and dark, wide and narrow.
+// Accessibility checks (axe) of every page, tab and dialog, light and dark, wide and narrow.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** What axe finds that is serious or worse. */
+/** Serious and critical axe violations. */
 async function wrong(page: Page): Promise<string[]> {
   await page.evaluate(AXE);
   const found = await page.evaluate(() => {

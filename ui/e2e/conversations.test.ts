@@ -1,4 +1,4 @@
-// Conversations: the list, a thread with tools and a sub-agent, what changed, totals, documents, and the way from a flow.
+// Conversations: list, thread with tools and a sub-agent, request diffs, totals, exports, and links from flows.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';

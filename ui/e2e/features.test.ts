@@ -1,4 +1,4 @@
-// Rules, findings, approvals, the doctor: what their pages show and do.
+// Pages of rules, findings, approvals and the doctor.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PRESETS, withRule } from '../src/rules/presets';
@@ -57,7 +57,7 @@ describe('rules', () => {
     await page.keyboard.press('Enter');
     await page.keyboard.type('th');
     await page.getByRole('option', { name: 'then' }).waitFor();
-    // The list takes no key for as long as one may have been meant for the text.
+    // The completion list ignores keys for a moment after it opens.
     await page.waitForTimeout(200);
     await page.keyboard.press('Enter');
     await page.keyboard.type('blok');
@@ -98,14 +98,14 @@ describe('approvals', () => {
     await page.goto(`http://${world.admin}/approvals`);
     await page.getByRole('button', { name: 'ask', exact: true }).click();
     await page.getByText('Ask when no rule decides').waitFor();
-    // A name that leads nowhere: who is let through is told so by the name service, 502, and who is not by 403.
+    // An unresolvable name: allowed requests fail with 502 (DNS), denied ones with 403.
     const ask = (path: string) => world.send(path, { authority: 'held.invalid' });
     const first = ask('/held/one');
     const card = page.getByRole('article');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
     expect(await page.title()).toMatch(/^\(1\) Approvals/);
     await page.keyboard.press('a');
-    // It is gone at once, so that the next key cannot be taken for an answer to it.
+    // Removed at once, so that the next key cannot apply to it.
     expect(await card.count()).toBe(0);
     expect(await first).toBe(502);
     const second = ask('/held/two');
@@ -124,7 +124,7 @@ describe('approvals', () => {
     await page.getByRole('button', { name: 'Remove' }).first().click();
     await page.getByRole('button', { name: 'Suggest rules from what was recorded' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toMatch(/flows/);
-    // What was seen becomes a rule, and the suggestion goes.
+    // The suggestion becomes a rule and disappears.
     const suggestion = page.locator('.suggestion').filter({ hasText: '127.0.0.1' });
     const words = await suggestion.first().locator('.mono').textContent();
     await suggestion.first().getByRole('button', { name: 'Make it a rule' }).click();

@@ -1,4 +1,4 @@
-// Bodies, heads and names that want to run, to deceive, or to take the page down; and the doors of the admin side.
+// Hostile bodies, heads and names, and the access control of the admin endpoints.
 import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import type { Page } from 'playwright-core';
@@ -32,7 +32,7 @@ afterEach(async () => {
   expect(world.strays, 'the page asked others').toEqual([]);
 });
 
-/** The page answers a key in time: it has not been taken down. */
+/** The page reacts to a key in time, so it is not blocked. */
 async function alive() {
   const from = Date.now();
   await page.keyboard.press('?');
@@ -145,11 +145,11 @@ it('a rule file may be anything', async () => {
   await expect.poll(() => page.getByRole('main').textContent()).toContain('1 error');
   await page.getByRole('heading', { name: 'Active rules' }).click();
   await alive();
-  // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
+  // The browser wraps replaced text in inline styles, which the content security policy blocks and the editor removes.
   world.complaints.splice(0, Infinity, ...world.complaints.filter((c) => !c.startsWith('Applying inline style')));
 });
 
-/** A request as no browser would let a page make it. */
+/** A raw request, without browser restrictions. */
 function plain(method: string, path: string, headers: Record<string, string>): Promise<{ status: number; cookie: string }> {
   const [name, port] = world.admin.split(':');
   return new Promise((done, fail) => {

@@ -1,4 +1,4 @@
-// The keyboard alone: every page is gone through with Tab, nothing holds the focus, and what a dialog took is given back.
+// Keyboard navigation: Tab reaches everything on every page, no focus traps, and dialogs restore the focus.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -26,7 +26,7 @@ interface Stop {
   marked: boolean;
 }
 
-/** What has the focus, deep within shadows: what it is called, whether it is in view, and whether anything marks it. */
+/** The focused element (through shadow roots): name, visibility, and whether the focus is indicated. */
 function focused(): Stop {
   let e = document.activeElement as HTMLElement | null;
   while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement as HTMLElement;
@@ -35,7 +35,7 @@ function focused(): Stop {
   const name = [e.ariaLabel, ...labels, e.getAttribute('aria-labelledby') ? 'labelled' : '', e.title, e.textContent].find((n) => n?.trim()) ?? '';
   const box = e.getBoundingClientRect();
   const style = getComputedStyle(e);
-  // A field within a frame is marked by the frame.
+  // A field may be outlined by its container.
   const around = e.closest('.filter, .cm-editor');
   const outlined = (s: CSSStyleDeclaration) => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0;
   return {
@@ -60,12 +60,12 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     for (let i = 0; i < 250; i += 1) {
       await page.keyboard.press('Tab');
       let stop = await page.evaluate(focused);
-      // The editor marks itself a moment later.
+      // The editor draws its outline a moment later.
       for (let n = 0; n < 20 && !stop.marked; n += 1) {
         await page.waitForTimeout(20);
         stop = await page.evaluate(focused);
       }
-      // Past the last one the focus leaves the page, and begins anew.
+      // After the last element the focus leaves the page and wraps around.
       if (stop.what === 'body') break;
       stops.push(stop);
     }

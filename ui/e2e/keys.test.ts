@@ -1,4 +1,4 @@
-// Every key of the help, one after the other: a key that the table gains without a proof here fails.
+// Every key binding of the help; a new binding without a check here fails.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { BINDINGS, OTHER_PAGE_BINDINGS, type Action } from '../src/lib/keys';
@@ -29,7 +29,7 @@ const shownTab = () => page.locator('.pane [role=tab][aria-selected=true]').text
 const query = () => new URL(page.url()).searchParams.get('q');
 const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
 const dialog = (name: string | RegExp) => page.getByRole('dialog', { name });
-/** As Playwright calls a key. */
+/** Playwright's name of a key. */
 const named = (key: string) => (key === ' ' ? 'Space' : key === 'Shift+ ' ? 'Shift+Space' : key.replace('Ctrl+', 'Control+'));
 
 async function at(q = '', keys: string[] = []) {
@@ -38,7 +38,7 @@ async function at(q = '', keys: string[] = []) {
   for (const key of keys) await page.keyboard.press(key);
 }
 
-/** Opens the flow of a query that has this tab. */
+/** Opens a flow that has this tab. */
 async function opened(q: string, keys: string[] = []) {
   await at(q, ['j', 'Enter']);
   await page.getByRole('tab', { name: 'Overview' }).waitFor();
@@ -89,7 +89,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   tab4: turnsTo(/Messages/, 'is:websocket'),
   tab5: turnsTo(/Rules/, 'path:/one'),
   tab6: turnsTo(/Privacy/, 'path:/v1/messages'),
-  // Plain HTTP has no TLS to show: the key does nothing there.
+  // Plain HTTP has no TLS tab: the key does nothing.
   tab7: turnsTo(/Request/, 'path:/one'),
   tab8: turnsTo(/Raw/, 'path:/one'),
   palette: async (key) => {
@@ -211,13 +211,13 @@ it('keys of the approvals answer the question that is marked', async () => {
     await expect.poll(() => card.filter({ hasText: `${host}.invalid` }).count(), { timeout: 8000 }).toBe(1);
     await page.keyboard.press(key);
     if (key === key.toUpperCase()) {
-      // Nothing is decided before it was said for what and how long.
+      // Nothing is decided before scope and duration are confirmed.
       await page.getByRole('form', { name: 'Always' }).getByText(key === 'A' ? /^Allows all requests to/ : /^Denies all requests to/).waitFor();
       await page.getByRole('button', { name: key === 'A' ? 'Allow always' : 'Deny always' }).click();
     }
     expect(await answer, key).toBe(status);
   }
-  // What was said always holds for the next one; what was said once does not.
+  // A rule applies to the next request; a single decision does not.
   expect(await world.send('/held', { authority: 'two.invalid' })).toBe(502);
   expect(await world.send('/held', { authority: 'four.invalid' })).toBe(403);
   const [five, six] = ['five', 'six'].map((host) => world.send('/held', { authority: `${host}.invalid` }));

@@ -1,4 +1,4 @@
-// Media: links that the page makes are played, and what streams is shown with its rate.
+// Media: created links can be played, and active streams are listed with their rate.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { FILM } from './origin';

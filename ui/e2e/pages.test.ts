@@ -1,4 +1,4 @@
-// Overview and settings, narrow windows, and the instance going away.
+// Overview, settings, narrow windows, and an unreachable instance.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';

@@ -1,4 +1,4 @@
-// Privacy over real requests to a model: policies written in the page, findings by route, keys, limits and budgets.
+// Privacy with real LLM requests: editing policies, findings by route, keys, limits and budgets.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -34,7 +34,7 @@ async function ask(text: string, { model = 'claude-sonnet-4-5', key = 'sk-own' }
   return world.ask('/anthropic/v1/messages', { model, max_tokens: 9, messages: [{ role: 'user', content: text }] }, { 'x-api-key': key });
 }
 
-/** The request of the latest flow of a query, as it went out. */
+/** The sent request of the latest flow that matches a query. */
 async function sent(query: string): Promise<string> {
   await world.recorded(1, query);
   const { flows } = await world.api<{ flows: { id: string }[] }>(`/flows?${new URLSearchParams({ query, limit: '1' }).toString()}`);
@@ -64,7 +64,7 @@ afterAll(async () => {
 describe('the policy', () => {
   it('is the built-in one at first, and says which requests go by it', async () => {
     await page.getByText('built-in', { exact: true }).waitFor();
-    // The editor has come.
+    // The editor has loaded.
     await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     expect(existsSync(policyFile())).toBe(false);
     const routes = page.getByRole('row');
@@ -170,7 +170,7 @@ describe('keys, limits and budgets', () => {
     expect((await ask('third', { key })).status).toBe(429);
     const usage = page.getByRole('table', { name: 'Used since the start' });
     const row = usage.getByRole('row', { name: /ada.*claude-sonnet-4-5/ });
-    // User, model, requests, refused, tokens in (those from the cache too) and out, what they cost.
+    // User, model, requests, refused, input tokens (including cached) and output tokens, cost.
     await expect.poll(() => row.getByRole('cell').allTextContents().then((c) => c.slice(1, 7)), { timeout: 8000 })
       .toEqual(['ada', 'claude-sonnet-4-5 anthropic', '2', '1', '4300', '40']);
     expect(await row.getByRole('cell').last().textContent()).toMatch(/^\$0\.00\d+$/);

@@ -1,4 +1,4 @@
-// Rules that hold flows until somebody decides in the page, and a rule file that somebody else writes meanwhile.
+// Flows held by rules, and rule files that change on disk while edited.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -37,7 +37,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** Sends text to the origin's echo, and says what came back. */
+/** Sends text to the origin's echo endpoint; returns the response. */
 function echo(text: string): Promise<Answer> {
   return ask('/echo', { method: 'POST', headers: { 'content-type': 'text/plain', 'x-test': 'one' }, body: text });
 }
@@ -170,7 +170,7 @@ describe('a rule file that is changed on the disk', () => {
     await page.getByText('was changed by somebody else meanwhile').waitFor();
     expect(readFileSync(file(), 'utf8')).toBe(one('again from elsewhere'));
 
-    // Elsewhere and back: the edit is still there, and so is the notice.
+    // After leaving the page and returning, the edit and the notice are still there.
     await page.getByRole('link', { name: 'Overview' }).click();
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
     await page.keyboard.press('Alt+4');
@@ -210,6 +210,6 @@ it('flows that were held bear a mark, and that of a denial says why it failed', 
 });
 
 it('nothing was asked of others, and the browser had nothing to say', () => {
-  // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
+  // The browser wraps replaced text in inline styles, which the content security policy blocks and the editor removes.
   expect([world.complaints.filter((c) => !c.startsWith('Applying inline style')), world.strays]).toEqual([[], []]);
 });

@@ -1,4 +1,4 @@
-// TLS that was opened on the way: both legs of it, the client's fingerprints, and messages of gRPC while they come.
+// Intercepted TLS: both sides, client fingerprints, and live gRPC messages.
 import type { ClientHttp2Session, Http2SecureServer } from 'node:http2';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -27,7 +27,7 @@ afterAll(async () => {
   origin?.server.close();
 });
 
-/** Asks, and says when the answer has ended. */
+/** Sends a request; resolves when the response has ended. */
 function call(path: string, type: string, said: Buffer): Promise<void> {
   const stream = client.request({ ':method': 'POST', ':path': path, 'content-type': type, te: 'trailers' });
   stream.end(said);

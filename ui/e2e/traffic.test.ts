@@ -1,4 +1,4 @@
-// The traffic page over real traffic: every key, every tab, live flows, bodies that would like to run.
+// The traffic page with real traffic: keys, tabs, live flows, hostile bodies.
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';
@@ -31,7 +31,7 @@ afterEach(() => {
   expect(world.strays, 'the page asked others').toEqual([]);
 });
 
-/** Shows the flows of a query, with the first selected and open on a tab. */
+/** Opens the first flow that matches a query on a tab. */
 async function show(query: string, tab = 'overview') {
   await page.goto(`${host()}/?${new URLSearchParams({ q: query }).toString()}`);
   await page.locator('.drawn .line[data-id]').first().click();
@@ -428,7 +428,7 @@ describe('doings', () => {
     await press('Enter');
     await expect.poll(() => page.locator('.drawn .badge.tag').textContent()).toBe('look here');
     await page.getByLabel('Comment').fill('why is it missing?');
-    // News of the flow takes nothing away of what is being written.
+    // An update of the flow does not overwrite a comment being edited.
     const id = await selected().getAttribute('data-id');
     await world.api(`/flows/${id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["from elsewhere"]}' });
     await page.getByRole('button', { name: 'Remove tag from elsewhere' }).click();
@@ -506,7 +506,7 @@ describe('many flows', () => {
   const N = 3000;
   const scrollTo = (place: number) => page.locator('.scroller').evaluate((e, top) => {
     e.scrollTo(0, top);
-    // The event of the scrolling, and the drawing behind it.
+    // Waits for the scroll event and the rendering after it.
     return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
   }, place);
 
@@ -573,7 +573,7 @@ describe('many flows', () => {
     const sent = Promise.all(Array.from({ length: 16 }, async () => {
       while (going) await world.send('/fast');
     }));
-    // A page that freezes stands still for seconds; a busy machine may keep it waiting for a while.
+    // A frozen page blocks for seconds; the bound leaves room for a busy machine.
     expect(await longest).toBeLessThan(1000);
     going = false;
     await sent;

@@ -1,5 +1,5 @@
-// What the detail pane and the bar offer beyond the first four tabs: bodies laid out, raw bytes, rules, privacy, marks,
-// saved views, the palette, and what happens when the instance goes away.
+// The other tabs of the detail pane and the toolbar: pretty-printed bodies, raw bytes, rules, privacy, stars,
+// saved views, the palette, and an unreachable instance.
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -192,7 +192,7 @@ it('says that the instance cannot be reached, and goes on when it can', async ()
   await page.unroute('**/api/v1/**');
   await page.getByText('Connected again').waitFor();
   expect(await gone.count()).toBe(0);
-  // What the browser itself said of the broken requests was wanted.
+  // Console errors of the failed requests are expected.
   world.complaints.length = 0;
 });
 

@@ -1,4 +1,4 @@
-// Figures of conversations.
+// Formatting of token counts, costs and totals.
 import { describe, expect, it } from 'vitest';
 import { ago, by, cached, COLOURS, cost, money, series, sign, stacks, textOf, tokens } from './figures';
 import type { Exchange, Total, Used } from './types';
@@ -31,7 +31,7 @@ describe('a chart of totals', () => {
 
   it('tells names apart in the order of their table, and puts the rest together', () => {
     const few = stacks([total(0, 'x', 5), total(0, 'y', 9), total(100, 'x', 1)], 'model', 0, 100, 150);
-    // Each call has one token of its answer besides.
+    // Each call also has one output token.
     expect(few.map((b) => b.parts)).toEqual([[10, 6], [0, 2]]);
     const many = Array.from({ length: 9 }, (_, i) => total(0, `m${i}`, 100 - i));
     const [bar] = stacks(many, 'model', 0, 100, 50);

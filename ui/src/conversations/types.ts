@@ -1,4 +1,4 @@
-// What the API says of conversations, as far as the pages read it. Times are microseconds.
+// API types of conversations. Times are microseconds.
 
 export interface Used {
   exchanges: number;
@@ -8,7 +8,7 @@ export interface Used {
   cache_write: number;
   reasoning: number;
   cost: number;
-  /** Exchanges whose cost is not known. */
+  /** Exchanges without a known price. */
   unpriced: number;
 }
 
@@ -122,7 +122,7 @@ export interface Branch {
   text: string;
 }
 
-/** A conversation laid out. */
+/** A conversation with its thread. */
 export interface ConversationView extends ConversationSummary {
   version: string;
   link: { call: string; tool: string } | null;

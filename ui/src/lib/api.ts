@@ -1,9 +1,9 @@
-// The API as the pages ask it: JSON in and out, errors as one kind.
+// Client of the admin API: JSON requests, with errors as `ApiError`.
 import type { ApiErrorBody } from './types';
 
 const ROOT = '/api/v1';
 
-/** What the server, or the way to it, refused. */
+/** An error response, or a network failure (status 0). */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
@@ -12,19 +12,19 @@ export class ApiError extends Error {
     super(body.message);
   }
 
-  /** What happened and what can be done, in one sentence. */
+  /** Message and remedy in one sentence. */
   get words(): string {
     return this.body.remedy ? `${this.body.message}: ${this.body.remedy}` : this.body.message;
   }
 }
 
-/** The words of anything that was thrown. */
+/** The message of anything that was thrown. */
 export function errorMessage(error: unknown): string {
   if (error instanceof ApiError) return error.words;
   return error instanceof Error ? error.message : String(error);
 }
 
-/** A path under the API with its parameters; those that are undefined are left out. */
+/** The URL of an API path; undefined parameters are omitted. */
 export function url(path: string, params: Record<string, string | number | undefined> = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
@@ -39,12 +39,12 @@ async function failure(response: Response): Promise<ApiError> {
     const body = (await response.json()) as { error: ApiErrorBody };
     if (typeof body.error.message === 'string') return new ApiError(response.status, body.error);
   } catch {
-    // No JSON: the status has to do.
+    // Not JSON: only the status is known.
   }
   return new ApiError(response.status, { kind: 'http', message: `the server answered ${response.status}` });
 }
 
-/** Asks, and takes any answer that is no error. */
+/** Sends a request; error responses throw `ApiError`. */
 export async function ask(address: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
@@ -55,7 +55,7 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
   }
   if (!response.ok) {
     const error = await failure(response);
-    // The session is over: the server shows its login page in the place of this one.
+    // The session has expired: the server now serves its login page.
     if (error.body.kind === 'no_token') location.reload();
     throw error;
   }

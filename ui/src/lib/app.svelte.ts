@@ -1,4 +1,4 @@
-// What all pages share: where we are, the theme, short notices, the figures of the last minutes.
+// State shared by all pages: current page, theme, notices and recent statistics.
 import { get, errorMessage } from './api';
 import type { Action } from './keys';
 import type { Stats } from './types';
@@ -6,7 +6,7 @@ import type { Stats } from './types';
 export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
 export type Theme = 'system' | 'light' | 'dark';
 
-/** The pages in the order of their keys. */
+/** Pages in the order of their keys (Alt+1 ...). */
 export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Page, string> = {
@@ -22,11 +22,10 @@ export interface Notice {
   id: number;
   text: string;
   bad: boolean;
-  /** Something that can be done about it. */
   action?: { label: string; run: () => void };
 }
 
-/** Figures between two looks, a second. */
+/** Rates per second between two polls. */
 export interface Sample {
   at: number;
   requests: number;
@@ -35,9 +34,9 @@ export interface Sample {
   open: number;
 }
 
-/** Milliseconds between two looks at the figures. */
+/** Poll interval of the statistics, in milliseconds. */
 const POLL_MS = 2000;
-/** Five minutes of them. */
+/** Five minutes of samples. */
 const SAMPLES = 150;
 
 function pageOf(path: string): Page {
@@ -45,7 +44,7 @@ function pageOf(path: string): Page {
   return found ?? 'traffic';
 }
 
-/** Reads what was kept in the browser; storage may be closed to us. */
+/** Reads from local storage, which may be disabled. */
 export function loadPref(key: string): string | null {
   try {
     return localStorage.getItem(key);
@@ -59,7 +58,7 @@ export function savePref(key: string, value: string | null): void {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
   } catch {
-    // It lasts as long as the page, then.
+    // Not persisted then.
   }
 }
 
@@ -69,7 +68,7 @@ class AppState {
   notices = $state<Notice[]>([]);
   help = $state(false);
   palette = $state(false);
-  /** What the page that is shown can do, by action; nothing where a page has no doings. */
+  /** Runs an action of the current page; null if the page has none. */
   pageActions = $state.raw<((action: Action) => void) | null>(null);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
@@ -88,7 +87,7 @@ class AppState {
   navigate(page: Page, search = ''): void {
     if (page === this.page && !search) return;
     history.pushState(null, '', PATHS[page] + search);
-    // A page that is shown already reads its page anew, as it does when somebody goes back.
+    // The current page rereads its URL, as it does on browser back.
     if (page === this.page) dispatchEvent(new PopStateEvent('popstate'));
     this.page = page;
   }
@@ -138,7 +137,7 @@ class AppState {
       const before = this.last;
       this.last = { at, stats };
       this.stats = stats;
-      // A restart begins the counters anew.
+      // A restart resets the counters.
       if (!before || stats.uptime < before.stats.uptime) return;
       const seconds = (at - before.at) / 1000;
       const [a, b] = [before.stats.engine, stats.engine];
@@ -159,7 +158,7 @@ class AppState {
 
 export const app = new AppState();
 
-/** Puts a text on the clipboard; browsers offer that only to pages of this machine or over TLS. */
+/** Copies a text. The clipboard API needs a secure context; the fallback uses a hidden textarea. */
 export async function copy(text: string): Promise<void> {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(text);
@@ -176,7 +175,7 @@ export async function copy(text: string): Promise<void> {
   if (!done) throw new Error('this browser does not allow copying from this page');
 }
 
-/** Hands a file to the browser's downloads. */
+/** Downloads a file. */
 export function download(blob: Blob, name: string): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);

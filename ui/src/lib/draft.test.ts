@@ -1,4 +1,4 @@
-// What is written in a page is never lost to what somebody else writes on the disk, nor the other way round.
+// Edits are never lost to changes on disk, nor the other way round.
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Draft } from './draft.svelte';
 

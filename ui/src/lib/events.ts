@@ -1,4 +1,4 @@
-// The event socket: connects again when it breaks, and says what comes.
+// WebSocket of live events, with reconnection.
 import { url } from './api';
 import type { Summary } from './types';
 
@@ -6,9 +6,9 @@ export type Link = 'connecting' | 'live' | 'broken';
 
 export interface Listener {
   onFlows(flows: Summary[]): void;
-  /** Some news were not sent. */
+  /** The server dropped updates. */
   onLag(): void;
-  /** How the connection stands; `again` when it had been up wasConnected. */
+  /** Connection state; `again` is set on a reconnection. */
   onLink(link: Link, again: boolean): void;
 }
 
@@ -17,7 +17,7 @@ type ServerMessage = { type: string; generation?: number; flows?: Summary[] | nu
 export class Events {
   private socket: WebSocket | null = null;
   private query = '';
-  /** The number of the present query: messages that name another one are about an earlier query. */
+  /** Number of the current query; messages with another number belong to an earlier one. */
   private generation = 0;
   private running = false;
   private wait = 500;
@@ -46,7 +46,7 @@ export class Events {
     this.sendSubscription();
   }
 
-  /** Tells an open socket the present query. */
+  /** Subscribes an open socket to the current query. */
   private sendSubscription(): void {
     if (this.socket?.readyState !== WebSocket.OPEN) return;
     this.socket.send(JSON.stringify({ subscribe: { query: this.query, generation: this.generation } }));
@@ -60,7 +60,7 @@ export class Events {
     this.socket = socket;
     socket.onopen = () => {
       this.wait = 500;
-      // The address names the query that was the present one then.
+      // The URL carries the query at connection time.
       if (this.generation !== sentGeneration) this.sendSubscription();
       this.listener.onLink('live', this.wasConnected);
       this.wasConnected = true;

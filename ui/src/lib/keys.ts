@@ -1,4 +1,4 @@
-// The one table of keys: what they do, on which pages, and what the help says.
+// The table of key bindings, used by the handlers, the palette and the help.
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
@@ -9,7 +9,7 @@ export type Action =
 
 export interface Binding {
   action: Action;
-  /** As `KeyboardEvent.key` has them; `Ctrl+` before one also stands for the Mac's command key. */
+  /** As in `KeyboardEvent.key`; `Ctrl+` also matches the command key on macOS. */
   keys: string[];
   group: 'Move' | 'Act' | 'View' | 'Pages';
   doc: string;
@@ -65,7 +65,7 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];
 
-/** Keys of other pages, for the help. */
+/** Keys of other pages, only for the help. */
 export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
@@ -81,7 +81,7 @@ export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Edito
   { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];
 
-/** What `Ctrl+`, `Alt+` and `Shift+` mean to the table; letters carry their shift in themselves. */
+/** The part of a KeyboardEvent that bindings are matched against. */
 export interface Pressed {
   key: string;
   ctrlKey: boolean;
@@ -96,14 +96,14 @@ function written(event: Pressed): string {
   return held + shift + event.key;
 }
 
-/** What a key press asks for on this page. */
+/** The action bound to a key press. */
 export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
   const wanted = written(event);
   const found = BINDINGS.find((b) => (onTraffic || !b.traffic) && b.keys.includes(wanted));
   return found?.action ?? null;
 }
 
-/** Whether somebody is writing there, so that letters are no commands. An editor may live in a shadow of its own. */
+/** Whether the event targets a text input, where letters are not commands; looks into shadow roots. */
 export function isWriting(event: Event): boolean {
   const [target] = event.composedPath();
   if (!(target instanceof HTMLElement)) return false;
@@ -115,7 +115,7 @@ const SHOWN: Record<string, string> = {
   PageDown: 'PgDn', PageUp: 'PgUp', Delete: 'Del', 'Ctrl+k': 'Ctrl+K', 'Ctrl+s': 'Ctrl+S',
 };
 
-/** A key as the help shows it. */
+/** Display name of a key. */
 export function shown(key: string): string {
   return SHOWN[key] ?? key;
 }

@@ -1,11 +1,11 @@
-// The table's window and the rows behind it.
+// Virtual scrolling and the loaded rows.
 import { describe, expect, it } from 'vitest';
 import { headerEdits } from '../traffic/edits';
 import { estimate, Segment } from './segment';
 import type { State, Summary } from './types';
 import { clampOffset, compression, MAX_HEIGHT, reveal, scrollHeight, visible } from './window';
 
-/** Ids sort as their numbers do; the newest comes first. */
+/** A flow whose id sorts by `n`. */
 const flow = (n: number, state: State = 'complete') => ({ id: String(n).padStart(6, '0'), state }) as Summary;
 const flows = (from: number, to: number) => Array.from({ length: from - to + 1 }, (_, i) => flow(from - i));
 const ids = (segment: Segment) => segment.rows.map((f) => Number(f.id));

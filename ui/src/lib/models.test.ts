@@ -1,4 +1,4 @@
-// Asking which flows are calls of models.
+// Looking up which flows are LLM calls.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { mayCall, Models, type Call } from './models.svelte';
 import type { Summary } from './types';

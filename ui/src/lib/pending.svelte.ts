@@ -1,4 +1,4 @@
-// All that waits for somebody to decide, watched by every page: the queue, its count in the title, and notifications.
+// The queue of pending requests, used by every page: list, count in the title and browser notifications.
 import { ApiError, get, send } from './api';
 import { loadPref, savePref } from './app.svelte';
 import { noticeOf, type Pending } from './pending';
@@ -8,22 +8,22 @@ interface Page {
   pending: Pending[];
 }
 
-/** Milliseconds between two tries while the instance cannot be reached. */
+/** Retry interval while the instance cannot be reached, in milliseconds. */
 const AGAIN = 2000;
 
 class Queue {
   all = $state.raw<Pending[]>([]);
-  /** Whether the list was had at least once. */
+  /** Whether the list has been loaded at least once. */
   known = $state(false);
-  /** Grows with each answer of the server. */
+  /** Increases with each response of the server. */
   version = $state(0);
-  /** Milliseconds since 1970, a second apart while something waits. */
+  /** Milliseconds since the epoch, updated every second while requests are pending. */
   now = $state(Date.now());
   notifying = $state(loadPref('notify') === 'yes' && typeof Notification !== 'undefined' && Notification.permission === 'granted');
   private seen = new Set<string>();
   private running = false;
 
-  /** Watches for as long as the page lives, hidden or not: somebody who waits shall not wait for a look. */
+  /** Long-polls for the lifetime of the page, even when it is hidden, so that pending requests are noticed at once. */
   start(): void {
     if (this.running) return;
     this.running = true;
@@ -36,7 +36,7 @@ class Queue {
     this.all = this.all.filter((other) => other.id !== item.id);
   }
 
-  /** Asks the browser for its leave; whether it gave it. */
+  /** Requests notification permission; returns whether the wanted state was reached. */
   async notify(wanted: boolean): Promise<boolean> {
     const granted = wanted && typeof Notification !== 'undefined' && (await Notification.requestPermission()) === 'granted';
     this.notifying = granted;

@@ -1,4 +1,4 @@
-// What placeholders look like, and where they are found.
+// Finding placeholders in bodies.
 import { describe, expect, it } from 'vitest';
 import { MAX_PLACEHOLDERS, placeholdersIn } from './placeholders';
 

@@ -1,21 +1,21 @@
-// Where a recorded body holds what redaction put in the place of something: kinds and places, never a value.
+// Finds redaction placeholders in a recorded body: kinds and locations, never values.
 
 export interface PlaceholderLocation {
-  /** What kind of thing stood there, as the placeholder says it. */
+  /** The redacted kind, taken from the placeholder. */
   kind: string;
-  /** The way to the text, as JSONPath writes it; empty in a body that is no JSON. */
+  /** JSONPath of the string; empty if the body is not JSON. */
   path: string;
-  /** The character at which it begins in that text. */
+  /** Character offset in that string. */
   at: number;
   placeholder: string;
 }
 
-/** `{{{REDACTED-ssn}}}`, and placeholders with a code that stand for an original: `EMAIL_ADDRESS_k3m2p9x0`. */
+/** `{{{REDACTED-ssn}}}`, and reversible placeholders: `EMAIL_ADDRESS_k3m2p9x0`. */
 const PLACEHOLDER = /\{\{\{REDACTED-([^{}]{1,60})\}\}\}|\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)_[a-hjkmnp-z02-9]{8}\b/g;
 
-/** Places that are listed; a body may hold very many. */
+/** Maximum of listed placeholders. */
 export const MAX_PLACEHOLDERS = 500;
-/** Nesting that is followed. */
+/** Maximum JSON nesting depth. */
 const MAX_DEPTH = 200;
 
 function inText(text: string, path: string, found: PlaceholderLocation[]): void {
@@ -37,7 +37,7 @@ function walk(value: unknown, path: string, depth: number, found: PlaceholderLoc
   }
 }
 
-/** All placeholders of a body, in their order. */
+/** All placeholders of a body, in document order. */
 export function placeholdersIn(body: string): PlaceholderLocation[] {
   const found: PlaceholderLocation[] = [];
   try {

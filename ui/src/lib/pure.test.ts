@@ -1,4 +1,4 @@
-// The pure parts: formatters, queries, keys, JSON, ids, figures, timings.
+// Pure functions: formatters, queries, keys, JSON, ids, statistics, timings.
 import { describe, expect, it, test } from 'vitest';
 import * as format from './format';
 import { percentile, topHosts } from './figures';

@@ -1,15 +1,15 @@
-// A flow's moments as timingSpans of time on its two legs.
+// Converts the timings of a flow to spans on the client side and the upstream side.
 import type { Timings } from './types';
 
 export interface TimingSpan {
   side: 'client' | 'upstream';
   label: string;
-  /** Microseconds after the flow began. */
+  /** Microseconds after the start of the flow. */
   start: number;
   length: number;
 }
 
-/** The timingSpans that the moments tell of, in their order. Durations (DNS, connect, TLS) follow the wait for the pool. */
+/** The spans in order. Durations (DNS, connect, TLS) follow the wait for a pooled connection. */
 export function timingSpans(t: Timings, total: number): TimingSpan[] {
   const found: TimingSpan[] = [];
   const add = (side: TimingSpan['side'], label: string, start: number | undefined, end: number | undefined) => {

@@ -1,4 +1,4 @@
-// The traffic table's state: which flows are held, what is selected, what comes in live.
+// State of the traffic table: loaded rows, selection and live updates.
 import { SvelteSet } from 'svelte/reactivity';
 import { ApiError, get, errorMessage } from './api';
 import { Events, type Link } from './events';
@@ -8,22 +8,22 @@ import type { Page, Summary, ApiErrorBody } from './types';
 import { clampOffset, reveal, visible, type Span } from './window';
 
 export const ROW = 26;
-/** Rows asked for at a time. */
+/** Rows per page. */
 const PAGE = 500;
-/** Rows of the first page: enough for any window, and here soon. */
+/** Rows of the first page: enough for any window, and fast to load. */
 const FIRST = 120;
-/** With fewer rows than this left before the edge of what is held, the next page is asked for. */
+/** The next page is requested when fewer loaded rows than this remain beyond the view. */
 const MARGIN = 200;
-/** News kept while the table stands still; more than this, and it is read anew afterwards. */
+/** Updates buffered while the table is paused; beyond this it is reloaded on resume. */
 const MAX_BUFFERED_UPDATES = 5000;
-/** The least time between two counts of the whole list, in milliseconds. */
+/** Minimum interval between two total counts, in milliseconds. */
 const RECOUNT = 10_000;
 
 export class Traffic {
   query = $state('');
-  /** What is wrong with the query; the rows are those of the last one that could be read. */
+  /** Syntax error of the query; the rows are those of the last valid one. */
   queryError = $state.raw<ApiErrorBody | null>(null);
-  /** Why the rows could not be had. */
+  /** Why loading the rows failed. */
   failure = $state('');
   loading = $state(true);
   offset = $state(0);
@@ -34,7 +34,7 @@ export class Traffic {
   paused = $state(false);
   unseenCount = $state(0);
   link = $state<Link>('connecting');
-  /** The latest word on flows, for panes that show one. */
+  /** Called with updated flows, for the detail pane. */
   onUpdates: ((flows: Summary[]) => void) | null = null;
 
   private version = $state(0);
@@ -78,7 +78,7 @@ export class Traffic {
     this.generation += 1;
   }
 
-  /** Shows another query's flows. */
+  /** Switches to another query. */
   ask(query: string): void {
     if (query === this.query) return;
     this.query = query;
@@ -88,7 +88,7 @@ export class Traffic {
     void this.reload();
   }
 
-  /** Reads the list anew from its top. */
+  /** Reloads the list from the top. */
   async reload(): Promise<void> {
     const generation = ++this.generation;
     this.loading = true;
@@ -151,7 +151,6 @@ export class Traffic {
     }, wait);
   }
 
-  /** Moves the view. */
   scrollTo(offset: number): void {
     this.offset = clampOffset(offset, this.total, ROW, this.view);
     if (this.atTop) {
@@ -165,7 +164,7 @@ export class Traffic {
     return this.offset < ROW / 2;
   }
 
-  /** Asks for rows that the view needs, or soon will. */
+  /** Requests the rows that the view needs or will need soon. */
   private fill(): void {
     if (this.fetching || this.total === 0) return;
     const { first, end } = visible(this.offset, this.view, ROW, this.total);
@@ -192,7 +191,7 @@ export class Traffic {
     } catch (error) {
       if (generation !== this.generation) return;
       this.failure = errorMessage(error);
-      // Not at once again: the view asks as it moves.
+      // Delays the retry; scrolling triggers it.
       setTimeout(() => (this.fetching = false), 1000);
     }
   }
@@ -212,7 +211,7 @@ export class Traffic {
     return () => this.segment.append(page.flows, page.flows.length < PAGE);
   }
 
-  /** Goes to a far place: its moment is estimated, since pages are asked for by id. */
+  /** Jumps to a distant row. Pages are requested by id, so its time is estimated. */
   private async jump(first: number): Promise<(() => void) | undefined> {
     const total = this.segment.total;
     if (first < PAGE) {
@@ -278,7 +277,7 @@ export class Traffic {
     const anchor = this.segment.at(Math.floor(this.offset / ROW))?.id;
     const { added, above } = this.segment.merge(flows, anchor);
     if (!atTop) {
-      // What is being read stays where it is.
+      // Keeps the visible rows in place.
       this.total = this.segment.total;
       this.offset += (anchor === undefined ? added : above) * ROW;
       this.unseenCount += above;
@@ -313,7 +312,7 @@ export class Traffic {
     }
   }
 
-  /** To the newest flow, with what has come meanwhile. */
+  /** Scrolls to the newest flow and applies buffered updates. */
   toNewest(): void {
     if (this.paused) this.pause(false);
     this.scrollTo(0);
@@ -323,7 +322,7 @@ export class Traffic {
     return this.segment.at(this.segment.indexOf(id));
   }
 
-  /** The place of the selected flow, or where it was last. */
+  /** Index of the selected flow, or its last known index. */
   get index(): number {
     const at = this.selected ? this.segment.indexOf(this.selected) : -1;
     return at >= 0 ? at : this.lastIndex;
@@ -333,7 +332,7 @@ export class Traffic {
     return this.selected !== null && this.segment.indexOf(this.selected) >= 0;
   }
 
-  /** Selects the row at a place, as far as it is held, and brings it into view. */
+  /** Selects the row at an index, if loaded, and scrolls it into view. */
   selectAt(index: number): void {
     const wanted = Math.max(0, Math.min(index, this.total - 1));
     const flow = this.segment.at(wanted);
@@ -344,19 +343,18 @@ export class Traffic {
     this.lastIndex = wanted;
   }
 
-  /** One or more rows on from the selected one. */
+  /** Moves the selection by a number of rows. */
   step(by: number): void {
     this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / ROW));
   }
 
-  /** Selects the newest flow, with what has come meanwhile. */
+  /** Selects the newest flow and applies buffered updates. */
   async toStart(): Promise<void> {
     this.toNewest();
     await this.held(() => 0);
     this.selectAt(0);
   }
 
-  /** Selects the oldest flow. */
   async toEnd(): Promise<void> {
     if (this.total >= FIRST) await this.count();
     this.scrollTo(Infinity);
@@ -364,7 +362,7 @@ export class Traffic {
     this.selectAt(this.total - 1);
   }
 
-  /** Waits for a row, some seconds at most. */
+  /** Waits until a row is loaded, for at most four seconds. */
   private async held(index: () => number): Promise<void> {
     for (let i = 0; i < 100 && !this.segment.at(index()); i += 1) {
       await new Promise((done) => setTimeout(done, 40));
@@ -372,7 +370,7 @@ export class Traffic {
     }
   }
 
-  /** Adds the rows from the selected one to this to the selection. */
+  /** Adds the rows from the current one to this index to the selection. */
   extendSelection(index: number): void {
     const from = this.index;
     for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
@@ -381,7 +379,7 @@ export class Traffic {
     }
   }
 
-  /** Lets go of flows that were deleted; the row that takes the place of the selected one is selected. */
+  /** Removes deleted flows; if the current one is among them, its successor becomes current. */
   forget(ids: string[]): void {
     const gone = new Set(ids);
     const index = this.index;
@@ -393,7 +391,7 @@ export class Traffic {
     if (selectedGone && this.total > 0) this.selectAt(Math.min(index, this.total - 1));
   }
 
-  /** Puts a newer word on a flow into the table. */
+  /** Replaces the summary of a loaded flow. */
   put(flow: Summary): void {
     if (this.segment.indexOf(flow.id) >= 0) this.merge([flow]);
   }

@@ -1,4 +1,4 @@
-// Filters that their owner has given names, kept in this browser.
+// Named filters, stored in the browser.
 import { loadPref, savePref } from './app.svelte';
 
 export interface View {
@@ -6,7 +6,7 @@ export interface View {
   query: string;
 }
 
-/** Views that are kept. */
+/** Maximum of stored views. */
 const MAX_VIEWS = 50;
 
 function read(): View[] {

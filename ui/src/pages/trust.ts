@@ -1,4 +1,4 @@
-// How each system is told to trust the certificate authority.
+// Instructions for trusting the certificate authority on each system.
 
 export interface Steps {
   system: string;
@@ -68,7 +68,7 @@ export const steps: Steps[] = [
   },
 ];
 
-/** The system that a browser says it runs on. */
+/** The operating system according to the user agent. */
 export function systemOf(agent: string): string {
   if (/iPhone|iPad/.test(agent)) return 'iOS';
   if (/Android/.test(agent)) return 'Android';

@@ -1,4 +1,4 @@
-// Findings as bars and sums, a text cut in pieces, and presets put into policies.
+// Aggregation of findings, highlighting, and policy templates.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
 import { highlight } from './highlight';

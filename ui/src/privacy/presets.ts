@@ -1,11 +1,11 @@
-// What a policy may begin with, or go on with: each stands by itself at the end of a file.
+// Policy templates.
 
 export interface PolicyPreset {
   name: string;
   about: string;
-  /** Lines that stand above every `[table]`. */
+  /** Top-level keys, inserted above the first `[table]`. */
   head?: string;
-  /** Tables, which stand at the end. */
+  /** Tables, appended at the end. */
   tables?: string;
 }
 
@@ -19,7 +19,7 @@ export const POLICY_PRESETS: PolicyPreset[] = [
   { name: 'higher confidence', about: 'Fewer false positives, more misses; the default is 50.', head: 'confidence = 75' },
 ];
 
-/** A policy's text with a preset in it: plain keys above the first table, tables at the end. */
+/** Inserts a template into a policy: top-level keys above the first table, tables at the end. */
 export function withPreset(text: string, { head, tables }: Pick<PolicyPreset, 'head' | 'tables'>): string {
   let out = text.trimEnd();
   if (head) {

@@ -1,4 +1,4 @@
-// Rules to begin with. Each is the item of a list in YAML, two spaces in.
+// Rule templates: YAML list items, indented by two spaces.
 
 export interface Preset {
   name: string;
@@ -37,7 +37,7 @@ export const PRESETS: Preset[] = [
     'when: host:*.bank.example', 'then: tunnel'),
 ];
 
-/** A file of rules in YAML with one more rule behind its last one. */
+/** Appends a rule to a YAML rule file. */
 export function withRule(text: string, item: string): string {
   const lines = text.replace(/^rules:\s*\[\s*\]\s*$/m, 'rules:').split('\n');
   while (lines.length > 0 && lines.at(-1)!.trim() === '') lines.pop();
@@ -45,14 +45,14 @@ export function withRule(text: string, item: string): string {
   if (at < 0) return `${[...lines, ...(lines.length > 0 ? [''] : []), 'rules:'].join('\n')}\n${item}`;
   let end = at + 1;
   while (end < lines.length && (/^(\s|-|#|$)/.test(lines[end]!))) end += 1;
-  // A list that is not indented takes the new item as it has the others.
+  // The new item follows the indentation of the list.
   const flat = lines.slice(at + 1, end).some((l) => l.startsWith('- '));
   const added = (flat ? item.replace(/^ {2}/gm, '') : item).replace(/\n$/, '').split('\n');
   const rest = lines.slice(end);
   return `${[...lines.slice(0, end), ...added, ...(rest.length > 0 ? ['', ...rest] : [])].join('\n')}\n`;
 }
 
-/** A rule for requests like this one. */
+/** A rule that matches requests to this host and path. */
 export function ruleFor(host: string, path: string): string {
   const plain = path.split('?')[0] ?? '/';
   const query = `host:${host} path:${/^[\w./-]+$/.test(plain) ? plain : JSON.stringify(plain)}`;

@@ -1,4 +1,4 @@
-// Places in rule files, and what is offered there.
+// Cursor positions in rule files and their completions.
 import { describe, expect, it } from 'vitest';
 import { withRule } from './presets';
 import { offers, tomlPlace, yamlPlace, type Schema } from './schema';

@@ -1,4 +1,4 @@
-// What can be done with flows: copies, files, replays, deletions.
+// Actions on flows: copy, export, replay, delete, annotate.
 import { ask, get, send, url } from '../lib/api';
 import { app, copy, download } from '../lib/app.svelte';
 import { count } from '../lib/format';
@@ -24,7 +24,7 @@ export async function copyAs(id: string, format: string): Promise<void> {
   app.notify(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
 }
 
-/** Downloads chosen flows as one file. */
+/** Downloads the selected flows as one file. */
 export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promise<void> {
   const response = await ask(url('/export'), {
     method: 'POST',
@@ -34,12 +34,12 @@ export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promis
   download(await response.blob(), `flows.${format}`);
 }
 
-/** Where the browser finds a file of all flows of a query. */
+/** Export URL of all flows that match a query. */
 export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
   return url('/export', { query, format });
 }
 
-/** A changed request, as the API takes it. */
+/** Changes to a request before a replay. */
 export interface Edited {
   method?: string;
   url?: string;
@@ -62,7 +62,6 @@ export async function erase(ids: string[]): Promise<void> {
   app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} are still open or no longer exist` : ''}`);
 }
 
-/** What the owner changes of a flow. */
 export interface Annotation {
   tags?: string[];
   add_tags?: string[];
@@ -74,7 +73,7 @@ export async function annotate(id: string, annotation: Annotation): Promise<Flow
   return send<Flow>('PATCH', `/flows/${id}`, annotation);
 }
 
-/** The word on one flow that a table needs, made from the whole of it. */
+/** Updates a summary from a full flow. */
 export function summaryOf(flow: Flow, known: Summary): Summary {
   return { ...known, state: flow.state, tags: flow.tags ?? [] };
 }

@@ -1,4 +1,4 @@
-// The small marks behind a flow, and the terms that they stand for.
+// The badges of a flow, and the filter term of each.
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
 import { explanation, shortReason } from './passthrough';
@@ -10,10 +10,10 @@ export interface Badge {
   tone: 'plain' | 'info' | 'bad' | 'tag';
 }
 
-/** The tag of flows that their owner has marked. */
+/** The tag of starred flows. */
 export const STARRED = 'starred';
 
-/** Tags that stages put on, and what stands for them. */
+/** Tags set by stages, with label, tooltip and tone. */
 const SIGNS: [string, string, string, Badge['tone']][] = [
   ['redacted', 'redacted', 'something was redacted', 'info'],
   ['redact:flagged', 'private', 'it contains something that redaction would remove', 'bad'],
@@ -23,7 +23,7 @@ const SIGNS: [string, string, string, Badge['tone']][] = [
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];
 
-/** Beginnings of tags that stages put on: the mark says what it is, its title whose. */
+/** Prefixes of tags set by stages; the rest of the tag goes into the tooltip. */
 const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
   ['refused:', 'refused', (code) => `refused by Interflow: ${code}`, 'bad'],
   ['key:', 'key', (id) => `the virtual key ${id} was used`, 'plain'],
@@ -33,7 +33,7 @@ const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
   ['dns:', 'dns', (name) => `the client resolved it as ${name}`, 'plain'],
 ];
 
-/** Tags that say what the marks or the tabs say already. */
+/** Tags that are already represented by a badge or a tab. */
 function isKnown(tag: string): boolean {
   return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
 }

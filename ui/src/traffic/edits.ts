@@ -1,6 +1,6 @@
-// Header fields as somebody has written them, against those that were there.
+// Parses edited header fields and computes the changes.
 
-/** The fields of a text, one on a line. */
+/** Parses `Name: value` lines. */
 export function fieldsOf(written: string): [string, string][] {
   const fields: [string, string][] = [];
   for (const line of written.split('\n')) {
@@ -12,7 +12,7 @@ export function fieldsOf(written: string): [string, string][] {
   return fields;
 }
 
-/** The changes that lead from the fields that were there to those that were written; a field without a value goes. */
+/** The changes from the original fields to the edited ones; null removes a field. */
 export function fieldChanges(before: [string, string][], written: string): { name: string; value: string | null }[] {
   const after = fieldsOf(written);
   const values = (list: [string, string][], name: string) =>
@@ -31,7 +31,7 @@ export function fieldChanges(before: [string, string][], written: string): { nam
   return changes;
 }
 
-/** The same as the API takes it for a replay. */
+/** The changes in the syntax of the replay API. */
 export function headerEdits(before: [string, string][], written: string): string[] {
   return fieldChanges(before, written).map(({ name, value }) => (value === null ? `${name}:` : value === '' ? `${name};` : `${name}: ${value}`));
 }

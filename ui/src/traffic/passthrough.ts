@@ -1,4 +1,4 @@
-// Why the bytes of a tunnel were passed through uninspected, in words.
+// Texts for the reasons why a tunnel was passed through without inspection.
 
 const REASONS: Record<string, [short: string, text: string]> = {
   interception_off: ['not intercepted', 'interception is off (intercept.mode)'],
@@ -12,7 +12,7 @@ const REASONS: Record<string, [short: string, text: string]> = {
   nested_proxy: ['proxy', 'the tunnel goes to another proxy'],
 };
 
-/** The words of a badge. */
+/** Short text for a badge. */
 export function shortReason(reason: string): string {
   return REASONS[reason]?.[0] ?? reason;
 }
