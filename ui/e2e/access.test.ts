@@ -51,7 +51,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page?.context().close();
   });
 
-  it.each(PAGES)('%s has no serious fault', async (path) => {
+  it.each(PAGES)('%s has no serious violation', async (path) => {
     await page.goto(`http://${world.admin}${path}`);
     await page.waitForTimeout(600);
     expect(await wrong(page)).toEqual([]);
@@ -82,7 +82,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     }
   });
 
-  it('what waits, and a file that somebody else has changed, have none', async () => {
+  it('pending flows and a file conflict have none', async () => {
     const rules = join(world.home, 'rules.yaml');
     const rule = '  - name: look\n    phase: request_body\n    when: path:/held\n    then: hold\n';
     writeFileSync(rules, `rules:\n${rule}`);
@@ -114,7 +114,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     expect(box?.height).toBeGreaterThan(40);
   });
 
-  it('a conversation has none, folded or not', async () => {
+  it('a conversation has none, collapsed or expanded', async () => {
     await page.goto(`http://${world.admin}/conversations`);
     await page.getByRole('heading', { name: 'Conversations', level: 1 }).waitFor();
     await page.waitForTimeout(500);
@@ -127,7 +127,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   });
 });
 
-it('the keyboard alone reaches everything, in the order in which it is read', async () => {
+it('the keyboard reaches everything in reading order', async () => {
   const page = await world.page('/settings');
   await page.getByRole('heading', { name: 'Settings' }).waitFor();
   await page.waitForTimeout(300);

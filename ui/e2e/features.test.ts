@@ -17,7 +17,7 @@ afterAll(async () => {
 });
 
 describe('rules', () => {
-  it('say how to have some, and explain flows', async () => {
+  it('explain how to add some, and why flows match', async () => {
     await world.send('/orders');
     await page.goto(`http://${world.admin}/rules`);
     await page.getByText('No active rules').waitFor();
@@ -27,7 +27,7 @@ describe('rules', () => {
     await page.getByText('No rules.').waitFor();
   });
 
-  it('presets are right as they stand', async () => {
+  it('templates are valid', async () => {
     let text = '';
     for (const preset of PRESETS) text = withRule(text, preset.text);
     const checked = await world.api<{ ok: boolean; problems: unknown[]; rules: { rules: unknown[] } }>('/rules/check', {
@@ -37,7 +37,7 @@ describe('rules', () => {
     expect(checked.rules.rules.length).toBe(PRESETS.length);
   });
 
-  it('are completed by the schema and the query language, checked, saved, counted and explained', async () => {
+  it('are completed by schema and query language, checked, saved, counted and explained', async () => {
     await page.goto(`http://${world.admin}/rules`);
     const editor = page.getByRole('textbox', { name: 'Rules' });
     await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
@@ -76,8 +76,8 @@ describe('rules', () => {
   });
 });
 
-describe('what redaction found', () => {
-  it('stands over time, by kind and host, and leads to the flows', async () => {
+describe('redaction findings', () => {
+  it('are charted by kind and host, and link to the flows', async () => {
     await world.send('/with-a-name');
     await world.recorded(1, 'path:/with-a-name');
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/with-a-name');
@@ -94,7 +94,7 @@ describe('what redaction found', () => {
 });
 
 describe('approvals', () => {
-  it('hold flows until a key answers, and remember what was said', async () => {
+  it('hold flows until a key decides, and remember the decision', async () => {
     await page.goto(`http://${world.admin}/approvals`);
     await page.getByRole('button', { name: 'ask', exact: true }).click();
     await page.getByText('Ask when no rule decides').waitFor();
@@ -142,14 +142,14 @@ describe('approvals', () => {
   });
 });
 
-it('the doctor says what it found', async () => {
+it('the doctor reports its findings', async () => {
   await page.goto(`http://${world.admin}/settings`);
   await page.getByRole('button', { name: 'Run checks', exact: true }).click();
   await page.getByRole('button', { name: 'Run again' }).waitFor({ timeout: 40_000 });
   await expect.poll(() => page.getByRole('main').textContent()).toContain('data folder');
 }, 60_000);
 
-it('a picture in a conversation is drawn from the request that carried it', async () => {
+it('an image in a conversation is loaded from the recorded request', async () => {
   const png = 'iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg==';
   const content = [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: png } }, { type: 'text', text: 'What is this picture?' }];
   const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 9, messages: [{ role: 'user', content }] });
@@ -160,6 +160,6 @@ it('a picture in a conversation is drawn from the request that carried it', asyn
   await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth), { timeout: 8000 }).toBe(2);
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

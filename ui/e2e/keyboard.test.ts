@@ -99,7 +99,7 @@ describe('the focus comes back', () => {
     expect(await active()).toBe(button);
   });
 
-  it('to where somebody was before the keys and the palette', async () => {
+  it('to the previous element after the help and the palette', async () => {
     const from = page.getByRole('button', { name: 'Replay', exact: true });
     for (const [key, title] of [['?', 'Keys'], ['Control+k', 'Command palette']] as const) {
       await from.focus();
@@ -130,7 +130,7 @@ describe('the focus comes back', () => {
     expect(await page.evaluate(() => document.activeElement?.className)).toContain('scroller');
   });
 
-  it('and goes along with the tabs that arrows turn', async () => {
+  it('and follows the tabs that arrow keys select', async () => {
     await page.keyboard.press('Enter');
     await page.getByRole('tab', { name: 'Overview' }).focus();
     await page.keyboard.press('ArrowRight');
@@ -139,7 +139,7 @@ describe('the focus comes back', () => {
   });
 });
 
-it('what is selected, and what has come, is said to screen readers', async () => {
+it('the selection and new flows are announced to screen readers', async () => {
   await page.goto(`http://${world.admin}/`);
   await page.locator('.drawn .line[data-id]').first().waitFor();
   await page.keyboard.press('j');
@@ -149,11 +149,11 @@ it('what is selected, and what has come, is said to screen readers', async () =>
   await expect.poll(() => page.getByRole('status', { name: 'New flows' }).textContent()).toContain('1 new');
 });
 
-it('nothing moves by itself, where the system asks for less motion or not', async () => {
+it('nothing is animated, with or without reduced motion', async () => {
   const moving = await page.evaluate(() => document.getAnimations().length + [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0).length);
   expect(moving).toBe(0);
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -178,7 +178,7 @@ describe('each key does what the help says', () => {
   });
 });
 
-it('the help shows them all, those of other pages too', async () => {
+it('the help lists them all, including those of other pages', async () => {
   await at('', ['?']);
   const text = (await dialog('Keys').textContent()) ?? '';
   for (const { doc } of [...BINDINGS, ...OTHER_PAGE_BINDINGS]) expect(text).toContain(doc);
@@ -186,7 +186,7 @@ it('the help shows them all, those of other pages too', async () => {
   await expect.poll(() => dialog('Keys').count()).toBe(0);
 });
 
-it('keys of the conversations move, unfold, filter and go back', async () => {
+it('keys of Conversations move, expand, filter and go back', async () => {
   await page.goto(`http://${world.admin}/conversations`);
   await page.locator('.entry').first().waitFor();
   await page.keyboard.press('j');
@@ -201,7 +201,7 @@ it('keys of the conversations move, unfold, filter and go back', async () => {
   await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label'))).toBe('Filter conversations');
 });
 
-it('keys of the approvals answer the question that is marked', async () => {
+it('keys of Approvals decide the current item', async () => {
   await page.goto(`http://${world.admin}/approvals`);
   await page.getByRole('button', { name: 'ask', exact: true }).click();
   await page.getByText('Ask when no rule decides').waitFor();
@@ -231,6 +231,6 @@ it('keys of the approvals answer the question that is marked', async () => {
   expect(await (second.includes('five') ? six : five)).toBe(502);
 }, 60_000);
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

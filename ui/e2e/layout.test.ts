@@ -43,7 +43,7 @@ async function shifted(page: Page): Promise<{ sum: number; of: unknown[] }> {
 }
 
 describe.each([1280, 390])('%i pixels wide', (width) => {
-  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'])('%s stands still while it loads', async (path) => {
+  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'])('%s does not shift while it loads', async (path) => {
     const page = await watched(path, width);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
     await page.waitForTimeout(1800);
@@ -52,7 +52,7 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     await page.context().close();
   });
 
-  it('the table and an open flow stand still while flows come', async () => {
+  it('the table and an open flow do not shift while flows arrive', async () => {
     const page = await watched('/', width);
     await page.locator('.drawn .line[data-id]').first().waitFor();
     await page.keyboard.press('j');

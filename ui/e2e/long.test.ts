@@ -15,7 +15,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-it('ten thousand messages are shown page by page, and searched', async () => {
+it('ten thousand messages are paged and searchable', async () => {
   await world.webSocket('/many-messages');
   await expect.poll(async () => (await world.api<{ flows: { messages: number }[] }>('/flows?query=is:websocket')).flows[0]?.messages, { timeout: 15_000 }).toBeGreaterThan(10_000);
   await page.goto(`http://${world.admin}/?q=is:websocket`);
@@ -48,7 +48,7 @@ it('ten thousand messages are shown page by page, and searched', async () => {
   await page.getByRole('button', { name: /Show more/ }).waitFor();
 }, 60_000);
 
-it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are shown as far as is asked, and no view takes the page down', async (path) => {
+it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are loaded on request, and no view blocks the page', async (path) => {
   expect((await world.fetch(path)).body.length).toBeGreaterThan(50_000_000);
   await page.goto(`http://${world.admin}/?q=path:${path}`);
   await page.locator('.drawn .line[data-id]').first().click();
@@ -75,7 +75,7 @@ it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are shown as far as 
   expect(raw.response.body.kept).toBeGreaterThan(50_000_000);
 }, 120_000);
 
-it('two hundred turns open at once, the earlier ones on request', async () => {
+it('two hundred turns open quickly, earlier ones on request', async () => {
   const TURNS = 200;
   const messages: { role: string; content: string }[] = [];
   for (let n = 1; n <= TURNS; n += 1) {

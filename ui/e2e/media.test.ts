@@ -29,7 +29,7 @@ async function link(kind: string, path: string, headers = ''): Promise<string> {
   return url;
 }
 
-it('a link says nothing of where it leads', async () => {
+it('a link does not reveal its destination', async () => {
   const address = await link('File or stream, unchanged', '/secret-name.mp4');
   expect(address).toContain('/media/');
   expect(address).not.toContain(world.origin);
@@ -48,12 +48,12 @@ it('a link to a file plays the file, whole and in ranges', async () => {
   expect(Buffer.from(await part.arrayBuffer()).equals(FILM.subarray(100, 200))).toBe(true);
 });
 
-it('what a link is for is recognised by its address', async () => {
+it('the endpoint is detected from the address', async () => {
   expect(await link('Detect from the address', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
   expect(await link('Detect from the address', '/film.mp4')).toContain('/proxy/stream');
 });
 
-it('a link to a playlist leads to its renditions and segments, with the fields that the origin wants', async () => {
+it('a playlist link serves renditions and segments with the header fields for the origin', async () => {
   const address = await link('HLS playlist', '/show/master.m3u8', 'Referer: https://films.test/');
   const lines = async (from: string) => (await (await fetch(from)).text()).split('\n').filter((l) => l && !l.startsWith('#'));
   const [rendition] = await lines(address);
@@ -65,14 +65,14 @@ it('a link to a playlist leads to its renditions and segments, with the fields t
   expect(Buffer.concat(bytes).equals(FILM.subarray(0, 9000))).toBe(true);
 });
 
-it('what is wrong with a wish is said', async () => {
+it('an invalid request reports an error', async () => {
   await page.getByLabel('Type', { exact: true }).selectOption({ label: 'File or stream, unchanged' });
   await page.getByRole('textbox', { name: 'Address' }).fill('ftp://films.test/a');
   await page.getByRole('button', { name: 'Create link' }).click();
   await expect.poll(() => page.locator('.error-box').textContent()).toMatch(/http/);
 });
 
-it('what streams is shown with its rate until it ends', async () => {
+it('active streams are listed with their rate until they end', async () => {
   const address = await link('File or stream, unchanged', '/long.mp4');
   const playing = fetch(address).then((r) => r.arrayBuffer());
   const row = page.getByRole('row', { name: /127\.0\.0\.1/ });
@@ -85,6 +85,6 @@ it('what streams is shown with its rate until it ends', async () => {
   await expect.poll(() => page.getByText(/finished,/).textContent()).toMatch(/[1-9]\d* finished, [1-9]/);
 }, 40_000);
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -16,7 +16,7 @@ afterAll(async () => {
 });
 
 describe('the overview', () => {
-  it('counts what passes, and leads to it', async () => {
+  it('counts traffic, and links to it', async () => {
     for (const path of ['/orders', '/missing', '/broken']) await world.send(path);
     const text = () => page.getByRole('main').textContent();
     await expect.poll(text, { timeout: 8000 }).toContain('3 since the start');
@@ -32,7 +32,7 @@ describe('the overview', () => {
   });
 });
 
-it('the overview says what /metrics says', async () => {
+it('the overview agrees with /metrics', async () => {
   for (const path of ['/orders', '/missing', '/cut', '/text']) await world.send(path);
   await world.webSocket();
   await world.recorded(7);
@@ -54,7 +54,7 @@ it('the overview says what /metrics says', async () => {
 });
 
 describe('the settings', () => {
-  it('hand out the certificate with steps for each system', async () => {
+  it('offer the certificate with instructions for each system', async () => {
     await page.goto(`http://${world.admin}/settings`);
     const ca = await world.api<{ fingerprint_sha256: string }>('/ca');
     await page.getByText(ca.fingerprint_sha256).waitFor();
@@ -68,7 +68,7 @@ describe('the settings', () => {
     await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('BEGIN CERTIFICATE');
   });
 
-  it('show who passes unseen, the configuration and the version', async () => {
+  it('show bypassed clients, the configuration and the version', async () => {
     const main = page.getByRole('main');
     await main.getByText('No bypassed clients').waitFor();
     expect(await main.getByRole('button', { name: 'Intercept all again' }).isDisabled()).toBe(true);
@@ -77,7 +77,7 @@ describe('the settings', () => {
     expect(await main.textContent()).toContain(version);
   });
 
-  it('list clients that refused the certificate, and look into them again', async () => {
+  it('list clients that pin certificates, and remove the bypass', async () => {
     let forgotten = false;
     await page.route('**/api/v1/passthrough', async (route) => {
       if (route.request().method() === 'DELETE') {
@@ -96,7 +96,7 @@ describe('the settings', () => {
     await page.unroute('**/api/v1/passthrough');
   });
 
-  it('turn the theme', async () => {
+  it('change the theme', async () => {
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     await page.getByLabel('Dark').check();
     const dark = await background();
@@ -106,7 +106,7 @@ describe('the settings', () => {
   });
 });
 
-it('obeys the colours that the system asks for', async () => {
+it('follows the colour scheme of the system', async () => {
   const colours = [];
   for (const colorScheme of ['light', 'dark'] as const) {
     const other = await world.page('/', { colorScheme });
@@ -116,7 +116,7 @@ it('obeys the colours that the system asks for', async () => {
   expect(colours[0]).not.toBe(colours[1]);
 });
 
-it('fits a narrow window: nothing sticks out, and a flow covers the list', async () => {
+it('fits a narrow window: no overflow, and a flow covers the list', async () => {
   await world.send('/narrow');
   const narrow = await world.page('/', { viewport: { width: 390, height: 780 } });
   await narrow.locator('.drawn .line[data-id]').first().click();
@@ -134,6 +134,6 @@ it('fits a narrow window: nothing sticks out, and a flow covers the list', async
   await narrow.context().close();
 });
 
-it('keeps quiet in the console and asks nobody else', () => {
+it('logs no errors and makes no external requests', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -42,7 +42,7 @@ async function open(path: string, tab: string) {
   await page.getByRole('tab', { name: tab }).click();
 }
 
-it('both legs and the fingerprints stand in their tab, and lead to flows like it', async () => {
+it('the TLS tab shows both sides and the fingerprints, and filters by them', async () => {
   await call('/plain', 'text/plain', Buffer.from('hello'));
   await open('/plain', 'TLS');
   const text = () => panel().textContent();
@@ -58,7 +58,7 @@ it('both legs and the fingerprints stand in their tab, and lead to flows like it
   expect(await rows().first().locator('.badge').allTextContents()).toContain('tls');
 });
 
-it('messages of gRPC come in one by one, each written out', async () => {
+it('gRPC messages arrive one by one, decoded', async () => {
   const done = call('/shop.Stock/Watch', 'application/grpc', framed(numbered(7, 'what is there?')));
   await open('/shop.Stock/Watch', 'Messages');
   const messages = panel().locator('li');
@@ -75,6 +75,6 @@ it('messages of gRPC come in one by one, each written out', async () => {
   expect(await rows().first().locator('.badge').allTextContents()).toContain('grpc');
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

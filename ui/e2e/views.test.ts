@@ -51,7 +51,7 @@ async function show(query: string, tab: string) {
   await page.getByRole('tab', { name: tab, exact: true }).click();
 }
 
-describe('bodies laid out by the server', () => {
+describe('bodies pretty-printed by the server', () => {
   it.each([
     ['path:/page.html', 'Response', ['<main>\n  <h1>Hi</h1>', '    <br>']],
     ['path:/feed.xml', 'Response', ['<feed>\n  <entry id="1">\n    <title>TTTTT</title>']],
@@ -69,7 +69,7 @@ describe('bodies laid out by the server', () => {
     await expect.poll(() => body().textContent()).toContain('00000000  ');
   });
 
-  it('GraphQL beside its JSON', async () => {
+  it('GraphQL next to its JSON', async () => {
     await show('path:/graphql', 'Request');
     await expect.poll(() => panel().textContent()).toContain('"operationName"');
     await panel().getByRole('button', { name: 'Pretty' }).click();
@@ -79,7 +79,7 @@ describe('bodies laid out by the server', () => {
 });
 
 describe('more tabs', () => {
-  it('raw bytes as text and digits', async () => {
+  it('raw bytes as text and hex', async () => {
     await show('query:form', 'Raw');
     const raw = page.getByTestId('raw').first();
     await expect.poll(() => raw.textContent()).toContain('POST ');
@@ -88,7 +88,7 @@ describe('more tabs', () => {
     await expect.poll(() => raw.textContent()).toContain('00000000  50 4f 53 54');
   });
 
-  it('kinds and places of what was redacted, never a value', async () => {
+  it('kinds and locations of redactions, never a value', async () => {
     await show('path:/v1/messages', 'Privacy');
     await expect.poll(() => panel().textContent()).toContain('taken out before it went on');
     const table = panel().getByRole('row');
@@ -100,7 +100,7 @@ describe('more tabs', () => {
     expect(await rows().first().locator('.badge').allTextContents()).toContain('redacted');
   });
 
-  it('rules that it met, and the way to write one for it', async () => {
+  it('rule explanations, and a link to write a rule for the flow', async () => {
     await show('path:/orders', 'Rules');
     await expect.poll(() => panel().textContent()).toContain('No rules.');
     await panel().getByRole('link', { name: 'Write a rule for it' }).click();
@@ -115,8 +115,8 @@ describe('more tabs', () => {
   });
 });
 
-describe('what is one’s own', () => {
-  it('m marks with a star, and takes it away again', async () => {
+describe('stars, views and the palette', () => {
+  it('m stars and unstars', async () => {
     await page.goto(`${host()}/?q=path:/missing`);
     await rows().first().waitFor();
     await page.keyboard.press('j');
@@ -150,7 +150,7 @@ describe('what is one’s own', () => {
     await page.keyboard.press('Escape');
   });
 
-  it('Ctrl+K finds pages, doings and filters', async () => {
+  it('Ctrl+K finds pages, actions and filters', async () => {
     await page.goto(`${host()}/`);
     await rows().first().waitFor();
     await page.keyboard.press('Control+k');
@@ -170,7 +170,7 @@ describe('what is one’s own', () => {
   });
 });
 
-it('pages fetch the editor of rules only where rules are edited', async () => {
+it('pages load the editor only where it is used', async () => {
   const asked: string[] = [];
   const other = await world.page('/');
   other.on('request', (r) => asked.push(new URL(r.url()).pathname));
@@ -182,7 +182,7 @@ it('pages fetch the editor of rules only where rules are edited', async () => {
   await other.context().close();
 });
 
-it('says that the instance cannot be reached, and goes on when it can', async () => {
+it('reports that the instance is unreachable, and reconnects', async () => {
   await page.goto(`${host()}/`);
   await rows().first().waitFor();
   await page.route('**/api/v1/**', (route) => route.abort());
@@ -196,7 +196,7 @@ it('says that the instance cannot be reached, and goes on when it can', async ()
   world.complaints.length = 0;
 });
 
-it('shows that a slow instance is working, and where it failed', async () => {
+it('shows a loading state for a slow instance, and its errors', async () => {
   await page.route('**/api/v1/flows?*', async (route) => {
     await new Promise((done) => setTimeout(done, 900));
     await route.continue();

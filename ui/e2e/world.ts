@@ -37,7 +37,7 @@ export interface Fetched {
 /** Options of an instance. */
 export interface Start {
   /** An existing data directory, which is not removed. */
-  kept?: string;
+  home?: string;
   /** Configuration text, which may name the origin, and additional files. */
   config?: (origin: string) => string;
   files?: Record<string, string>;
@@ -61,18 +61,18 @@ export class World {
     private readonly isKept: boolean,
   ) {}
 
-  static async start({ kept, config, files = {} }: Start = {}): Promise<World> {
+  static async start({ home: existing, config, files = {} }: Start = {}): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
-    const home = kept ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
+    const home = existing ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
     const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
     // Variables of this harness must not be read as configuration.
-    const ours = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
+    const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
     const named = config ? ['-c', join(home, 'config.toml')] : [];
     if (config) writeFileSync(join(home, 'config.toml'), config(address));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(home, name), text);
-    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_HOME: home, NO_COLOR: '1' } });
+    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(inherited), INTERFLOW_HOME: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';
@@ -81,7 +81,7 @@ export class World {
     const token = readFileSync(join(home, 'admin.token'), 'utf8').trim();
     const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
     const browser = await chromium.launch({ executablePath, args: FLAGS });
-    return new World(address, proxy, gateway, admin, token, browser, server, child, home, kept !== undefined);
+    return new World(address, proxy, gateway, admin, token, browser, server, child, home, existing !== undefined);
   }
 
   async stop(): Promise<void> {

@@ -42,7 +42,7 @@ beforeAll(async () => {
     const seed = process.env['RECORD_MANY'] ?? resolve('../target/debug/examples/record_many');
     console.log(execFileSync(seed, [join(home, 'record'), String(FLOWS)]).toString());
   }
-  world = await World.start({ kept: home });
+  world = await World.start({ home });
 });
 
 afterAll(async () => {
@@ -165,7 +165,7 @@ it('scrolls without blank frames', async () => {
       }
     }, share));
   }
-  note('a jump to a far place by the scroll bar, until its rows stand there', median(jumps), 'ms', undefined, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
+  note('a jump to a distant position by the scroll bar, until its rows are visible', median(jumps), 'ms', undefined, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
   await page.context().close();
 });
 

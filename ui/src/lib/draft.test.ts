@@ -9,8 +9,8 @@ beforeEach(() => {
   disk = { a: 'one', b: 'two' };
 });
 
-describe('a file that is edited', () => {
-  it('follows the disk as long as nothing is written', async () => {
+describe('an edited file', () => {
+  it('follows the disk without edits', async () => {
     const d = draft();
     await d.open('a');
     expect(await d.poll()).toBe(false);
@@ -19,7 +19,7 @@ describe('a file that is edited', () => {
     expect([d.text, d.changed, d.diskText]).toEqual(['other', false, null]);
   });
 
-  it('keeps what was written, and says what stands on the disk', async () => {
+  it('keeps the edits, and reports the version on disk', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'mine';
@@ -32,7 +32,7 @@ describe('a file that is edited', () => {
     expect(d.diskText).toBeNull();
   });
 
-  it('has its edits again after another file, and after the page', async () => {
+  it('restores its edits after another file or page', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'mine';
@@ -50,7 +50,7 @@ describe('a file that is edited', () => {
     expect([clean.text, clean.changed]).toEqual(['theirs', false]);
   });
 
-  it('is at rest when somebody else has written the same', async () => {
+  it('has no conflict if the version on disk is the same', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'same';
@@ -59,7 +59,7 @@ describe('a file that is edited', () => {
     expect([d.changed, d.diskText]).toEqual([false, null]);
   });
 
-  it('keeps the ends of lines that Windows has', async () => {
+  it('keeps CRLF line endings', async () => {
     disk['a'] = 'x\r\ny\r\n';
     const d = draft();
     await d.open('a');

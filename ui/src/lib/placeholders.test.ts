@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { MAX_PLACEHOLDERS, placeholdersIn } from './placeholders';
 
-describe('places of placeholders', () => {
+describe('locations of placeholders', () => {
   it.each([
     ['{"messages":[{"content":"I am {{{REDACTED-person}}}"}]}', ['person $.messages[0].content 5']],
     ['{"a b":["x","mail EMAIL_ADDRESS_k3m2p9x0!"]}', ['email-address $["a b"][1] 5']],
