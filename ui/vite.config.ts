@@ -1,4 +1,4 @@
-// Builds the pages into dist/, each file beside its compressed forms, ready to be embedded in the binary.
+// Builds the pages into dist/, with compressed variants of each file, ready to be embedded in the binary.
 import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,10 +6,10 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 
-/** Below this many bytes compression gains nothing that a network packet would notice. */
+/** Minimum file size for compression, in bytes. */
 const WORTHWHILE = 600;
 
-/** Writes `.br` and `.gz` beside every text file of the build, so that the server compresses nothing. */
+/** Writes `.br` and `.gz` variants of every text file, so that the server does not compress. */
 function precompress(folder: string): Plugin {
   return {
     name: 'precompress',
@@ -32,12 +32,12 @@ export default defineConfig({
   plugins: [svelte(), precompress('dist')],
   build: {
     target: 'es2022',
-    // A preload shim and inlined assets would need a laxer content security policy.
+    // A preload shim and inlined assets would need a weaker content security policy.
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     reportCompressedSize: false,
   },
-  // What needs no browser. Those that drive one have limits of their own, in e2e/vitest.config.ts.
+  // Tests without a browser. The browser tests have their own limits in e2e/vitest.config.ts.
   test: { dir: 'src' },
   server: {
     // `npm run dev` beside a running instance: INTERFLOW_ADMIN=http://127.0.0.1:7072 and its token.

@@ -1,4 +1,4 @@
-// Every page, tab and dialog by the rules of accessibility (axe), in light and dark, wide and narrow.
+// Accessibility checks (axe) of every page, tab and dialog, light and dark, wide and narrow.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** What axe finds that is serious or worse. */
+/** Serious and critical axe violations. */
 async function wrong(page: Page): Promise<string[]> {
   await page.evaluate(AXE);
   const found = await page.evaluate(() => {
@@ -51,7 +51,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page?.context().close();
   });
 
-  it.each(PAGES)('%s has no serious fault', async (path) => {
+  it.each(PAGES)('%s has no serious violation', async (path) => {
     await page.goto(`http://${world.admin}${path}`);
     await page.waitForTimeout(600);
     expect(await wrong(page)).toEqual([]);
@@ -73,7 +73,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   it('dialogs have none', async () => {
     await page.goto(`http://${world.admin}/`);
     await page.locator('.drawn .line[data-id]').first().waitFor();
-    for (const [keys, name] of [[['?'], 'Keys'], [['Control+k'], 'What next?'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
+    for (const [keys, name] of [[['?'], 'Keys'], [['Control+k'], 'Command palette'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
       for (const key of keys) await page.keyboard.press(key);
       await page.getByRole('dialog', { name }).waitFor();
       await page.waitForTimeout(150);
@@ -82,7 +82,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     }
   });
 
-  it('what waits, and a file that somebody else has changed, have none', async () => {
+  it('pending flows and a file conflict have none', async () => {
     const rules = join(world.home, 'rules.yaml');
     const rule = '  - name: look\n    phase: request_body\n    when: path:/held\n    then: hold\n';
     writeFileSync(rules, `rules:\n${rule}`);
@@ -95,12 +95,12 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await editor.click();
     await page.keyboard.insertText('# mine');
     writeFileSync(rules, `# theirs\nrules:\n${rule}`);
-    await page.getByText('This file was changed on the disk').waitFor();
-    await page.getByText('What stands there', { exact: true }).click();
+    await page.getByText('This file changed on disk').waitFor();
+    await page.getByText('Version on disk', { exact: true }).click();
     expect(await wrong(page)).toEqual([]);
     await page.getByRole('button', { name: 'Answer' }).click();
     expect(await wrong(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
   });
@@ -114,7 +114,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     expect(box?.height).toBeGreaterThan(40);
   });
 
-  it('a conversation has none, folded or not', async () => {
+  it('a conversation has none, collapsed or expanded', async () => {
     await page.goto(`http://${world.admin}/conversations`);
     await page.getByRole('heading', { name: 'Conversations', level: 1 }).waitFor();
     await page.waitForTimeout(500);
@@ -127,7 +127,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
   });
 });
 
-it('the keyboard alone reaches everything, in the order in which it is read', async () => {
+it('the keyboard reaches everything in reading order', async () => {
   const page = await world.page('/settings');
   await page.getByRole('heading', { name: 'Settings' }).waitFor();
   await page.waitForTimeout(300);

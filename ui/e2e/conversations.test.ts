@@ -1,4 +1,4 @@
-// Conversations: the list, a thread with tools and a sub-agent, what changed, totals, documents, and the way from a flow.
+// Conversations: list, thread with tools and a sub-agent, request diffs, totals, exports, and links from flows.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';
@@ -59,7 +59,7 @@ describe('the list', () => {
     await expect.poll(() => page.locator('.entry').count()).toBe(2);
   });
 
-  it('is filtered by a query that the address carries', async () => {
+  it('is filtered by a query in the URL', async () => {
     const box = page.getByLabel('Filter conversations');
     await box.fill('another');
     await box.press('Enter');
@@ -95,7 +95,7 @@ describe('a thread', () => {
     expect(new URL(page.url()).searchParams.get('c')).toMatch(/^[0-9a-f]{16}$/);
   });
 
-  it('unfolds thoughts, tools in full, and the sub-agent within', async () => {
+  it('expands thinking, tool calls and the nested sub-agent', async () => {
     await page.getByText('Thinking').click();
     await page.getByText('a deep thought').waitFor();
     await page.locator('.tool', { hasText: 'List the files' }).locator('summary').click();
@@ -119,7 +119,7 @@ describe('a thread', () => {
     expect(file.suggestedFilename()).toMatch(/^[0-9a-f]{16}\.html$/);
   });
 
-  it('leads to its flows, and they lead back', async () => {
+  it('links to its flows, and they link back', async () => {
     await page.getByRole('link', { name: 'flow', exact: true }).first().click();
     const link = page.getByRole('link', { name: 'conversation of claude-code' });
     await link.waitFor();
@@ -138,7 +138,7 @@ describe('a thread', () => {
   });
 });
 
-it('a list longer than the server gives at once stays as long as it is, until another is asked for', async () => {
+it('a list longer than the largest page keeps its rows until another filter is applied', async () => {
   const used = { exchanges: 1, input: 1, output: 1, cache_read: 0, cache_write: 0, reasoning: 0, cost: 0, unpriced: 0 };
   const listed = (i: number) => ({ id: `c${i}`, session: '', started: 1e15, updated: 1e15, agent: 'a', model: 'm', provider: '', host: '', title: `talk ${i}`, turns: 1, used });
   let looks = 0;
@@ -169,7 +169,7 @@ it('a list longer than the server gives at once stays as long as it is, until an
 });
 
 describe('the pages', () => {
-  it('ask for nothing elsewhere and complain of nothing', () => {
+  it('make no external requests and log no errors', () => {
     expect(world.strays).toEqual([]);
     expect(world.complaints).toEqual([]);
   });

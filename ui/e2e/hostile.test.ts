@@ -1,4 +1,4 @@
-// Bodies, heads and names that want to run, to deceive, or to take the page down; and the doors of the admin side.
+// Hostile bodies, heads and names, and the access control of the admin endpoints.
 import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import type { Page } from 'playwright-core';
@@ -32,7 +32,7 @@ afterEach(async () => {
   expect(world.strays, 'the page asked others').toEqual([]);
 });
 
-/** The page answers a key in time: it has not been taken down. */
+/** The page reacts to a key in time, so it is not blocked. */
 async function alive() {
   const from = Date.now();
   await page.keyboard.press('?');
@@ -73,9 +73,9 @@ it('long paths and bidirectional marks stay in their cells', async () => {
   expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0);
 });
 
-it('names that people give are shown as they are', async () => {
+it('user-given names are displayed literally', async () => {
   const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?limit=1');
-  const marks = { add_tags: [HOSTILE.slice(0, 90), 'found:<b>x</b>', 'redacted', 'tls', 'ruled', 'rule', '!'], comment: HOSTILE };
+  const marks = { add_tags: [HOSTILE.slice(0, 90), 'found:<b>x</b>', 'redacted', 'tls', 'rule-matched', 'rule', '!'], comment: HOSTILE };
   await world.api(`/flows/${flows[0]!.id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: JSON.stringify(marks) });
   await page.evaluate((text) => localStorage.setItem('views', JSON.stringify([{ name: text, query: text }, 7, { name: 1 }])), HOSTILE);
   await page.goto(`${host()}/?id=${flows[0]!.id}`);
@@ -94,7 +94,7 @@ it('names that people give are shown as they are', async () => {
   await page.evaluate(() => localStorage.removeItem('views'));
 });
 
-it('a conversation may say anything, in the page and in the document that is saved of it', async () => {
+it('hostile conversations run nothing, neither in the page nor in the export', async () => {
   const said = `# ${HOSTILE} [click](javascript:window.pwned=1) ![x](http://evil.test/x.png) \u202e\u0000\u001b[31m`;
   const messages = [
     { role: 'user', content: [{ type: 'text', text: said }, { type: 'image', source: { type: 'url', url: 'http://evil.test/pixel.png' } }] },
@@ -131,7 +131,7 @@ it('a conversation may say anything, in the page and in the document that is sav
   await reader.context().close();
 });
 
-it('a rule file may be anything', async () => {
+it('a hostile rule file runs nothing', async () => {
   await page.goto(`${host()}/rules`);
   const editor = page.getByRole('textbox', { name: 'Rules' });
   await editor.waitFor();
@@ -139,17 +139,17 @@ it('a rule file may be anything', async () => {
   await editor.click();
   await page.keyboard.press('Control+a');
   await page.keyboard.insertText(`rules:\n  - name: ${JSON.stringify(HOSTILE)}\n    when: host:never.test\n    then: block\n`);
-  await page.getByRole('button', { name: 'Save and put in force' }).click();
+  await page.getByRole('button', { name: 'Save and apply' }).click();
   await expect.poll(() => page.getByRole('table').first().textContent()).toContain('<script>');
   await page.keyboard.insertText('\u202e{{{{"'.repeat(200));
-  await expect.poll(() => page.getByRole('main').textContent()).toContain('1 wrong');
-  await page.getByRole('heading', { name: 'In force' }).click();
+  await expect.poll(() => page.getByRole('main').textContent()).toContain('1 error');
+  await page.getByRole('heading', { name: 'Active rules' }).click();
   await alive();
-  // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
+  // The browser wraps replaced text in inline styles, which the content security policy blocks and the editor removes.
   world.complaints.splice(0, Infinity, ...world.complaints.filter((c) => !c.startsWith('Applying inline style')));
 });
 
-/** A request as no browser would let a page make it. */
+/** A raw request, without browser restrictions. */
 function plain(method: string, path: string, headers: Record<string, string>): Promise<{ status: number; cookie: string }> {
   const [name, port] = world.admin.split(':');
   return new Promise((done, fail) => {
@@ -165,8 +165,8 @@ function plain(method: string, path: string, headers: Record<string, string>): P
   });
 }
 
-describe('the doors', () => {
-  it('the cookie is for this site alone, and out of reach of scripts', async () => {
+describe('the admin endpoints', () => {
+  it('the cookie is SameSite and HttpOnly', async () => {
     const { cookie } = await plain('GET', `/?token=${world.token}`, {});
     for (const part of ['HttpOnly', 'SameSite=Strict', 'Path=/']) expect(cookie).toContain(part);
     expect(cookie).not.toContain(world.token);
@@ -192,7 +192,7 @@ describe('the doors', () => {
     expect(answer.status).toBe(status);
   });
 
-  it('recorded bytes are handed out as nothing that a browser would run', async () => {
+  it('recorded bytes are served with inert content types', async () => {
     const { flows } = await world.api<{ flows: { id: string }[] }>(`/flows?query=${encodeURIComponent('path:=/trap/html')}`);
     for (const view of ['raw', 'decoded', 'text', 'pretty', 'hex']) {
       const response = await fetch(`${host()}/api/v1/flows/${flows[0]!.id}/response/body?view=${view}`, { headers: { authorization: `Bearer ${world.token}` } });

@@ -1,4 +1,4 @@
-// The keyboard alone: every page is gone through with Tab, nothing holds the focus, and what a dialog took is given back.
+// Keyboard navigation: Tab reaches everything on every page, no focus traps, and dialogs restore the focus.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -26,7 +26,7 @@ interface Stop {
   marked: boolean;
 }
 
-/** What has the focus, deep within shadows: what it is called, whether it is in view, and whether anything marks it. */
+/** The focused element (through shadow roots): name, visibility, and whether the focus is indicated. */
 function focused(): Stop {
   let e = document.activeElement as HTMLElement | null;
   while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement as HTMLElement;
@@ -35,7 +35,7 @@ function focused(): Stop {
   const name = [e.ariaLabel, ...labels, e.getAttribute('aria-labelledby') ? 'labelled' : '', e.title, e.textContent].find((n) => n?.trim()) ?? '';
   const box = e.getBoundingClientRect();
   const style = getComputedStyle(e);
-  // A field within a frame is marked by the frame.
+  // A field may be outlined by its container.
   const around = e.closest('.filter, .cm-editor');
   const outlined = (s: CSSStyleDeclaration) => s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0;
   return {
@@ -60,12 +60,12 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     for (let i = 0; i < 250; i += 1) {
       await page.keyboard.press('Tab');
       let stop = await page.evaluate(focused);
-      // The editor marks itself a moment later.
+      // The editor draws its outline a moment later.
       for (let n = 0; n < 20 && !stop.marked; n += 1) {
         await page.waitForTimeout(20);
         stop = await page.evaluate(focused);
       }
-      // Past the last one the focus leaves the page, and begins anew.
+      // After the last element the focus leaves the page and wraps around.
       if (stop.what === 'body') break;
       stops.push(stop);
     }
@@ -99,9 +99,9 @@ describe('the focus comes back', () => {
     expect(await active()).toBe(button);
   });
 
-  it('to where somebody was before the keys and the palette', async () => {
+  it('to the previous element after the help and the palette', async () => {
     const from = page.getByRole('button', { name: 'Replay', exact: true });
-    for (const [key, title] of [['?', 'Keys'], ['Control+k', 'What next?']] as const) {
+    for (const [key, title] of [['?', 'Keys'], ['Control+k', 'Command palette']] as const) {
       await from.focus();
       await page.keyboard.press(key);
       await page.getByRole('dialog', { name: title }).waitFor();
@@ -130,7 +130,7 @@ describe('the focus comes back', () => {
     expect(await page.evaluate(() => document.activeElement?.className)).toContain('scroller');
   });
 
-  it('and goes along with the tabs that arrows turn', async () => {
+  it('and follows the tabs that arrow keys select', async () => {
     await page.keyboard.press('Enter');
     await page.getByRole('tab', { name: 'Overview' }).focus();
     await page.keyboard.press('ArrowRight');
@@ -139,7 +139,7 @@ describe('the focus comes back', () => {
   });
 });
 
-it('what is selected, and what has come, is said to screen readers', async () => {
+it('the selection and new flows are announced to screen readers', async () => {
   await page.goto(`http://${world.admin}/`);
   await page.locator('.drawn .line[data-id]').first().waitFor();
   await page.keyboard.press('j');
@@ -149,11 +149,11 @@ it('what is selected, and what has come, is said to screen readers', async () =>
   await expect.poll(() => page.getByRole('status', { name: 'New flows' }).textContent()).toContain('1 new');
 });
 
-it('nothing moves by itself, where the system asks for less motion or not', async () => {
+it('nothing is animated, with or without reduced motion', async () => {
   const moving = await page.evaluate(() => document.getAnimations().length + [...document.querySelectorAll('*')].filter((e) => parseFloat(getComputedStyle(e).transitionDuration) > 0).length);
   expect(moving).toBe(0);
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -1,7 +1,7 @@
-// Every key of the help, one after the other: a key that the table gains without a proof here fails.
+// Every key binding of the help; a new binding without a check here fails.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { BINDINGS, ELSEWHERE, type Action } from '../src/lib/keys';
+import { BINDINGS, OTHER_PAGE_BINDINGS, type Action } from '../src/lib/keys';
 import { World } from './world';
 
 let world: World;
@@ -29,7 +29,7 @@ const shownTab = () => page.locator('.pane [role=tab][aria-selected=true]').text
 const query = () => new URL(page.url()).searchParams.get('q');
 const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
 const dialog = (name: string | RegExp) => page.getByRole('dialog', { name });
-/** As Playwright calls a key. */
+/** Playwright's name of a key. */
 const named = (key: string) => (key === ' ' ? 'Space' : key === 'Shift+ ' ? 'Shift+Space' : key.replace('Ctrl+', 'Control+'));
 
 async function at(q = '', keys: string[] = []) {
@@ -38,7 +38,7 @@ async function at(q = '', keys: string[] = []) {
   for (const key of keys) await page.keyboard.press(key);
 }
 
-/** Opens the flow of a query that has this tab. */
+/** Opens a flow that has this tab. */
 async function opened(q: string, keys: string[] = []) {
   await at(q, ['j', 'Enter']);
   await page.getByRole('tab', { name: 'Overview' }).waitFor();
@@ -89,12 +89,12 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   tab4: turnsTo(/Messages/, 'is:websocket'),
   tab5: turnsTo(/Rules/, 'path:/one'),
   tab6: turnsTo(/Privacy/, 'path:/v1/messages'),
-  // Plain HTTP has no TLS to show: the key does nothing there.
+  // Plain HTTP has no TLS tab: the key does nothing.
   tab7: turnsTo(/Request/, 'path:/one'),
   tab8: turnsTo(/Raw/, 'path:/one'),
   palette: async (key) => {
     await at('', [key]);
-    await dialog('What next?').waitFor();
+    await dialog('Command palette').waitFor();
   },
   filter: async (key) => {
     await at('', [key]);
@@ -116,7 +116,7 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
   },
   choose: async (key) => {
     await at('', ['j', key]);
-    await expect.poll(() => page.locator('footer').textContent()).toContain('1 chosen');
+    await expect.poll(() => page.locator('footer').textContent()).toContain('1 selected');
   },
   compare: async (key) => {
     await at('path:/one', ['j', 'x', 'j', 'x', key]);
@@ -138,11 +138,11 @@ const PROOFS: Record<Action, (key: string) => Promise<void>> = {
     await at('', ['j', key]);
     await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label'))).toBe('New tag');
   },
-  mark: async (key) => {
+  star: async (key) => {
     await at('path:/one/1', ['j', key]);
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
     await page.keyboard.press(key);
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).not.toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).not.toContain('★');
   },
   delete: async (key) => {
     await world.send(`/gone-with/${key}`);
@@ -178,19 +178,19 @@ describe('each key does what the help says', () => {
   });
 });
 
-it('the help shows them all, those of other pages too', async () => {
+it('the help lists them all, including those of other pages', async () => {
   await at('', ['?']);
   const text = (await dialog('Keys').textContent()) ?? '';
-  for (const { doc } of [...BINDINGS, ...ELSEWHERE]) expect(text).toContain(doc);
+  for (const { doc } of [...BINDINGS, ...OTHER_PAGE_BINDINGS]) expect(text).toContain(doc);
   await page.keyboard.press('?');
   await expect.poll(() => dialog('Keys').count()).toBe(0);
 });
 
-it('keys of the conversations move, unfold, filter and go back', async () => {
+it('keys of Conversations move, expand, filter and go back', async () => {
   await page.goto(`http://${world.admin}/conversations`);
   await page.locator('.entry').first().waitFor();
   await page.keyboard.press('j');
-  const unfold = page.getByRole('button', { name: 'Unfold all' });
+  const unfold = page.getByRole('button', { name: 'Expand all' });
   await unfold.waitFor();
   await page.keyboard.press('k');
   await page.keyboard.press('e');
@@ -201,23 +201,23 @@ it('keys of the conversations move, unfold, filter and go back', async () => {
   await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label'))).toBe('Filter conversations');
 });
 
-it('keys of the approvals answer the question that is marked', async () => {
+it('keys of Approvals decide the current item', async () => {
   await page.goto(`http://${world.admin}/approvals`);
   await page.getByRole('button', { name: 'ask', exact: true }).click();
-  await page.getByText('Ask about what no rule decides').waitFor();
+  await page.getByText('Ask when no rule decides').waitFor();
   const card = page.getByRole('article');
   for (const [host, key, status] of [['one', 'a', 502], ['two', 'A', 502], ['three', 'd', 403], ['four', 'D', 403]] as const) {
     const answer = world.send('/held', { authority: `${host}.invalid` });
     await expect.poll(() => card.filter({ hasText: `${host}.invalid` }).count(), { timeout: 8000 }).toBe(1);
     await page.keyboard.press(key);
     if (key === key.toUpperCase()) {
-      // Nothing is decided before it was said for what and how long.
+      // Nothing is decided before scope and duration are confirmed.
       await page.getByRole('form', { name: 'Always' }).getByText(key === 'A' ? /^Allows all requests to/ : /^Denies all requests to/).waitFor();
       await page.getByRole('button', { name: key === 'A' ? 'Allow always' : 'Deny always' }).click();
     }
     expect(await answer, key).toBe(status);
   }
-  // What was said always holds for the next one; what was said once does not.
+  // A rule applies to the next request; a single decision does not.
   expect(await world.send('/held', { authority: 'two.invalid' })).toBe(502);
   expect(await world.send('/held', { authority: 'four.invalid' })).toBe(403);
   const [five, six] = ['five', 'six'].map((host) => world.send('/held', { authority: `${host}.invalid` }));
@@ -231,6 +231,6 @@ it('keys of the approvals answer the question that is marked', async () => {
   expect(await (second.includes('five') ? six : five)).toBe(502);
 }, 60_000);
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

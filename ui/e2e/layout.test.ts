@@ -1,4 +1,4 @@
-// No layout jumps: what the browser itself counts as shifts, while pages load, while flows come, and while one is open.
+// Layout shifts (as measured by the browser) while pages load, flows arrive, and one is open.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -17,7 +17,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** Below a tenth is what the Web Vitals call good; nothing that anybody sees moving is a fiftieth. */
+/** Web Vitals call less than 0.1 good; 0.02 is not noticeable. */
 const MOST = 0.02;
 
 async function watched(path: string, width: number): Promise<Page> {
@@ -27,7 +27,7 @@ async function watched(path: string, width: number): Promise<Page> {
     (window as unknown as { shifts: typeof seen }).shifts = seen;
     new PerformanceObserver((list) => {
       for (const entry of list.getEntries() as unknown as { value: number; hadRecentInput: boolean; sources: { node: Node | null }[] }[]) {
-        // Texts that pass from row to row of the living table are no jump.
+        // Text moving between rows of the live table is not a layout shift.
         const living = entry.sources.every((s) => (s.node instanceof Element ? s.node : s.node?.parentElement)?.closest('.drawn'));
         if (!entry.hadRecentInput && !living) seen.push({ value: entry.value, what: entry.sources.map((s) => s.node?.textContent?.slice(0, 40) ?? '') });
       }
@@ -43,7 +43,7 @@ async function shifted(page: Page): Promise<{ sum: number; of: unknown[] }> {
 }
 
 describe.each([1280, 390])('%i pixels wide', (width) => {
-  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'])('%s stands still while it loads', async (path) => {
+  it.each(['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'])('%s does not shift while it loads', async (path) => {
     const page = await watched(path, width);
     await page.getByRole('heading', { level: 1 }).waitFor({ state: 'attached' });
     await page.waitForTimeout(1800);
@@ -52,13 +52,13 @@ describe.each([1280, 390])('%i pixels wide', (width) => {
     await page.context().close();
   });
 
-  it('the table and an open flow stand still while flows come', async () => {
+  it('the table and an open flow do not shift while flows arrive', async () => {
     const page = await watched('/', width);
     await page.locator('.drawn .line[data-id]').first().waitFor();
     await page.keyboard.press('j');
     await page.keyboard.press('Enter');
     await page.getByRole('tabpanel').waitFor();
-    // What follows a key at once is wanted; the browser leaves it out for half a second.
+    // Shifts within half a second of a key press are expected, and excluded by the browser.
     await page.waitForTimeout(700);
     for (let i = 0; i < 40; i += 1) await world.send(`/orders?${i}`);
     await page.waitForTimeout(800);

@@ -1,4 +1,4 @@
-// What is very long: a WebSocket of ten thousand messages, a conversation of two hundred turns.
+// Long content: a WebSocket with ten thousand messages, a conversation with two hundred turns.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { World } from './world';
@@ -15,7 +15,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-it('ten thousand messages are shown page by page, and searched', async () => {
+it('ten thousand messages are paged and searchable', async () => {
   await world.webSocket('/many-messages');
   await expect.poll(async () => (await world.api<{ flows: { messages: number }[] }>('/flows?query=is:websocket')).flows[0]?.messages, { timeout: 15_000 }).toBeGreaterThan(10_000);
   await page.goto(`http://${world.admin}/?q=is:websocket`);
@@ -32,12 +32,12 @@ it('ten thousand messages are shown page by page, and searched', async () => {
   await page.getByRole('tabpanel').getByText('message 9999', { exact: true }).waitFor();
   await page.getByRole('button', { name: /Show earlier/ }).click();
   await page.getByRole('tabpanel').getByText('message 9700', { exact: true }).waitFor();
-  // A flow that has ended is not asked for again and again.
+  // A completed flow is not polled.
   const asked: string[] = [];
   page.on('request', (r) => asked.push(r.url()));
   await page.waitForTimeout(1500);
   expect(asked.filter((a) => a.includes('/messages?'))).toEqual([]);
-  // However long somebody goes on asking, the page holds so many and no more.
+  // The number of loaded messages stays bounded.
   for (let i = 0; i < 11; i += 1) {
     const first = items.first().locator('a');
     const before = await first.textContent();
@@ -48,7 +48,7 @@ it('ten thousand messages are shown page by page, and searched', async () => {
   await page.getByRole('button', { name: /Show more/ }).waitFor();
 }, 60_000);
 
-it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are shown as far as is asked, and no view takes the page down', async (path) => {
+it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are loaded on request, and no view blocks the page', async (path) => {
   expect((await world.fetch(path)).body.length).toBeGreaterThan(50_000_000);
   await page.goto(`http://${world.admin}/?q=path:${path}`);
   await page.locator('.drawn .line[data-id]').first().click();
@@ -75,14 +75,14 @@ it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are shown as far as 
   expect(raw.response.body.kept).toBeGreaterThan(50_000_000);
 }, 120_000);
 
-it('two hundred turns open at once, the earlier ones on request', async () => {
+it('two hundred turns open quickly, earlier ones on request', async () => {
   const TURNS = 200;
   const messages: { role: string; content: string }[] = [];
   for (let n = 1; n <= TURNS; n += 1) {
     messages.push({ role: 'user', content: `question ${n}` });
     const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 9, messages });
     expect(await world.send('/v1/messages', { method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' }, body })).toBe(200);
-    // What the origin answers to a history of this length.
+    // The origin's response to a history of this length.
     messages.push({ role: 'assistant', content: messages.length === 1 ? 'an answer' : `answer number ${messages.length}` });
   }
   await page.goto(`http://${world.admin}/conversations`);

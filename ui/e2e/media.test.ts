@@ -1,4 +1,4 @@
-// Media: links that the page makes are played, and what streams is shown with its rate.
+// Media: created links can be played, and active streams are listed with their rate.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { FILM } from './origin';
@@ -17,28 +17,28 @@ afterAll(async () => {
 });
 
 async function link(kind: string, path: string, headers = ''): Promise<string> {
-  await page.getByLabel('What it is').selectOption({ label: kind });
+  await page.getByLabel('Type', { exact: true }).selectOption({ label: kind });
   await page.getByRole('textbox', { name: 'Address' }).fill(`http://${world.origin}${path}`);
   await page.getByRole('textbox', { name: 'Header fields for the origin' }).fill(headers);
   const made = page.getByRole('status').locator('pre');
   const [answer] = await Promise.all([
-    page.waitForResponse((r) => r.url().endsWith('/media/links')), page.getByRole('button', { name: 'Make the link' }).click(),
+    page.waitForResponse((r) => r.url().endsWith('/media/links')), page.getByRole('button', { name: 'Create link' }).click(),
   ]);
   const { url } = (await answer.json()) as { url: string };
   await expect.poll(() => made.textContent()).toBe(url);
   return url;
 }
 
-it('a link says nothing of where it leads', async () => {
-  const address = await link('A file or stream as it is', '/secret-name.mp4');
+it('a link does not reveal its destination', async () => {
+  const address = await link('File or stream, unchanged', '/secret-name.mp4');
   expect(address).toContain('/media/');
   expect(address).not.toContain(world.origin);
   expect(address).not.toContain('secret-name');
-  await page.getByText('Nothing streams now').waitFor();
+  await page.getByText('No active streams').waitFor();
 });
 
 it('a link to a file plays the file, whole and in ranges', async () => {
-  const address = await link('A file or stream as it is', '/film.mp4');
+  const address = await link('File or stream, unchanged', '/film.mp4');
   expect(address).toContain(world.gateway);
   const whole = await fetch(address);
   expect(whole.headers.get('content-type')).toBe('video/mp4');
@@ -48,12 +48,12 @@ it('a link to a file plays the file, whole and in ranges', async () => {
   expect(Buffer.from(await part.arrayBuffer()).equals(FILM.subarray(100, 200))).toBe(true);
 });
 
-it('what a link is for is recognised by its address', async () => {
-  expect(await link('By its address', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
-  expect(await link('By its address', '/film.mp4')).toContain('/proxy/stream');
+it('the endpoint is detected from the address', async () => {
+  expect(await link('Detect from the address', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
+  expect(await link('Detect from the address', '/film.mp4')).toContain('/proxy/stream');
 });
 
-it('a link to a playlist leads to its renditions and segments, with the fields that the origin wants', async () => {
+it('a playlist link serves renditions and segments with the header fields for the origin', async () => {
   const address = await link('HLS playlist', '/show/master.m3u8', 'Referer: https://films.test/');
   const lines = async (from: string) => (await (await fetch(from)).text()).split('\n').filter((l) => l && !l.startsWith('#'));
   const [rendition] = await lines(address);
@@ -65,15 +65,15 @@ it('a link to a playlist leads to its renditions and segments, with the fields t
   expect(Buffer.concat(bytes).equals(FILM.subarray(0, 9000))).toBe(true);
 });
 
-it('what is wrong with a wish is said', async () => {
-  await page.getByLabel('What it is').selectOption({ label: 'A file or stream as it is' });
+it('an invalid request reports an error', async () => {
+  await page.getByLabel('Type', { exact: true }).selectOption({ label: 'File or stream, unchanged' });
   await page.getByRole('textbox', { name: 'Address' }).fill('ftp://films.test/a');
-  await page.getByRole('button', { name: 'Make the link' }).click();
+  await page.getByRole('button', { name: 'Create link' }).click();
   await expect.poll(() => page.locator('.error-box').textContent()).toMatch(/http/);
 });
 
-it('what streams is shown with its rate until it ends', async () => {
-  const address = await link('A file or stream as it is', '/long.mp4');
+it('active streams are listed with their rate until they end', async () => {
+  const address = await link('File or stream, unchanged', '/long.mp4');
   const playing = fetch(address).then((r) => r.arrayBuffer());
   const row = page.getByRole('row', { name: /127\.0\.0\.1/ });
   await expect.poll(() => row.count(), { timeout: 6000 }).toBe(1);
@@ -81,10 +81,10 @@ it('what streams is shown with its rate until it ends', async () => {
   const rate = /([\d.,]+) ?(\w+)\/s/.exec((await row.textContent()) ?? '');
   expect(Number(rate?.[1]?.replace(',', ''))).toBeGreaterThan(0);
   expect((await playing).byteLength).toBe(FILM.length * 40);
-  await page.getByText('Nothing streams now').waitFor();
+  await page.getByText('No active streams').waitFor();
   await expect.poll(() => page.getByText(/finished,/).textContent()).toMatch(/[1-9]\d* finished, [1-9]/);
 }, 40_000);
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -1,20 +1,20 @@
-// A local origin with an answer of every kind that the pages show.
+// A local origin with responses of every kind that the pages show.
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { brotliCompressSync, crc32, deflateSync, gzipSync } from 'node:zlib';
 
-/** A picture of 2 x 2 pixels. */
+/** An image of 2 x 2 pixels. */
 const PNG = Buffer.from(
   'iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg==',
   'base64',
 );
 
-/** What stands for a film. */
+/** Fake media content. */
 export const FILM = Buffer.from(Array.from({ length: 65_536 }, (_, i) => (i * 7 + (i >> 8)) % 256));
 
-/** What a hostile origin hopes that a page will run. */
+/** Script injection payload. */
 export const HOSTILE = `<script>window.pwned=1</script><img src=x onerror="window.pwned=1"><svg onload="window.pwned=1">`;
 
 const order = {
@@ -25,10 +25,10 @@ const order = {
   note: null,
 };
 
-/** What turns the direction of writing, as bytes of a header field. */
+/** Bidirectional control characters, as bytes of a header field. */
 const TURNED = Buffer.from('\u202egnp.exe\u2066 \u001b[31mred').toString('latin1').replace(/[\0-\x1f\x7f]/g, '');
 
-/** A model that looks around once, then answers; a helper that it asks answers at once. */
+/** A fake model that makes tool calls first and then responds; its sub-agent responds at once. */
 function model(messages: { role: string; content: unknown }[]): unknown[] {
   const first = JSON.stringify(messages[0]);
   if (first.includes('helper task')) return [{ type: 'text', text: 'the helper is done' }];
@@ -45,7 +45,7 @@ function model(messages: { role: string; content: unknown }[]): unknown[] {
 
 const NEST = 100_000;
 
-/** A picture of one colour with sides of so many pixels: few bytes that want very much memory. */
+/** A single-colour image of `side` x `side` pixels: few bytes, but a large bitmap. */
 function hugePicture(side: number): Buffer {
   const chunk = (name: string, data: Buffer) => {
     const named = Buffer.concat([Buffer.from(name), data]);
@@ -54,7 +54,7 @@ function hugePicture(side: number): Buffer {
     sum.writeUInt32BE(crc32(named));
     return Buffer.concat([length, named, sum]);
   };
-  // One bit to a pixel, grey.
+  // One bit per pixel, greyscale.
   const head = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
   head.writeUInt32BE(side);
   head.writeUInt32BE(side, 4);
@@ -62,7 +62,7 @@ function hugePicture(side: number): Buffer {
   return Buffer.concat([Buffer.from([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10]), chunk('IHDR', head), chunk('IDAT', rows), chunk('IEND', Buffer.alloc(0))]);
 }
 
-/** Bodies that would like to run, to lie about what they are, or to take the page down with them. */
+/** Bodies that try to run scripts, lie about their type, or exhaust the page. */
 export const TRAPS: Record<string, { type: string; body: string | Buffer | (() => Buffer); coding?: string }> = {
   html: { type: 'text/html', body: `<!doctype html><base href="http://evil.test/"><meta http-equiv="refresh" content="0;url=http://evil.test/">${HOSTILE}<iframe srcdoc="<script>parent.pwned=1</script>"></iframe><form action="http://evil.test/"><button autofocus onfocus="window.pwned=1">` },
   svg: { type: 'image/svg+xml', body: `<svg xmlns="http://www.w3.org/2000/svg" onload="window.pwned=1"><script>window.pwned=1</script><foreignObject><iframe src="javascript:parent.pwned=1"/></foreignObject></svg>` },
@@ -189,7 +189,7 @@ function frame(text: string): Buffer {
   return Buffer.concat([Buffer.from([0x81, payload.length]), payload]);
 }
 
-/** A WebSocket that greets, sends three messages and says goodbye half a second later. */
+/** A WebSocket that sends three messages and closes half a second later. */
 const MANY = 10_000;
 
 function upgrade(request: IncomingMessage, socket: Duplex): void {

@@ -1,4 +1,4 @@
-// Overview and settings, narrow windows, and the instance going away.
+// Overview, settings, narrow windows, and an unreachable instance.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -16,11 +16,11 @@ afterAll(async () => {
 });
 
 describe('the overview', () => {
-  it('counts what passes, and leads to it', async () => {
+  it('counts traffic, and links to it', async () => {
     for (const path of ['/orders', '/missing', '/broken']) await world.send(path);
     const text = () => page.getByRole('main').textContent();
     await expect.poll(text, { timeout: 8000 }).toContain('3 since the start');
-    for (const words of ['Latency', 'Recorder', 'flows kept', 'on disk', 'Busiest hosts']) expect(await text()).toContain(words);
+    for (const words of ['Latency', 'Recorder', 'flows stored', 'on disk', 'Busiest hosts']) expect(await text()).toContain(words);
     await page.getByRole('button', { name: '4xx' }).click();
     await page.locator('.drawn .line[data-id]').first().waitFor();
     expect(new URL(page.url()).search).toBe('?q=status%3A4xx');
@@ -32,7 +32,7 @@ describe('the overview', () => {
   });
 });
 
-it('the overview says what /metrics says', async () => {
+it('the overview agrees with /metrics', async () => {
   for (const path of ['/orders', '/missing', '/cut', '/text']) await world.send(path);
   await world.webSocket();
   await world.recorded(7);
@@ -40,11 +40,11 @@ it('the overview says what /metrics says', async () => {
   const text = await fetch(`http://${world.admin}/metrics`, { headers: { authorization: `Bearer ${world.token}` } }).then((r) => r.text());
   const metric = (name: string) => Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
   const figure = async (row: string | RegExp) => Number((await page.getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
-  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 under way`).waitFor();
+  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 in progress`).waitFor();
   for (const [row, name] of [
     [/^2xx/, 'interflow_responses_total{class="2xx"}'], [/^4xx/, 'interflow_responses_total{class="4xx"}'],
     [/^upstream_closed/, 'interflow_errors_total{kind="upstream_closed"}'], [/^messages/, 'interflow_messages_total'],
-    [/^flows kept/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
+    [/^flows stored/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
   ] as const) {
     expect(metric(name), name).toBeGreaterThanOrEqual(0);
     expect(await figure(row), name).toBe(metric(name));
@@ -54,7 +54,7 @@ it('the overview says what /metrics says', async () => {
 });
 
 describe('the settings', () => {
-  it('hand out the certificate with steps for each system', async () => {
+  it('offer the certificate with instructions for each system', async () => {
     await page.goto(`http://${world.admin}/settings`);
     const ca = await world.api<{ fingerprint_sha256: string }>('/ca');
     await page.getByText(ca.fingerprint_sha256).waitFor();
@@ -68,16 +68,16 @@ describe('the settings', () => {
     await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('BEGIN CERTIFICATE');
   });
 
-  it('show who passes unseen, the configuration and the version', async () => {
+  it('show bypassed clients, the configuration and the version', async () => {
     const main = page.getByRole('main');
-    await main.getByText('Nobody passes unseen').waitFor();
-    expect(await main.getByRole('button', { name: 'Try all again' }).isDisabled()).toBe(true);
+    await main.getByText('No bypassed clients').waitFor();
+    expect(await main.getByRole('button', { name: 'Intercept all again' }).isDisabled()).toBe(true);
     await expect.poll(() => main.textContent()).toContain('"record"');
     const { version } = await world.api<{ version: string }>('/stats');
     expect(await main.textContent()).toContain(version);
   });
 
-  it('list clients that refused the certificate, and look into them again', async () => {
+  it('list clients that pin certificates, and remove the bypass', async () => {
     let forgotten = false;
     await page.route('**/api/v1/passthrough', async (route) => {
       if (route.request().method() === 'DELETE') {
@@ -90,23 +90,23 @@ describe('the settings', () => {
     });
     await page.reload();
     await page.getByText('pinned.test').waitFor();
-    await page.getByRole('button', { name: 'Try all again' }).click();
-    await page.getByText('Nobody passes unseen').waitFor();
+    await page.getByRole('button', { name: 'Intercept all again' }).click();
+    await page.getByText('No bypassed clients').waitFor();
     expect(forgotten).toBe(true);
     await page.unroute('**/api/v1/passthrough');
   });
 
-  it('turn the theme', async () => {
+  it('change the theme', async () => {
     const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     await page.getByLabel('Dark').check();
     const dark = await background();
     await page.getByLabel('Light').check();
     expect(await background()).not.toBe(dark);
-    await page.getByLabel('As the system has it').check();
+    await page.getByRole('radio', { name: 'System' }).check();
   });
 });
 
-it('obeys the colours that the system asks for', async () => {
+it('follows the colour scheme of the system', async () => {
   const colours = [];
   for (const colorScheme of ['light', 'dark'] as const) {
     const other = await world.page('/', { colorScheme });
@@ -116,7 +116,7 @@ it('obeys the colours that the system asks for', async () => {
   expect(colours[0]).not.toBe(colours[1]);
 });
 
-it('fits a narrow window: nothing sticks out, and a flow covers the list', async () => {
+it('fits a narrow window: no overflow, and a flow covers the list', async () => {
   await world.send('/narrow');
   const narrow = await world.page('/', { viewport: { width: 390, height: 780 } });
   await narrow.locator('.drawn .line[data-id]').first().click();
@@ -134,6 +134,6 @@ it('fits a narrow window: nothing sticks out, and a flow covers the list', async
   await narrow.context().close();
 });
 
-it('keeps quiet in the console and asks nobody else', () => {
+it('logs no errors and makes no external requests', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -1,4 +1,4 @@
-// Privacy over real requests to a model: policies written in the page, findings by route, keys, limits and budgets.
+// Privacy with real LLM requests: editing policies, findings by route, keys, limits and budgets.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -34,7 +34,7 @@ async function ask(text: string, { model = 'claude-sonnet-4-5', key = 'sk-own' }
   return world.ask('/anthropic/v1/messages', { model, max_tokens: 9, messages: [{ role: 'user', content: text }] }, { 'x-api-key': key });
 }
 
-/** The request of the latest flow of a query, as it went out. */
+/** The sent request of the latest flow that matches a query. */
 async function sent(query: string): Promise<string> {
   await world.recorded(1, query);
   const { flows } = await world.api<{ flows: { id: string }[] }>(`/flows?${new URLSearchParams({ query, limit: '1' }).toString()}`);
@@ -62,13 +62,13 @@ afterAll(async () => {
 });
 
 describe('the policy', () => {
-  it('is the built-in one at first, and says which requests go by it', async () => {
+  it('is the built-in one initially, and lists the routes that use it', async () => {
     await page.getByText('built-in', { exact: true }).waitFor();
-    // The editor has come.
+    // The editor has loaded.
     await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     expect(existsSync(policyFile())).toBe(false);
     const routes = page.getByRole('row');
-    await expect.poll(() => routes.filter({ hasText: 'what comes to the gateway' }).textContent()).toContain('redact');
+    await expect.poll(() => routes.filter({ hasText: 'gateway requests' }).textContent()).toContain('redact');
     expect(await routes.filter({ hasText: 'model claude-haiku*' }).textContent()).toContain('support.toml');
   });
 
@@ -86,29 +86,29 @@ describe('the policy', () => {
     await expect.poll(() => editor().textContent()).toContain('[kind.credit-card]');
   });
 
-  it('is checked while somebody writes, with the place, and refused as long as it is wrong', async () => {
+  it('is checked while editing, with positions, and rejected while invalid', async () => {
     await write('name = "ours"\nexept = ["date"]\n');
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     const place = page.getByRole('button', { name: 'line 2, column 1: unknown field `exept`; did you mean `except`?' });
     await place.click();
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
-    await page.getByText('the policy that was in force still is').waitFor();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
+    await page.locator('.notice.wrong').first().waitFor();
     expect(existsSync(policyFile())).toBe(false);
     await page.getByRole('button', { name: 'Undo all' }).click();
     await page.getByText('built-in', { exact: true }).waitFor();
   });
 
-  it('is tried before it is saved, saved, in force for the next request, and there after a reload', async () => {
-    await page.getByRole('combobox', { name: 'Add to the policy' }).selectOption('words of your own');
-    await page.getByRole('button', { name: 'Add it' }).click();
+  it('is tested before it is saved, applies to the next request, and survives a reload', async () => {
+    await page.getByRole('combobox', { name: 'Policy template' }).selectOption('custom terms');
+    await page.getByRole('button', { name: 'Insert' }).click();
     await page.getByRole('textbox', { name: 'Text' }).fill('Grüße: Project Bluebird is late, says anna@firm.com');
     await expect.poll(() => page.locator('mark').allTextContents()).toEqual(['Project Bluebirdcustom-dictionary', 'anna@firm.comemail-address']);
     await ask('before: Project Bluebird');
     expect(await sent('body:before')).toContain('Project Bluebird');
-    await page.getByText('right, not saved').waitFor();
+    await page.getByText('Valid, unsaved').waitFor();
     await editor().click();
     await page.keyboard.press('Control+s');
-    await page.getByText('The policy is in force').waitFor();
+    await page.getByText('Policy applied').waitFor();
     expect(readFileSync(policyFile(), 'utf8')).toContain('always = ["Project Bluebird", "Contoso"]');
     await ask('after: Project Bluebird');
     const out = await sent('body:after');
@@ -116,20 +116,20 @@ describe('the policy', () => {
     expect(out).toMatch(/TERM_\w+/);
     await page.reload();
     await expect.poll(() => editor().textContent()).toContain('Project Bluebird');
-    await page.getByText('in force', { exact: true }).first().waitFor();
+    await page.getByText('active', { exact: true }).first().waitFor();
   });
 
-  it('of a route is another file, chosen by its name', async () => {
+  it('of a route is another file, selected by name', async () => {
     const files = page.getByRole('combobox', { name: 'Policy file' });
     await files.selectOption({ label: 'support.toml (support)' });
     await expect.poll(() => editor().textContent()).toContain('kinds = ["email-address"]');
     await page.getByRole('textbox', { name: 'Text' }).fill('mail a@b.com of Anna Keller');
-    await expect.poll(() => page.getByRole('group', { name: 'Goes out as' }).textContent()).toBe('mail ******* of Anna Keller');
+    await expect.poll(() => page.getByRole('group', { name: 'Sent as' }).textContent()).toBe('mail ******* of Anna Keller');
     await ask('haiku: mail me at a@b.com, 4111 1111 1111 1111', { model: 'claude-haiku-4-5' });
     expect(await sent('body:haiku')).toContain('mail me at *******, 4111 1111 1111 1111');
   });
 
-  it.each(POLICY_PRESETS.map((p) => [p.name, p] as const))('preset "%s" is right as it stands', async (_, preset) => {
+  it.each(POLICY_PRESETS.map((p) => [p.name, p] as const))('template "%s" is valid', async (_, preset) => {
     const text = withPreset('', preset);
     const answer = await world.api<{ ok: boolean; problems: unknown[] }>('/privacy/check', {
       method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ text }),
@@ -138,29 +138,29 @@ describe('the policy', () => {
   });
 });
 
-it('findings stand over time by kind, host and route, and lead to the flows', async () => {
+it('findings are charted by kind, host and route, and link to the flows', async () => {
   await ask('card 4111 1111 1111 1111 of a@b.com');
   await world.recorded(3, 'tag:found:*');
   await page.goto(`http://${world.admin}/privacy`);
-  await page.getByRole('img', { name: /something was found, over 24 hours/ }).waitFor();
+  await page.getByRole('img', { name: /Findings over time, 24 hours/ }).waitFor();
   const routes = page.getByRole('table', { name: 'Route' });
   await expect.poll(() => routes.textContent()).toMatch(/gateway\d/);
   await routes.getByRole('link', { name: 'support' }).click();
   await expect.poll(() => page.locator('.drawn .line[data-id]').count()).toBe(1);
   expect(new URL(page.url()).searchParams.get('q')).toBe('tag:redact:route:support');
-  expect(await page.locator('.drawn .mark').allTextContents()).toContain('redacted');
+  expect(await page.locator('.drawn .badge').allTextContents()).toContain('redacted');
 });
 
 describe('keys, limits and budgets', () => {
-  it('a key with a budget is made, used, counted, refused beyond its limit, and revoked', async () => {
+  it('a key with a budget is created, used, counted, rejected beyond its limit, and revoked', async () => {
     await page.goto(`http://${world.admin}/privacy`);
     await page.getByText('A virtual key stands for').waitFor();
     await page.getByLabel('Owner').fill('ada');
     await page.getByLabel('Models').fill('claude-*');
     await page.getByLabel('Dollars a day').fill('5');
     await page.getByLabel('Requests a minute').fill('2');
-    await page.getByLabel('Good').selectOption('for 30 days');
-    await page.getByRole('button', { name: 'Make a key' }).click();
+    await page.getByLabel('Expires').selectOption('in 30 days');
+    await page.getByRole('button', { name: 'Create key' }).click();
     const key = (await page.getByRole('status').locator('code').textContent()) ?? '';
     const keys = page.getByRole('table', { name: 'Virtual keys' });
     await expect.poll(() => keys.textContent()).toMatch(/ada.*claude-\*.*2\/m requests, \$5 per day.*active/);
@@ -170,7 +170,7 @@ describe('keys, limits and budgets', () => {
     expect((await ask('third', { key })).status).toBe(429);
     const usage = page.getByRole('table', { name: 'Used since the start' });
     const row = usage.getByRole('row', { name: /ada.*claude-sonnet-4-5/ });
-    // User, model, requests, refused, tokens in (those from the cache too) and out, what they cost.
+    // User, model, requests, refused, input tokens (including cached) and output tokens, cost.
     await expect.poll(() => row.getByRole('cell').allTextContents().then((c) => c.slice(1, 7)), { timeout: 8000 })
       .toEqual(['ada', 'claude-sonnet-4-5 anthropic', '2', '1', '4300', '40']);
     expect(await row.getByRole('cell').last().textContent()).toMatch(/^\$0\.00\d+$/);
@@ -187,16 +187,16 @@ describe('keys, limits and budgets', () => {
     expect((await ask('fourth', { key })).status).toBe(401);
   });
 
-  it('a wish that is wrong is refused in words', async () => {
+  it('an invalid request reports an error', async () => {
     await page.getByLabel('Owner').fill('evelyn');
     await page.getByLabel('Requests a minute').evaluate((n) => ((n as HTMLInputElement).step = 'any'));
     await page.getByLabel('Requests a minute').fill('0.5');
-    await page.getByRole('button', { name: 'Make a key' }).click();
+    await page.getByRole('button', { name: 'Create key' }).click();
     await page.getByText('is no rate: write it as').waitFor();
     expect(await main().textContent()).not.toContain('evelyn');
   });
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -1,4 +1,4 @@
-// Rules that hold flows until somebody decides in the page, and a rule file that somebody else writes meanwhile.
+// Flows held by rules, and rule files that change on disk while edited.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Page } from 'playwright-core';
@@ -37,7 +37,7 @@ afterAll(async () => {
   await world?.stop();
 });
 
-/** Sends text to the origin's echo, and says what came back. */
+/** Sends text to the origin's echo endpoint; returns the response. */
 function echo(text: string): Promise<Answer> {
   return ask('/echo', { method: 'POST', headers: { 'content-type': 'text/plain', 'x-test': 'one' }, body: text });
 }
@@ -53,8 +53,8 @@ async function ask(path: string, init: { method?: string; headers?: Record<strin
   return { status: answer.status, test: String(answer.headers['x-test'] ?? ''), body: answer.body.toString() };
 }
 
-describe('a request that a rule holds', () => {
-  it('goes on as it came', async () => {
+describe('a request held by a rule', () => {
+  it('continues unchanged', async () => {
     const answer = echo('as it came');
     await card().filter({ hasText: 'request held by look at it at request_body: of /echo' }).waitFor();
     await card().getByRole('button', { name: 'Continue' }).click();
@@ -62,7 +62,7 @@ describe('a request that a rule holds', () => {
     await expect.poll(() => card().count()).toBe(0);
   });
 
-  it('goes on changed: its fields, one of them gone, and its body', async () => {
+  it('continues with changed and removed fields and a changed body', async () => {
     const answer = echo('before');
     await card().getByRole('button', { name: 'Change' }).click();
     const fields = card().getByRole('textbox', { name: 'Header fields' });
@@ -74,34 +74,34 @@ describe('a request that a rule holds', () => {
     await world.recorded(1, 'query:changed');
   });
 
-  it('is not sent with fields that are none, and nothing of the edit is lost', async () => {
+  it('is not sent with invalid fields, and the edit is kept', async () => {
     const answer = echo('kept');
     await card().getByRole('button', { name: 'Change' }).click();
     await card().getByRole('textbox', { name: 'Header fields' }).fill('no field at all');
     await card().getByRole('button', { name: 'Send changed' }).click();
     await card().getByRole('alert').filter({ hasText: 'is no header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
-    await card().getByRole('button', { name: 'Leave as it is' }).click();
+    await card().getByRole('button', { name: 'Cancel' }).click();
     await card().getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toMatchObject({ status: 200, body: 'kept' });
   });
 
-  it('is answered in the origin’s place', async () => {
+  it('is answered in place of the origin', async () => {
     const answer = echo('unanswered');
     await card().getByRole('button', { name: 'Answer' }).click();
     await card().getByLabel('Status').fill('418');
     await card().getByRole('textbox', { name: 'Body' }).fill('short and stout');
-    await card().getByRole('button', { name: 'Send the answer' }).click();
+    await card().getByRole('button', { name: 'Send response' }).click();
     expect(await answer).toMatchObject({ status: 418, body: 'short and stout' });
   });
 
-  it('is denied, and its flow says so', async () => {
+  it('is denied, and its flow shows that', async () => {
     const answer = echo('denied');
     await card().getByRole('button', { name: 'Deny' }).click();
     expect((await answer).status).toBe(403);
   });
 
-  it('is counted beside the name of the page of approvals, and stands there too', async () => {
+  it('is counted in the navigation and listed under Approvals', async () => {
     const answer = echo('seen from elsewhere');
     const link = page.getByRole('navigation').getByRole('link', { name: /Approvals/ });
     await expect.poll(() => link.textContent(), { timeout: 8000 }).toMatch(/Approvals\s*1/);
@@ -113,7 +113,7 @@ describe('a request that a rule holds', () => {
   });
 });
 
-it('an answer that a rule holds is changed: status and body', async () => {
+it('a held response is changed: status and body', async () => {
   const answer = ask('/orders');
   await card().filter({ hasText: 'response held by look at the answer' }).waitFor();
   await card().getByRole('button', { name: 'Change' }).click();
@@ -125,7 +125,7 @@ it('an answer that a rule holds is changed: status and body', async () => {
   expect(await answer).toMatchObject({ status: 202, body: '{"changed":true}' });
 });
 
-it('messages that a rule holds are dropped, changed and let go', async () => {
+it('held messages are dropped, changed and continued', async () => {
   const done = world.webSocket();
   const held = card().filter({ hasText: 'message held by look at what is said' });
   await held.first().waitFor();
@@ -147,10 +147,10 @@ it('messages that a rule holds are dropped, changed and let go', async () => {
   expect(messages.filter((m) => m.payload === 'said otherwise').length).toBe(1);
 }, 60_000);
 
-describe('a rule file that is changed on the disk', () => {
+describe('a rule file that changes on disk', () => {
   const one = (name: string) => `rules:\n  - name: ${name}\n    when: host:never.test\n    then: block\n`;
 
-  it('stands in the page as it is now, where nothing is written there', async () => {
+  it('is reloaded if there are no edits', async () => {
     await page.goto(`http://${world.admin}/rules`);
     await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     writeFileSync(file(), one('from elsewhere'));
@@ -159,57 +159,57 @@ describe('a rule file that is changed on the disk', () => {
     await expect.poll(() => page.getByRole('table').first().textContent(), { timeout: 8000 }).toContain('from elsewhere');
   });
 
-  it('takes nothing away of what is being written, and is not written over by chance', async () => {
+  it('does not discard edits, and is not overwritten by accident', async () => {
     await editor().click();
     await page.keyboard.press('Control+End');
     await page.keyboard.insertText('# mine');
     writeFileSync(file(), one('again from elsewhere'));
-    await page.getByText('This file was changed on the disk while you were writing').waitFor();
+    await page.getByText('This file changed on disk while you were editing').waitFor();
     expect(await editor().textContent()).toContain('# mine');
     await page.keyboard.press('Control+s');
-    await page.getByText('was changed by somebody else meanwhile').waitFor();
+    await page.locator('.notice.wrong').first().waitFor();
     expect(readFileSync(file(), 'utf8')).toBe(one('again from elsewhere'));
 
-    // Elsewhere and back: the edit is still there, and so is the notice.
+    // After leaving the page and returning, the edit and the notice are still there.
     await page.getByRole('link', { name: 'Overview' }).click();
     await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
     await page.keyboard.press('Alt+4');
     await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('# mine');
     await page.getByRole('button', { name: 'Keep mine' }).click();
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
-    await page.getByText('The rules are in force').waitFor();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
+    await page.getByText('Rules applied').waitFor();
     expect(readFileSync(file(), 'utf8')).toBe(`${one('from elsewhere')}# mine`);
   });
 
-  it('is taken as it stands there, when its owner says so', async () => {
+  it('is adopted on request', async () => {
     await editor().click();
     await page.keyboard.insertText('# to be lost');
     writeFileSync(file(), one('the last word'));
-    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await page.getByRole('button', { name: 'Use the version on disk' }).click();
     await expect.poll(() => editor().textContent()).toContain('the last word');
     expect(await editor().textContent()).not.toContain('to be lost');
   });
 
-  it('that is wrong is shown with its mistake on reload, and what was in force still is', async () => {
+  it('with an error is shown on reload, and the previous rules stay active', async () => {
     writeFileSync(file(), 'rules:\n  - name: wrong\n    then: nosuchthing\n');
     await page.getByRole('button', { name: 'Reload' }).click();
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     await expect.poll(() => main().textContent()).toContain('line 3');
     expect(await page.getByRole('table').first().textContent()).toContain('the last word');
   });
 });
 
-it('flows that were held bear a mark, and that of a denial says why it failed', async () => {
+it('held flows have a badge, and a denied one shows why it failed', async () => {
   await page.goto(`http://${world.admin}/?q=${encodeURIComponent('tag:held error:denied')}`);
   const row = page.locator('.drawn .line[data-id]').first();
   await row.waitFor();
-  const marks = await row.locator('.mark').allTextContents();
+  const marks = await row.locator('.badge').allTextContents();
   for (const mark of ['!', 'held', 'rule']) expect(marks).toContain(mark);
   await row.click();
   await expect.poll(() => page.getByRole('tabpanel').textContent()).toContain('look at it');
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
-  // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
+it('no external requests and no console errors', () => {
+  // The browser wraps replaced text in inline styles, which the content security policy blocks and the editor removes.
   expect([world.complaints.filter((c) => !c.startsWith('Applying inline style')), world.strays]).toEqual([[], []]);
 });

@@ -1,4 +1,4 @@
-// An origin of gRPC behind TLS, and a client that reaches it through the proxy.
+// A gRPC origin with TLS, and a client that reaches it through the proxy.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect as connectH2, createSecureServer, type ClientHttp2Session, type Http2SecureServer } from 'node:http2';
@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import type { World } from './world';
 
-/** A certificate that nobody has signed but itself. */
+/** A self-signed certificate. */
 function ownCertificate(): { key: Buffer; cert: Buffer } {
   const folder = mkdtempSync(join(tmpdir(), 'interflow-cert-'));
   const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
@@ -21,7 +21,7 @@ function ownCertificate(): { key: Buffer; cert: Buffer } {
   return pair;
 }
 
-/** A message of gRPC: uncompressed, with its length before it. */
+/** An uncompressed, length-prefixed gRPC message. */
 export function framed(payload: Buffer): Buffer {
   const head = Buffer.alloc(5);
   head.writeUInt32BE(payload.length, 1);

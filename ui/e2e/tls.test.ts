@@ -1,4 +1,4 @@
-// TLS that was opened on the way: both legs of it, the client's fingerprints, and messages of gRPC while they come.
+// Intercepted TLS: both sides, client fingerprints, and live gRPC messages.
 import type { ClientHttp2Session, Http2SecureServer } from 'node:http2';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -27,7 +27,7 @@ afterAll(async () => {
   origin?.server.close();
 });
 
-/** Asks, and says when the answer has ended. */
+/** Sends a request; resolves when the response has ended. */
 function call(path: string, type: string, said: Buffer): Promise<void> {
   const stream = client.request({ ':method': 'POST', ':path': path, 'content-type': type, te: 'trailers' });
   stream.end(said);
@@ -42,11 +42,11 @@ async function open(path: string, tab: string) {
   await page.getByRole('tab', { name: tab }).click();
 }
 
-it('both legs and the fingerprints stand in their tab, and lead to flows like it', async () => {
+it('the TLS tab shows both sides and the fingerprints, and filters by them', async () => {
   await call('/plain', 'text/plain', Buffer.from('hello'));
   await open('/plain', 'TLS');
   const text = () => panel().textContent();
-  for (const words of ['Client leg', 'TLSv1.3', 'localhost', 'h2', 'Fingerprints of the client', 'JA3', 'JA4', 'JA4H', 'HTTP/2 (Akamai)', 'Upstream leg', 'not verified']) {
+  for (const words of ['Client side', 'TLSv1.3', 'localhost', 'h2', 'Fingerprints of the client', 'JA3', 'JA4', 'JA4H', 'HTTP/2 (Akamai)', 'Upstream side', 'not verified']) {
     await expect.poll(text, { message: words }).toContain(words);
   }
   expect(await text()).toMatch(/t13d\w+_[0-9a-f]{12}_[0-9a-f]{12}/);
@@ -55,10 +55,10 @@ it('both legs and the fingerprints stand in their tab, and lead to flows like it
   await ja4.getByRole('button', { name: /^Filter for ja4:/ }).click();
   await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('ja4:');
   await expect.poll(() => rows().count()).toBeGreaterThan(0);
-  expect(await rows().first().locator('.mark').allTextContents()).toContain('tls');
+  expect(await rows().first().locator('.badge').allTextContents()).toContain('tls');
 });
 
-it('messages of gRPC come in one by one, each written out', async () => {
+it('gRPC messages arrive one by one, decoded', async () => {
   const done = call('/shop.Stock/Watch', 'application/grpc', framed(numbered(7, 'what is there?')));
   await open('/shop.Stock/Watch', 'Messages');
   const messages = panel().locator('li');
@@ -72,9 +72,9 @@ it('messages of gRPC come in one by one, each written out', async () => {
   expect(await first.textContent()).toContain('what is there?');
   expect(await messages.last().textContent()).toContain(`answer ${MESSAGES}`);
   expect(await messages.last().locator('pre').textContent()).toContain('1: 12');
-  expect(await rows().first().locator('.mark').allTextContents()).toContain('grpc');
+  expect(await rows().first().locator('.badge').allTextContents()).toContain('grpc');
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

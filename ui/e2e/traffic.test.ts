@@ -1,4 +1,4 @@
-// The traffic page over real traffic: every key, every tab, live flows, bodies that would like to run.
+// The traffic page with real traffic: keys, tabs, live flows, hostile bodies.
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { HOSTILE } from './origin';
@@ -31,7 +31,7 @@ afterEach(() => {
   expect(world.strays, 'the page asked others').toEqual([]);
 });
 
-/** Shows the flows of a query, with the first selected and open on a tab. */
+/** Opens the first flow that matches a query on a tab. */
 async function show(query: string, tab = 'overview') {
   await page.goto(`${host()}/?${new URLSearchParams({ q: query }).toString()}`);
   await page.locator('.drawn .line[data-id]').first().click();
@@ -50,15 +50,15 @@ async function fresh(query = '') {
   await rows().first().waitFor();
 }
 
-describe('the way in', () => {
-  it('is shut without the token', async () => {
+describe('authentication', () => {
+  it('is required', async () => {
     const response = await fetch(`${host()}/`);
     expect(response.status).toBe(401);
     expect(await response.text()).not.toContain('/assets/');
     expect((await fetch(`${host()}/settings`)).status).toBe(401);
   });
-  it('leaves no token in the address', () => expect(page.url()).toBe(`${host()}/`));
-  it('serves compressed files that are kept for long, and a page that is not', async () => {
+  it('leaves no token in the URL', () => expect(page.url()).toBe(`${host()}/`));
+  it('serves compressed files with long caching, and an uncached page', async () => {
     const headers = { authorization: `Bearer ${world.token}`, 'accept-encoding': 'br' };
     const index = await fetch(`${host()}/overview`, { headers });
     expect(index.headers.get('cache-control')).toBe('no-store');
@@ -81,7 +81,7 @@ describe('the way in', () => {
     expect(bytes).toBeGreaterThan(10_000);
     expect(bytes).toBeLessThan(200_000);
   });
-  it('knows no files but its own', async () => {
+  it('serves only its own files', async () => {
     const headers = { authorization: `Bearer ${world.token}` };
     for (const path of ['/assets/none.js', '/%2e%2e/Cargo.toml', '/index.html.br']) {
       expect((await fetch(host() + path, { headers })).status, path).toBe(404);
@@ -112,7 +112,7 @@ describe('keys', () => {
     expect(await selected().getAttribute('data-id')).toBe(first);
   });
 
-  it('open and close a flow, and the address carries it', async () => {
+  it('open and close a flow, and update the URL', async () => {
     await fresh();
     await press('j', 'Enter');
     await panel().waitFor();
@@ -128,7 +128,7 @@ describe('keys', () => {
     expect(page.url()).not.toContain('id=');
   });
 
-  it('turn the tabs', async () => {
+  it('switch tabs', async () => {
     await show('is:websocket');
     const current = () => page.locator('.pane [role=tab][aria-selected=true]').textContent();
     for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Request'], ['l', 'Response'], ['h', 'Request'], ['ArrowLeft', 'Overview']] as const) {
@@ -147,7 +147,7 @@ describe('keys', () => {
     await expect.poll(() => help.count()).toBe(0);
   });
 
-  it('T turns the theme, which is kept', async () => {
+  it('T changes the theme, which is stored', async () => {
     await fresh();
     await press('T', 'T');
     const theme = () => page.evaluate(() => document.documentElement.dataset['theme']);
@@ -170,7 +170,7 @@ describe('keys', () => {
     }
   });
 
-  it('are letters where somebody writes', async () => {
+  it('are ordinary letters in text inputs', async () => {
     await fresh();
     await press('/');
     await page.keyboard.type('dxp?');
@@ -183,7 +183,7 @@ describe('keys', () => {
 describe('the filter', () => {
   const field = () => page.getByRole('combobox', { name: 'Filter' });
 
-  it('completes, applies, and stands in the address', async () => {
+  it('completes, applies, and updates the URL', async () => {
     await fresh();
     await press('/');
     await page.keyboard.type('stat');
@@ -199,11 +199,11 @@ describe('the filter', () => {
     expect(await field().inputValue()).toBe('');
   });
 
-  it('shows what is wrong, and where', async () => {
+  it('shows errors with their position', async () => {
     await fresh();
     await press('/');
     await page.keyboard.type('status:200 stats:4');
-    const trouble = page.locator('.trouble');
+    const trouble = page.locator('.query-error');
     await expect.poll(() => trouble.textContent()).toContain('column 12');
     expect(await trouble.locator('pre').textContent()).toBe(`status:200 stats:4\n${' '.repeat(11)}^^^^^`);
     await press('Enter');
@@ -212,7 +212,7 @@ describe('the filter', () => {
     await press('Escape');
   });
 
-  it('takes terms from every cell, for and against', async () => {
+  it('takes terms from every cell, included or excluded', async () => {
     await fresh('path:/missing');
     const cells = page.locator('.drawn .line').first().locator('[data-term]');
     const terms = await cells.evaluateAll((list) => list.map((c) => (c as HTMLElement).dataset['term'] ?? ''));
@@ -228,7 +228,7 @@ describe('the filter', () => {
     await page.locator('.cell-filter button').first().click();
     await expect.poll(() => rows().count()).toBe(1);
     expect(new URL(page.url()).searchParams.get('q')).toBe('status:500');
-    await page.getByRole('button', { name: 'Take away status:500' }).click();
+    await page.getByRole('button', { name: 'Remove status:500' }).click();
     await expect.poll(() => rows().count()).toBeGreaterThan(10);
     const all = await rows().count();
     await page.locator('.drawn .line .status.s4').first().hover();
@@ -236,7 +236,7 @@ describe('the filter', () => {
     await expect.poll(() => rows().count()).toBe(all - 1);
   });
 
-  it('takes the model and the agent of a call', async () => {
+  it('takes the model and agent of a call', async () => {
     const body = JSON.stringify({ model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'hello' }] });
     const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', 'user-agent': 'claude-cli/2.0.1 (external, cli)' };
     await world.send('/v1/messages', { method: 'POST', headers, body });
@@ -249,16 +249,16 @@ describe('the filter', () => {
     const agent = panel().getByRole('row', { name: /^Agent/ });
     await agent.hover();
     await agent.getByRole('button', { name: 'Filter out agent:claude-code' }).click();
-    await page.getByText('No flow fits this filter').waitFor();
+    await page.getByText('No matching flows').waitFor();
   });
 
-  it('f and F take the host, chips take common ones', async () => {
+  it('f and F filter by host, chips by common terms', async () => {
     await fresh('path:/orders');
     await press('j', 'f');
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/orders host:127.0.0.1');
     await expect.poll(() => rows().count()).toBe(1);
     await press('j', 'F');
-    await expect.poll(() => page.getByText('No flow fits this filter').count()).toBe(1);
+    await expect.poll(() => page.getByText('No matching flows').count()).toBe(1);
     await fresh();
     await page.getByRole('button', { name: 'WebSocket', exact: true }).click();
     await expect.poll(() => rows().count()).toBe(1);
@@ -266,10 +266,10 @@ describe('the filter', () => {
 });
 
 describe('a flow', () => {
-  it('tells of its timings, legs and errors', async () => {
+  it('shows its timings, sides and errors', async () => {
     await show('path:/cut');
     const text = await panel().textContent();
-    for (const words of ['upstream_closed', 'wait for the answer', 'Client leg', 'Upstream leg', world.origin]) expect(text).toContain(words);
+    for (const words of ['upstream_closed', 'wait (TTFB)', 'Client side', 'Upstream side', world.origin]) expect(text).toContain(words);
   });
 
   it('shows JSON as a tree that keeps large numbers', async () => {
@@ -281,7 +281,7 @@ describe('a flow', () => {
     expect(await city.count()).toBe(0);
   });
 
-  it('undoes the content coding, and gives the bytes as they were', async () => {
+  it('decodes the content coding, and downloads the raw bytes', async () => {
     await show('path:/gzip', 'response');
     await expect.poll(() => panel().textContent()).toContain('"packed"');
     const [file] = await Promise.all([page.waitForEvent('download'), panel().getByRole('link', { name: 'Raw' }).click()]);
@@ -307,7 +307,7 @@ describe('a flow', () => {
     await expect.poll(() => page.getByTestId('body-text').textContent()).toContain('00000010  10 11 12');
   });
 
-  it('draws pictures, and only pictures', async () => {
+  it('renders images, and only images', async () => {
     await show('path:/picture.png', 'response');
     const picture = panel().getByRole('img');
     await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth)).toBe(2);
@@ -321,7 +321,7 @@ describe('a flow', () => {
     expect(await panel().getByRole('img').count()).toBe(0);
   });
 
-  it('never runs what it shows', async () => {
+  it('never runs displayed content', async () => {
     for (const [query, tab] of [['path:=/hostile', 'request'], ['path:=/hostile', 'response'], ['path:/hostile.json', 'response'], ['is:websocket', 'messages'], ['path:=/hostile', 'overview']] as const) {
       await show(query, tab);
       await expect.poll(() => panel().textContent(), { message: query + tab }).toContain('window.pwned');
@@ -334,7 +334,7 @@ describe('a flow', () => {
     expect(await page.evaluate(() => (window as unknown as { pwned?: number }).pwned)).toBeUndefined();
   });
 
-  it('shows messages of both directions, and more as they come', async () => {
+  it('shows messages of both directions, live', async () => {
     await show('is:websocket', 'messages');
     for (const words of ['hello from the origin', 'hello from the client', '1000 bye']) await expect.poll(() => panel().textContent()).toContain(words);
     await panel().getByRole('searchbox').fill('client');
@@ -351,7 +351,7 @@ describe('a flow', () => {
   });
 });
 
-describe('doings', () => {
+describe('actions', () => {
   const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
 
   it('y and the menu copy a flow', async () => {
@@ -366,13 +366,13 @@ describe('doings', () => {
     }
   });
 
-  it('r sends again, and the new flow says what it was made from', async () => {
+  it('r replays, and the new flow links to its parent', async () => {
     await fresh('path:/orders');
     await press('j', 'r');
     await page.getByRole('button', { name: 'Show', exact: true }).click();
     await expect.poll(() => panel().textContent()).toContain('Sent again from');
     await expect.poll(() => rows().count()).toBe(2);
-    await expect.poll(() => page.locator('.drawn .mark', { hasText: '↻' }).count()).toBe(1);
+    await expect.poll(() => page.locator('.drawn .badge', { hasText: '↻' }).count()).toBe(1);
   });
 
   it('e edits the request and sends it', async () => {
@@ -394,7 +394,7 @@ describe('doings', () => {
     expect(sent.flows).toMatchObject([{ method: 'PUT', path: '/echo?edited' }]);
   });
 
-  it('a request that cannot be sent is refused in words, and nothing is lost', async () => {
+  it('a request that cannot be sent reports an error, and the edit is kept', async () => {
     await fresh('query:x=1');
     await press('j', 'e');
     const dialog = page.getByRole('dialog', { name: 'Edit and resend' });
@@ -406,10 +406,10 @@ describe('doings', () => {
     await expect.poll(() => dialog.count()).toBe(0);
   });
 
-  it('x chooses and c compares', async () => {
+  it('x selects and c compares', async () => {
     await fresh('path:/echo');
     await press('j', 'x', 'j', 'x');
-    await expect.poll(() => page.locator('footer').textContent()).toContain('2 chosen');
+    await expect.poll(() => page.locator('footer').textContent()).toContain('2 selected');
     await press('c');
     const dialog = page.getByRole('dialog', { name: 'Compare' });
     for (const words of ['method', 'POST', 'PUT', 'edited']) await expect.poll(() => dialog.textContent()).toContain(words);
@@ -419,16 +419,16 @@ describe('doings', () => {
     await press('Escape');
   });
 
-  it('t marks a flow with a tag and a comment', async () => {
+  it('t adds a tag and a comment', async () => {
     await fresh('path:/missing');
     await press('j', 't');
     const tag = page.getByLabel('New tag');
     await expect.poll(() => tag.evaluate((n) => n === document.activeElement)).toBe(true);
     await page.keyboard.type('look here');
     await press('Enter');
-    await expect.poll(() => page.locator('.drawn .mark.tag').textContent()).toBe('look here');
+    await expect.poll(() => page.locator('.drawn .badge.tag').textContent()).toBe('look here');
     await page.getByLabel('Comment').fill('why is it missing?');
-    // News of the flow takes nothing away of what is being written.
+    // An update of the flow does not overwrite a comment being edited.
     const id = await selected().getAttribute('data-id');
     await world.api(`/flows/${id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["from elsewhere"]}' });
     await page.getByRole('button', { name: 'Remove tag from elsewhere' }).click();
@@ -438,10 +438,10 @@ describe('doings', () => {
     await press('Control+Enter');
     await expect.poll(async () => (await world.api<{ flows: unknown[] }>('/flows?query=comment:missing')).flows.length).toBe(1);
     await page.getByRole('button', { name: 'Remove tag look here' }).click();
-    await expect.poll(() => page.locator('.drawn .mark.tag').count()).toBe(0);
+    await expect.poll(() => page.locator('.drawn .badge.tag').count()).toBe(0);
   });
 
-  it('d asks, and deletes', async () => {
+  it('d asks for confirmation, and deletes', async () => {
     await world.send('/doomed/1');
     await world.send('/doomed/2');
     await fresh('path:/doomed');
@@ -455,20 +455,20 @@ describe('doings', () => {
     expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
   });
 
-  it('what is shown or chosen can be taken away as a file', async () => {
+  it('matching or selected flows can be exported', async () => {
     await fresh('path:/orders');
     await page.getByRole('button', { name: /Export/ }).click();
     const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /HAR, all/ }).click()]);
     expect(all.suggestedFilename()).toBe('flows.har');
     await press('j', 'x');
     await page.getByRole('button', { name: /Export/ }).click();
-    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 chosen' }).click()]);
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 selected' }).click()]);
     expect(chosen.suggestedFilename()).toBe('flows.jsonl');
   });
 });
 
 describe('live', () => {
-  it('shows flows as they come, and their answers', async () => {
+  it('shows new flows and their responses', async () => {
     await fresh();
     const before = Number(await page.getByRole('grid').getAttribute('aria-rowcount'));
     const answer = world.send('/slow?one');
@@ -479,7 +479,7 @@ describe('live', () => {
     expect(Number(await page.getByRole('grid').getAttribute('aria-rowcount'))).toBe(before + 1);
   });
 
-  it('p pauses: what comes is counted and shown afterwards', async () => {
+  it('p pauses: new flows are counted, and shown on resume', async () => {
     await fresh();
     await press('p');
     await page.getByText('Paused').waitFor();
@@ -492,7 +492,7 @@ describe('live', () => {
     expect(await fresh3.count()).toBe(0);
   });
 
-  it('a filter holds for what comes live', async () => {
+  it('a filter applies to live flows', async () => {
     await fresh('path:/orders');
     const before = await rows().count();
     await world.send('/not-this');
@@ -506,11 +506,11 @@ describe('many flows', () => {
   const N = 3000;
   const scrollTo = (place: number) => page.locator('.scroller').evaluate((e, top) => {
     e.scrollTo(0, top);
-    // The event of the scrolling, and the drawing behind it.
+    // Waits for the scroll event and the rendering after it.
     return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
   }, place);
 
-  it('are scrolled through without gaps, and stand still while more come', async () => {
+  it('scroll without gaps, and stay in place while more arrive', async () => {
     let next = 0;
     await Promise.all(Array.from({ length: 16 }, async () => {
       while (next < N) await world.send(`/many/${(next += 1)}`);
@@ -543,7 +543,7 @@ describe('many flows', () => {
     await expect.poll(() => rows().first().textContent()).toContain('/many/later/3');
   }, 120_000);
 
-  it('have an end that G reaches and a beginning that g does', async () => {
+  it('G jumps to the end and g to the start', async () => {
     await fresh('path:/many');
     await press('G');
     await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(String(N + 4));
@@ -554,7 +554,7 @@ describe('many flows', () => {
     await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe('2');
   });
 
-  it('do not freeze the page while they come fast', async () => {
+  it('do not freeze the page at a high rate', async () => {
     await fresh();
     const longest = page.evaluate(() => new Promise<number>((done) => {
       let most = 0;
@@ -573,7 +573,7 @@ describe('many flows', () => {
     const sent = Promise.all(Array.from({ length: 16 }, async () => {
       while (going) await world.send('/fast');
     }));
-    // A page that freezes stands still for seconds; a busy machine may keep it waiting for a while.
+    // A frozen page blocks for seconds; the bound leaves room for a busy machine.
     expect(await longest).toBeLessThan(1000);
     going = false;
     await sent;

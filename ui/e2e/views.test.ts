@@ -1,5 +1,5 @@
-// What the detail pane and the bar offer beyond the first four tabs: bodies laid out, raw bytes, rules, privacy, marks,
-// saved views, the palette, and what happens when the instance goes away.
+// The other tabs of the detail pane and the toolbar: pretty-printed bodies, raw bytes, rules, privacy, stars,
+// saved views, the palette, and an unreachable instance.
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { World } from './world';
@@ -51,7 +51,7 @@ async function show(query: string, tab: string) {
   await page.getByRole('tab', { name: tab, exact: true }).click();
 }
 
-describe('bodies laid out by the server', () => {
+describe('bodies pretty-printed by the server', () => {
   it.each([
     ['path:/page.html', 'Response', ['<main>\n  <h1>Hi</h1>', '    <br>']],
     ['path:/feed.xml', 'Response', ['<feed>\n  <entry id="1">\n    <title>TTTTT</title>']],
@@ -69,7 +69,7 @@ describe('bodies laid out by the server', () => {
     await expect.poll(() => body().textContent()).toContain('00000000  ');
   });
 
-  it('GraphQL beside its JSON', async () => {
+  it('GraphQL next to its JSON', async () => {
     await show('path:/graphql', 'Request');
     await expect.poll(() => panel().textContent()).toContain('"operationName"');
     await panel().getByRole('button', { name: 'Pretty' }).click();
@@ -79,7 +79,7 @@ describe('bodies laid out by the server', () => {
 });
 
 describe('more tabs', () => {
-  it('raw bytes as text and digits', async () => {
+  it('raw bytes as text and hex', async () => {
     await show('query:form', 'Raw');
     const raw = page.getByTestId('raw').first();
     await expect.poll(() => raw.textContent()).toContain('POST ');
@@ -88,7 +88,7 @@ describe('more tabs', () => {
     await expect.poll(() => raw.textContent()).toContain('00000000  50 4f 53 54');
   });
 
-  it('kinds and places of what was redacted, never a value', async () => {
+  it('kinds and locations of redactions, never a value', async () => {
     await show('path:/v1/messages', 'Privacy');
     await expect.poll(() => panel().textContent()).toContain('taken out before it went on');
     const table = panel().getByRole('row');
@@ -97,36 +97,36 @@ describe('more tabs', () => {
     await panel().getByRole('button', { name: 'credit-card' }).click();
     await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('tag:found:credit-card');
     await expect.poll(() => rows().count()).toBe(1);
-    expect(await rows().first().locator('.mark').allTextContents()).toContain('redacted');
+    expect(await rows().first().locator('.badge').allTextContents()).toContain('redacted');
   });
 
-  it('rules that it met, and the way to write one for it', async () => {
+  it('rule explanations, and a link to write a rule for the flow', async () => {
     await show('path:/orders', 'Rules');
-    await expect.poll(() => panel().textContent()).toContain('There are no rules.');
+    await expect.poll(() => panel().textContent()).toContain('No rules.');
     await panel().getByRole('link', { name: 'Write a rule for it' }).click();
     await page.getByRole('heading', { name: 'Rules', level: 1 }).waitFor();
     await expect.poll(() => page.getByRole('textbox', { name: 'Rules' }).textContent()).toContain('path:/orders');
-    await page.getByRole('button', { name: 'Save and put in force' }).click();
+    await page.getByRole('button', { name: 'Save and apply' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toContain('like 127.0.0.1');
     await world.send('/orders');
     await show('path:/orders', 'Rules');
     await expect.poll(() => panel().textContent()).toContain('matched');
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('rule');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('rule');
   });
 });
 
-describe('what is one’s own', () => {
-  it('m marks with a star, and takes it away again', async () => {
+describe('stars, views and the palette', () => {
+  it('m stars and unstars', async () => {
     await page.goto(`${host()}/?q=path:/missing`);
     await rows().first().waitFor();
     await page.keyboard.press('j');
     await page.keyboard.press('m');
-    await expect.poll(() => rows().first().locator('.mark').allTextContents()).toContain('★');
+    await expect.poll(() => rows().first().locator('.badge').allTextContents()).toContain('★');
     await page.getByRole('button', { name: '★ Marked' }).click();
     await expect.poll(() => rows().count()).toBe(1);
     await page.keyboard.press('j');
     await page.keyboard.press('m');
-    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=tag:marked')).count).toBe(0);
+    await expect.poll(async () => (await world.api<{ count: number }>('/flows/count?query=tag:starred')).count).toBe(0);
   });
 
   it('views are saved, shown again after a reload, and removed', async () => {
@@ -150,7 +150,7 @@ describe('what is one’s own', () => {
     await page.keyboard.press('Escape');
   });
 
-  it('Ctrl+K finds pages, doings and filters', async () => {
+  it('Ctrl+K finds pages, actions and filters', async () => {
     await page.goto(`${host()}/`);
     await rows().first().waitFor();
     await page.keyboard.press('Control+k');
@@ -170,7 +170,7 @@ describe('what is one’s own', () => {
   });
 });
 
-it('pages fetch the editor of rules only where rules are edited', async () => {
+it('pages load the editor only where it is used', async () => {
   const asked: string[] = [];
   const other = await world.page('/');
   other.on('request', (r) => asked.push(new URL(r.url()).pathname));
@@ -182,7 +182,7 @@ it('pages fetch the editor of rules only where rules are edited', async () => {
   await other.context().close();
 });
 
-it('says that the instance cannot be reached, and goes on when it can', async () => {
+it('reports that the instance is unreachable, and reconnects', async () => {
   await page.goto(`${host()}/`);
   await rows().first().waitFor();
   await page.route('**/api/v1/**', (route) => route.abort());
@@ -192,17 +192,17 @@ it('says that the instance cannot be reached, and goes on when it can', async ()
   await page.unroute('**/api/v1/**');
   await page.getByText('Connected again').waitFor();
   expect(await gone.count()).toBe(0);
-  // What the browser itself said of the broken requests was wanted.
+  // Console errors of the failed requests are expected.
   world.complaints.length = 0;
 });
 
-it('shows that a slow instance is working, and where it failed', async () => {
+it('shows a loading state for a slow instance, and its errors', async () => {
   await page.route('**/api/v1/flows?*', async (route) => {
     await new Promise((done) => setTimeout(done, 900));
     await route.continue();
   });
   await page.goto(`${host()}/`);
-  await page.getByText('Looking…').waitFor();
+  await page.getByText('Searching…').waitFor();
   await rows().first().waitFor();
   await page.unroute('**/api/v1/flows?*');
   await page.route('**/api/v1/flows?*', (route) => route.fulfill({ status: 500, json: { error: { kind: 'internal', message: 'the disk is gone', remedy: 'look for it' } } }));

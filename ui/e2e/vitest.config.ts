@@ -7,7 +7,7 @@ export default defineConfig({
     include: ['*.test.ts'],
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    // A busy machine may take a while to draw what a second is enough for otherwise.
+    // A busy machine needs longer than the default second.
     expect: { poll: { timeout: 8000 } },
     fileParallelism: false,
   },

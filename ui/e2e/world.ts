@@ -23,28 +23,28 @@ export interface Sent {
   method?: string;
   headers?: Record<string, string>;
   body?: string;
-  /** Another origin than our own. */
+  /** Override of the local origin. */
   authority?: string;
 }
 
-/** What came back. */
+/** The response. */
 export interface Fetched {
   status: number;
   headers: IncomingHttpHeaders;
   body: Buffer;
 }
 
-/** What an instance is started with. */
+/** Options of an instance. */
 export interface Start {
-  /** A data folder that is there already, and stays. */
-  kept?: string;
-  /** The text of its configuration, which may name the origin, and files beside it. */
+  /** An existing data directory, which is not removed. */
+  home?: string;
+  /** Configuration text, which may name the origin, and additional files. */
   config?: (origin: string) => string;
   files?: Record<string, string>;
 }
 
 export class World {
-  /** What the browser asked for outside the instance, and what it complained of. */
+  /** Requests of the browser to other hosts, and its console errors. */
   readonly strays: string[] = [];
   readonly complaints: string[] = [];
 
@@ -61,19 +61,18 @@ export class World {
     private readonly isKept: boolean,
   ) {}
 
-  /** Starts all of it. */
-  static async start({ kept, config, files = {} }: Start = {}): Promise<World> {
+  static async start({ home: existing, config, files = {} }: Start = {}): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
-    const home = kept ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
+    const home = existing ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
     const anywhere = ['--listen-proxy', '127.0.0.1:0', '--listen-gateway', '127.0.0.1:0', '--listen-admin', '127.0.0.1:0'];
-    // Variables of this harness are no keys of the instance's configuration.
-    const ours = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
+    // Variables of this harness must not be read as configuration.
+    const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
     const named = config ? ['-c', join(home, 'config.toml')] : [];
     if (config) writeFileSync(join(home, 'config.toml'), config(address));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(home, name), text);
-    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_DATA_DIR: home, NO_COLOR: '1' } });
+    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(inherited), INTERFLOW_DATA_DIR: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';
@@ -82,7 +81,7 @@ export class World {
     const token = readFileSync(join(home, 'admin.token'), 'utf8').trim();
     const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
     const browser = await chromium.launch({ executablePath, args: FLAGS });
-    return new World(address, proxy, gateway, admin, token, browser, server, child, home, kept !== undefined);
+    return new World(address, proxy, gateway, admin, token, browser, server, child, home, existing !== undefined);
   }
 
   async stop(): Promise<void> {
@@ -95,7 +94,7 @@ export class World {
     if (!this.isKept) rmSync(this.home, { recursive: true, force: true });
   }
 
-  /** A page that has shown the token and stands at this path. */
+  /** An authenticated page at this path. */
   async page(path = '/', options: Parameters<Browser['newContext']>[0] = {}): Promise<Page> {
     const context = await this.browser.newContext({ viewport: { width: 1440, height: 860 }, ...options });
     await context.grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -113,7 +112,7 @@ export class World {
       if (address.protocol !== 'blob:' && address.host !== this.admin) this.strays.push(r.url());
     });
     page.on('console', (m) => {
-      // The browser notes every refused request; what the page makes of it is what counts.
+      // The browser logs every failed request; only the page's reaction is tested.
       if (/^Failed to load resource: the server responded/.test(m.text())) return;
       if (m.type() === 'error' || /Content.Security/i.test(m.text())) this.complaints.push(m.text());
     });
@@ -121,12 +120,12 @@ export class World {
     return page;
   }
 
-  /** Sends a request through the proxy and reads the answer to its end. */
+  /** Sends a request through the proxy and reads the whole response. */
   async send(path: string, sent: Sent = {}): Promise<number> {
     return (await this.fetch(path, sent)).status;
   }
 
-  /** The same, with all of the answer; status 0 where none came. */
+  /** As `send`, returning the whole response; status 0 if there was none. */
   fetch(path: string, { method = 'GET', headers = {}, body = '', authority = this.origin }: Sent = {}): Promise<Fetched> {
     const [host, port] = this.proxy.split(':');
     return new Promise((done) => {
@@ -144,7 +143,7 @@ export class World {
     });
   }
 
-  /** Asks the gateway as an SDK does; its status and the body of the answer. */
+  /** Calls the gateway as an SDK does; returns status and body. */
   async ask(path: string, body: unknown, headers: Record<string, string> = {}): Promise<{ status: number; text: string }> {
     const response = await fetch(`http://${this.gateway}${path}`, {
       method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', ...headers }, body: JSON.stringify(body),
@@ -167,14 +166,14 @@ export class World {
     return new Promise((done) => socket.once('close', () => done()).once('error', () => done()));
   }
 
-  /** Asks the API. */
+  /** Calls the admin API. */
   async api<T>(path: string, init: RequestInit = {}): Promise<T> {
     const headers = { authorization: `Bearer ${this.token}`, ...(init.headers as Record<string, string> | undefined) };
     const response = await fetch(`http://${this.admin}/api/v1${path}`, { ...init, headers });
     return (await response.json()) as T;
   }
 
-  /** Waits until so many flows of a query are recorded. */
+  /** Waits until a number of matching flows are recorded. */
   async recorded(n: number, query = ''): Promise<void> {
     for (let i = 0; i < 200; i += 1) {
       const { count } = await this.api<{ count: number }>(`/flows/count?${new URLSearchParams({ query }).toString()}`);

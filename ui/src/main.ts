@@ -1,4 +1,4 @@
-// Where the pages begin.
+// Entry point.
 import { mount } from 'svelte';
 import App from './App.svelte';
 import './app.css';

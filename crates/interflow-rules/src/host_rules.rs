@@ -226,7 +226,7 @@ impl HostRules {
         if holds {
             rule.matches.fetch_add(1, Relaxed);
             if at.phase < Phase::Message {
-                at.flow.tag(ByteStr::from_static("ruled"));
+                at.flow.tag(ByteStr::from_static("rule-matched"));
             }
             capture_groups(at, rule, &self.program);
         }

@@ -270,15 +270,15 @@ impl TextField {
             Self::OwnerTag => {
                 let own = |t: &&interflow_types::ByteStr| {
                     ![
-                        "ruled",
+                        "rule-matched",
                         "edited",
                         "held",
                         "redacted",
-                        "answered",
+                        "answered-locally",
                         "rule_failed",
                         "replay",
-                        "other_host",
-                        "unread",
+                        "host_mismatch",
+                        "malformed",
                     ]
                     .contains(&t.as_str())
                         && !t.starts_with("comment:")

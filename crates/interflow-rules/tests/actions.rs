@@ -204,7 +204,7 @@ rows! {
         tests: [{request: {url: http://a/}, response: {body: abcdef}, expect: {response: {body: abbdeg}}}]";
     tag: "
         rules: [{when: 'method:GET', then: {tag: 'seen-${host}'}}]
-        tests: [{request: {url: http://a/}, expect: {tags: [seen-a, ruled]}}]";
+        tests: [{request: {url: http://a/}, expect: {tags: [seen-a, rule-matched]}}]";
     comment: "
         rules: [{then: {comment: 'odd ${host}'}}]
         tests: [{request: {url: http://a/}, expect: {tags: ['comment:odd a']}}]";
@@ -237,7 +237,7 @@ rows! {
         - {request: {url: http://a/y}, expect: {matched: [second]}}";
     log: "
         rules: [{then: {log: 'a line for ${url}'}}]
-        tests: [{request: {url: http://a/}, expect: {tags: [ruled]}}]";
+        tests: [{request: {url: http://a/}, expect: {tags: [rule-matched]}}]";
     print: "
         rules: [{phase: done, then: {print: '${method} ${url} ${status}'}}]
         tests: [{request: {url: http://a/}}]";

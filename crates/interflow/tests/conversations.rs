@@ -55,7 +55,7 @@ fn the_demo_has_traffic_of_every_kind() {
         "is:grpc",
         "is:redacted",
         "is:error",
-        "tag:ruled",
+        "tag:rule-matched",
         "model:*",
         "status:302",
         "resp.type:application/msgpack",

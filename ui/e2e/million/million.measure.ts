@@ -1,4 +1,4 @@
-// How the traffic page fares with very many recorded flows: first rows, filters, scrolling, flows that come fast, memory.
+// Performance of the traffic page with very many flows: first rows, filters, scrolling, fast live updates, memory.
 // The figures go to bench/results/ui.json and into docs/ui.md. Run by `make ui-million`.
 import { execFile, execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { World } from '../world';
 
 const FLOWS = Number(process.env['UI_FLOWS'] ?? 1_000_000);
 const MINUTES = Number(process.env['UI_MINUTES'] ?? 5);
-/** New flows a second while the page is watched for freezing, and while its memory is. */
+/** New flows per second while freezes and memory are measured. */
 const FAST = Number(process.env['UI_RATE'] ?? 2000);
 const STEADY = Math.round(FAST / 4);
 const FAST_SECONDS = 20;
@@ -42,7 +42,7 @@ beforeAll(async () => {
     const seed = process.env['RECORD_MANY'] ?? resolve('../target/debug/examples/record_many');
     console.log(execFileSync(seed, [join(home, 'record'), String(FLOWS)]).toString());
   }
-  world = await World.start({ kept: home });
+  world = await World.start({ home });
 });
 
 afterAll(async () => {
@@ -50,7 +50,7 @@ afterAll(async () => {
   if (home && !process.env['UI_HOME']) rmSync(home, { recursive: true, force: true });
 });
 
-/** Says when the first rows stood there, in milliseconds since the navigation began. */
+/** Milliseconds from the start of navigation to the first rows. */
 function watchFirstRow(): void {
   const look = () => {
     const line = document.querySelector('.drawn .line[data-id]');
@@ -77,11 +77,11 @@ it('shows its first rows', async () => {
   note('first rows, from the navigation on', median(times), 'ms', 300, `worst of ${times.length}: ${Math.round(Math.max(...times))} ms`);
 });
 
-/** From the key that applies a filter to its rows on the screen. */
+/** Time from applying a filter to its rows being visible. */
 async function filtered(page: Page, query: string, fits: string): Promise<number> {
   await page.keyboard.press('/');
   await page.keyboard.insertText(query);
-  // What is offered while somebody writes is not what is measured.
+  // Completion while typing is not measured.
   await page.waitForTimeout(700);
   await page.evaluate((words) => {
     const mark = window as unknown as { took: number | undefined };
@@ -165,7 +165,7 @@ it('scrolls without blank frames', async () => {
       }
     }, share));
   }
-  note('a jump to a far place by the scroll bar, until its rows stand there', median(jumps), 'ms', undefined, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
+  note('a jump to a distant position by the scroll bar, until its rows are visible', median(jumps), 'ms', undefined, `worst of ${jumps.length}: ${Math.round(Math.max(...jumps))} ms`);
   await page.context().close();
 });
 
@@ -224,7 +224,7 @@ it('keeps its memory flat', async () => {
   const cdp = await page.context().newCDPSession(page);
   await cdp.send('HeapProfiler.enable');
   const sent = send(STEADY, MINUTES * 60);
-  // The first half minute fills what the page may hold.
+  // The first half minute fills the page's buffers.
   await page.waitForTimeout(30_000);
   const heaps: number[] = [];
   const end = Date.now() + (MINUTES * 60 - 35) * 1000;

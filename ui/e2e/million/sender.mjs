@@ -33,7 +33,7 @@ const timer = setInterval(() => {
     }, 500);
     return;
   }
-  // What a busy machine could not take is not piled up behind it.
+  // Missed requests are not queued up.
   const due = Math.min(Math.floor(passed * Number(rate)) - sent, 4000 - open);
   for (let i = 0; i < due; i += 1) one();
   if (due <= 0 && open >= 4000) sent = Math.floor(passed * Number(rate));

@@ -1,4 +1,4 @@
-// The measurement over very many flows: no part of the ordinary tests.
+// The measurement over very many flows; not part of the ordinary tests.
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({

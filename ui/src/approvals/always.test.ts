@@ -8,18 +8,18 @@ const client = { address: '127.0.0.1', user: null, process: 'curl', container: n
 const asked = { method: 'GET', url: 'https://api.shop.test/x?q=1', host: 'api.shop.test', port: 443, client };
 
 describe('a rule in words', () => {
-  it('says what, whose and how long', () => {
+  it('names scope, clients and duration', () => {
     expect(wordsOfRule(asked, 'allow', 'host', '1h', false)).toBe('Allows all requests to api.shop.test:443, from curl, for 1 hour.');
     expect(wordsOfRule(asked, 'deny', 'path', '', true)).toBe('Denies GET api.shop.test:443/x, from every client, until the rule is removed.');
     expect(wordsOfRule(asked, 'deny', 'subdomains', '1d', false)).toBe('Denies all requests to *.shop.test, any port, from curl, for 1 day.');
   });
 
-  it('is for every client where nothing is known of the one that asks', () => {
+  it('applies to every client if the client is unknown', () => {
     const unknown = { ...asked, client: { ...client, process: null } };
     expect(wordsOfRule(unknown, 'allow', 'host', '1h', false)).toContain('from every client');
   });
 
-  it('goes below a domain only where there is one', () => {
+  it('offers subdomains only if there is a parent domain', () => {
     expect([below('a.b.test'), below('b.test'), below('10.0.0.7'), below('::1')]).toEqual(['*.b.test', 'b.test', '10.0.0.7', '::1']);
     expect(scopesOf({ ...asked, method: null, host: 'b.test' }).map(([s]) => s)).toEqual(['host', 'any_port']);
   });
@@ -34,17 +34,17 @@ describe('times', () => {
     expect(countdown((3_723 * 1e6) as Micros)).toBe('1:02:03');
   });
 
-  it('of a mode say how long it lasts', () => {
+  it('of a mode show the remaining time', () => {
     const now = 1_700_000_000_000;
     const mode_until = ((now + 15 * 60_000) * 1000) as UnixMicros;
     expect(leftOfMode({ mode_until, mode_is_configured: false }, now)).toBe('for 15:00 more');
-    expect(leftOfMode({ mode_until: null, mode_is_configured: false }, now)).toBe('until Interflow ends');
+    expect(leftOfMode({ mode_until: null, mode_is_configured: false }, now)).toBe('until Interflow stops');
     expect(leftOfMode({ mode_until: null, mode_is_configured: true }, now)).toBe('');
   });
 });
 
-it('a notification names who and where, never a path', () => {
+it('a notification names client and host, never a path', () => {
   expect(noticeOf([{ ...asked, kind: 'approval', rule: null }])).toBe('curl wants to reach api.shop.test:443');
   const held = { ...asked, kind: 'rule' as const, rule: 'look' };
-  expect(noticeOf([held, held])).toBe('look holds a flow of curl with api.shop.test:443, and 1 more');
+  expect(noticeOf([held, held])).toBe('look holds a flow from curl to api.shop.test:443, and 1 more');
 });

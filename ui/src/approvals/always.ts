@@ -1,16 +1,16 @@
-// What "Always…" would do, in words: a rule, for what it holds and for how long.
+// Describes the approval rule that "Always…" creates: scope, clients and duration.
 import type { Pending } from '../lib/pending';
 
 export type Scope = 'path' | 'host' | 'any_port' | 'subdomains';
 
-/** How long a rule may hold; the empty one is for ever. */
+/** Durations of a rule; the empty string means no expiry. */
 export const SPANS: [string, string][] = [
   ['15m', '15 minutes'], ['1h', '1 hour'], ['12h', '12 hours'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days'], ['', 'forever'],
 ];
 
 type Asked = Pick<Pending, 'method' | 'url' | 'host' | 'port' | 'client'>;
 
-/** The host below which everything is meant, as the rule will have it. */
+/** The wildcard host that covers a host and its siblings; the host itself if it has no such parent domain. */
 export function below(host: string): string {
   const parent = host.slice(host.indexOf('.') + 1);
   const address = /^[\d.]+$|:/.test(host);
@@ -21,7 +21,7 @@ function path(asked: Asked): string {
   return asked.url.replace(/^[a-z]+:\/\/[^/]*/, '').split('?')[0] ?? '';
 }
 
-/** The scopes that this question has, with their words. */
+/** The scopes available for a request, with labels. */
 export function scopesOf(asked: Asked): [Scope, string][] {
   const port = asked.port === null ? '' : `:${asked.port}`;
   const wide = below(asked.host);
@@ -33,14 +33,13 @@ export function scopesOf(asked: Asked): [Scope, string][] {
   ];
 }
 
-/** For whom the rule will be. */
+/** The clients that the rule applies to. */
 export function whoseOf(asked: Asked, everyone: boolean): string {
   const { user, process, container, sessions } = asked.client;
   const known = [process, user, container, ...sessions].filter(Boolean);
   return everyone || known.length === 0 ? 'every client' : known.join(', ');
 }
 
-/** The rule in a sentence. */
 export function wordsOfRule(asked: Asked, action: 'allow' | 'deny', scope: Scope, span: string, everyone: boolean): string {
   const what = scopesOf(asked).find(([s]) => s === scope)?.[1] ?? asked.host;
   const time = SPANS.find(([s]) => s === span)?.[1] ?? span;

@@ -1,4 +1,4 @@
-// What the API says of approvals, rules of access, sessions and secrets.
+// API types of approvals, rules, sessions and secrets.
 
 import { countdown, left, type Micros, type UnixMicros } from '../lib/time';
 
@@ -82,8 +82,8 @@ export interface Session {
   secrets: Secret[];
 }
 
-/** What a rule is about, in a line. */
-export function wordsOf(rule: NewRule): string {
+/** The conditions of a rule in one line. */
+export function describeRule(rule: NewRule): string {
   const part = (name: string, list: string[] | undefined) => (list && list.length > 0 ? [`${name} ${list.join(', ')}`] : []);
   const parts = [
     ...part('to', rule.hosts), ...part('port', rule.ports), ...part('method', rule.methods), ...part('path', rule.paths),
@@ -93,21 +93,21 @@ export function wordsOf(rule: NewRule): string {
   return parts.join(' · ') || 'everything';
 }
 
-/** Who asks, in a line. */
+/** The client in one line. */
 export function whoOf(client: { address: string; user: string | null; process: string | null; sessions: string[] }): string {
   const parts = [client.process, client.user, ...client.sessions].filter((p): p is string => !!p);
   return parts.length > 0 ? `${parts.join(', ')} (${client.address})` : client.address;
 }
 
-/** How long a mode that is not the configured one lasts. */
+/** Remaining time of a temporary mode. */
 export function leftOfMode(state: Pick<Approvals, 'mode_until' | 'mode_is_configured'>, now: number): string {
   if (state.mode_is_configured) return '';
-  return state.mode_until === null ? 'until Interflow ends' : `for ${countdown(left(state.mode_until, now))} more`;
+  return state.mode_until === null ? 'until Interflow stops' : `for ${countdown(left(state.mode_until, now))} more`;
 }
 
-/** Who or what ended a question, in words. */
+/** How a request was decided. */
 export function endOf(answer: Answered, rules: Rule[]): string {
   const rule = rules.find((r) => r.id === answer.by);
-  const words: Record<string, string> = { once: 'answered once', timeout: 'nobody answered in time', gone: 'the client went away', mode: 'by the mode' };
-  return words[answer.by] ?? (rule ? `by the rule “${wordsOf(rule)}”` : 'by a rule');
+  const words: Record<string, string> = { once: 'decided once', timeout: 'timed out', gone: 'client disconnected', mode: 'by the mode' };
+  return words[answer.by] ?? (rule ? `by the rule “${describeRule(rule)}”` : 'by a rule');
 }

@@ -1,4 +1,4 @@
-// Figures of conversations.
+// Formatting of token counts, costs and totals.
 import { describe, expect, it } from 'vitest';
 import { ago, by, cached, COLOURS, cost, money, series, sign, stacks, textOf, tokens } from './figures';
 import type { Exchange, Total, Used } from './types';
@@ -14,7 +14,7 @@ describe('figures', () => {
     expect([0, 61, 7200, 200_000].map((s) => ago(1e12 - s * 1e6, 1e9))).toEqual(['0 s', '1 min', '2 h', '2 d']);
   });
 
-  it('say when a price is not known', () => {
+  it('indicate unknown prices', () => {
     expect(cost(used(1, 0, 1))).toBe('');
     expect(cost({ ...used(1, 2, 1), exchanges: 2 })).toBe('≥ $2.00');
   });
@@ -29,9 +29,9 @@ describe('figures', () => {
 describe('a chart of totals', () => {
   const total = (from: number, model: string, input: number): Total => ({ from, agent: 'a', model, used: used(input, input) });
 
-  it('tells names apart in the order of their table, and puts the rest together', () => {
+  it('colours names in the order of their table, and groups the rest', () => {
     const few = stacks([total(0, 'x', 5), total(0, 'y', 9), total(100, 'x', 1)], 'model', 0, 100, 150);
-    // Each call has one token of its answer besides.
+    // Each call also has one output token.
     expect(few.map((b) => b.parts)).toEqual([[10, 6], [0, 2]]);
     const many = Array.from({ length: 9 }, (_, i) => total(0, `m${i}`, 100 - i));
     const [bar] = stacks(many, 'model', 0, 100, 50);
@@ -47,12 +47,12 @@ describe('totals', () => {
     { from: 300, agent: '', model: 'y', used: used(9, 0) },
   ];
 
-  it('are summed by model and by agent, the dearest first', () => {
+  it('are summed by model and agent, highest cost first', () => {
     expect(by(totals, 'model').map((r) => [r.name, r.used.input])).toEqual([['x', 12], ['y', 9]]);
     expect(by(totals, 'agent').map((r) => r.name)).toEqual(['b', 'a', '–']);
   });
 
-  it('have a place for every span', () => {
+  it('have an entry for every span', () => {
     expect(series(totals, 150, 100, 420).map((s) => s.used.input)).toEqual([5, 0, 16, 0]);
     expect(series(totals, 0, 1, 1e9).length).toBe(400);
   });
@@ -70,7 +70,7 @@ describe('blocks', () => {
     ).toBe('a\nb\n[image image/png]\n{\n  "c": 1\n}');
   });
 
-  it('of tools have a sign', () => {
+  it('of tools have an icon', () => {
     expect(['Bash', 'Read', 'Edit', 'Grep', 'WebFetch', 'Task', 'mystery'].map(sign)).toEqual(['❯', '≡', '✎', '⌕', '⇄', '◆', '●']);
   });
 });

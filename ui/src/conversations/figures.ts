@@ -1,27 +1,27 @@
-// Tokens, money and totals as people read them.
+// Formats tokens, costs and totals.
 import type { Block, Exchange, Total, Used } from './types';
 
-/** Tokens in few characters: `950`, `12.3k`, `2.50M`. */
+/** Short form of a token count: `950`, `12.3k`, `2.50M`. */
 export function tokens(n: number): string {
   if (n < 10_000) return String(n);
   if (n < 999_950) return `${(n / 1000).toFixed(1)}k`;
   return `${(n / 1e6).toFixed(2)}M`;
 }
 
-/** US dollars with as many digits as the amount is worth. */
+/** US dollars; small amounts keep more digits. */
 export function money(dollars: number): string {
   if (dollars === 0) return '$0';
   if (dollars < 0.01) return `$${dollars.toPrecision(2)}`;
   return `$${dollars.toFixed(dollars < 1 ? 3 : 2)}`;
 }
 
-/** What something cost; nothing where no price is known, `≥` where some prices are not. */
+/** The cost; empty if no price is known, prefixed with `≥` if some prices are unknown. */
 export function cost(used: Used): string {
   if (used.exchanges === used.unpriced) return '';
   return (used.unpriced > 0 ? '≥ ' : '') + money(used.cost);
 }
 
-/** How long ago, in the largest unit that fits. */
+/** Time since a moment (microseconds), in the largest unit that fits. */
 export function ago(micros: number, now = Date.now()): string {
   const seconds = Math.max(0, Math.round(now / 1000 - micros / 1e6));
   if (seconds < 60) return `${seconds} s`;
@@ -30,7 +30,7 @@ export function ago(micros: number, now = Date.now()): string {
   return `${Math.floor(seconds / 86_400)} d`;
 }
 
-/** The share of a prompt that came from the cache, in percent. */
+/** Share of the prompt read from the provider's cache, in percent. */
 export function cached(exchange: Exchange): number | null {
   const usage = exchange.usage;
   if (!usage || usage.input === 0) return null;
@@ -59,7 +59,7 @@ export function add(a: Used, b: Used): Used {
   };
 }
 
-/** Totals by model or agent, the largest first. */
+/** Totals by model or agent, highest cost first. */
 export function by(totals: Total[], key: 'model' | 'agent'): Row[] {
   const rows = new Map<string, Used>();
   for (const t of totals) rows.set(t[key] || '–', add(rows.get(t[key] || '–') ?? NONE, t.used));
@@ -67,7 +67,7 @@ export function by(totals: Total[], key: 'model' | 'agent'): Row[] {
   return list.sort((a, b) => b.used.cost - a.used.cost || b.used.input - a.used.input || a.name.localeCompare(b.name));
 }
 
-/** One total per span from `since` until now, empty ones too. */
+/** One total per time span from `since` until now, including empty spans. */
 export function series(totals: Total[], since: number, span: number, now: number): { from: number; used: Used }[] {
   const first = Math.floor(since / span) * span;
   const count = Math.min(400, Math.floor((now - first) / span) + 1);
@@ -79,10 +79,10 @@ export function series(totals: Total[], since: number, span: number, now: number
   return list;
 }
 
-/** The names that a chart tells apart, each by a colour of its own; all others share the last colour. */
+/** Number of chart colours; names beyond it share the last one. */
 export const COLOURS = 6;
 
-/** What each span used, with the tokens of each colour: the name with the most first. */
+/** Usage per span, with tokens per colour in the order of `by`. */
 export function stacks(totals: Total[], key: 'model' | 'agent', since: number, span: number, now: number): { from: number; used: Used; parts: number[] }[] {
   const names = by(totals, key).map((row) => row.name);
   const colour = (t: Total) => Math.min(names.indexOf(t[key] || '–'), COLOURS - 1);
@@ -91,7 +91,7 @@ export function stacks(totals: Total[], key: 'model' | 'agent', since: number, s
   return series(totals, since, span, now).map((bar, at) => ({ ...bar, parts: of(at) }));
 }
 
-/** The text of a tool's result or of a message that is compared. */
+/** Plain text of a tool result or of a message in a diff. */
 export function textOf(blocks: Block[]): string {
   const one = (b: Block): string => {
     switch (b.type) {
@@ -124,7 +124,7 @@ const CATEGORIES: [RegExp, string][] = [
   [/todo|plan/i, '☑'],
 ];
 
-/** A sign for what a tool does, by its name. */
+/** An icon for the kind of tool, guessed from its name. */
 export function sign(name: string): string {
   return CATEGORIES.find(([words]) => words.test(name))?.[1] ?? '●';
 }

@@ -1,4 +1,4 @@
-// What the API says of conversations, as far as the pages read it. Times are microseconds.
+// API types of conversations. Times are microseconds.
 
 export interface Used {
   exchanges: number;
@@ -8,11 +8,11 @@ export interface Used {
   cache_write: number;
   reasoning: number;
   cost: number;
-  /** Exchanges whose cost is not known. */
+  /** Exchanges without a known price. */
   unpriced: number;
 }
 
-export interface Listed {
+export interface ConversationSummary {
   id: string;
   session: string;
   parent?: string;
@@ -30,7 +30,7 @@ export interface Listed {
 }
 
 export interface ConversationPage {
-  conversations: Listed[];
+  conversations: ConversationSummary[];
   next: string | null;
 }
 
@@ -65,7 +65,7 @@ export interface Exchange {
   note?: string;
 }
 
-export type Begins = 'edited' | 'retried' | 'compacted' | 'cleared';
+export type BranchReason = 'edited' | 'retried' | 'compacted' | 'cleared';
 
 export interface Reference {
   media_type?: string;
@@ -88,49 +88,49 @@ export interface Outcome {
   at: number;
 }
 
-interface Said {
+interface ItemBase {
   key: string;
   at: number;
   role: 'user' | 'assistant';
   exchange?: number;
-  begins?: Begins;
+  begins?: BranchReason;
 }
 
-export type Tool = Said & {
+export type Tool = ItemBase & {
   kind: 'tool'; id: string; name: string; summary: string; input: unknown; result: Outcome | null; child?: string;
 };
 
 export type Item =
-  | (Said & { kind: 'text' | 'thinking' | 'context'; text: string })
+  | (ItemBase & { kind: 'text' | 'thinking' | 'context'; text: string })
   | Tool
-  | (Said & { kind: 'image' | 'document' } & Reference)
-  | (Said & { kind: 'error'; name: string; message: string })
-  | (Said & { kind: 'other'; name: string; value: unknown });
+  | (ItemBase & { kind: 'image' | 'document' } & Reference)
+  | (ItemBase & { kind: 'error'; name: string; message: string })
+  | (ItemBase & { kind: 'other'; name: string; value: unknown });
 
 export interface Turn {
   number: number;
-  begins?: Begins;
+  begins?: BranchReason;
   items: Item[];
   exchanges: number[];
 }
 
 export interface Branch {
   leaf: string;
-  begins: Begins;
+  begins: BranchReason;
   turn: number;
   at: number;
   text: string;
 }
 
-/** A conversation laid out. */
-export interface Opened extends Listed {
+/** A conversation with its thread. */
+export interface ConversationView extends ConversationSummary {
   version: string;
   link: { call: string; tool: string } | null;
-  children: (Listed & { link: { call: string; tool: string } | null })[];
+  children: (ConversationSummary & { link: { call: string; tool: string } | null })[];
   thread: { leaf: string | null; turns: Turn[]; exchanges: Exchange[]; branches: Branch[] };
 }
 
-export interface Told {
+export interface ChangedMessage {
   index: number;
   role: 'user' | 'assistant';
   blocks: Block[];
@@ -144,8 +144,8 @@ export interface Changes {
   tools_changed?: string[];
   tools_reordered: boolean;
   same: number;
-  removed: Told[];
-  added: Told[];
+  removed: ChangedMessage[];
+  added: ChangedMessage[];
   cache: string;
 }
 

@@ -1,30 +1,30 @@
-// The API as the pages ask it: JSON in and out, errors as one kind.
-import type { Trouble } from './types';
+// Client of the admin API: JSON requests, with errors as `ApiError`.
+import type { ApiErrorBody } from './types';
 
 const ROOT = '/api/v1';
 
-/** What the server, or the way to it, refused. */
+/** An error response, or a network failure (status 0). */
 export class ApiError extends Error {
   constructor(
     readonly status: number,
-    readonly trouble: Trouble,
+    readonly body: ApiErrorBody,
   ) {
-    super(trouble.message);
+    super(body.message);
   }
 
-  /** What happened and what can be done, in one sentence. */
+  /** Message and remedy in one sentence. */
   get words(): string {
-    return this.trouble.remedy ? `${this.trouble.message}: ${this.trouble.remedy}` : this.trouble.message;
+    return this.body.remedy ? `${this.body.message}: ${this.body.remedy}` : this.body.message;
   }
 }
 
-/** The words of anything that was thrown. */
-export function wordsOf(error: unknown): string {
+/** The message of anything that was thrown. */
+export function errorMessage(error: unknown): string {
   if (error instanceof ApiError) return error.words;
   return error instanceof Error ? error.message : String(error);
 }
 
-/** A path under the API with its parameters; those that are undefined are left out. */
+/** The URL of an API path; undefined parameters are omitted. */
 export function url(path: string, params: Record<string, string | number | undefined> = {}): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(params)) {
@@ -36,15 +36,15 @@ export function url(path: string, params: Record<string, string | number | undef
 
 async function failure(response: Response): Promise<ApiError> {
   try {
-    const body = (await response.json()) as { error: Trouble };
+    const body = (await response.json()) as { error: ApiErrorBody };
     if (typeof body.error.message === 'string') return new ApiError(response.status, body.error);
   } catch {
-    // No JSON: the status has to do.
+    // Not JSON: only the status is known.
   }
   return new ApiError(response.status, { kind: 'http', message: `the server answered ${response.status}` });
 }
 
-/** Asks, and takes any answer that is no error. */
+/** Sends a request; error responses throw `ApiError`. */
 export async function ask(address: string, init: RequestInit = {}): Promise<Response> {
   let response: Response;
   try {
@@ -55,8 +55,8 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
   }
   if (!response.ok) {
     const error = await failure(response);
-    // The session is over: the server shows its login page in the place of this one.
-    if (error.trouble.kind === 'no_token') location.reload();
+    // The session has expired: the server now serves its login page.
+    if (error.body.kind === 'no_token') location.reload();
     throw error;
   }
   return response;

@@ -1,19 +1,19 @@
-// What all pages share: where we are, the theme, short notices, the figures of the last minutes.
-import { get, wordsOf } from './api';
+// State shared by all pages: current page, theme, notices and recent statistics.
+import { get, errorMessage } from './api';
 import type { Action } from './keys';
 import type { Stats } from './types';
 
-export type Place = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
+export type Page = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
 export type Theme = 'system' | 'light' | 'dark';
 
-/** The pages in the order of their keys. */
-export const PLACES: Place[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings'];
+/** Pages in the order of their keys (Alt+1 ...). */
+export const PAGES: Page[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings'];
 
-const PATHS: Record<Place, string> = {
+const PATHS: Record<Page, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
   media: '/media', overview: '/overview', settings: '/settings',
 };
-const TITLES: Record<Place, string> = {
+const TITLES: Record<Page, string> = {
   traffic: 'Traffic', conversations: 'Conversations', approvals: 'Approvals', rules: 'Rules', privacy: 'Privacy',
   media: 'Media', overview: 'Overview', settings: 'Settings',
 };
@@ -22,11 +22,10 @@ export interface Notice {
   id: number;
   text: string;
   bad: boolean;
-  /** Something that can be done about it. */
   action?: { label: string; run: () => void };
 }
 
-/** Figures between two looks, a second. */
+/** Rates per second between two polls. */
 export interface Sample {
   at: number;
   requests: number;
@@ -35,18 +34,18 @@ export interface Sample {
   open: number;
 }
 
-/** Milliseconds between two looks at the figures. */
-const LOOK = 2000;
-/** Five minutes of them. */
+/** Poll interval of the statistics, in milliseconds. */
+const POLL_MS = 2000;
+/** Five minutes of samples. */
 const SAMPLES = 150;
 
-function placeOf(path: string): Place {
-  const found = (Object.keys(PATHS) as Place[]).find((p) => PATHS[p] === path);
+function pageOf(path: string): Page {
+  const found = (Object.keys(PATHS) as Page[]).find((p) => PATHS[p] === path);
   return found ?? 'traffic';
 }
 
-/** Reads what was kept in the browser; storage may be closed to us. */
-export function kept(key: string): string | null {
+/** Reads from local storage, which may be disabled. */
+export function loadPref(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {
@@ -54,23 +53,23 @@ export function kept(key: string): string | null {
   }
 }
 
-export function keep(key: string, value: string | null): void {
+export function savePref(key: string, value: string | null): void {
   try {
     if (value === null) localStorage.removeItem(key);
     else localStorage.setItem(key, value);
   } catch {
-    // It lasts as long as the page, then.
+    // Not persisted then.
   }
 }
 
-class Shared {
-  place = $state<Place>(placeOf(location.pathname));
-  theme = $state<Theme>((kept('theme') as Theme | null) ?? 'system');
+class AppState {
+  page = $state<Page>(pageOf(location.pathname));
+  theme = $state<Theme>((loadPref('theme') as Theme | null) ?? 'system');
   notices = $state<Notice[]>([]);
   help = $state(false);
   palette = $state(false);
-  /** What the page that is shown can do, by action; nothing where a page has no doings. */
-  doings = $state.raw<((action: Action) => void) | null>(null);
+  /** Runs an action of the current page; null if the page has none. */
+  pageActions = $state.raw<((action: Action) => void) | null>(null);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
   unreachable = $state('');
@@ -78,67 +77,67 @@ class Shared {
   private last: { at: number; stats: Stats } | null = null;
 
   constructor() {
-    addEventListener('popstate', () => (this.place = placeOf(location.pathname)));
-    void this.look();
+    addEventListener('popstate', () => (this.page = pageOf(location.pathname)));
+    void this.pollStats();
     setInterval(() => {
-      if (!document.hidden) void this.look();
-    }, LOOK);
+      if (!document.hidden) void this.pollStats();
+    }, POLL_MS);
   }
 
-  go(place: Place, search = ''): void {
-    if (place === this.place && !search) return;
-    history.pushState(null, '', PATHS[place] + search);
-    // A page that is shown already reads its place anew, as it does when somebody goes back.
-    if (place === this.place) dispatchEvent(new PopStateEvent('popstate'));
-    this.place = place;
+  navigate(page: Page, search = ''): void {
+    if (page === this.page && !search) return;
+    history.pushState(null, '', PATHS[page] + search);
+    // The current page rereads its URL, as it does on browser back.
+    if (page === this.page) dispatchEvent(new PopStateEvent('popstate'));
+    this.page = page;
   }
 
-  path(place: Place): string {
-    return PATHS[place];
+  path(page: Page): string {
+    return PATHS[page];
   }
 
-  title(place: Place): string {
-    return TITLES[place];
+  title(page: Page): string {
+    return TITLES[page];
   }
 
-  turn(theme: Theme): void {
+  setTheme(theme: Theme): void {
     this.theme = theme;
-    keep('theme', theme === 'system' ? null : theme);
+    savePref('theme', theme === 'system' ? null : theme);
     if (theme === 'system') delete document.documentElement.dataset['theme'];
     else document.documentElement.dataset['theme'] = theme;
   }
 
   nextTheme(): void {
     const next: Record<Theme, Theme> = { system: 'light', light: 'dark', dark: 'system' };
-    this.turn(next[this.theme]);
-    this.say(`Theme: ${this.theme === 'system' ? 'as the system has it' : this.theme}`);
+    this.setTheme(next[this.theme]);
+    this.notify(`Theme: ${this.theme === 'system' ? 'system' : this.theme}`);
   }
 
-  say(text: string, action?: Notice['action'], bad = false): void {
+  notify(text: string, action?: Notice['action'], bad = false): void {
     const id = (this.notice += 1);
     const notice: Notice = { id, text, bad, ...(action ? { action } : {}) };
     this.notices = [...this.notices.slice(-3), notice];
     setTimeout(() => this.dismiss(id), bad ? 10_000 : 5000);
   }
 
-  complain(error: unknown): void {
-    this.say(wordsOf(error), undefined, true);
+  notifyError(error: unknown): void {
+    this.notify(errorMessage(error), undefined, true);
   }
 
   dismiss(id: number): void {
     this.notices = this.notices.filter((n) => n.id !== id);
   }
 
-  private async look(): Promise<void> {
+  private async pollStats(): Promise<void> {
     try {
       const stats = await get<Stats>('/stats');
-      if (this.unreachable) this.say('Connected again');
+      if (this.unreachable) this.notify('Connected again');
       this.unreachable = '';
       const at = performance.now();
       const before = this.last;
       this.last = { at, stats };
       this.stats = stats;
-      // A restart begins the counters anew.
+      // A restart resets the counters.
       if (!before || stats.uptime < before.stats.uptime) return;
       const seconds = (at - before.at) / 1000;
       const [a, b] = [before.stats.engine, stats.engine];
@@ -152,14 +151,14 @@ class Shared {
       };
       this.samples = [...this.samples.slice(1 - SAMPLES), sample];
     } catch (error) {
-      this.unreachable = wordsOf(error);
+      this.unreachable = errorMessage(error);
     }
   }
 }
 
-export const app = new Shared();
+export const app = new AppState();
 
-/** Puts a text on the clipboard; browsers offer that only to pages of this machine or over TLS. */
+/** Copies a text. The clipboard API needs a secure context; the fallback uses a hidden textarea. */
 export async function copy(text: string): Promise<void> {
   if (navigator.clipboard) {
     await navigator.clipboard.writeText(text);
@@ -173,10 +172,10 @@ export async function copy(text: string): Promise<void> {
   area.select();
   const done = document.execCommand('copy');
   area.remove();
-  if (!done) throw new Error('this browser lets nothing be copied from here');
+  if (!done) throw new Error('this browser does not allow copying from this page');
 }
 
-/** Hands a file to the browser's downloads. */
+/** Downloads a file. */
 export function download(blob: Blob, name: string): void {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(blob);

@@ -1,17 +1,17 @@
-// A text file of the instance while it is edited: what is written here, what the edits began with, what stands on the disk.
+// An edited file of the instance: current text, the version the edits are based on, and the version on disk.
 
-/** Edits of files that somebody turned away from; they are there again when the file is. */
-const left = new Map<string, { text: string; saved: string }>();
+/** Unsaved edits of files that are not open; restored when the file is opened again. */
+const stashed = new Map<string, { text: string; saved: string }>();
 
 export class Draft {
   file = $state('');
   text = $state('');
-  /** What the edits began with. */
+  /** The version that the edits are based on. */
   saved = $state('');
-  /** What stands on the disk, where it is something else by now. */
-  elsewhere = $state.raw<string | null>(null);
+  /** The version on disk, if it differs from `saved`. */
+  diskText = $state.raw<string | null>(null);
   readonly changed = $derived(this.text !== this.saved);
-  /** Its lines end as Windows has them; the editor knows only one way. */
+  /** The file has CRLF line endings; the editor works with LF. */
   private crlf = false;
 
   constructor(private readonly source: (file: string) => Promise<string>) {}
@@ -22,56 +22,56 @@ export class Draft {
     return raw.replaceAll('\r\n', '\n');
   }
 
-  /** A text as it goes into the file. */
+  /** The text with the file's line endings. */
   asFile(text: string): string {
     return this.crlf ? text.replaceAll('\n', '\r\n') : text;
   }
 
-  /** Shows a file, with the edits that were left in it. */
+  /** Opens a file and restores its unsaved edits. */
   async open(file: string): Promise<void> {
     const disk = await this.read(file);
-    this.leave();
+    this.stash();
     this.begin(file, disk);
   }
 
-  /** Begins with a text that was read already. */
+  /** As `open`, with a text that is already loaded. */
   begin(file: string, disk: string): void {
-    const before = left.get(file);
-    left.delete(file);
+    const before = stashed.get(file);
+    stashed.delete(file);
     [this.file, this.text, this.saved] = [file, before?.text ?? disk, before?.saved ?? disk];
-    this.elsewhere = this.saved === disk || this.text === disk ? null : disk;
+    this.diskText = this.saved === disk || this.text === disk ? null : disk;
     if (this.text === disk) this.saved = disk;
   }
 
-  /** Looks at the disk. Where nothing is written here, what stands there is taken: says whether it was. */
-  async look(): Promise<boolean> {
+  /** Rereads the file. Without unsaved edits the new version is adopted; returns whether it was. */
+  async poll(): Promise<boolean> {
     const { file } = this;
     if (!file) return false;
     const disk = await this.read(file);
     if (file !== this.file || disk === this.saved) {
-      if (file === this.file) this.elsewhere = null;
+      if (file === this.file) this.diskText = null;
       return false;
     }
     if (this.changed && this.text !== disk) {
-      this.elsewhere = disk;
+      this.diskText = disk;
       return false;
     }
     this.put(disk);
     return true;
   }
 
-  /** What is written here stands on the disk now. */
+  /** Adopts a version that is on disk. */
   put(text: string): void {
-    [this.text, this.saved, this.elsewhere] = [text, text, null];
+    [this.text, this.saved, this.diskText] = [text, text, null];
   }
 
-  /** Keeps what is written here: the next save replaces what somebody else wrote. */
-  insist(): void {
-    if (this.elsewhere !== null) [this.saved, this.elsewhere] = [this.elsewhere, null];
+  /** Keeps the edits: the next save overwrites the version on disk. */
+  keepEdits(): void {
+    if (this.diskText !== null) [this.saved, this.diskText] = [this.diskText, null];
   }
 
-  /** Puts edits by until the file is opened again. */
-  leave(): void {
-    if (this.file && this.changed) left.set(this.file, { text: this.text, saved: this.saved });
+  /** Stashes unsaved edits until the file is opened again. */
+  stash(): void {
+    if (this.file && this.changed) stashed.set(this.file, { text: this.text, saved: this.saved });
   }
 }

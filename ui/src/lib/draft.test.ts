@@ -1,4 +1,4 @@
-// What is written in a page is never lost to what somebody else writes on the disk, nor the other way round.
+// Edits are never lost to changes on disk, nor the other way round.
 import { beforeEach, describe, expect, it } from 'vitest';
 import { Draft } from './draft.svelte';
 
@@ -9,30 +9,30 @@ beforeEach(() => {
   disk = { a: 'one', b: 'two' };
 });
 
-describe('a file that is edited', () => {
-  it('follows the disk as long as nothing is written', async () => {
+describe('an edited file', () => {
+  it('follows the disk without edits', async () => {
     const d = draft();
     await d.open('a');
-    expect(await d.look()).toBe(false);
+    expect(await d.poll()).toBe(false);
     disk['a'] = 'other';
-    expect(await d.look()).toBe(true);
-    expect([d.text, d.changed, d.elsewhere]).toEqual(['other', false, null]);
+    expect(await d.poll()).toBe(true);
+    expect([d.text, d.changed, d.diskText]).toEqual(['other', false, null]);
   });
 
-  it('keeps what was written, and says what stands on the disk', async () => {
+  it('keeps the edits, and reports the version on disk', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'mine';
     disk['a'] = 'theirs';
-    expect(await d.look()).toBe(false);
-    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'one', 'theirs']);
-    d.insist();
-    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'theirs', null]);
-    expect(await d.look()).toBe(false);
-    expect(d.elsewhere).toBeNull();
+    expect(await d.poll()).toBe(false);
+    expect([d.text, d.saved, d.diskText]).toEqual(['mine', 'one', 'theirs']);
+    d.keepEdits();
+    expect([d.text, d.saved, d.diskText]).toEqual(['mine', 'theirs', null]);
+    expect(await d.poll()).toBe(false);
+    expect(d.diskText).toBeNull();
   });
 
-  it('has its edits again after another file, and after the page', async () => {
+  it('restores its edits after another file or page', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'mine';
@@ -40,26 +40,26 @@ describe('a file that is edited', () => {
     expect([d.text, d.changed]).toEqual(['two', false]);
     await d.open('a');
     expect([d.text, d.saved, d.changed]).toEqual(['mine', 'one', true]);
-    d.leave();
+    d.stash();
     disk['a'] = 'theirs';
     const later = draft();
     await later.open('a');
-    expect([later.text, later.elsewhere]).toEqual(['mine', 'theirs']);
+    expect([later.text, later.diskText]).toEqual(['mine', 'theirs']);
     const clean = draft();
     await clean.open('a');
     expect([clean.text, clean.changed]).toEqual(['theirs', false]);
   });
 
-  it('is at rest when somebody else has written the same', async () => {
+  it('has no conflict if the version on disk is the same', async () => {
     const d = draft();
     await d.open('a');
     d.text = 'same';
     disk['a'] = 'same';
-    expect(await d.look()).toBe(true);
-    expect([d.changed, d.elsewhere]).toEqual([false, null]);
+    expect(await d.poll()).toBe(true);
+    expect([d.changed, d.diskText]).toEqual([false, null]);
   });
 
-  it('keeps the ends of lines that Windows has', async () => {
+  it('keeps CRLF line endings', async () => {
     disk['a'] = 'x\r\ny\r\n';
     const d = draft();
     await d.open('a');

@@ -36,20 +36,20 @@ class FakeSocket {
 const flow = (id: string): Summary => ({ id }) as Summary;
 
 describe('the event socket', () => {
-  const told: string[] = [];
+  const received: string[] = [];
   const events = () =>
-    new Events({ onFlows: (flows) => told.push(...flows.map((f) => f.id)), onLag: () => told.push('lag'), onLink: () => {} });
+    new Events({ onFlows: (flows) => received.push(...flows.map((f) => f.id)), onLag: () => received.push('lag'), onLink: () => {} });
   const socket = () => FakeSocket.all.at(-1)!;
 
   beforeEach(() => {
-    told.length = 0;
+    received.length = 0;
     FakeSocket.all = [];
     vi.stubGlobal('WebSocket', FakeSocket);
     vi.stubGlobal('location', { href: 'http://127.0.0.1:7072/' });
   });
   afterEach(() => vi.unstubAllGlobals());
 
-  it('names its query in the address, so that nothing is sent before it is known', () => {
+  it('sends its query in the URL, so that no other updates arrive first', () => {
     events().start('host:a.test');
     const { searchParams, protocol } = socket().address;
     expect(searchParams.get('query')).toBe('host:a.test');
@@ -59,7 +59,7 @@ describe('the event socket', () => {
     expect(socket().sent).toEqual([]);
   });
 
-  it('drops what is said of an earlier query', () => {
+  it('drops messages of an earlier query', () => {
     const it = events();
     it.start('host:a.test');
     socket().open();
@@ -70,10 +70,10 @@ describe('the event socket', () => {
     socket().hear({ type: 'lag', generation: 1, flows: 3 });
     socket().hear({ type: 'flows', flows: [flow('unnumbered')] });
     socket().hear({ type: 'flows', generation: 2, flows: [flow('b')] });
-    expect(told).toEqual(['a', 'b']);
+    expect(received).toEqual(['a', 'b']);
   });
 
-  it('tells the query that was chosen while the socket was being opened', () => {
+  it('subscribes to a query set while the socket was opening', () => {
     const it = events();
     it.start('host:a.test');
     it.subscribe('host:b.test');

@@ -1,7 +1,7 @@
-// Figures worked out from counters and from lists of flows.
+// Statistics derived from counters and lists of flows.
 import type { Summary } from './types';
 
-/** The duration, in microseconds, that this share of a histogram stays within: the upper bound of its bucket. */
+/** Percentile of a histogram in microseconds: the upper bound of the bucket. */
 export function percentile(counts: number[], bounds: number[], share: number): number {
   const total = counts.reduce((n, k) => n + k, 0);
   if (total === 0) return 0;
@@ -20,7 +20,6 @@ export interface HostFigures {
   bytes: number;
 }
 
-/** The hosts with most flows. */
 export function topHosts(flows: Summary[], most: number): HostFigures[] {
   const found = new Map<string, HostFigures>();
   for (const flow of flows) {

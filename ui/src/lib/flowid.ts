@@ -1,15 +1,15 @@
-// Ids of flows: they begin with the time, so that an id can be made up for a moment.
+// Flow ids (ULIDs) start with a timestamp, so that an id can be constructed for a time.
 
 const ALPHABET = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
 
-/** Milliseconds since the Unix epoch at which the flow began. */
+/** Start of a flow, milliseconds since the Unix epoch. */
 export function millisOf(id: string): number {
   let millis = 0;
   for (const c of id.slice(0, 10)) millis = millis * 32 + ALPHABET.indexOf(c);
   return millis;
 }
 
-/** The first id of a millisecond. */
+/** The smallest id of a millisecond. */
 export function firstIdAt(millis: number): string {
   let rest = Math.max(0, Math.floor(millis));
   let text = '';

@@ -1,4 +1,4 @@
-// Figures, times and bytes as people read them.
+// Formats numbers, times and bytes.
 import type { Bytes, Field, Summary } from './types';
 
 const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
@@ -28,14 +28,19 @@ export function duration(micros: number): string {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-/** A count with its thousands apart. */
+/** A count with thousands separators. */
 export function count(n: number): string {
   return Math.round(n)
     .toString()
     .replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
-/** A rate: small ones with a digit behind the point. */
+/** `1 error`, `2 errors`. */
+export function errorCount(n: number): string {
+  return `${count(n)} ${n === 1 ? 'error' : 'errors'}`;
+}
+
+/** A rate; small ones with one decimal. */
 export function rate(perSecond: number): string {
   return perSecond < 9.95 ? perSecond.toFixed(1) : count(perSecond);
 }
@@ -44,7 +49,7 @@ function two(n: number): string {
   return String(n).padStart(2, '0');
 }
 
-/** The time of day of a moment in microseconds, with the day when it is not today. */
+/** Time of day of a timestamp (microseconds), with the date if it is not today. */
 export function clock(micros: number, now = Date.now()): string {
   const at = new Date(micros / 1000);
   const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
@@ -53,7 +58,7 @@ export function clock(micros: number, now = Date.now()): string {
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
-/** A moment in full, in the local time. */
+/** Full local date and time of a timestamp (microseconds). */
 export function moment(micros: number): string {
   const at = new Date(micros / 1000);
   const fraction = String(Math.floor(micros % 1e6)).padStart(6, '0');
@@ -61,18 +66,18 @@ export function moment(micros: number): string {
   return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${fraction}`;
 }
 
-/** The bytes behind what the API gave. */
+/** Decodes `Bytes` of the API. */
 export function octets(bytes: Bytes): Uint8Array {
   if (typeof bytes === 'string') return new TextEncoder().encode(bytes);
   return Uint8Array.from(atob(bytes.base64), (c) => c.charCodeAt(0));
 }
 
-/** Bytes as text; what is no UTF-8 stands there as Latin-1, as headers have it. */
+/** Bytes as text; non-UTF-8 is read as Latin-1, as in header fields. */
 export function text(bytes: Bytes): string {
   return typeof bytes === 'string' ? bytes : atob(bytes.base64);
 }
 
-/** Bytes in hexadecimal digits, sixteen to a line. */
+/** A hex dump with sixteen bytes per line. */
 export function hex(bytes: Uint8Array): string {
   const lines: string[] = [];
   for (let at = 0; at < bytes.length; at += 16) {
@@ -84,7 +89,7 @@ export function hex(bytes: Uint8Array): string {
   return lines.join('\n');
 }
 
-/** The first value of a field, by name in any case. */
+/** First value of a header field; `name` is lower case. */
 export function field(headers: Field[], name: string): string | undefined {
   const found = headers.find(([n]) => text(n).toLowerCase() === name);
   return found && text(found[1]);
@@ -95,7 +100,7 @@ export function mediaType(value: string | undefined): string {
   return (value ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }
 
-/** A media type as a column has room for it: `json`, `javascript`, `png`. */
+/** A short media type for a column: `json`, `javascript`, `png`. */
 export function shortType(media: string | undefined): string {
   if (!media) return '';
   const sub = media.slice(media.indexOf('/') + 1);
@@ -104,13 +109,13 @@ export function shortType(media: string | undefined): string {
   return media === 'text/event-stream' ? 'sse' : media === 'text/plain' ? 'text' : plain;
 }
 
-/** An authority without the port that its scheme implies. */
+/** An authority without the default port of its scheme. */
 export function host(authority: string, scheme: string): string {
   const implied = scheme === 'https' ? ':443' : ':80';
   return authority.endsWith(implied) ? authority.slice(0, -implied.length) : authority;
 }
 
-/** The first digit of a status, for colours; errors count as 0. */
+/** CSS class of a status. */
 export function statusClass(flow: Pick<Summary, 'status' | 'error' | 'state'>): string {
   if (flow.error) return 'error';
   return flow.status ? `s${Math.floor(flow.status / 100)}` : 'none';

@@ -1,23 +1,23 @@
-// JSON read into a tree that keeps every token as it was written: large numbers, escapes, repeated names.
+// JSON parser that keeps every token as written: large numbers, escapes, repeated names.
 
 export interface Node {
   kind: 'object' | 'array' | 'string' | 'number' | 'word';
-  /** The name in the object, as written, without its quotes. */
+  /** The member name as written, without quotes. */
   name?: string;
-  /** The value as written, for what is no object or array. */
+  /** The value as written; empty for objects and arrays. */
   raw: string;
   children: Node[];
 }
 
-/** Nesting deeper than this is not read. */
+/** Maximum nesting depth. */
 const MAX_DEPTH = 500;
 
-/** Where and why a text is no JSON. */
+/** A syntax error. */
 export class JsonError extends Error {}
 
 const TOKEN = /\s*(?:([{}[\]:,])|("(?:[^"\\\u0000-\u001f]|\\.)*")|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null))/y;
 
-/** Reads one value, or several one after another (JSON lines). */
+/** Parses one value, or several (JSON lines). */
 export function parse(text: string): Node[] {
   const scan = new RegExp(TOKEN);
   const next = (): string | null => {
@@ -25,11 +25,11 @@ export function parse(text: string): Node[] {
     const found = scan.exec(text);
     if (found) return found[1] ?? found[2] ?? found[3] ?? found[4] ?? null;
     if (text.slice(from).trim() === '') return null;
-    throw new JsonError(`no JSON at character ${from + 1}`);
+    throw new JsonError(`not JSON at character ${from + 1}`);
   };
   const value = (token: string | null, depth: number): Node => {
-    if (token === null) throw new JsonError('it ends too early');
-    if (depth > MAX_DEPTH) throw new JsonError('it is nested too deeply');
+    if (token === null) throw new JsonError('unexpected end');
+    if (depth > MAX_DEPTH) throw new JsonError('nested too deeply');
     if (token === '{' || token === '[') return container(token, depth);
     if (/^[}\]:,]$/.test(token)) throw new JsonError(`no value at character ${scan.lastIndex}`);
     const kind = token.startsWith('"') ? 'string' : /^[-\d]/.test(token) ? 'number' : 'word';
@@ -64,7 +64,7 @@ export function parse(text: string): Node[] {
   return found;
 }
 
-/** A string as its reader means it. */
+/** The decoded value of a string token. */
 export function unquoted(raw: string): string {
   try {
     return String(JSON.parse(raw));

@@ -1,15 +1,15 @@
-// The one table of keys: what they do, on which pages, and what the help says.
+// The table of key bindings, used by the handlers, the palette and the help.
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'palette' | 'pause' | 'choose' | 'mark' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'star' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings';
 
 export interface Binding {
   action: Action;
-  /** As `KeyboardEvent.key` has them; `Ctrl+` before one also stands for the Mac's command key. */
+  /** As in `KeyboardEvent.key`; `Ctrl+` also matches the command key on macOS. */
   keys: string[];
   group: 'Move' | 'Act' | 'View' | 'Pages';
   doc: string;
@@ -40,19 +40,19 @@ export const BINDINGS: Binding[] = [
   bind('View', true, 'tab6', ['6'], 'privacy'),
   bind('View', true, 'tab7', ['7'], 'TLS and fingerprints'),
   bind('View', true, 'tab8', ['8'], 'raw'),
-  bind('Pages', false, 'palette', ['Ctrl+k'], 'find a page, a doing or a saved view'),
+  bind('Pages', false, 'palette', ['Ctrl+k'], 'command palette: find a page, an action or a saved view'),
   bind('Act', true, 'filter', ['/'], 'write a filter'),
   bind('Act', true, 'filterFor', ['f'], 'only this host'),
   bind('Act', true, 'filterOut', ['F'], 'without this host'),
-  bind('Act', true, 'pause', ['p'], 'pause and go on'),
-  bind('Act', true, 'choose', ['x'], 'choose, for compare, delete and export'),
-  bind('Act', true, 'compare', ['c'], 'compare two chosen flows'),
+  bind('Act', true, 'pause', ['p'], 'pause or resume'),
+  bind('Act', true, 'choose', ['x'], 'select for compare, delete and export'),
+  bind('Act', true, 'compare', ['c'], 'compare the two selected flows'),
   bind('Act', true, 'replay', ['r'], 'send the request again'),
   bind('Act', true, 'edit', ['e'], 'edit the request and send it'),
   bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
-  bind('Act', true, 'mark', ['m'], 'mark with a star, or no longer'),
-  bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
+  bind('Act', true, 'star', ['m'], 'star or unstar'),
+  bind('Act', true, 'delete', ['d', 'Delete'], 'delete the selected flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
   bind('Pages', false, 'goApprovals', ['Alt+3'], 'Approvals'),
@@ -61,27 +61,27 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'goMedia', ['Alt+6'], 'Media'),
   bind('Pages', false, 'goOverview', ['Alt+7'], 'Overview'),
   bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
-  bind('Pages', false, 'theme', ['T'], 'light, dark, or as the system has it'),
+  bind('Pages', false, 'theme', ['T'], 'light, dark or system theme'),
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];
 
-/** Keys of other pages, for the help. */
-export const ELSEWHERE: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
-  { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous of those that wait' },
+/** Keys of other pages, only for the help. */
+export const OTHER_PAGE_BINDINGS: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
+  { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous pending request' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
-  { page: 'Approvals', keys: ['e'], doc: 'edit the body before it goes on, where there is one' },
-  { page: 'Approvals', keys: ['A'], doc: 'allow always: choose for what and how long' },
+  { page: 'Approvals', keys: ['e'], doc: 'edit the body before it is forwarded' },
+  { page: 'Approvals', keys: ['A'], doc: 'allow always: choose scope and duration' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
-  { page: 'Approvals', keys: ['D'], doc: 'deny always: choose for what and how long' },
+  { page: 'Approvals', keys: ['D'], doc: 'deny always: choose scope and duration' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
-  { page: 'Conversations', keys: ['e'], doc: 'unfold and fold everything' },
+  { page: 'Conversations', keys: ['e'], doc: 'expand or collapse everything' },
   { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
-  { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save rules or a policy, and put it in force' },
-  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, keep the comment' },
+  { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save and apply rules or a policy' },
+  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, save the comment' },
 ];
 
-/** What `Ctrl+`, `Alt+` and `Shift+` mean to the table; letters carry their shift in themselves. */
+/** The part of a KeyboardEvent that bindings are matched against. */
 export interface Pressed {
   key: string;
   ctrlKey: boolean;
@@ -96,14 +96,14 @@ function written(event: Pressed): string {
   return held + shift + event.key;
 }
 
-/** What a key press asks for on this page. */
+/** The action bound to a key press. */
 export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
   const wanted = written(event);
   const found = BINDINGS.find((b) => (onTraffic || !b.traffic) && b.keys.includes(wanted));
   return found?.action ?? null;
 }
 
-/** Whether somebody is writing there, so that letters are no commands. An editor may live in a shadow of its own. */
+/** Whether the event targets a text input, where letters are not commands; looks into shadow roots. */
 export function isWriting(event: Event): boolean {
   const [target] = event.composedPath();
   if (!(target instanceof HTMLElement)) return false;
@@ -115,7 +115,7 @@ const SHOWN: Record<string, string> = {
   PageDown: 'PgDn', PageUp: 'PgUp', Delete: 'Del', 'Ctrl+k': 'Ctrl+K', 'Ctrl+s': 'Ctrl+S',
 };
 
-/** A key as the help shows it. */
+/** Display name of a key. */
 export function shown(key: string): string {
   return SHOWN[key] ?? key;
 }

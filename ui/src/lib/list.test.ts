@@ -1,11 +1,11 @@
-// The table's window and the rows behind it.
+// Virtual scrolling and the loaded rows.
 import { describe, expect, it } from 'vitest';
 import { headerEdits } from '../traffic/edits';
 import { estimate, Segment } from './segment';
 import type { State, Summary } from './types';
 import { clampOffset, compression, MAX_HEIGHT, reveal, scrollHeight, visible } from './window';
 
-/** Ids sort as their numbers do; the newest comes first. */
+/** A flow whose id sorts by `n`. */
 const flow = (n: number, state: State = 'complete') => ({ id: String(n).padStart(6, '0'), state }) as Summary;
 const flows = (from: number, to: number) => Array.from({ length: from - to + 1 }, (_, i) => flow(from - i));
 const ids = (segment: Segment) => segment.rows.map((f) => Number(f.id));
@@ -26,15 +26,15 @@ describe('the window', () => {
     expect(most).toBeCloseTo(total * 26 - view, 0);
     expect(visible(clampOffset(most, total, 26, view), view, 26, total).end).toBe(total);
   });
-  it('is not compressed as long as browsers can do without', () => expect(compression(400_000, 26, 800)).toBe(1));
-  it('moves as little as can be to show a row', () => {
+  it('is not compressed below the height limit', () => expect(compression(400_000, 26, 800)).toBe(1));
+  it('moves as little as possible to show a row', () => {
     expect([reveal(0, 100, 260, 26), reveal(5, 100, 260, 26), reveal(20, 100, 260, 26)]).toEqual([0, 100, 286]);
   });
   it('stays within the rows', () => expect([clampOffset(-5, 10, 26, 100), clampOffset(1e9, 10, 26, 100), clampOffset(50, 2, 26, 100)]).toEqual([0, 160, 0]));
 });
 
-describe('rows held', () => {
-  it('take up what is new above, and replace what is known', () => {
+describe('loaded rows', () => {
+  it('insert new flows at the top, and replace known ones', () => {
     const s = new Segment();
     s.reset(flows(5, 1), 0, 5, true);
     const merged = s.merge([flow(6, 'open'), flow(3, 'failed'), flow(7)], '000005');
@@ -44,20 +44,20 @@ describe('rows held', () => {
     s.merge([flow(6, 'complete')], undefined);
     expect(s.total).toBe(7);
   });
-  it('put late comers of a filter into their place', () => {
+  it('insert late matches in order', () => {
     const s = new Segment();
     s.reset([flow(9), flow(5)], 0, 2, true);
     expect(s.merge([flow(7)], '000009')).toEqual({ added: 1, above: 0 });
     expect(ids(s)).toEqual([9, 7, 5]);
   });
-  it('count flows above what is held once, though they are heard of twice', () => {
+  it('count flows above the loaded rows once, even if updated twice', () => {
     const s = new Segment();
     s.reset(flows(500, 401), 1000, 5000, true);
     s.merge([flow(900, 'open')], '000480');
     s.merge([flow(900, 'complete')], '000480');
     expect([s.base, s.total]).toEqual([1001, 5001]);
   });
-  it('stay bounded while flows come in, and know what they let go', () => {
+  it('stay bounded while flows arrive, and track dropped ones', () => {
     const s = new Segment();
     s.reset(flows(100, 1), 0, 100, true);
     for (let n = 101; n <= 9000; n += 100) s.merge(flows(n + 99, n), undefined);
@@ -72,20 +72,20 @@ describe('rows held', () => {
     s.append(flows(30, 29), true);
     expect([s.end, s.total]).toEqual([22, 22]);
   });
-  it('learn their true place when the top is reached, and move what is seen along', () => {
+  it('correct their base when the top is reached, and shift the view', () => {
     const s = new Segment();
     s.reset(flows(50, 41), 30, 100, false);
     expect(s.prepend(flows(55, 51), true)).toBe(-25);
     expect([s.base, s.exact, s.at(0)?.id]).toEqual([0, true, '000055']);
   });
-  it('make room when there is more above than was thought', () => {
+  it('adjust the base if there are more rows above than estimated', () => {
     const s = new Segment();
     s.reset(flows(50, 41), 2, 100, false);
     const moved = s.prepend(flows(55, 51), false);
     expect([moved, s.base, s.total]).toEqual([1003, 1000, 1103]);
     expect(s.indexOf('000055')).toBe(1000);
   });
-  it('let go of what was deleted', () => {
+  it('remove deleted flows', () => {
     const s = new Segment();
     s.reset(flows(5, 1), 0, 5, true);
     s.remove(new Set(['000004', '000099']));
@@ -93,7 +93,7 @@ describe('rows held', () => {
   });
 });
 
-it('the moment of a place lies between those that are known', () => {
+it('times of indices are interpolated', () => {
   const known = [{ index: 100, millis: 0 }, { index: 0, millis: 1000 }, { index: 50, millis: 900 }];
   expect([estimate(0, known), estimate(25, known), estimate(75, known), estimate(400, known)]).toEqual([1000, 950, 450, 0]);
   expect(estimate(5, [])).toBe(0);
@@ -106,5 +106,5 @@ describe('edited header fields', () => {
     ['Accept: text/html\nX-Two: 1\nx-two: 2\nNew:\n', ['Accept: text/html', 'New;', 'Gone:']],
     ['Accept: */*\nX-Two: 3\nGone: x', ['X-Two: 3']],
   ])('%j become the changes that lead there', (written, edits) => expect(headerEdits(before, written)).toEqual(edits));
-  it.each(['no colon', ': nameless', 'A: 1\nA: 2'])('%j is refused', (written) => expect(() => headerEdits([], written)).toThrow());
+  it.each(['no colon', ': nameless', 'A: 1\nA: 2'])('%j is rejected', (written) => expect(() => headerEdits([], written)).toThrow());
 });

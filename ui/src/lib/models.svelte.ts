@@ -1,9 +1,9 @@
-// Which flows are calls of language models: asked of the server for the rows in view, a few at a time, and remembered.
+// Which visible flows are LLM calls: requested from the server in batches, and cached.
 import { SvelteMap } from 'svelte/reactivity';
 import { get } from './api';
 import type { Summary } from './types';
 
-/** What is known of a flow that is a call of a model. */
+/** An LLM call. */
 export interface Call {
   conversation: string;
   agent: string;
@@ -13,17 +13,17 @@ export interface Call {
   cost: number | null;
 }
 
-/** Milliseconds that wishes are gathered before the server is asked. */
+/** Milliseconds for which lookups are batched. */
 const GATHER = 150;
-/** Flows in one question. */
+/** Flows per request. */
 const BATCH = 200;
-/** Flows that are remembered. */
-const MOST = 5000;
-/** A call is known some time after its flow has ended: it is asked for so often, so many milliseconds apart. */
+/** Cached flows. */
+const MAX_CACHED = 5000;
+/** A call is indexed some time after its flow has ended: number of attempts, and milliseconds between them. */
 const TRIES = 3;
 const AGAIN = 1500;
 
-/** Whether a flow may be a call of a model, by what its row says. */
+/** Whether a flow may be an LLM call, judging by its summary. */
 export function mayCall(flow: Summary): boolean {
   if (flow.kind === 'websocket') return /\/responses(\?|$)/.test(flow.path ?? '');
   if (flow.method !== 'POST' || flow.state === 'open') return false;
@@ -39,32 +39,32 @@ export class Models {
 
   constructor(private readonly ask: (ids: string[]) => Promise<Record<string, Call>> = askServer) {}
 
-  /** Says which flows are in view. */
+  /** Requests the calls of the visible flows. */
   want(flows: (Summary | undefined)[], now = Date.now()): void {
     for (const flow of flows) {
       if (flow && mayCall(flow)) this.wantOne(flow.id, now);
     }
   }
 
-  /** Says that somebody looks at a flow. */
+  /** Requests the call of one flow. */
   wantOne(id: string, now = Date.now()): void {
     const tried = this.tries.get(id);
     if (this.calls.has(id) || (tried && (tried.n >= TRIES || now - tried.at < AGAIN))) return;
     this.wanted.add(id);
-    this.timer ??= setTimeout(() => void this.look(), GATHER);
+    this.timer ??= setTimeout(() => void this.flush(), GATHER);
   }
 
-  private async look(): Promise<void> {
+  private async flush(): Promise<void> {
     const ids = [...this.wanted].slice(0, BATCH);
     this.wanted.clear();
     this.timer = undefined;
     for (const id of ids) this.tries.set(id, { n: (this.tries.get(id)?.n ?? 0) + 1, at: Date.now() });
-    if (this.tries.size > MOST) this.tries.clear();
-    if (this.calls.size > MOST) this.calls.clear();
+    if (this.tries.size > MAX_CACHED) this.tries.clear();
+    if (this.calls.size > MAX_CACHED) this.calls.clear();
     try {
       for (const [id, call] of Object.entries(await this.ask(ids))) this.calls.set(id, call);
     } catch {
-      // The rows do without.
+      // The rows are shown without model names.
     }
     const open = ids.filter((id) => !this.calls.has(id) && (this.tries.get(id)?.n ?? TRIES) < TRIES);
     if (open.length > 0) setTimeout(() => open.forEach((id) => this.wantOne(id)), AGAIN);

@@ -1,4 +1,4 @@
-// Asking which flows are calls of models.
+// Looking up which flows are LLM calls.
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { mayCall, Models, type Call } from './models.svelte';
 import type { Summary } from './types';
@@ -13,8 +13,8 @@ const call: Call = { conversation: 'c', agent: 'a', model: 'm', input: 1, output
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-describe('calls of models', () => {
-  it('are looked for where they may be', () => {
+describe('LLM calls', () => {
+  it('are looked up for plausible flows only', () => {
     expect(mayCall(flow('1'))).toBe(true);
     expect(mayCall(flow('1', { method: 'GET' }))).toBe(false);
     expect(mayCall(flow('1', { state: 'open' }))).toBe(false);
@@ -23,7 +23,7 @@ describe('calls of models', () => {
     expect(mayCall(flow('1', { kind: 'websocket', path: '/v1/responses', method: 'GET' }))).toBe(true);
   });
 
-  it('are asked for together, remembered, and given up', async () => {
+  it('are batched, cached, and given up eventually', async () => {
     const asked: string[][] = [];
     const models = new Models((ids) => {
       asked.push(ids);

@@ -1,6 +1,6 @@
-// All that waits for somebody to decide, watched by every page: the queue, its count in the title, and notifications.
+// The queue of pending requests, used by every page: list, count in the title and browser notifications.
 import { ApiError, get, send } from './api';
-import { keep, kept } from './app.svelte';
+import { loadPref, savePref } from './app.svelte';
 import { noticeOf, type Pending } from './pending';
 
 interface Page {
@@ -8,22 +8,22 @@ interface Page {
   pending: Pending[];
 }
 
-/** Milliseconds between two tries while the instance cannot be reached. */
+/** Retry interval while the instance cannot be reached, in milliseconds. */
 const AGAIN = 2000;
 
 class Queue {
   all = $state.raw<Pending[]>([]);
-  /** Whether the list was had at least once. */
+  /** Whether the list has been loaded at least once. */
   known = $state(false);
-  /** Grows with each answer of the server. */
+  /** Increases with each response of the server. */
   version = $state(0);
-  /** Milliseconds since 1970, a second apart while something waits. */
+  /** Milliseconds since the epoch, updated every second while requests are pending. */
   now = $state(Date.now());
-  notifying = $state(kept('notify') === 'yes' && typeof Notification !== 'undefined' && Notification.permission === 'granted');
+  notifying = $state(loadPref('notify') === 'yes' && typeof Notification !== 'undefined' && Notification.permission === 'granted');
   private seen = new Set<string>();
   private running = false;
 
-  /** Watches for as long as the page lives, hidden or not: somebody who waits shall not wait for a look. */
+  /** Long-polls for the lifetime of the page, even when it is hidden, so that pending requests are noticed at once. */
   start(): void {
     if (this.running) return;
     this.running = true;
@@ -36,11 +36,11 @@ class Queue {
     this.all = this.all.filter((other) => other.id !== item.id);
   }
 
-  /** Asks the browser for its leave; whether it gave it. */
+  /** Requests notification permission; returns whether the wanted state was reached. */
   async notify(wanted: boolean): Promise<boolean> {
     const granted = wanted && typeof Notification !== 'undefined' && (await Notification.requestPermission()) === 'granted';
     this.notifying = granted;
-    keep('notify', granted ? 'yes' : null);
+    savePref('notify', granted ? 'yes' : null);
     return granted === wanted;
   }
 
@@ -63,7 +63,7 @@ class Queue {
     this.now = Date.now();
     this.seen = new Set(page.pending.map((p) => p.id));
     if (this.notifying && this.known && fresh.length > 0 && document.hidden) {
-      const shown = new Notification('Interflow asks', { body: noticeOf(fresh), tag: 'interflow-pending' });
+      const shown = new Notification('Interflow: approval needed', { body: noticeOf(fresh), tag: 'interflow-pending' });
       shown.onclick = () => window.focus();
     }
     [this.all, this.version, this.known] = [page.pending, page.version, true];

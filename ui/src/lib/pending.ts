@@ -1,7 +1,7 @@
-// What waits for somebody to decide, as the API tells it, and what a notification says of it.
+// Pending requests: API type, filtering, and the text of notifications.
 import type { UnixMicros } from './time';
 
-/** A request, tunnel, response or message that waits: for an answer of the approvals, or held by a rule. */
+/** A request, tunnel, response or message that waits for an approval or is held by a rule. */
 export interface Pending {
   id: string;
   kind: 'approval' | 'rule';
@@ -23,17 +23,17 @@ export interface Pending {
   rule: string | null;
   phase: string | null;
   note: string | null;
-  /** Where a filter was asked about: whether it selects this; null where too little is known for that. */
+  /** With a filter: whether it matches; null if too little is known yet. */
   matches?: boolean | null;
 }
 
-/** What a filter says of each that waits. */
+/** Result of a filter for each pending item. */
 export interface Judged {
   query: string;
   ids: Map<string, boolean | null>;
 }
 
-/** Those that a filter selects, and a note on those that it cannot be judged of. What has not been judged yet is not shown. */
+/** Pending items that match a filter, and a note on those that cannot be decided yet (which are not listed). */
 export function selectedBy(query: string, all: Pending[], judged: Judged | null): { shown: Pending[]; note: string } {
   const wanted = query.trim();
   if (wanted === '') return { shown: all, note: '' };
@@ -41,16 +41,16 @@ export function selectedBy(query: string, all: Pending[], judged: Judged | null)
   const shown = all.filter((p) => ids.get(p.id) === true);
   const open = all.filter((p) => (ids.get(p.id) ?? null) === null).length;
   if (open === 0) return { shown, note: '' };
-  const words = open === 1 ? '1 more waits, of which too little is known' : `${open} more wait, of which too little is known`;
-  return { shown, note: `${words} for this filter:` };
+  const words = open === 1 ? '1 more is pending, but too little is known' : `${open} more are pending, but too little is known`;
+  return { shown, note: `${words} to apply this filter:` };
 }
 
-/** What a notification says: who wants to reach which host, never a path, a field or a body. */
+/** Text of a notification: client and host only, never a path, header field or body. */
 export function noticeOf(fresh: Pick<Pending, 'client' | 'host' | 'port' | 'kind' | 'rule'>[]): string {
   const first = fresh[0];
   if (!first) return '';
   const who = first.client.user ?? first.client.container ?? first.client.process ?? first.client.address;
   const where = first.port === null ? first.host : `${first.host}:${first.port}`;
   const more = fresh.length > 1 ? `, and ${fresh.length - 1} more` : '';
-  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow of ${who} with ${where}` : `${who} wants to reach ${where}`) + more;
+  return (first.kind === 'rule' ? `${first.rule ?? 'a rule'} holds a flow from ${who} to ${where}` : `${who} wants to reach ${where}`) + more;
 }

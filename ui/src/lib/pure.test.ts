@@ -1,17 +1,17 @@
-// The pure parts: formatters, queries, keys, JSON, ids, figures, timings.
+// Pure functions: formatters, queries, keys, JSON, ids, statistics, timings.
 import { describe, expect, it, test } from 'vitest';
 import * as format from './format';
 import { percentile, topHosts } from './figures';
 import { firstIdAt, millisOf } from './flowid';
 import { parse, unquoted } from './json';
 import { actionOf, BINDINGS } from './keys';
-import { pictureType } from './picture';
+import { imageType } from './imageType';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
-import { stretches } from './timings';
-import { marks } from '../traffic/marks';
+import { timingSpans } from './timings';
+import { badgesOf } from '../traffic/badges';
 import type { Summary } from './types';
 
-describe('figures are written as people read them', () => {
+describe('formatting', () => {
   it.each([
     [0, '0 B'], [999, '999 B'], [1000, '1.00 kB'], [9_994, '9.99 kB'], [12_345, '12.3 kB'], [999_499, '999 kB'],
     [999_500, '1.00 MB'], [5e15, '5.00 PB'],
@@ -22,8 +22,8 @@ describe('figures are written as people read them', () => {
     [59_994_000, '60.0 s'], [60_000_000, '1 min 0 s'], [3_725e6, '1 h 2 min'], [90_000e6, '1 d 1 h'],
   ])('%d microseconds are %s', (n, text) => expect(format.duration(n)).toBe(text));
 
-  it('sets thousands apart', () => expect(format.count(1234567)).toBe('1\u202f234\u202f567'));
-  it('shows the day of what is not of today', () => {
+  it('separates thousands', () => expect(format.count(1234567)).toBe('1\u202f234\u202f567'));
+  it('shows the date unless it is today', () => {
     const at = new Date(2026, 0, 31, 7, 5, 9, 45).getTime();
     expect(format.clock(at * 1000, at)).toBe('07:05:09.045');
     expect(format.clock(at * 1000, at + 3 * 86_400_000)).toBe('2026-01-31 07:05:09');
@@ -32,12 +32,12 @@ describe('figures are written as people read them', () => {
     ['application/json', 'json'], ['application/vnd.api+json', 'json'], ['text/event-stream', 'sse'],
     ['image/svg+xml', 'xml'], ['text/plain', 'text'], ['application/x-ndjson', 'ndjson'], [undefined, ''],
   ])('%s is short for %s', (media, short) => expect(format.shortType(media)).toBe(short));
-  it('leaves out the port that the scheme implies', () => {
+  it('omits the default port', () => {
     expect(format.host('a.test:443', 'https')).toBe('a.test');
     expect(format.host('a.test:443', 'http')).toBe('a.test:443');
     expect(format.host('[::1]:80', 'http')).toBe('[::1]');
   });
-  it('reads bytes that are no text', () => {
+  it('decodes non-text bytes', () => {
     expect([...format.octets({ base64: '//4=' })]).toEqual([255, 254]);
     expect(format.hex(Uint8Array.from([0x41, 0]))).toMatch(/^00000000 {2}41 00 +\|A\.\|$/);
   });
@@ -49,7 +49,7 @@ describe('terms of a query', () => {
     ['-dash', '"-dash"'], ['/path', '"/path"'], ['a*b', '"a*b"'], ['1..2', '"1..2"'],
   ])('%s is quoted as %s', (value, quoted) => expect(quote(value)).toBe(quoted));
 
-  it('are told apart, quotes and parentheses kept together', () => {
+  it('are split, except in quotes and parentheses', () => {
     expect(words('host:a  "two words" (x OR "y)") body:"a \\" b"')).toEqual(['host:a', '"two words"', '(x OR "y)")', 'body:"a \\" b"']);
   });
   it.each([
@@ -59,14 +59,14 @@ describe('terms of a query', () => {
     ['-host:a x', 'host:a', false, 'x host:a'],
     ['a OR b', 'host:a', false, '(a OR b) host:a'],
   ])('%j narrowed by %s, out: %s, is %s', (query, wanted, out, result) => expect(narrowed(query, wanted, out)).toBe(result));
-  it('can be taken away one by one, unless they hang together', () => {
+  it('can be removed one by one, unless combined by OR', () => {
     expect(without('a b c', 1)).toBe('a c');
     expect(chips('a b')).toEqual(['a', 'b']);
     expect(chips('a OR b')).toEqual(['a OR b']);
     expect(chips('')).toEqual([]);
   });
-  it('can ask for the very text', () => expect(term('path', '/a b', true)).toBe('path:="/a b"'));
-  it('are completed at the cursor, which the server counts in bytes', () => {
+  it('can be exact', () => expect(term('path', '/a b', true)).toBe('path:="/a b"'));
+  it('are completed at the cursor (byte offsets)', () => {
     expect(completed('é sta x', 5, { start: 3, text: 'status:', doc: '' })).toEqual({ text: 'é status: x', cursor: 9 });
     expect(completed('is:we', 5, { start: 3, text: 'websocket', doc: '' })).toEqual({ text: 'is:websocket ', cursor: 13 });
   });
@@ -76,7 +76,7 @@ describe('keys', () => {
   const press = (key: string, held: Partial<{ ctrlKey: boolean; altKey: boolean; shiftKey: boolean; metaKey: boolean }> = {}) => ({
     key, ctrlKey: false, metaKey: false, altKey: false, shiftKey: false, ...held,
   });
-  it('stand for one thing each', () => {
+  it('are unique', () => {
     const all = BINDINGS.flatMap((b) => b.keys);
     expect(new Set(all).size).toBe(all.length);
   });
@@ -85,7 +85,7 @@ describe('keys', () => {
     [' ', { shiftKey: true }, 'pageUp'], ['r', { ctrlKey: true }, null], ['c', { metaKey: true }, null], ['ArrowDown', {}, 'next'],
     ['3', { altKey: true }, 'goApprovals'], ['7', { altKey: true }, 'goOverview'], ['?', { shiftKey: true }, 'help'],
   ])('%j with %j is %s', (key, held, action) => expect(actionOf(press(key, held), true)).toBe(action));
-  it('for flows work on the traffic page only', () => {
+  it('of flows work only on the traffic page', () => {
     expect(actionOf(press('d'), false)).toBeNull();
     expect(actionOf(press('?'), false)).toBe('help');
   });
@@ -99,25 +99,25 @@ describe('JSON', () => {
     ]);
     expect(unquoted(node!.children[2]!.raw)).toBe('é "');
   });
-  it('may be several values, one after another', () => expect(parse('{"a":1}\n{"b":2}\n')).toHaveLength(2));
+  it('may be several values in sequence', () => expect(parse('{"a":1}\n{"b":2}\n')).toHaveLength(2));
   it.each(['', '{', '[1,]', '{"a"}', '{a:1}', '[1 2', 'nul', '"a\nb"', '[1]]', '{"a":1,}', '['.repeat(100_000)])(
     'is refused when it is none: %.20s',
     (text) => expect(() => parse(text)).toThrow(),
   );
 });
 
-test('an id is made up for a moment, and its moment read', () => {
+test('ids are constructed for a time, and their time is read', () => {
   const millis = 1_763_640_000_123;
   expect(millisOf(firstIdAt(millis))).toBe(millis);
   expect(firstIdAt(millis)).toHaveLength(26);
   expect(firstIdAt(millis) < firstIdAt(millis + 1)).toBe(true);
 });
 
-test('pictures are told by their first bytes, and SVG is none', () => {
-  expect(pictureType(Uint8Array.from([0xff, 0xd8, 0xff, 0xe0]))).toBe('image/jpeg');
-  expect(pictureType(new TextEncoder().encode('RIFF\0\0\0\0WEBPVP8 '))).toBe('image/webp');
-  expect(pictureType(new TextEncoder().encode('<svg onload="x()">'))).toBeNull();
-  expect(pictureType(new Uint8Array())).toBeNull();
+test('images are recognised by magic bytes; SVG is excluded', () => {
+  expect(imageType(Uint8Array.from([0xff, 0xd8, 0xff, 0xe0]))).toBe('image/jpeg');
+  expect(imageType(new TextEncoder().encode('RIFF\0\0\0\0WEBPVP8 '))).toBe('image/webp');
+  expect(imageType(new TextEncoder().encode('<svg onload="x()">'))).toBeNull();
+  expect(imageType(new Uint8Array())).toBeNull();
 });
 
 test('percentiles are the bounds of their buckets', () => {
@@ -127,34 +127,34 @@ test('percentiles are the bounds of their buckets', () => {
   expect(percentile([], [10, 20], 0.5)).toBe(0);
 });
 
-test('hosts are counted without their ports', () => {
+test('hosts are counted without ports', () => {
   const flow = (authority: string, status?: number) => ({ authority, status, request_size: 1, response_size: 2 }) as Summary;
   const hosts = topHosts([flow('a.test:443', 200), flow('a.test:80', 503), flow('[::1]:80', 200)], 1);
   expect(hosts).toEqual([{ host: 'a.test', flows: 2, failed: 1, bytes: 6 }]);
 });
 
-test('moments become stretches on both legs', () => {
-  const found = stretches(
+test('timings become spans on both sides', () => {
+  const found = timingSpans(
     { request_head: 100, request_body: 150, dns: 20, connect: 30, tls: 50, request_sent: 260, first_byte: 400, last_byte: 500, done: 520 },
     520,
   );
-  expect(found.map((s) => [s.leg, s.label, s.start, s.length])).toEqual([
+  expect(found.map((s) => [s.side, s.label, s.start, s.length])).toEqual([
     ['client', 'head from client', 0, 100], ['client', 'body from client', 100, 50],
     ['upstream', 'DNS', 100, 20], ['upstream', 'connect', 120, 30], ['upstream', 'TLS', 150, 50], ['upstream', 'send', 200, 60],
-    ['upstream', 'wait for the answer', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'answer to client', 400, 120],
+    ['upstream', 'wait (TTFB)', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'response to client', 400, 120],
   ]);
-  expect(stretches({}, 10)).toEqual([]);
+  expect(timingSpans({}, 10)).toEqual([]);
 });
 
-describe('why a tunnel was passed through uninspected', () => {
+describe('the reason for a passthrough', () => {
   const tunnel: Summary = {
     id: 'x', state: 'complete', kind: 'tunnel', started: 0, duration: 1, scheme: 'https', authority: 'a.test:443', version: '',
     client: null, request_size: 1, response_size: 1, messages: 0,
   };
-  it('is its mark, and a term to filter by', () => {
-    expect(marks({ ...tunnel, passthrough: 'pinning_bypass' })[0]).toMatchObject({ label: 'pinned', term: 'passthrough:pinning_bypass', tone: 'bad' });
-    expect(marks({ ...tunnel, passthrough: 'excluded' })[0]).toMatchObject({ label: 'excluded', tone: 'plain' });
-    expect(marks({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
-    expect(marks(tunnel)[0]!.label).toBe('tun');
+  it('is a badge and a filter term', () => {
+    expect(badgesOf({ ...tunnel, passthrough: 'pinning_bypass' })[0]).toMatchObject({ label: 'pinned', term: 'passthrough:pinning_bypass', tone: 'bad' });
+    expect(badgesOf({ ...tunnel, passthrough: 'excluded' })[0]).toMatchObject({ label: 'excluded', tone: 'plain' });
+    expect(badgesOf({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
+    expect(badgesOf(tunnel)[0]!.label).toBe('tun');
   });
 });

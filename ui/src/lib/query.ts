@@ -1,18 +1,18 @@
-// Terms of the query language, put into and taken out of a query by a click; and completion as it is typed.
+// Adds terms to and removes them from a query, and applies completions.
 import type { Completion } from './types';
 
-/** A value as a term needs it: in quotes when it holds what the language reads otherwise. */
+/** Quotes a value if it contains characters with a meaning in the query language. */
 export function quote(value: string): string {
   if (value !== '' && !/[\s"()|&!~*\\]/.test(value) && !/^[-=/<>:,]/.test(value) && !value.includes('..')) return value;
   return `"${value.replace(/[\\"]/g, (c) => `\\${c}`)}"`;
 }
 
-/** The term that a cell stands for: `host:api.test`. Values that are figures or patterns come as they are. */
+/** A term such as `host:api.test`; `exact` disables pattern matching. */
 export function term(key: string, value: string, exact = false): string {
   return `${key}:${exact ? '=' : ''}${quote(value)}`;
 }
 
-/** The top-level words of a query, quotes and parentheses kept together. */
+/** The top-level words of a query; quoted strings and parentheses are not split. */
 export function words(query: string): string[] {
   const found: string[] = [];
   let word = '';
@@ -43,7 +43,7 @@ function isAlternative(word: string): boolean {
   return word === 'OR' || word === '|' || word === '||';
 }
 
-/** The query with one more term that must hold, or must not; its opposite gives way. */
+/** The query with a term added (or excluded, if `out`); the opposite term is removed. */
 export function narrowed(query: string, wanted: string, out: boolean): string {
   const added = out ? `-${wanted}` : wanted;
   const opposite = out ? wanted : `-${wanted}`;
@@ -53,20 +53,20 @@ export function narrowed(query: string, wanted: string, out: boolean): string {
   return [...list.filter((w) => w !== opposite), added].join(' ');
 }
 
-/** The query without its word at this place. */
+/** The query without the word at this index. */
 export function without(query: string, index: number): string {
   return words(query)
     .filter((_, i) => i !== index)
     .join(' ');
 }
 
-/** The words of a query that can each be taken away by a click: none when they hang together by OR or NOT. */
+/** The words of a query that can be removed one by one; the whole query if it contains OR or NOT. */
 export function chips(query: string): string[] {
   const list = words(query);
   return list.some((w) => isAlternative(w) || /^(NOT|AND|&|!)$/.test(w)) ? [query.trim()] : list;
 }
 
-/** The text with a completion put in before the cursor, and where the cursor then stands. The API counts in bytes. */
+/** Applies a completion at the cursor; returns the text and the new cursor. The API counts bytes. */
 export function completed(text: string, cursor: number, completion: Completion): { text: string; cursor: number } {
   const before = new TextEncoder().encode(text.slice(0, cursor));
   const kept = new TextDecoder().decode(before.subarray(0, completion.start));

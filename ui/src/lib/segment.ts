@@ -1,19 +1,19 @@
-// The part of a very long list that is held in memory: a run of neighbouring rows, newest first, and where it stands.
+// The loaded part of a very long list: contiguous rows, newest first, and their offset.
 import type { Summary } from './types';
 
-/** Rows held at most; what is far from the view is let go. */
+/** Maximum of loaded rows; rows far from the view are dropped. */
 const MAX_ROWS = 4000;
-/** Flows remembered that were counted but are not held. */
+/** Maximum of ids remembered as counted but not loaded. */
 const MAX_COUNTED = 20_000;
 
 export class Segment {
   /** Newest first, without gaps. */
   rows: Summary[] = [];
-  /** The place of the first row held in the whole list. */
+  /** Index of the first loaded row in the whole list. */
   base = 0;
-  /** Rows in the whole list, as far as is known. */
+  /** Rows in the whole list; may be an estimate. */
   total = 0;
-  /** The base was reached from the top by neighbours, so that it is no estimate. */
+  /** Whether `base` is exact: it was reached from the top page by page. */
   exact = true;
   private counted = new Set<string>();
 
@@ -33,7 +33,7 @@ export class Segment {
     this.counted.clear();
   }
 
-  /** Where this id stands, or would stand, in the rows held. */
+  /** Index of an id in the loaded rows, or its insertion point. */
   private place(id: string): number {
     let low = 0;
     let high = this.rows.length;
@@ -45,15 +45,15 @@ export class Segment {
     return low;
   }
 
-  /** The flow's place in the whole list; -1 when it is not held. */
+  /** Index of a flow in the whole list; -1 if it is not loaded. */
   indexOf(id: string): number {
     const at = this.place(id);
     return this.rows[at]?.id === id ? this.base + at : -1;
   }
 
   /**
-   * Takes up a page of newer neighbours (newest first). Returns by how many places everything moved down, which is not
-   * zero when the base turns out to have been estimated wrongly.
+   * Prepends a page of newer rows (newest first). Returns by how many indices all rows moved down; nonzero
+   * if the estimate of `base` was wrong.
    */
   prepend(page: Summary[], atTop: boolean): number {
     const fresh = page.filter((f) => this.rows.length === 0 || f.id > this.rows[0]!.id);
@@ -72,7 +72,7 @@ export class Segment {
     return moved;
   }
 
-  /** Takes up a page of older neighbours. */
+  /** Appends a page of older rows. */
   append(page: Summary[], atEnd: boolean): void {
     const last = this.rows.at(-1);
     this.rows = [...this.rows, ...page.filter((f) => !last || f.id < last.id)];
@@ -97,7 +97,7 @@ export class Segment {
     }
   }
 
-  /** Takes up news: rows held are replaced, new ones put in their place. Says how many came in above the anchor. */
+  /** Applies updates: replaces loaded rows and inserts new ones. Returns how many were added, and how many above the anchor. */
   merge(news: Summary[], anchor: string | undefined): { added: number; above: number } {
     let added = 0;
     let above = 0;
@@ -131,7 +131,7 @@ export class Segment {
     return { added, above };
   }
 
-  /** Lets go of what was deleted. */
+  /** Removes deleted flows. */
   remove(ids: ReadonlySet<string>): void {
     const left = this.rows.filter((f) => !ids.has(f.id));
     this.total -= this.rows.length - left.length;
@@ -139,7 +139,7 @@ export class Segment {
   }
 }
 
-/** The moment, in milliseconds, that a place in the list probably has, from moments of places that are known. */
+/** Estimates the time (milliseconds) of a list index by interpolating between known indices. */
 export function estimate(index: number, known: { index: number; millis: number }[]): number {
   const sorted = [...known].sort((a, b) => a.index - b.index);
   let low = sorted[0];

@@ -1,36 +1,36 @@
-// A flow's moments as stretches of time on its two legs.
+// Converts the timings of a flow to spans on the client side and the upstream side.
 import type { Timings } from './types';
 
-export interface Stretch {
-  leg: 'client' | 'upstream';
+export interface TimingSpan {
+  side: 'client' | 'upstream';
   label: string;
-  /** Microseconds after the flow began. */
+  /** Microseconds after the start of the flow. */
   start: number;
   length: number;
 }
 
-/** The stretches that the moments tell of, in their order. Durations (DNS, connect, TLS) follow the wait for the pool. */
-export function stretches(t: Timings, total: number): Stretch[] {
-  const found: Stretch[] = [];
-  const add = (leg: Stretch['leg'], label: string, start: number | undefined, end: number | undefined) => {
-    if (start !== undefined && end !== undefined && end >= start) found.push({ leg, label, start, length: end - start });
+/** The spans in order. Durations (DNS, connect, TLS) follow the wait for a pooled connection. */
+export function timingSpans(t: Timings, total: number): TimingSpan[] {
+  const found: TimingSpan[] = [];
+  const add = (side: TimingSpan['side'], label: string, start: number | undefined, end: number | undefined) => {
+    if (start !== undefined && end !== undefined && end >= start) found.push({ side, label, start, length: end - start });
   };
   add('client', 'head from client', 0, t.request_head);
   add('client', 'body from client', t.request_head, t.request_body);
   let at = t.request_head ?? 0;
   for (const [label, length] of [
-    ['wait for a connection', t.blocked],
+    ['wait for connection', t.blocked],
     ['DNS', t.dns],
     ['connect', t.connect],
     ['TLS', t.tls],
   ] as const) {
     if (length === undefined) continue;
-    found.push({ leg: 'upstream', label, start: at, length });
+    found.push({ side: 'upstream', label, start: at, length });
     at += length;
   }
   add('upstream', 'send', Math.min(at, t.request_sent ?? at), t.request_sent);
-  add('upstream', 'wait for the answer', t.request_sent ?? at, t.first_byte);
+  add('upstream', 'wait (TTFB)', t.request_sent ?? at, t.first_byte);
   add('upstream', 'receive', t.first_byte, t.last_byte ?? (t.done === undefined ? total : undefined));
-  add('client', 'answer to client', t.first_byte, t.done ?? total);
-  return found.filter((s) => s.length > 0 || s.label !== 'wait for a connection');
+  add('client', 'response to client', t.first_byte, t.done ?? total);
+  return found.filter((s) => s.length > 0 || s.label !== 'wait for connection');
 }

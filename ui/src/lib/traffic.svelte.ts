@@ -1,46 +1,46 @@
-// The traffic table's state: which flows are held, what is selected, what comes in live.
+// State of the traffic table: loaded rows, selection and live updates.
 import { SvelteSet } from 'svelte/reactivity';
-import { ApiError, get, wordsOf } from './api';
+import { ApiError, get, errorMessage } from './api';
 import { Events, type Link } from './events';
 import { firstIdAt, millisOf } from './flowid';
 import { estimate, Segment } from './segment';
-import type { Page, Summary, Trouble } from './types';
+import type { Page, Summary, ApiErrorBody } from './types';
 import { clampOffset, reveal, visible, type Span } from './window';
 
 export const ROW = 26;
-/** Rows asked for at a time. */
+/** Rows per page. */
 const PAGE = 500;
-/** Rows of the first page: enough for any window, and here soon. */
+/** Rows of the first page: enough for any window, and fast to load. */
 const FIRST = 120;
-/** With fewer rows than this left before the edge of what is held, the next page is asked for. */
+/** The next page is requested when fewer loaded rows than this remain beyond the view. */
 const MARGIN = 200;
-/** News kept while the table stands still; more than this, and it is read anew afterwards. */
-const MAX_HELD_BACK = 5000;
-/** The least time between two counts of the whole list, in milliseconds. */
+/** Updates buffered while the table is paused; beyond this it is reloaded on resume. */
+const MAX_BUFFERED_UPDATES = 5000;
+/** Minimum interval between two total counts, in milliseconds. */
 const RECOUNT = 10_000;
 
 export class Traffic {
   query = $state('');
-  /** What is wrong with the query; the rows are those of the last one that could be read. */
-  trouble = $state.raw<Trouble | null>(null);
-  /** Why the rows could not be had. */
+  /** Syntax error of the query; the rows are those of the last valid one. */
+  queryError = $state.raw<ApiErrorBody | null>(null);
+  /** Why loading the rows failed. */
   failure = $state('');
   loading = $state(true);
   offset = $state(0);
   view = $state(600);
   total = $state(0);
   selected = $state<string | null>(null);
-  chosen = new SvelteSet<string>();
+  selection = new SvelteSet<string>();
   paused = $state(false);
-  fresh = $state(0);
+  unseenCount = $state(0);
   link = $state<Link>('connecting');
-  /** The latest word on flows, for panes that show one. */
-  onNews: ((flows: Summary[]) => void) | null = null;
+  /** Called with updated flows, for the detail pane. */
+  onUpdates: ((flows: Summary[]) => void) | null = null;
 
   private version = $state(0);
   private segment = new Segment();
-  private heldBack = new Map<string, Summary>();
-  private spoilt = false;
+  private bufferedUpdates = new Map<string, Summary>();
+  private stale = false;
   private generation = 0;
   private fetching = false;
   private oldest: number | null = null;
@@ -78,38 +78,38 @@ export class Traffic {
     this.generation += 1;
   }
 
-  /** Shows another query's flows. */
+  /** Switches to another query. */
   ask(query: string): void {
     if (query === this.query) return;
     this.query = query;
-    this.chosen.clear();
+    this.selection.clear();
     this.offset = 0;
     this.events.subscribe(query);
     void this.reload();
   }
 
-  /** Reads the list anew from its top. */
+  /** Reloads the list from the top. */
   async reload(): Promise<void> {
     const generation = ++this.generation;
     this.loading = true;
     this.fetching = true;
-    this.heldBack.clear();
-    this.spoilt = false;
+    this.bufferedUpdates.clear();
+    this.stale = false;
     try {
       const page = await get<Page>('/flows', { query: this.query, limit: FIRST });
       if (generation !== this.generation) return;
       const whole = page.flows.length < FIRST;
       this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
       this.oldest = null;
-      this.fresh = 0;
+      this.unseenCount = 0;
       this.offset = 0;
       this.failure = '';
-      this.trouble = null;
+      this.queryError = null;
       if (!whole) void this.count();
     } catch (error) {
       if (generation !== this.generation) return;
-      if (error instanceof ApiError && error.trouble.kind === 'bad_query') this.trouble = error.trouble;
-      else this.failure = wordsOf(error);
+      if (error instanceof ApiError && error.body.kind === 'bad_query') this.queryError = error.body;
+      else this.failure = errorMessage(error);
     } finally {
       if (generation === this.generation) {
         this.loading = false;
@@ -151,11 +151,10 @@ export class Traffic {
     }, wait);
   }
 
-  /** Moves the view. */
   scrollTo(offset: number): void {
     this.offset = clampOffset(offset, this.total, ROW, this.view);
     if (this.atTop) {
-      this.fresh = 0;
+      this.unseenCount = 0;
       if (!this.paused) this.release();
     }
     this.fill();
@@ -165,7 +164,7 @@ export class Traffic {
     return this.offset < ROW / 2;
   }
 
-  /** Asks for rows that the view needs, or soon will. */
+  /** Requests the rows that the view needs or will need soon. */
   private fill(): void {
     if (this.fetching || this.total === 0) return;
     const { first, end } = visible(this.offset, this.view, ROW, this.total);
@@ -191,8 +190,8 @@ export class Traffic {
       this.changed();
     } catch (error) {
       if (generation !== this.generation) return;
-      this.failure = wordsOf(error);
-      // Not at once again: the view asks as it moves.
+      this.failure = errorMessage(error);
+      // Delays the retry; scrolling triggers it.
       setTimeout(() => (this.fetching = false), 1000);
     }
   }
@@ -212,7 +211,7 @@ export class Traffic {
     return () => this.segment.append(page.flows, page.flows.length < PAGE);
   }
 
-  /** Goes to a far place: its moment is estimated, since pages are asked for by id. */
+  /** Jumps to a distant row. Pages are requested by id, so its time is estimated. */
   private async jump(first: number): Promise<(() => void) | undefined> {
     const total = this.segment.total;
     if (first < PAGE) {
@@ -256,17 +255,17 @@ export class Traffic {
   }
 
   private take(flows: Summary[]): void {
-    this.onNews?.(flows);
+    this.onUpdates?.(flows);
     if (this.loading || this.paused) {
       let unknown = 0;
       for (const flow of flows) {
-        if (!this.heldBack.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
-        this.heldBack.set(flow.id, flow);
+        if (!this.bufferedUpdates.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
+        this.bufferedUpdates.set(flow.id, flow);
       }
-      if (this.paused) this.fresh += unknown;
-      if (this.heldBack.size > MAX_HELD_BACK) {
-        this.heldBack.clear();
-        this.spoilt = true;
+      if (this.paused) this.unseenCount += unknown;
+      if (this.bufferedUpdates.size > MAX_BUFFERED_UPDATES) {
+        this.bufferedUpdates.clear();
+        this.stale = true;
       }
       return;
     }
@@ -278,10 +277,10 @@ export class Traffic {
     const anchor = this.segment.at(Math.floor(this.offset / ROW))?.id;
     const { added, above } = this.segment.merge(flows, anchor);
     if (!atTop) {
-      // What is being read stays where it is.
+      // Keeps the visible rows in place.
       this.total = this.segment.total;
       this.offset += (anchor === undefined ? added : above) * ROW;
-      this.fresh += above;
+      this.unseenCount += above;
     }
     if (added > 0 && this.segment.total > FIRST) this.countSoon();
     this.changed();
@@ -289,18 +288,18 @@ export class Traffic {
 
   private release(): void {
     if (this.paused) return;
-    if (this.spoilt) {
-      this.spoilt = false;
+    if (this.stale) {
+      this.stale = false;
       void this.reload();
       return;
     }
-    const flows = [...this.heldBack.values()];
-    this.heldBack.clear();
+    const flows = [...this.bufferedUpdates.values()];
+    this.bufferedUpdates.clear();
     if (flows.length > 0) this.merge(flows);
   }
 
   private lagged(): void {
-    if (this.paused) this.spoilt = true;
+    if (this.paused) this.stale = true;
     else if (this.atTop) void this.reload();
     else this.countSoon();
   }
@@ -308,12 +307,12 @@ export class Traffic {
   pause(paused: boolean): void {
     this.paused = paused;
     if (!paused) {
-      this.fresh = 0;
+      this.unseenCount = 0;
       this.release();
     }
   }
 
-  /** To the newest flow, with what has come meanwhile. */
+  /** Scrolls to the newest flow and applies buffered updates. */
   toNewest(): void {
     if (this.paused) this.pause(false);
     this.scrollTo(0);
@@ -323,7 +322,7 @@ export class Traffic {
     return this.segment.at(this.segment.indexOf(id));
   }
 
-  /** The place of the selected flow, or where it was last. */
+  /** Index of the selected flow, or its last known index. */
   get index(): number {
     const at = this.selected ? this.segment.indexOf(this.selected) : -1;
     return at >= 0 ? at : this.lastIndex;
@@ -333,7 +332,7 @@ export class Traffic {
     return this.selected !== null && this.segment.indexOf(this.selected) >= 0;
   }
 
-  /** Selects the row at a place, as far as it is held, and brings it into view. */
+  /** Selects the row at an index, if loaded, and scrolls it into view. */
   selectAt(index: number): void {
     const wanted = Math.max(0, Math.min(index, this.total - 1));
     const flow = this.segment.at(wanted);
@@ -344,19 +343,18 @@ export class Traffic {
     this.lastIndex = wanted;
   }
 
-  /** One or more rows on from the selected one. */
+  /** Moves the selection by a number of rows. */
   step(by: number): void {
     this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / ROW));
   }
 
-  /** Selects the newest flow, with what has come meanwhile. */
+  /** Selects the newest flow and applies buffered updates. */
   async toStart(): Promise<void> {
     this.toNewest();
     await this.held(() => 0);
     this.selectAt(0);
   }
 
-  /** Selects the oldest flow. */
   async toEnd(): Promise<void> {
     if (this.total >= FIRST) await this.count();
     this.scrollTo(Infinity);
@@ -364,7 +362,7 @@ export class Traffic {
     this.selectAt(this.total - 1);
   }
 
-  /** Waits for a row, some seconds at most. */
+  /** Waits until a row is loaded, for at most four seconds. */
   private async held(index: () => number): Promise<void> {
     for (let i = 0; i < 100 && !this.segment.at(index()); i += 1) {
       await new Promise((done) => setTimeout(done, 40));
@@ -372,28 +370,28 @@ export class Traffic {
     }
   }
 
-  /** Adds the rows from the selected one to this to the chosen. */
-  chooseTo(index: number): void {
+  /** Adds the rows from the current one to this index to the selection. */
+  extendSelection(index: number): void {
     const from = this.index;
     for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
       const flow = this.segment.at(i);
-      if (flow) this.chosen.add(flow.id);
+      if (flow) this.selection.add(flow.id);
     }
   }
 
-  /** Lets go of flows that were deleted; the row that takes the place of the selected one is selected. */
+  /** Removes deleted flows; if the current one is among them, its successor becomes current. */
   forget(ids: string[]): void {
     const gone = new Set(ids);
     const index = this.index;
     this.segment.remove(gone);
-    ids.forEach((id) => this.chosen.delete(id));
+    ids.forEach((id) => this.selection.delete(id));
     const selectedGone = this.selected !== null && gone.has(this.selected);
     if (selectedGone) this.selected = null;
     this.changed();
     if (selectedGone && this.total > 0) this.selectAt(Math.min(index, this.total - 1));
   }
 
-  /** Puts a newer word on a flow into the table. */
+  /** Replaces the summary of a loaded flow. */
   put(flow: Summary): void {
     if (this.segment.indexOf(flow.id) >= 0) this.merge([flow]);
   }

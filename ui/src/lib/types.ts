@@ -1,13 +1,13 @@
-// What the API says, as far as the pages read it.
+// API types used by the pages.
 import type { Micros } from './time';
 
-/** Bytes: a text where they are UTF-8, else base 64. */
+/** Bytes: a string if they are UTF-8, else base64. */
 export type Bytes = string | { base64: string };
 export type Field = [Bytes, Bytes];
 export type Side = 'request' | 'response';
 export type State = 'open' | 'complete' | 'failed' | 'cut';
 
-/** A line of the table. Times are microseconds. */
+/** Summary of a flow, for the table. Times are microseconds. */
 export interface Summary {
   id: string;
   state: State;
@@ -28,7 +28,7 @@ export interface Summary {
   request_type?: string;
   response_type?: string;
   error?: string;
-  /** Why a tunnel was passed through uninspected. */
+  /** Why a tunnel was passed through without inspection. */
   passthrough?: string;
   tags?: string[];
   parent?: string;
@@ -98,7 +98,7 @@ export interface ResponseHead {
   body: Body;
 }
 
-/** What came in, where it was edited on its way. */
+/** The messages before they were edited. */
 export interface Original {
   request?: RequestHead & { url: string; body_edited: boolean };
   response?: ResponseHead & { body_edited: boolean };
@@ -158,7 +158,7 @@ export interface Message {
   at: number;
   size: number;
   payload: Bytes;
-  /** What a message of gRPC says, written out. */
+  /** Decoded text of a gRPC message. */
   written?: string;
 }
 
@@ -174,7 +174,7 @@ export interface Completion {
   doc: string;
 }
 
-export interface Trouble {
+export interface ApiErrorBody {
   kind: string;
   message: string;
   remedy?: string;
@@ -187,7 +187,7 @@ export interface Checked {
   ok: boolean;
   query?: string;
   all?: boolean;
-  error?: Trouble;
+  error?: ApiErrorBody;
 }
 
 export interface Change {
@@ -223,7 +223,7 @@ export interface Replayed {
 
 export interface Stats {
   version: string;
-  /** Flows that wait for somebody to decide: of approvals, and of rules. */
+  /** Pending flows: of approvals, and held by rules. */
   held: { approvals: number; rules: number };
   uptime: Micros;
   draining: boolean;
@@ -275,7 +275,7 @@ export interface Ca {
   leaves_cached: number;
 }
 
-export interface Passing {
+export interface BypassedClient {
   client: string;
   ja4: string;
   process?: string;

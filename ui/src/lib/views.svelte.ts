@@ -1,17 +1,17 @@
-// Filters that their owner has given names, kept in this browser.
-import { keep, kept } from './app.svelte';
+// Named filters, stored in the browser.
+import { loadPref, savePref } from './app.svelte';
 
 export interface View {
   name: string;
   query: string;
 }
 
-/** Views that are kept. */
-const MOST = 50;
+/** Maximum of stored views. */
+const MAX_VIEWS = 50;
 
 function read(): View[] {
   try {
-    const found: unknown = JSON.parse(kept('views') ?? '[]');
+    const found: unknown = JSON.parse(loadPref('views') ?? '[]');
     if (!Array.isArray(found)) return [];
     return found.filter((v): v is View => typeof (v as View)?.name === 'string' && typeof (v as View).query === 'string');
   } catch {
@@ -23,7 +23,7 @@ class Views {
   list = $state.raw<View[]>(read());
 
   save(name: string, query: string): void {
-    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MOST));
+    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MAX_VIEWS));
   }
 
   remove(name: string): void {
@@ -32,7 +32,7 @@ class Views {
 
   private put(list: View[]): void {
     this.list = list;
-    keep('views', list.length > 0 ? JSON.stringify(list) : null);
+    savePref('views', list.length > 0 ? JSON.stringify(list) : null);
   }
 }
 

@@ -1,4 +1,4 @@
-// Which endpoint an address wants, by its ending.
+// Chooses a media endpoint by the file extension of an address.
 
 export function endpointOf(address: string): string {
   const path = (address.split(/[?#]/)[0] ?? '').toLowerCase();

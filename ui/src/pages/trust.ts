@@ -1,4 +1,4 @@
-// How each system is told to trust the certificate authority.
+// Instructions for trusting the certificate authority on each system.
 
 export interface Steps {
   system: string;
@@ -39,7 +39,7 @@ export const steps: Steps[] = [
   {
     system: 'iOS',
     steps: [
-      { text: 'Bring the certificate to the device, by AirDrop or mail, and open it there.' },
+      { text: 'Copy the certificate to the device, by AirDrop or mail, and open it there.' },
       { text: 'Settings, General, VPN & Device Management: install the profile.' },
       { text: 'Settings, General, About, Certificate Trust Settings: switch full trust on.' },
     ],
@@ -47,9 +47,9 @@ export const steps: Steps[] = [
   {
     system: 'Android',
     steps: [
-      { text: 'Bring the certificate to the device.' },
+      { text: 'Copy the certificate to the device.' },
       { text: 'Settings, Security, Encryption & credentials, Install a certificate, CA certificate.' },
-      { text: 'Apps trust it only when they say so in their network security configuration; browsers do.' },
+      { text: 'Apps trust it only if their network security configuration allows it; browsers do.' },
     ],
   },
   {
@@ -62,13 +62,13 @@ export const steps: Steps[] = [
   {
     system: 'One program',
     steps: [
-      { text: 'Start it so that Node, Python, Go, curl and others trust the authority for this run alone:', command: 'interflow exec -- COMMAND' },
-      { text: 'Or set what they look for yourself:', command: 'eval "$(interflow ca trust-env)"' },
+      { text: 'Run it so that Node, Python, Go, curl and others trust the authority for this run only:', command: 'interflow exec -- COMMAND' },
+      { text: 'Or set the environment variables yourself:', command: 'eval "$(interflow ca trust-env)"' },
     ],
   },
 ];
 
-/** The system that a browser says it runs on. */
+/** The operating system according to the user agent. */
 export function systemOf(agent: string): string {
   if (/iPhone|iPad/.test(agent)) return 'iOS';
   if (/Android/.test(agent)) return 'Android';

@@ -1,11 +1,11 @@
-// Findings as bars and sums, a text cut in pieces, and presets put into policies.
+// Aggregation of findings, highlighting, and policy templates.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
-import { pieces } from './pieces';
+import { highlight } from './highlight';
 import { POLICY_PRESETS, withPreset } from './presets';
 import { completable } from './schema';
 
-it('findings become bars without gaps, and sums by kind, host and route', () => {
+it('findings are aggregated into bars and sums', () => {
   const found = [
     { from: 100, kind: 'ssn', host: 'a', route: 'gateway', flows: 2 },
     { from: 120, kind: 'ssn', host: 'b', route: 'support', flows: 1 },
@@ -20,19 +20,19 @@ it('findings become bars without gaps, and sums by kind, host and route', () => 
   expect(grouped({ since: 0, span: 1, found: [] }, 1e9).bars.length).toBe(1000);
 });
 
-it('a text is cut where bytes of UTF-8 say, and overlapping places are passed over', () => {
+it('a text is split at UTF-8 offsets, and overlapping spans are skipped', () => {
   const found = [{ type: 'email', start: 6, end: 9 }, { type: 'late', start: 7, end: 8 }, { type: 'beyond', start: 9, end: 99 }];
-  expect(pieces('Zoë: a@b.', found)).toEqual([{ text: 'Zoë: ', type: '' }, { text: 'a@b', type: 'email' }, { text: '.', type: '' }]);
+  expect(highlight('Zoë: a@b.', found)).toEqual([{ text: 'Zoë: ', type: '' }, { text: 'a@b', type: 'email' }, { text: '.', type: '' }]);
 });
 
-it('presets stand above the first table, or at the end', () => {
+it('templates are inserted above the first table, or at the end', () => {
   expect(withPreset('', { head: 'a = 1' })).toBe('a = 1\n');
   expect(withPreset('# x\n', { tables: '[t]\nb = 2' })).toBe('# x\n\n[t]\nb = 2\n');
   expect(withPreset('name = "n"\n\n[kind.ssn]\nconfidence = 1\n', { head: 'a = 1' })).toBe('name = "n"\n\na = 1\n\n[kind.ssn]\nconfidence = 1\n');
   expect(new Set(POLICY_PRESETS.map((p) => p.name)).size).toBe(POLICY_PRESETS.length);
 });
 
-it('kinds are offered in lists and as tables', () => {
+it('kinds are completed in lists and as tables', () => {
   const schema = { properties: { kinds: { type: 'array' }, kind: { additionalProperties: { $ref: '#/$defs/KindFile' } } } };
   const done = completable({ schema, kinds: ['ssn'] });
   expect(done.properties?.['except']?.items?.enum).toEqual(['ssn']);

@@ -1,4 +1,4 @@
-// Findings put together for a chart and two lists.
+// Aggregates findings for a chart and lists.
 
 export interface Findings {
   since: number;
@@ -11,7 +11,7 @@ export interface Named {
   flows: number;
 }
 
-/** Bars without gaps from the beginning until now, and sums by kind, host and route, the largest first. */
+/** One bar per span until now, and sums by kind, host and route, largest first. */
 export function grouped({ since, span, found }: Findings, now: number): { bars: { from: number; flows: number }[]; kinds: Named[]; hosts: Named[]; routes: Named[] } {
   const bars: { from: number; flows: number }[] = [];
   for (let from = since; from <= now && bars.length < 1000; from += span) bars.push({ from, flows: 0 });

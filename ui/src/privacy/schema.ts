@@ -1,4 +1,4 @@
-// The schema of policies as the editor completes by it: lists of kinds, and tables by kind, offer the kinds.
+// Extends the policy schema for completion, so that kinds are offered as values and tables.
 import type { Schema } from '../rules/schema';
 
 export interface PolicySchema {

@@ -1,9 +1,9 @@
-// What the API says of redaction, limits and keys.
+// API types of redaction, limits and keys.
 
 export interface Privacy {
   requests: number;
   refused: number;
-  /** Findings by their type's name. */
+  /** Findings by kind. */
   found: Record<string, number>;
 }
 
@@ -17,13 +17,13 @@ export interface Span {
 export interface Tried {
   output: string;
   spans: Span[];
-  /** The text that was tried. */
+  /** The tested text. */
   sample: string;
 }
 
 export interface PolicyFile {
   file: string;
-  /** Whether the file is there; the built-in policy is in force otherwise. */
+  /** Whether the file exists; otherwise the built-in policy is used. */
   written: boolean;
   name: string;
   routes: string[];

@@ -1,4 +1,4 @@
-// The editor of rule and policy files. Loaded when somebody opens a file: it is larger than all of the pages together.
+// The editor of rule and policy files. Loaded on demand, because it is larger than all pages together.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type Completion, type CompletionContext, type CompletionResult } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { bracketMatching, HighlightStyle, indentOnInput, indentService, StreamLanguage, syntaxHighlighting, type StreamParser } from '@codemirror/language';
@@ -15,12 +15,12 @@ import { offers, tomlPlace, yamlPlace, type Place, type Schema } from './schema'
 import type { Mistake } from './types';
 
 export interface Options {
-  /** A shadow root: styles get into it without the page's policy having to allow inline ones. */
+  /** In a shadow root, adopted style sheets work without `unsafe-inline` in the content security policy. */
   root: ShadowRoot;
   text: string;
   form: 'yaml' | 'toml';
   schema: Schema;
-  /** What screen readers call it. */
+  /** Accessible name. */
   label: string;
   onchange: (text: string) => void;
   onsave: () => void;
@@ -41,7 +41,7 @@ const colours = HighlightStyle.define([
   { tag: [tags.meta, tags.propertyName, tags.definition(tags.propertyName)], color: 'var(--info)' },
 ]);
 
-const look = EditorView.theme({
+const editorTheme = EditorView.theme({
   '&': { backgroundColor: 'var(--raised)', color: 'var(--text)', border: '1px solid var(--line)', borderRadius: '6px', fontSize: '12px' },
   '&.cm-focused': { outline: '2px solid var(--accent)', outlineOffset: '0' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55', minHeight: '260px', maxHeight: '60vh' },
@@ -53,7 +53,7 @@ const look = EditorView.theme({
   '.cm-tooltip-autocomplete > ul > li[aria-selected]': { backgroundColor: 'var(--picked)', color: 'var(--text)' },
   '.cm-completionDetail': { color: 'var(--soft)', fontStyle: 'normal' },
   '.cm-completionInfo': { maxWidth: '340px', padding: '6px 10px' },
-  // The marks as they come are images with an address of their own, which the page's policy does not let in.
+  // The default markers are data: images, which the content security policy blocks.
   '.cm-lintRange-error': { backgroundImage: 'none', textDecoration: 'underline wavy var(--bad)' },
   '.cm-lint-marker-error': { content: 'none', borderRadius: '50%', backgroundColor: 'var(--bad)', width: '8px', height: '8px', margin: '5px 2px 0' },
   '.cm-diagnostic-error': { borderLeftColor: 'var(--bad)' },
@@ -64,7 +64,7 @@ export function editor({ root, text, form, schema, label, onchange, onsave }: Op
   const source = (context: CompletionContext) => complete(context, form, schema);
   const extensions = [
     lineNumbers(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(), highlightActiveLine(), lintGutter(),
-    StreamLanguage.define((form === 'yaml' ? yaml : toml) as StreamParser<unknown>), syntaxHighlighting(colours), look,
+    StreamLanguage.define((form === 'yaml' ? yaml : toml) as StreamParser<unknown>), syntaxHighlighting(colours), editorTheme,
     indentService.of((context, at) => indentOf(context.lineAt(at, -1).text)),
     autocompletion({ override: [source], icons: false }),
     EditorView.lineWrapping,
@@ -102,13 +102,13 @@ export function editor({ root, text, form, schema, label, onchange, onsave }: Op
   };
 }
 
-/** Where the line behind this one begins: below its name, or further in where nothing stands behind the name. */
+/** Indentation of the next line: deeper after a name without a value. */
 export function indentOf(line: string): number {
   const [prefix = ''] = /^\s*(?:- +)*/.exec(line) ?? [];
   return prefix.length + (/:\s*$/.test(line) ? 2 : 0);
 }
 
-/** Keys of which the value is a query. */
+/** Keys whose value is a query. */
 const QUERIES = ['when', 'query', 'not'];
 
 async function complete(context: CompletionContext, form: 'yaml' | 'toml', schema: Schema): Promise<CompletionResult | null> {
@@ -124,14 +124,14 @@ async function complete(context: CompletionContext, form: 'yaml' | 'toml', schem
   return { from: context.pos - place.written.length, options, validFor: /^[\w-]*$/ };
 }
 
-/** What a choice becomes in the file: a name with what stands behind it, a value with what stands around it. */
+/** The text inserted for a completion: a name with its separator, or a quoted value. */
 function written(label: string, form: 'yaml' | 'toml', place: Place): string {
   if (place.kind === 'name') return place.header ? label : label + (form === 'yaml' ? ': ' : ' = ');
   const bare = form === 'yaml' || place.quoted || /^(true|false|[\d.]+)$/.test(label);
   return bare ? label : `"${label}"`;
 }
 
-/** What the query language offers, as in the filter of the traffic page. */
+/** Completions of the query language, as in the filter of the traffic page. */
 async function inQuery(context: CompletionContext, written: string): Promise<CompletionResult | null> {
   try {
     const { completions } = await get<{ completions: Suggested[] }>('/query/complete', { q: written });
@@ -147,7 +147,7 @@ async function inQuery(context: CompletionContext, written: string): Promise<Com
   }
 }
 
-/** The API counts in bytes. */
+/** Offset in characters; the API counts bytes. */
 function startOf(text: string, completion: Suggested): number {
   return new TextDecoder().decode(new TextEncoder().encode(text).subarray(0, completion.start)).length;
 }

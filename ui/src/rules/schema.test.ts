@@ -1,4 +1,4 @@
-// Places in rule files, and what is offered there.
+// Cursor positions in rule files and their completions.
 import { describe, expect, it } from 'vitest';
 import { withRule } from './presets';
 import { offers, tomlPlace, yamlPlace, type Schema } from './schema';
@@ -25,7 +25,7 @@ const at = (text: string) => {
   return place && { ...place, offered: offers(SCHEMA, place).map((o) => o.label) };
 };
 
-describe('places in YAML', () => {
+describe('positions in YAML', () => {
   it.each([
     ['|', [], ['rules', 'services']],
     ['rules:\n  - |', ['rules'], ['name', 'when', 'then', 'stop']],
@@ -46,14 +46,14 @@ describe('places in YAML', () => {
     expect(place?.offered).toEqual(offered);
   });
 
-  it('are none within flow mappings and texts', () => {
+  it('are null within flow mappings and block scalars', () => {
     expect(yamlPlace('rules:\n  - then: { answer: { st')?.kind).toBe('value');
     expect(yamlPlace('rules: [a, b')?.kind).toBe('value');
     expect(yamlPlace('  "quoted')).toBeNull();
   });
 });
 
-describe('places in TOML', () => {
+describe('positions in TOML', () => {
   it.each([
     ['ru', [], 'name'],
     ['[[rules]]\nna', ['rules'], 'name'],
@@ -67,7 +67,7 @@ describe('places in TOML', () => {
     ['strategy = { use = "mask", ch', ['strategy'], 'name'],
   ] as const)('%j', (text, path, kind) => expect(tomlPlace(text)).toMatchObject({ path, kind }));
 
-  it('know whether they stand within quotation marks, and what is written beside them', () => {
+  it('know whether they are quoted, and which keys exist', () => {
     expect(tomlPlace('except = ["da')).toMatchObject({ written: 'da', quoted: true });
     expect(tomlPlace('except = [')).toMatchObject({ written: '', quoted: false });
     expect(tomlPlace('name = "x"\n[kind.ssn] # mine\nconfidence = 3\n')).toMatchObject({ path: ['kind', 'ssn'], taken: ['confidence'] });
@@ -75,12 +75,12 @@ describe('places in TOML', () => {
   });
 });
 
-it('a schema that refers to itself ends', () => {
+it('a recursive schema terminates', () => {
   const round: Schema = { $ref: '#/$defs/A', $defs: { A: { anyOf: [{ $ref: '#/$defs/A' }, { properties: { a: { $ref: '#/$defs/A' } } }] } } };
   expect(offers(round, { path: ['a', 'a'], kind: 'name', taken: [] }).map((o) => o.label)).toEqual(['a']);
 });
 
-describe('a rule put into a file', () => {
+describe('a rule added to a file', () => {
   const item = '  - name: b\n    then: block\n';
   it.each([
     ['', 'rules:\n  - name: b\n    then: block\n'],

@@ -1,4 +1,4 @@
-// What may stand at a place of a rule file: the place from the text around it, the offers from the JSON Schema.
+// Completion in rule files: finds the cursor's position in the document and looks up the JSON Schema there.
 
 export interface Schema {
   $ref?: string;
@@ -14,19 +14,19 @@ export interface Schema {
   description?: string;
 }
 
-/** A place in a rule file. */
+/** A cursor position in a rule file. */
 export interface Place {
-  /** Names from the outside to the place; lists are passed over. */
+  /** Keys from the root to the position; list indices are omitted. */
   path: string[];
-  /** A name is being written, or a value behind one. */
+  /** Whether a key or a value is being typed. */
   kind: 'name' | 'value';
-  /** What is written of it already. */
+  /** The text typed so far. */
   written: string;
-  /** Names that stand beside it already. */
+  /** Keys already present in the same table. */
   taken: string[];
-  /** A value within quotation marks. */
+  /** Inside a quoted value. */
   quoted?: boolean;
-  /** A name within the brackets of a TOML header. */
+  /** Inside a TOML table header. */
   header?: boolean;
 }
 
@@ -37,7 +37,7 @@ export interface Offer {
 
 const YAML_LINE = /^(\s*)((?:-\s+)*)(?:([\w.$-]+):(?:\s+(.*))?)?/;
 
-/** The place at the end of this text, in YAML. */
+/** The position at the end of a YAML text. */
 export function yamlPlace(before: string, after = ''): Place | null {
   const lines = before.split('\n');
   const current = lines.at(-1) ?? '';
@@ -52,11 +52,11 @@ export function yamlPlace(before: string, after = ''): Place | null {
   return { path: outer, kind: 'name', written: word ?? '', taken };
 }
 
-/** The names that a line at this column stands within. */
+/** The keys that enclose a line at this column. */
 function outerNames(lines: string[], column: number, isItem: boolean): string[] {
   const path: string[] = [];
   let limit = column;
-  // A list may stand at the very column of its name.
+  // YAML allows a list at the same column as its key.
   let inclusive = isItem;
   for (let i = lines.length - 2; i >= 0; i -= 1) {
     const line = lines[i]!;
@@ -74,7 +74,7 @@ function outerNames(lines: string[], column: number, isItem: boolean): string[] 
   return path;
 }
 
-/** Names at a column, from the lines above or below, as far as the same mapping goes: a dash begins it. */
+/** Keys of the same mapping, from the lines above or below; a dash starts a mapping. */
 function siblings(lines: string[], column: number, isAbove: boolean): string[] {
   const found: string[] = [];
   for (const line of lines) {
@@ -88,12 +88,12 @@ function siblings(lines: string[], column: number, isAbove: boolean): string[] {
   return found;
 }
 
-/** A TOML value that is being written, perhaps the latest of a list. */
+/** A TOML value being typed, possibly the last of an array. */
 const TOML_VALUE = /^\s*([\w.-]+)\s*=\s*(?:\[(?:\s*"[^"]*"\s*,)*\s*)?("?)([^"\]{}[]*)$/;
-/** The latest name, or value, of a TOML table on one line. */
+/** The last key or value of a TOML inline table. */
 const TOML_INLINE = /^\s*([\w.-]+)\s*=\s*\{(?:[^{}]*,)?\s*(?:([\w-]+)\s*=\s*("?)([^"{}]*)|([\w-]*))$/;
 
-/** The place at the end of this text, in TOML: below the last header, or in one. */
+/** The position at the end of a TOML text: below the last table header, or inside one. */
 export function tomlPlace(before: string): Place | null {
   const lines = before.split('\n');
   const current = lines.at(-1) ?? '';
@@ -115,7 +115,7 @@ export function tomlPlace(before: string): Place | null {
   return name ? { path: outer, kind: 'name', written: name[1] ?? '', taken } : null;
 }
 
-/** Everything that a schema may be: what it refers to, its choices, the items of its lists. */
+/** A schema with its reference, alternatives and item schemas resolved. */
 function choices(root: Schema, schema: Schema | undefined, depth = 0): Schema[] {
   if (!schema || depth > 12) return [];
   const referred = schema.$ref ? root.$defs?.[schema.$ref.replace('#/$defs/', '')] : undefined;
@@ -127,7 +127,7 @@ function choices(root: Schema, schema: Schema | undefined, depth = 0): Schema[] 
   ];
 }
 
-/** What fits at a place. */
+/** Completions for a position. */
 export function offers(root: Schema, place: Pick<Place, 'path' | 'kind' | 'taken'>): Offer[] {
   let here: Schema[] = choices(root, root);
   for (const name of place.path) {

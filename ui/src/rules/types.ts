@@ -1,8 +1,8 @@
-// What the API says of rules and of flows that they hold.
+// API types of rules and held flows.
 
 import type { UnixMicros } from '../lib/time';
 
-/** What is wrong at a place of a text. */
+/** An error at a position in a text. */
 export interface Mistake {
   line: number;
   column: number;

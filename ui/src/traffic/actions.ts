@@ -1,4 +1,4 @@
-// What can be done with flows: copies, files, replays, deletions.
+// Actions on flows: copy, export, replay, delete, annotate.
 import { ask, get, send, url } from '../lib/api';
 import { app, copy, download } from '../lib/app.svelte';
 import { count } from '../lib/format';
@@ -21,10 +21,10 @@ export const COPIES: Copy[] = [
 export async function copyAs(id: string, format: string): Promise<void> {
   const response = await ask(url(`/flows/${id}/export`, { format }));
   await copy(await response.text());
-  app.say(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
+  app.notify(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
 }
 
-/** Downloads chosen flows as one file. */
+/** Downloads the selected flows as one file. */
 export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promise<void> {
   const response = await ask(url('/export'), {
     method: 'POST',
@@ -34,12 +34,12 @@ export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promis
   download(await response.blob(), `flows.${format}`);
 }
 
-/** Where the browser finds a file of all flows of a query. */
+/** Export URL of all flows that match a query. */
 export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
   return url('/export', { query, format });
 }
 
-/** A changed request, as the API takes it. */
+/** Changes to a request before a replay. */
 export interface Edited {
   method?: string;
   url?: string;
@@ -50,31 +50,30 @@ export interface Edited {
 export async function replay(id: string, edited: Edited, open: (id: string) => void): Promise<Replayed> {
   const done = await send<Replayed>('POST', `/flows/${id}/replay`, edited);
   const action = { label: 'Show', run: () => open(done.id) };
-  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')}, whose values were not recorded` : '';
-  if (done.response) app.say(`Sent again: ${done.response.status}${left}`, action);
-  else app.say(`Sent again, and failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
+  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')} (values not recorded)` : '';
+  if (done.response) app.notify(`Sent again: ${done.response.status}${left}`, action);
+  else app.notify(`Sent again, but failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
   return done;
 }
 
 export async function erase(ids: string[]): Promise<void> {
   const { deleted } = await send<{ deleted: number }>('POST', '/flows/delete', { ids });
   const still = ids.length - deleted;
-  app.say(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
+  app.notify(`${count(deleted)} deleted${still > 0 ? `; ${still} are still open or no longer exist` : ''}`);
 }
 
-/** What the owner changes of a flow. */
-export interface Marks {
+export interface Annotation {
   tags?: string[];
   add_tags?: string[];
   remove_tags?: string[];
   comment?: string;
 }
 
-export async function annotate(id: string, marks: Marks): Promise<Flow> {
-  return send<Flow>('PATCH', `/flows/${id}`, marks);
+export async function annotate(id: string, annotation: Annotation): Promise<Flow> {
+  return send<Flow>('PATCH', `/flows/${id}`, annotation);
 }
 
-/** The word on one flow that a table needs, made from the whole of it. */
+/** Updates a summary from a full flow. */
 export function summaryOf(flow: Flow, known: Summary): Summary {
   return { ...known, state: flow.state, tags: flow.tags ?? [] };
 }

@@ -1,18 +1,18 @@
-// Header fields as somebody has written them, against those that were there.
+// Parses edited header fields and computes the changes.
 
-/** The fields of a text, one on a line. */
+/** Parses `Name: value` lines. */
 export function fieldsOf(written: string): [string, string][] {
   const fields: [string, string][] = [];
   for (const line of written.split('\n')) {
     if (line.trim() === '') continue;
     const at = line.indexOf(':');
-    if (at < 1) throw new Error(`“${line.trim()}” is no header field: write Name: value`);
+    if (at < 1) throw new Error(`“${line.trim()}” is not a header field: write Name: value`);
     fields.push([line.slice(0, at).trim(), line.slice(at + 1).trim()]);
   }
   return fields;
 }
 
-/** The changes that lead from the fields that were there to those that were written; a field without a value goes. */
+/** The changes from the original fields to the edited ones; null removes a field. */
 export function fieldChanges(before: [string, string][], written: string): { name: string; value: string | null }[] {
   const after = fieldsOf(written);
   const values = (list: [string, string][], name: string) =>
@@ -25,13 +25,13 @@ export function fieldChanges(before: [string, string][], written: string): { nam
     seen.add(key);
     const [old, fresh] = [values(before, key), values(after, key)];
     if (old.length === fresh.length && old.every((v, i) => v === fresh[i])) continue;
-    if (fresh.length > 1) throw new Error(`${name} is there twice: a changed field can have one value only`);
+    if (fresh.length > 1) throw new Error(`${name} occurs more than once: a changed field can have only one value`);
     changes.push({ name, value: fresh[0] ?? null });
   }
   return changes;
 }
 
-/** The same as the API takes it for a replay. */
+/** The changes in the syntax of the replay API. */
 export function headerEdits(before: [string, string][], written: string): string[] {
   return fieldChanges(before, written).map(({ name, value }) => (value === null ? `${name}:` : value === '' ? `${name};` : `${name}: ${value}`));
 }

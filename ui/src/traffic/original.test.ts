@@ -12,7 +12,7 @@ const flow = {
   },
 } as unknown as Flow;
 
-describe('a message that was edited', () => {
+describe('an edited message', () => {
   it('has two versions, each with its line, target, fields and body', () => {
     expect([isEdited(flow, 'request'), isEdited(flow, 'response')]).toEqual([true, false]);
     const [came, sent] = [shownOf(flow, 'request', 'original')!, shownOf(flow, 'request', 'final')!];
@@ -20,18 +20,18 @@ describe('a message that was edited', () => {
     expect([sent.line, sent.target, sent.head.headers, sent.body.size]).toEqual(['POST /sent HTTP/1.1', null, [['X-Tag', 'new']], 4]);
   });
 
-  it('keeps the body that went on where only the head was edited', () => {
+  it('uses the final body if only the head was edited', () => {
     const head = { ...flow, original: { response: { ...response, status: 500, reason: 'No', body: body(0), body_edited: false } } } as Flow;
     const came = shownOf(head, 'response', 'original')!;
     expect([came.line, came.body.size]).toEqual(['HTTP/1.1 500 No', 7]);
   });
 
-  it('is called by what its reader did with it', () => {
+  it('is labelled by side', () => {
     expect([namesOf('request').final, namesOf('response').final]).toEqual(['Sent', 'Received']);
   });
 });
 
-describe('a message that was not edited', () => {
+describe('an unedited message', () => {
   it('is the same in both versions', () => {
     expect(shownOf(flow, 'response', 'original')).toEqual(shownOf(flow, 'response', 'final'));
     expect(shownOf({ ...flow, request: undefined, original: undefined } as unknown as Flow, 'request', 'final')).toBeNull();

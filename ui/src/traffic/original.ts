@@ -1,24 +1,23 @@
-// Requests and responses that were edited on their way: as they came in, and as they went on.
+// Original and final versions of edited requests and responses.
 import { text } from '../lib/format';
 import type { Body, Flow, RequestHead, ResponseHead, Side } from '../lib/types';
 
-/** What is shown of a message that was edited: as it came in, or as it went on. */
 export type Version = 'original' | 'final';
 
-/** Whether what went this way was edited, and is recorded as it came in too. */
+/** Whether a side was edited and its original recorded. */
 export function isEdited(flow: Flow, side: Side): boolean {
   return flow.original?.[side] !== undefined;
 }
 
-/** The names of the two versions: what the client sent and what left, what the origin sent and what the client received. */
+/** Labels of the two versions. */
 export function namesOf(side: Side): Record<Version, string> {
   return { original: 'Original', final: side === 'request' ? 'Sent' : 'Received' };
 }
 
-/** The first line, the head and what is known of the body of one version. */
+/** Start line, head and body of one version. */
 export interface Shown {
   line: string;
-  /** Where the request was to go at first, where it was sent elsewhere. */
+  /** Original origin of the request, if it was changed. */
   target: string | null;
   head: RequestHead | ResponseHead;
   body: Body;
@@ -47,7 +46,7 @@ export function shownOf(flow: Flow, side: Side, version: Version): Shown | null 
   };
 }
 
-/** A body that was not edited is the one that went on. */
+/** An unedited body is recorded only once, as the final one. */
 function bodyOf(original: { body: Body; body_edited: boolean } | undefined, final: { body: Body } | undefined): Body | undefined {
   return original?.body_edited ? original.body : final?.body;
 }

@@ -1,19 +1,19 @@
-// Why the bytes of a tunnel were passed through uninspected, in words.
+// Texts for the reasons why a tunnel was passed through without inspection.
 
 const REASONS: Record<string, [short: string, text: string]> = {
   interception_off: ['not intercepted', 'interception is off (intercept.mode)'],
   not_listed: ['not listed', 'the host is not listed in intercept.hosts'],
   excluded: ['excluded', 'the host is excluded by intercept.exclude'],
   rule: ['rule', 'a rule passes it through'],
-  pinning_bypass: ['pinned', 'the client refused the certificate for this host although it trusts the CA: it pins'],
-  unknown_protocol: ['unknown', 'its bytes are neither TLS nor HTTP'],
+  pinning_bypass: ['pinned', 'certificate pinning: the client trusts the CA, but rejected the certificate for this host'],
+  unknown_protocol: ['unknown', 'the protocol is neither TLS nor HTTP'],
   server_first: ['server first', 'the server spoke first'],
-  not_http: ['not HTTP', 'what is inside the TLS is not HTTP'],
-  nested_proxy: ['proxy', 'the tunnel leads to another proxy'],
+  not_http: ['not HTTP', 'the decrypted protocol is not HTTP'],
+  nested_proxy: ['proxy', 'the tunnel goes to another proxy'],
 };
 
-/** The words of a badge. */
-export function badge(reason: string): string {
+/** Short text for a badge. */
+export function shortReason(reason: string): string {
   return REASONS[reason]?.[0] ?? reason;
 }
 

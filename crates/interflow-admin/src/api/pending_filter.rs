@@ -159,8 +159,8 @@ mod tests {
             ("req.body:amount", [yes, open, no]),
             ("resp.type:html", [no, yes, no]),
             ("user:ann process:curl", [yes, no, no]),
-            ("tag:marked", [open, open, open]),
-            ("host:api.test tag:marked", [open, no, no]),
+            ("tag:starred", [open, open, open]),
+            ("host:api.test tag:starred", [open, no, no]),
         ] {
             let parsed = Query::parse(query).unwrap_or_else(|e| panic!("{query}: {e}"));
             let found = [&request, &response, &tunnel].map(|item| parsed.evaluate(&PendingSubject(item)));

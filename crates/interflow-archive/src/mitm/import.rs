@@ -134,10 +134,10 @@ fn tags(state: &TnetValue<'_>) -> Vec<String> {
     let ours = state.get("metadata").and_then(|m| m.get("tags")).map(TnetValue::list).unwrap_or_default();
     let mut tags: Vec<String> = ours.iter().filter_map(TnetValue::text).collect();
     match state.get("marked") {
-        Some(TnetValue::Bool(true)) => tags.push("marked".to_owned()),
+        Some(TnetValue::Bool(true)) => tags.push("starred".to_owned()),
         Some(TnetValue::Bytes(mark)) if !mark.is_empty() && tags.is_empty() => {
             let mark = clean_text(String::from_utf8_lossy(mark).trim_matches(':'));
-            tags.push(if mark == "default" { "marked".to_owned() } else { mark });
+            tags.push(if mark == "default" { "starred".to_owned() } else { mark });
         }
         _ => {}
     }

@@ -227,7 +227,7 @@ pub(crate) fn from_tunnel<'a>(
         *flow.extension_mut() = ReceivedVia(received_via);
     }
     if let Some(other) = fronted_host(inside, &incoming) {
-        flow.tag("other_host");
+        flow.tag("host_mismatch");
         let asked = AccessRequest {
             user: inside.user.as_deref(),
             client: conn.client.peer.ip(),
@@ -290,7 +290,7 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, err
     let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
     let plan = live.plans.get(&live.settings, key);
     let mut flow = conn.flow(FlowClock::start(), transport, scheme, authority, user);
-    flow.tag("unread");
+    flow.tag("malformed");
     let mut tracker = FlowGuard::new(flow, plan, Arc::clone(&conn.worker.counters));
     tracker.begin_capture_at_once(&live.settings, None);
     let response = error_response(error, Some(tracker.flow.id), None);
@@ -671,7 +671,7 @@ fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead
         EarlyExit::Error(e) => fail(tracker, live, request, &e),
         EarlyExit::Response(response) => {
             let Response { mut head, body } = *response;
-            tracker.flow.tag("answered");
+            tracker.flow.tag("answered-locally");
             RequestId::echo(&tracker.flow, &mut head.headers);
             tracker.response(&head);
             let body = tracker.response_body(strip_forbidden_body(request, &head, body), &head);

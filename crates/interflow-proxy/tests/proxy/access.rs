@@ -59,7 +59,7 @@ async fn a_denied_host_is_not_reached_behind_the_name_of_another() {
     wire.send(inside("other.test", "/")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 200);
     assert_eq!(origin.only_request().authority, "other.test");
-    assert!(proxy.flows(2).await.iter().all(|f| f.tags == ["other_host"]));
+    assert!(proxy.flows(2).await.iter().all(|f| f.tags == ["host_mismatch"]));
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-// In which ways a body can be looked at. What picture some bytes are is told by their first bytes; SVG is none here, since it
-// can carry scripts.
+// Image types by magic bytes, and which media types can be pretty-printed. SVG is excluded, because it
+// can contain scripts.
 
 const SIGNS: [string, number, number[]][] = [
   ['image/png', 0, [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
@@ -11,13 +11,13 @@ const SIGNS: [string, number, number[]][] = [
   ['image/x-icon', 0, [0x00, 0x00, 0x01, 0x00]],
 ];
 
-/** Its media type; nothing for what a browser should not be asked to draw. */
-export function pictureType(bytes: Uint8Array): string | null {
+/** The media type by magic bytes; null if it is not a supported image. */
+export function imageType(bytes: Uint8Array): string | null {
   const found = SIGNS.find(([, at, sign]) => sign.every((b, i) => bytes[at + i] === b));
   return found?.[0] ?? null;
 }
 
-/** Whether the server lays out bodies of this media type: markup, forms, parts, GraphQL, playlists, gRPC, Protocol Buffers. */
+/** Whether the server pretty-prints this media type: markup, forms, multipart, GraphQL, playlists, gRPC, Protocol Buffers. */
 export function isPretty(media: string): boolean {
   return /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|grpc.*)|.*\+(xml|msgpack|proto(buf)?)|.*mpegurl)$/.test(media);
 }

@@ -1,8 +1,8 @@
-// What placeholders look like, and where they are found.
+// Finding placeholders in bodies.
 import { describe, expect, it } from 'vitest';
-import { MOST, placesOf } from './places';
+import { MAX_PLACEHOLDERS, placeholdersIn } from './placeholders';
 
-describe('places of placeholders', () => {
+describe('locations of placeholders', () => {
   it.each([
     ['{"messages":[{"content":"I am {{{REDACTED-person}}}"}]}', ['person $.messages[0].content 5']],
     ['{"a b":["x","mail EMAIL_ADDRESS_k3m2p9x0!"]}', ['email-address $["a b"][1] 5']],
@@ -10,11 +10,11 @@ describe('places of placeholders', () => {
     ['{"n":1,"none":"MAX_VALUES_here and A_B_options1"}', []],
     ['', []],
   ])('of %s', (body, places) => {
-    expect(placesOf(body).map((p) => `${p.kind} ${p.path} ${p.at}`)).toEqual(places);
+    expect(placeholdersIn(body).map((p) => `${p.kind} ${p.path} ${p.at}`)).toEqual(places);
   });
 
   it('are bounded in number and depth', () => {
-    expect(placesOf('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MOST);
-    expect(placesOf(`${'['.repeat(300)}"{{{REDACTED-x}}}"${']'.repeat(300)}`)).toEqual([]);
+    expect(placeholdersIn('{{{REDACTED-x}}} '.repeat(5000)).length).toBe(MAX_PLACEHOLDERS);
+    expect(placeholdersIn(`${'['.repeat(300)}"{{{REDACTED-x}}}"${']'.repeat(300)}`)).toEqual([]);
   });
 });

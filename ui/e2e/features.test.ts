@@ -1,4 +1,4 @@
-// Rules, findings, approvals, the doctor: what their pages show and do.
+// Pages of rules, findings, approvals and the doctor.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PRESETS, withRule } from '../src/rules/presets';
@@ -17,17 +17,17 @@ afterAll(async () => {
 });
 
 describe('rules', () => {
-  it('say how to have some, and explain flows', async () => {
+  it('explain how to add some, and why flows match', async () => {
     await world.send('/orders');
     await page.goto(`http://${world.admin}/rules`);
-    await page.getByText('No rules are in force').waitFor();
+    await page.getByText('No active rules').waitFor();
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows');
     await page.getByRole('combobox', { name: 'Flow' }).fill(flows[0]!.id);
     await page.getByRole('button', { name: 'Explain' }).click();
-    await page.getByText('There are no rules.').waitFor();
+    await page.getByText('No rules.').waitFor();
   });
 
-  it('presets are right as they stand', async () => {
+  it('templates are valid', async () => {
     let text = '';
     for (const preset of PRESETS) text = withRule(text, preset.text);
     const checked = await world.api<{ ok: boolean; problems: unknown[]; rules: { rules: unknown[] } }>('/rules/check', {
@@ -37,12 +37,12 @@ describe('rules', () => {
     expect(checked.rules.rules.length).toBe(PRESETS.length);
   });
 
-  it('are completed by the schema and the query language, checked, saved, counted and explained', async () => {
+  it('are completed by schema and query language, checked, saved, counted and explained', async () => {
     await page.goto(`http://${world.admin}/rules`);
     const editor = page.getByRole('textbox', { name: 'Rules' });
     await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
     await page.getByLabel('Preset').selectOption('tag errors');
-    await page.getByRole('button', { name: 'Add it' }).click();
+    await page.getByRole('button', { name: 'Insert' }).click();
     await expect.poll(() => editor.textContent()).toContain('tag: broken');
     await editor.click();
     await page.keyboard.press('Control+End');
@@ -57,16 +57,16 @@ describe('rules', () => {
     await page.keyboard.press('Enter');
     await page.keyboard.type('th');
     await page.getByRole('option', { name: 'then' }).waitFor();
-    // The list takes no key for as long as one may have been meant for the text.
+    // The completion list ignores keys for a moment after it opens.
     await page.waitForTimeout(200);
     await page.keyboard.press('Enter');
     await page.keyboard.type('blok');
-    await page.getByText('1 wrong').waitFor();
+    await page.getByText('1 error').waitFor();
     for (let i = 0; i < 4; i += 1) await page.keyboard.press('Backspace');
     await page.keyboard.type('{ tag: gone }');
-    await page.getByText('right, not saved').waitFor();
+    await page.getByText('Valid, unsaved').waitFor();
     await page.keyboard.press('Control+s');
-    await page.getByText('The rules are in force').waitFor();
+    await page.getByText('Rules applied').waitFor();
     await world.send('/missing');
     await expect.poll(() => page.getByRole('row', { name: /status:404/ }).textContent(), { timeout: 8000 }).toMatch(/1$/);
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=tag:gone');
@@ -76,17 +76,17 @@ describe('rules', () => {
   });
 });
 
-describe('what redaction found', () => {
-  it('stands over time, by kind and host, and leads to the flows', async () => {
+describe('redaction findings', () => {
+  it('are charted by kind and host, and link to the flows', async () => {
     await world.send('/with-a-name');
     await world.recorded(1, 'path:/with-a-name');
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/with-a-name');
     const marks = { add_tags: ['redacted', 'found:person'] };
     await world.api(`/flows/${flows[0]!.id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: JSON.stringify(marks) });
     await page.goto(`http://${world.admin}/privacy`);
-    await page.getByRole('img', { name: /something was found, over 24 hours/ }).waitFor();
+    await page.getByRole('img', { name: /Findings over time, 24 hours/ }).waitFor();
     await page.getByRole('button', { name: '7 days' }).click();
-    await page.getByRole('img', { name: /over 7 days/ }).waitFor();
+    await page.getByRole('img', { name: /Findings over time, 7 days/ }).waitFor();
     await page.getByRole('link', { name: 'person' }).click();
     await page.locator('.drawn .line[data-id]').first().waitFor();
     expect(new URL(page.url()).searchParams.get('q')).toBe('tag:found:person');
@@ -94,18 +94,18 @@ describe('what redaction found', () => {
 });
 
 describe('approvals', () => {
-  it('hold flows until a key answers, and remember what was said', async () => {
+  it('hold flows until a key decides, and remember the decision', async () => {
     await page.goto(`http://${world.admin}/approvals`);
     await page.getByRole('button', { name: 'ask', exact: true }).click();
-    await page.getByText('Ask about what no rule decides').waitFor();
-    // A name that leads nowhere: who is let through is told so by the name service, 502, and who is not by 403.
+    await page.getByText('Ask when no rule decides').waitFor();
+    // An unresolvable name: allowed requests fail with 502 (DNS), denied ones with 403.
     const ask = (path: string) => world.send(path, { authority: 'held.invalid' });
     const first = ask('/held/one');
     const card = page.getByRole('article');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
     expect(await page.title()).toMatch(/^\(1\) Approvals/);
     await page.keyboard.press('a');
-    // It is gone at once, so that the next key cannot be taken for an answer to it.
+    // Removed at once, so that the next key cannot apply to it.
     expect(await card.count()).toBe(0);
     expect(await first).toBe(502);
     const second = ask('/held/two');
@@ -124,7 +124,7 @@ describe('approvals', () => {
     await page.getByRole('button', { name: 'Remove' }).first().click();
     await page.getByRole('button', { name: 'Suggest rules from what was recorded' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toMatch(/flows/);
-    // What was seen becomes a rule, and the suggestion goes.
+    // The suggestion becomes a rule and disappears.
     const suggestion = page.locator('.suggestion').filter({ hasText: '127.0.0.1' });
     const words = await suggestion.first().locator('.mono').textContent();
     await suggestion.first().getByRole('button', { name: 'Make it a rule' }).click();
@@ -142,14 +142,14 @@ describe('approvals', () => {
   });
 });
 
-it('the doctor says what it found', async () => {
+it('the doctor reports its findings', async () => {
   await page.goto(`http://${world.admin}/settings`);
-  await page.getByRole('button', { name: 'Look', exact: true }).click();
-  await page.getByRole('button', { name: 'Look again' }).waitFor({ timeout: 40_000 });
+  await page.getByRole('button', { name: 'Run checks', exact: true }).click();
+  await page.getByRole('button', { name: 'Run again' }).waitFor({ timeout: 40_000 });
   await expect.poll(() => page.getByRole('main').textContent()).toContain('data folder');
 }, 60_000);
 
-it('a picture in a conversation is drawn from the request that carried it', async () => {
+it('an image in a conversation is loaded from the recorded request', async () => {
   const png = 'iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg==';
   const content = [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: png } }, { type: 'text', text: 'What is this picture?' }];
   const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 9, messages: [{ role: 'user', content }] });
@@ -160,6 +160,6 @@ it('a picture in a conversation is drawn from the request that carried it', asyn
   await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth), { timeout: 8000 }).toBe(2);
 });
 
-it('nothing was asked of others, and the browser had nothing to say', () => {
+it('no external requests and no console errors', () => {
   expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -1,11 +1,11 @@
-// Pictures of a conversation: they are not kept beside it, but in the body of the request that carried them.
+// Images of a conversation, extracted from the recorded request body (they are not stored with the conversation).
 import { ask, url } from '../lib/api';
-import { pictureType } from '../lib/picture';
+import { imageType } from '../lib/imageType';
 
-/** The most of a body that is looked through, in bytes. */
-const MOST = 32 << 20;
+/** Largest body that is searched, in bytes. */
+const MAX_BODY_BYTES = 32 << 20;
 
-/** The base 64 of so many characters within a request, wherever its provider puts pictures. */
+/** Finds the base64 string of exactly `size` characters anywhere in a request; providers put images in different fields. */
 export function encoded(value: unknown, size: number): string | null {
   const lists: unknown[] = [value];
   while (lists.length > 0) {
@@ -20,12 +20,12 @@ export function encoded(value: unknown, size: number): string | null {
   return null;
 }
 
-/** The picture of so many characters in a flow's request, as an address to be drawn from; nothing when it is none. */
-export async function pictureIn(flow: string, size: number): Promise<string | null> {
-  const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MOST }));
+/** An object URL of the image with `size` base64 characters in a flow's request; null if it is not a supported image. */
+export async function imageIn(flow: string, size: number): Promise<string | null> {
+  const response = await ask(url(`/flows/${flow}/request/body`, { view: 'decoded', limit: MAX_BODY_BYTES }));
   const text = encoded(JSON.parse(await response.text()), size);
   if (!text) return null;
   const bytes = Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0));
-  const type = pictureType(bytes);
+  const type = imageType(bytes);
   return type ? URL.createObjectURL(new Blob([bytes], { type })) : null;
 }

@@ -3,7 +3,7 @@ import type { Flow } from '../lib/types';
 
 export type Tab = 'overview' | 'request' | 'response' | 'messages' | 'rules' | 'privacy' | 'tls' | 'raw';
 
-/** In the order in which they stand, which is also that of the digits. */
+/** In display order, which is also that of the digit keys. */
 export const TABS: Tab[] = ['overview', 'request', 'response', 'messages', 'rules', 'privacy', 'tls', 'raw'];
 
 export const TITLES: Record<Tab, string> = {
@@ -15,12 +15,12 @@ export function isTab(text: string): text is Tab {
   return (TABS as string[]).includes(text);
 }
 
-/** Tags that redaction and keys put on. */
+/** Tags set by redaction, virtual keys and secrets. */
 export function isPrivate(tag: string): boolean {
   return /^(redacted$|redact:|found:|answer:|refused:|secret:|key:)/.test(tag);
 }
 
-/** The tabs that a flow has something for. */
+/** The tabs available for a flow. */
 export function tabsOf(flow: Flow): Tab[] {
   return TABS.filter((tab) => {
     if (tab === 'request') return flow.request !== undefined;

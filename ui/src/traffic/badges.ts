@@ -1,0 +1,71 @@
+// The badges of a flow, and the filter term of each.
+import { term } from '../lib/query';
+import type { Summary } from '../lib/types';
+import { explanation, shortReason } from './passthrough';
+
+export interface Badge {
+  label: string;
+  title: string;
+  term: string;
+  tone: 'plain' | 'info' | 'bad' | 'tag';
+}
+
+/** The tag of starred flows. */
+export const STARRED = 'starred';
+
+/** Tags set by stages, with label, tooltip and tone. */
+const SIGNS: [string, string, string, Badge['tone']][] = [
+  ['redacted', 'redacted', 'something was redacted', 'info'],
+  ['redact:flagged', 'private', 'it contains something that redaction would remove', 'bad'],
+  ['rule-matched', 'rule', 'a rule matched', 'info'],
+  ['edited', 'edited', 'edited in transit; the original is recorded too', 'info'],
+  ['held', 'held', 'it was held for a decision', 'info'],
+  ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
+];
+
+/** Prefixes of tags set by stages; the rest of the tag goes into the tooltip. */
+const SIGNED: [string, string, (rest: string) => string, Badge['tone']][] = [
+  ['refused:', 'refused', (code) => `refused by Interflow: ${code}`, 'bad'],
+  ['key:', 'key', (id) => `the virtual key ${id} was used`, 'plain'],
+  ['secret:', 'secret', (label) => `the secret ${label} replaced its placeholder`, 'info'],
+  ['answer:', 'answer', (kind) => `the response contained ${kind}`, 'bad'],
+  ['upstream:', 'upstream', (name) => `the gateway sent it to ${name}`, 'plain'],
+  ['dns:', 'dns', (name) => `the client resolved it as ${name}`, 'plain'],
+];
+
+/** Tags that are already represented by a badge or a tab. */
+function isKnown(tag: string): boolean {
+  return tag === STARRED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
+}
+
+const badge = (label: string, title: string, flag: string, tone: Badge['tone'] = 'plain'): Badge => ({
+  label, title, term: flag, tone,
+});
+
+export function badgesOf(flow: Summary): Badge[] {
+  const found: Badge[] = [];
+  if (flow.error) found.push(badge('!', `failed: ${flow.error}`, 'is:error', 'bad'));
+  if (flow.passthrough) {
+    const why = `passed through without inspection: ${explanation(flow.passthrough)}`;
+    found.push(badge(shortReason(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
+  } else if (flow.kind === 'tunnel') found.push(badge('tun', 'a tunnel: passed through without inspection', 'is:tunnel'));
+  else if (flow.scheme === 'https') found.push(badge('tls', 'intercepted TLS', 'is:intercepted'));
+  if (flow.kind === 'websocket') found.push(badge('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
+  if (flow.response_type === 'text/event-stream') found.push(badge('sse', 'an event stream', 'is:sse', 'info'));
+  if (flow.request_type?.startsWith('application/grpc')) found.push(badge('grpc', 'a gRPC call', 'is:grpc', 'info'));
+  if (flow.parent) found.push(badge('↻', 'sent again by Interflow', 'is:replay', 'info'));
+  if (flow.state === 'cut') found.push(badge('cut', 'the recording is incomplete', '-is:open', 'bad'));
+  const tags = flow.tags ?? [];
+  if (tags.includes(STARRED)) found.unshift(badge('★', 'starred', term('tag', STARRED), 'tag'));
+  for (const [tag, label, title, tone] of SIGNS) {
+    if (tags.includes(tag)) found.push(badge(label, title, term('tag', tag), tone));
+  }
+  const signed = tags.flatMap((tag) => SIGNED.filter(([begins]) => tag.startsWith(begins)).map((sign) => ({ tag, sign })));
+  const rest = tags.filter((t) => !isKnown(t) && !signed.some((s) => s.tag === t));
+  for (const tag of rest) found.push(badge(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  for (const { tag, sign: [begins, label, words, tone] } of signed) {
+    const put = tone === 'bad' ? 'unshift' : 'push';
+    if (!found.some((m) => m.label === label)) found[put](badge(label, words(tag.slice(begins.length)), term('tag', tag), tone));
+  }
+  return found;
+}
