@@ -1,4 +1,4 @@
-//! Which names addresses were given for, bounded in number and time.
+//! Maps addresses to the names they were resolved from, bounded in number and time.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 
 use super::config::DnsConfig;
 
-/// Names that are remembered for one address: a host of many sites has many.
+/// Names kept per address: one address may host many sites.
 const MAX_NAMES_PER_ADDRESS: usize = 32;
-/// The longest that a name is remembered, whatever its answer says.
+/// The longest that a name is kept, whatever its TTL.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What the DNS port has heard.
+/// Names seen in the DNS listener's responses, by address.
 #[derive(Debug)]
 pub struct AddressNames {
     keep: Duration,
@@ -26,17 +26,16 @@ pub struct AddressNames {
 #[derive(Debug, Default)]
 struct AddressNamesState {
     known: HashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
-    /// Addresses in the order in which they were first heard of.
+    /// Addresses in the order in which they were first seen.
     order: VecDeque<IpAddr>,
 }
 
 impl AddressNames {
-    /// Nothing is known yet.
     pub fn new(config: &DnsConfig) -> Self {
         Self { keep: config.min_ttl.0, most: config.max_names.max(1), inner: Mutex::default() }
     }
 
-    /// Remembers what was answered.
+    /// Records the addresses in a DNS response.
     pub fn record_answer(&self, told: &AddressRecords) {
         let now = Instant::now();
         let name: Arc<str> = told.question.name.as_str().into();
@@ -47,19 +46,17 @@ impl AddressNames {
         }
     }
 
-    /// The names that this address was given for, the latest first.
+    /// The names that resolved to this address, the latest first.
     pub fn names_for(&self, address: IpAddr) -> Vec<Arc<str>> {
         let (inner, now) = (self.inner.lock(), Instant::now());
         let names = inner.known.get(&address.to_canonical()).into_iter().flatten();
         names.rev().filter(|(_, until)| *until > now).map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// How many addresses are remembered.
     pub fn len(&self) -> usize {
         self.inner.lock().known.len()
     }
 
-    /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

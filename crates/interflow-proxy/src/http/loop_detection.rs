@@ -1,5 +1,5 @@
-//! Forwarding loops: each instance has a pseudonym of its own, which it puts into `Via` where the next hop may be another
-//! proxy or gateway (RFC 9110 7.6.3). A request that comes back with it has come round.
+//! Detects forwarding loops: each instance adds its pseudonym to `Via` where the next hop may be another proxy or
+//! gateway (RFC 9110 7.6.3). A request that arrives with it is a loop.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,21 +8,20 @@ use interflow_net::egress::UpstreamRoute;
 use interflow_net::egress::proxy::ProxyKind;
 use interflow_types::{EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme};
 
-/// The pseudonym of this instance, made anew with each start, so that it identifies no installation over time.
+/// The pseudonym of this instance, random at each start, so that it does not identify an installation over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ViaPseudonym {
-    /// The pseudonym; empty for none.
+    /// The pseudonym; empty if disabled.
     name: Arc<str>,
-    /// What stands in `Via` for us: protocol version and pseudonym.
+    /// The `Via` entry: protocol version and pseudonym.
     entry: Arc<str>,
 }
 
-/// What `Via` said in the CONNECT that a tunnel began with: a note on the flows of the tunnel.
+/// The `Via` of a tunnel's CONNECT, an extension on the tunnel's flows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReceivedVia(pub Option<Arc<str>>);
 
 impl ViaPseudonym {
-    /// A new one, at random.
     pub fn random() -> Self {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
@@ -33,7 +32,7 @@ impl ViaPseudonym {
         Self { entry: format!("1.1 {name}").into(), name: name.into() }
     }
 
-    /// Refuses a request that has passed this instance before.
+    /// Rejects a request that has already passed this instance.
     ///
     /// # Errors
     /// [`ErrorKind::Loop`].
@@ -50,7 +49,7 @@ impl ViaPseudonym {
         Ok(())
     }
 
-    /// The `Via` of CONNECT requests to upstream proxies: what was received, and our own entry behind it.
+    /// The `Via` of CONNECT requests to upstream proxies: the received value, followed by this instance's entry.
     pub fn connect_via(&self, received: Option<&str>) -> Option<Arc<str>> {
         match received {
             _ if self.name.is_empty() => None,
@@ -59,14 +58,14 @@ impl ViaPseudonym {
         }
     }
 
-    /// Puts what a tunnel's CONNECT said into the route of what goes through it.
+    /// Adds a tunnel's `Via` to the route of the requests in it.
     pub fn add_tunnel_via(&self, route: &mut UpstreamRoute, flow: &Flow) {
         if let Some(ReceivedVia(Some(received))) = flow.extension::<ReceivedVia>() {
             route.connect_via = self.connect_via(Some(received));
         }
     }
 
-    /// Adds our entry to a request that goes where it may come round from.
+    /// Adds this instance's entry to a request whose route could loop.
     pub fn add_via(&self, head: &RequestHead, leaving: &mut Option<RequestHead>, route: &UpstreamRoute, flow: &Flow) {
         if !self.name.is_empty() && may_loop(head, route, flow) {
             let leaving = leaving.get_or_insert_with(|| head.clone());
@@ -75,9 +74,9 @@ impl ViaPseudonym {
     }
 }
 
-/// Whether the next hop may forward the request as it is. For TLS through an HTTP proxy, the CONNECT request tells of us,
-/// and the request itself stays as it is. Of a gateway's routes, only those to providers by their public names lead to no
-/// other gateway.
+/// Whether the next hop may forward the request as it is. For TLS through an HTTP proxy the CONNECT carries `Via`,
+/// and the request itself is unchanged. Of a gateway's routes, only those to public provider hosts cannot lead to
+/// another gateway.
 fn may_loop(head: &RequestHead, route: &UpstreamRoute, flow: &Flow) -> bool {
     if !route.via.is_empty() {
         return head.url.scheme == Scheme::Http || route.via.iter().any(|p| p.kind == ProxyKind::Socks5);

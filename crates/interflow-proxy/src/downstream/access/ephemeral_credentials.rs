@@ -1,5 +1,5 @@
-//! Passes: credentials for a program that the owner starts (`interflow exec`), good while it runs. They live in this process's
-//! memory alone, as digests.
+//! Credentials for a program started with `interflow exec`, valid while it runs. Only their digests are kept, in
+//! memory.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use sha2::{Digest, Sha256};
 
 use super::BasicCredentials;
 
-/// Most passes at once; the oldest goes.
+/// Bound on valid credentials; the oldest are dropped first.
 const MAX_CREDENTIALS: usize = 1_000;
-/// A pass that nobody has shown for so long is no longer good: whoever had it was killed before it could give it back.
+/// Unused for this long, credentials expire: the program's `interflow exec` was killed before it could revoke them.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
 
-/// The passes that are good now.
+/// The valid credentials: digest and time of last use.
 #[derive(Default)]
 pub(crate) struct EphemeralCredentials(Mutex<HashMap<[u8; 32], Instant>>);
 
 impl EphemeralCredentials {
-    /// A new one: the password that goes with this name.
+    /// Issues credentials for this name; returns the password.
     pub fn issue(&self, name: &str, now: Instant) -> String {
         let mut secret = [0; 24];
         getrandom::fill(&mut secret).expect("the operating system hands out random bytes");
@@ -35,12 +35,11 @@ impl EphemeralCredentials {
         password
     }
 
-    /// Takes one back.
     pub fn revoke(&self, name: &str, password: &str) {
         self.0.lock().remove(&digest(name, password));
     }
 
-    /// Whether these credentials are a pass.
+    /// Whether these credentials were issued and are still valid.
     pub fn accepts(&self, credentials: &BasicCredentials, now: Instant) -> bool {
         let mut passes = self.0.lock();
         let shown = passes.get_mut(&digest(&credentials.name, &credentials.password));

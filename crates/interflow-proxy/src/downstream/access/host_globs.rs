@@ -14,7 +14,7 @@ impl HostGlobs {
     /// Compiles the globs.
     ///
     /// # Errors
-    /// A text that names the glob and what is wrong with it.
+    /// Names the invalid glob and what is wrong with it.
     pub fn new<S: AsRef<str>>(globs: &[S]) -> Result<Self, String> {
         let mut builder = GlobSetBuilder::new();
         for glob in globs {
@@ -30,12 +30,10 @@ impl HostGlobs {
         Ok(Self { set, empty: globs.is_empty() })
     }
 
-    /// Whether there is no glob at all.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 
-    /// Whether a glob matches the host.
     pub fn matches(&self, host: &Host) -> bool {
         if self.empty {
             return false;
