@@ -1,4 +1,5 @@
-//! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
+//! The request pipeline: one HTTP exchange from the request's header section to the response's last byte, phase by
+//! phase.
 
 use std::sync::Arc;
 
@@ -25,28 +26,28 @@ use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
 use crate::worker::ActiveConfig;
 
-/// How a request's exchange begins.
+/// How the processing of a request begins.
 pub(crate) enum PipelineStart<'a> {
-    /// As nearly every one does: into the corridor.
+    /// The common case: the request enters the pipeline.
     Pipeline(Box<PipelineRequest>),
-    /// Something must be waited for first.
+    /// Something must be awaited first, such as authentication.
     Later(BoxFuture<'a, ServiceReply>),
-    /// It is over already.
+    /// It has already been answered.
     Done(ServiceReply),
 }
 
-/// What goes into the corridor. Boxed, since futures carry it through several hands before they first run.
+/// Input of the pipeline. Boxed, because it is moved between futures before they first run.
 pub(crate) struct PipelineRequest {
     live: Arc<ActiveConfig>,
     flow: Box<Flow>,
     key: PlanKey,
     url: Url,
     incoming: IncomingRequest,
-    /// At the corridor's far end stands a room of ours in the origin's place.
+    /// Answers in the origin's place.
     handler: Option<Arc<dyn LocalHandler>>,
 }
 
-/// A request on the proxy port, in absolute-form, or by mistake in origin-form.
+/// A request on the proxy port, normally in absolute-form.
 pub(crate) fn from_proxy(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -73,7 +74,7 @@ pub(crate) fn from_proxy(
     }
 }
 
-/// The same once it is known whose request it is.
+/// The request after authentication.
 fn from_authenticated_proxy<'a>(
     conn: &'a ClientConnection,
     live: Arc<ActiveConfig>,
@@ -95,7 +96,7 @@ pub(crate) fn from_gateway(
     live: Arc<ActiveConfig>,
     mut incoming: IncomingRequest,
 ) -> PipelineStart<'_> {
-    // The port takes connections without TLS too, and one may be older than the config.
+    // The port also accepts connections without TLS, and a connection may be older than the configuration.
     if live.settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
         let text = "this gateway asks for a client certificate: use https:// and show one";
         let error = Error::new(ErrorKind::Denied, text);
@@ -148,7 +149,7 @@ pub(crate) fn from_gateway(
         }
     };
     if !keep_host {
-        // Put in anew for the origin.
+        // Set again for the origin.
         incoming.headers.remove("host");
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Gateway, conn.client_name());
@@ -159,7 +160,7 @@ pub(crate) fn from_gateway(
     PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
 }
 
-/// A flow of the gateway port: of the client that a trusted reverse proxy names, and the name in its certificate.
+/// A flow on the gateway port: of the client that a trusted reverse proxy names, with the name in its certificate.
 fn gateway_flow(
     conn: &ClientConnection,
     clock: FlowClock,
@@ -179,7 +180,7 @@ fn gateway_flow(
     flow
 }
 
-/// A request that a room answers in an origin's place. To the plan, the origin is our own address.
+/// A request that a local handler answers. Its plan has Interflow's own address as the origin.
 fn handler_request(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -243,8 +244,8 @@ pub(crate) fn from_tunnel<'a>(
     PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
 }
 
-/// A redirected client connects to an address and names its host in each request only, as it would to the origin: then
-/// the name is the authority, and the address where to connect. A client that takes us for the origin names it there too.
+/// A redirected client connects to an address and names the host only in each request: then the name is the
+/// authority, and the address is where to connect. The same applies to clients of a reverse-proxy listener.
 fn retarget_by_host(
     conn: &ClientConnection,
     inside: &TunnelTarget,
@@ -256,7 +257,7 @@ fn retarget_by_host(
             let authority = named().filter(|a| matches!(a.host, Host::Name(_)))?;
             Some(TunnelTarget { authority, dial: Some(inside.authority.clone()), ..inside.clone() })
         }
-        // Without TLS, in whose hello the name stood.
+        // Without TLS there is no SNI to name the origin.
         EntryKind::Reverse if inside.scheme == Scheme::Http => {
             let Authority { host, port } = named()?;
             let own = inside.authority.port;
@@ -267,16 +268,15 @@ fn retarget_by_host(
     }
 }
 
-/// The authority in `Host`, when it is not the tunnel's: what one host serves for another (domain fronting) must be
-/// allowed for both.
+/// The authority in `Host`, if it differs from the tunnel's: domain fronting must be allowed for both.
 fn fronted_host(inside: &TunnelTarget, incoming: &IncomingRequest) -> Option<Authority> {
     let host = incoming.headers.get_str("host")?;
     let named = Authority::parse(host, Some(inside.scheme.default_port())).ok()?;
     (named.host != inside.authority.host).then_some(named)
 }
 
-/// A request that could not be read, or not be taken for any origin: kept as a flow with its error, for the tunnel's
-/// authority or our own address.
+/// Answers a request that could not be parsed or has no destination. It is recorded as a failed flow, for the
+/// tunnel's authority or Interflow's own address.
 pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
     let (scheme, authority, transport, user) = match &conn.entry {
         ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
@@ -303,7 +303,7 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, err
     response
 }
 
-/// A request that is not let in: kept as a flow with its error.
+/// Rejects a request; it is recorded as a failed flow.
 async fn reject(
     conn: &ClientConnection,
     live: &Arc<ActiveConfig>,
@@ -330,7 +330,7 @@ fn request_head(
     RequestHead { method, url, version, headers, protocol }
 }
 
-/// An exchange from its beginning.
+/// Runs an exchange from its beginning.
 pub(crate) async fn run_request(conn: &ClientConnection, start: PipelineStart<'_>) -> ServiceReply {
     match start {
         PipelineStart::Pipeline(asking) => run_pipeline(conn, asking).await,
@@ -339,7 +339,7 @@ pub(crate) async fn run_request(conn: &ClientConnection, start: PipelineStart<'_
     }
 }
 
-/// A flow at the corridor's entrance.
+/// A flow before it enters the pipeline.
 struct PipelineState {
     live: Arc<ActiveConfig>,
     tracker: FlowGuard,
@@ -347,7 +347,7 @@ struct PipelineState {
     body: Body,
     interim: InformationalSender,
     handler: Option<Arc<dyn LocalHandler>>,
-    /// The access rules do not let it in.
+    /// The access rules deny it.
     denied: Option<Error>,
 }
 
@@ -358,7 +358,7 @@ fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState
     flow.timings.request_head = Some(clock.micros());
     flow.client_http2 = opening;
     if flow.client_tls.is_some() && live.settings.recorder.is_some() {
-        // Before hop-by-hop fields go, which are part of a client's habits.
+        // Computed before hop-by-hop fields are stripped, since they are part of the fingerprint.
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
     let head = request_head(method, url, version, headers, protocol);
@@ -373,7 +373,7 @@ fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState
     PipelineState { live, tracker, head, body, interim, handler, denied }
 }
 
-/// The corridor, whose far end is an origin or a room of ours.
+/// Runs the pipeline; the request is answered by an origin or a local handler.
 async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> ServiceReply {
     let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *asking);
     if let Some(e) = denied.or_else(|| live.settings.pseudonym.check(&head.headers).err()) {
@@ -420,7 +420,8 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
     }
 }
 
-/// The last phase on the way out. What stages change here is kept apart from the head that everybody else sees.
+/// The last phase before the request is sent. What stages change here goes into a separate copy of the head, hidden
+/// from recorder and other stages.
 pub(crate) async fn before_send(
     tracker: &mut FlowGuard,
     head: &RequestHead,
@@ -443,7 +444,7 @@ pub(crate) async fn before_send(
     Ok((Some(leaving), body))
 }
 
-/// A room answers in the origin's place.
+/// Answers the request from a local handler.
 async fn serve_locally(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
@@ -459,14 +460,14 @@ async fn serve_locally(
     }
 }
 
-/// Why a request does not go upstream.
+/// Why a request is not sent upstream.
 pub(crate) enum EarlyExit {
     Response(Box<Response>),
     Error(Error),
 }
 
 impl EarlyExit {
-    /// What a stage's verdict means for the flow, if it ends it.
+    /// The outcome of a stage's verdict, if it ends the flow.
     pub fn from_verdict(verdict: StageVerdict) -> Option<Self> {
         match verdict {
             StageVerdict::Answer(response) => Some(Self::Response(response)),
@@ -475,7 +476,7 @@ impl EarlyExit {
         }
     }
 
-    /// What it means for a request of our own, which wants the origin's response or none.
+    /// The error for a local request, which needs the origin's response.
     pub fn into_error(self) -> Error {
         match self {
             Self::Error(error) => error,
@@ -487,7 +488,7 @@ impl EarlyExit {
     }
 }
 
-/// From the request's head as received to what goes upstream.
+/// Processes the request head from as received to as sent upstream.
 async fn request_phases(
     tracker: &mut FlowGuard,
     head: &mut RequestHead,
@@ -496,11 +497,11 @@ async fn request_phases(
     live: &ActiveConfig,
 ) -> Result<Body, EarlyExit> {
     hop_by_hop::clean_request(head);
-    // What the target says holds; what a stage then puts into `Host` stays, whatever the protocol (RFC 9112 3.2.2).
+    // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
     hop_by_hop::set_host_for(head, tracker.flow.transport);
     tracker.flow.has_request_body = Some(!body.is_empty());
     let plan = Arc::clone(&tracker.plan);
-    // A tunnel's requests were asked about with their tunnel.
+    // Requests in a tunnel were authorized with their tunnel.
     let alone = matches!(tracker.flow.transport, EntryKind::Absolute | EntryKind::Gateway)
         || tracker.flow.transport == EntryKind::Reverse && tracker.flow.scheme == Scheme::Http;
     if alone {
@@ -514,7 +515,7 @@ async fn request_phases(
         return Err(EarlyExit::Response(Box::new(builtin_pages::max_forwards_response(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
-        // A client that leaves withdraws the request that a person was to decide.
+        // A client that disconnects withdraws a request that waits for an operator's decision.
         let may_wait = stage.may_wait_for_human();
         let preview = if may_wait { body_preview::preview_of(&mut tracker.flow, head, &body) } else { None };
         let verdict = match stage.request_head(&mut tracker.flow, head) {
@@ -589,7 +590,7 @@ pub(crate) async fn send(
     answer
 }
 
-/// Passes 1xx on and keeps them for the recorder.
+/// Forwards 1xx responses and keeps them for the recorder.
 struct InterimRelay<'a> {
     to: &'a InformationalSender,
     heads: Vec<ResponseHead>,
@@ -601,14 +602,14 @@ impl InterimRelay<'_> {
         hop_by_hop::clean_response(&mut head.headers, false);
         self.filter.apply(&mut head);
         self.to.send(head.clone());
-        // An origin may send 1xx without end; a few tell the story.
+        // An origin may send 1xx without end; the first few are enough.
         if self.heads.len() < 8 {
             self.heads.push(head);
         }
     }
 }
 
-/// From the origin's response to what goes to the client.
+/// Processes the origin's response and hands it to the client.
 async fn deliver(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
@@ -654,8 +655,8 @@ async fn deliver(
     ServiceReply::Response(Response { head, body })
 }
 
-/// The body as far as there is one: none to HEAD, nor with 204 and 304 (RFC 9110 6.4.1), whatever a stage gave. One
-/// that is a stream carries the exchange to its end, and stays.
+/// Drops a body that the response must not have: to HEAD, or with 204 and 304 (RFC 9110 6.4.1). A streaming body is
+/// kept, because the flow ends with it.
 fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
     let none =
         request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -665,7 +666,7 @@ fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) 
     }
 }
 
-/// A stage answered or denied.
+/// Answers with a stage's response or denial.
 fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, end: EarlyExit) -> ServiceReply {
     match end {
         EarlyExit::Error(e) => fail(tracker, live, request, &e),
@@ -680,7 +681,7 @@ fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead
     }
 }
 
-/// Ends the flow with an error, and tells the client.
+/// Ends the flow with an error and answers the client.
 pub(crate) fn fail(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
     if error.kind() == ErrorKind::ClientGone {
         tracker.fail(error);

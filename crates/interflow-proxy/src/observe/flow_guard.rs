@@ -1,4 +1,4 @@
-//! Follows one flow to its end, whatever the end is, and tells the recorder, the counters and the stages.
+//! Follows a flow to its end, on every path, and reports it to the recorder, the counters and the stages.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use crate::http::original_messages;
 use crate::observe::stats::WorkerCounters;
 use crate::upstream::plan::RequestPlan;
 
-/// What the two legs of a flow both write to.
+/// Recording state written by both directions of a flow.
 pub(crate) struct SharedCapture {
     pub(crate) capture: Mutex<Option<Box<dyn FlowRecording>>>,
-    /// Microseconds at which the request body was over; 0: not yet.
+    /// Time at which the request body ended, in microseconds; 0: not yet.
     request_body: AtomicU64,
 }
 
-/// A flow under way. Dropped before its end, it counts as left by the client.
+/// Owns a flow until it ends. If dropped before it is completed or failed, the flow is recorded as aborted by the
+/// client.
 pub(crate) struct FlowGuard {
     pub flow: Box<Flow>,
     pub plan: Arc<RequestPlan>,
     counters: Arc<WorkerCounters>,
     shared: Option<Arc<SharedCapture>>,
     forked: Option<ForkedFlow>,
-    /// What the client was told that holds its body back, while a stage may want the body.
+    /// State of the client's `Expect: 100-continue`.
     pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
-    /// The recorder was shown the response before a stage made it into what only the client may see.
+    /// The response was recorded before a stage restored secrets for the client.
     shown: bool,
     over: bool,
 }
@@ -62,19 +63,20 @@ impl FlowGuard {
         &self.counters
     }
 
-    /// Waits for work that stages run beside the flow, so that the stages of the next phase see its results.
+    /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its
+    /// results.
     pub async fn join_deferred(&mut self) {
         for work in self.flow.take_deferred() {
             work.join(&mut self.flow).await;
         }
     }
 
-    /// The flow for the phase `StreamMessage`, which runs beside the others.
+    /// The flow for the phase `StreamMessage`, which runs concurrently with the other phases.
     pub fn fork(&mut self) -> ForkedFlow {
         self.forked.get_or_insert_with(|| ForkedFlow::new(&mut self.flow)).clone()
     }
 
-    /// Runs phases of the response: messages wait for them, and they find the notes in the flow.
+    /// Pauses message processing while response phases run, and merges its extensions into the flow.
     pub async fn hold_messages(&mut self) -> Option<OwnedMutexGuard<Flow>> {
         match self.forked.take() {
             Some(lent) => Some(lent.merge(&mut self.flow).await),
@@ -82,7 +84,7 @@ impl FlowGuard {
         }
     }
 
-    /// Lets the messages go on.
+    /// Resumes message processing.
     pub fn release_messages(&mut self, held: Option<OwnedMutexGuard<Flow>>) {
         if let Some(mut held) = held {
             *held = self.flow.fork();
@@ -90,7 +92,8 @@ impl FlowGuard {
         }
     }
 
-    /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
+    /// Reports the flow's beginning to the recorder; waits if the recorder has fallen behind and is configured to
+    /// slow traffic down.
     pub async fn begin_capture(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
         self.begin_capture_at_once(settings, head);
         if let Some(shared) = &self.shared {
@@ -98,7 +101,7 @@ impl FlowGuard {
         }
     }
 
-    /// The same where nothing may be waited for.
+    /// As [`begin_capture`](Self::begin_capture), without waiting.
     pub fn begin_capture_at_once(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
         if self.flow.extension::<NotRecorded>().is_some() {
             return;
@@ -120,7 +123,7 @@ impl FlowGuard {
         }
     }
 
-    /// The request body as it goes on: counted, and shown to the recorder.
+    /// Wraps the request body: counts and records what is sent.
     pub fn request_body(&mut self, body: Body, head: &RequestHead) -> Body {
         match &body {
             Body::Empty => return body,
@@ -152,7 +155,7 @@ impl FlowGuard {
         self.with_capture(|c, _| c.interim(head));
     }
 
-    /// The response's head as it goes to the client.
+    /// Records the response head sent to the client.
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
@@ -165,7 +168,7 @@ impl FlowGuard {
         }
     }
 
-    /// Shows the recorder the response as it is now: what stages make of it from here on is for the client alone.
+    /// Records the response as it is now; later stages restore secrets, which only the client may see.
     pub fn record_before_restore(&mut self, body: Body, head: &ResponseHead) -> Body {
         let Some(shared) = self.shared.clone().filter(|_| !self.shown) else { return body };
         self.response(head);
@@ -176,7 +179,7 @@ impl FlowGuard {
         Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
-    /// The response body on its way to the client; the flow ends with it.
+    /// Wraps the response body sent to the client; the flow ends with it.
     pub fn response_body(mut self, body: Body, head: &ResponseHead) -> Body {
         match body {
             Body::Empty => {

@@ -1,4 +1,5 @@
-//! Tunnels: CONNECT and SOCKS5, who may have one, and whether it is inspected or passed through.
+//! Opens tunnels for CONNECT, SOCKS5, transparent and reverse-proxy connections: authorization, then interception or
+//! passthrough.
 
 use std::sync::Arc;
 
@@ -19,21 +20,21 @@ use crate::observe::flow_guard::FlowGuard;
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, dial, inspect, inspect_passthrough};
 use crate::worker::{ActiveConfig, ProxyWorker};
 
-/// What is decided about a tunnel before a byte of it has come.
+/// The interception decision before the tunnel's first byte.
 enum TunnelMode {
-    /// Look at what the client says first; TLS is intercepted in any case when a stage said so.
+    /// Inspect the client's first bytes; TLS is always intercepted if a stage said so.
     Inspect(InterceptOverride),
-    /// Pass it through, unless the name in its TLS says otherwise.
+    /// Pass it through, unless the SNI changes the decision.
     Passthrough(InterceptOverride, Passthrough),
 }
 
-/// A tunnel that was asked for and may be.
+/// An authorized tunnel.
 struct AdmittedTunnel {
     tracker: FlowGuard,
     choice: TunnelMode,
 }
 
-/// Users, access rules and stages have their say.
+/// Applies users, access rules and stages.
 async fn authorize_tunnel(
     conn: &ClientConnection,
     live: &ActiveConfig,
@@ -115,7 +116,7 @@ pub(crate) async fn http_connect(
     }
 }
 
-/// A SOCKS5 connection, from its greeting on (RFC 1928, RFC 1929).
+/// A SOCKS5 connection, from its method negotiation on (RFC 1928, RFC 1929).
 pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
     let timeout = live.settings.config.timeouts.header_timeout.0;
     let settings = Arc::clone(&live.settings);
@@ -167,8 +168,8 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
     Ok(())
 }
 
-/// A connection that the firewall sent here instead of to `wanted`. Its client knows of no proxy: it cannot say who it
-/// is, and an end without a word is all it can be told.
+/// A connection to `wanted` that the firewall redirected here. Its client cannot authenticate, and errors can only
+/// close the connection.
 pub(crate) async fn serve_transparent(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -178,7 +179,7 @@ pub(crate) async fn serve_transparent(
     open_tunnel(conn, live, io, EntryKind::Transparent, wanted).await;
 }
 
-/// A tunnel whose client did not ask for one.
+/// Opens a tunnel that the client did not request.
 async fn open_tunnel(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -217,11 +218,11 @@ async fn open_tunnel(
     }
 }
 
-/// A connection from a client that takes us for the origin: the name in its TLS hello, or in each of its requests, says for
-/// which one. `port` is the origins' port, where clients cannot know it.
+/// A connection on a reverse-proxy listener: the origin is named by the SNI, or by `Host` in each request. `port` is
+/// the origins' port, if it differs from the default.
 ///
 /// # Errors
-/// What the client says first names no origin.
+/// The client's first bytes do not name an origin.
 pub(crate) async fn serve_reverse(
     worker: &Arc<ProxyWorker>,
     client: &Arc<ClientInfo>,

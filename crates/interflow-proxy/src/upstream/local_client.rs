@@ -1,4 +1,4 @@
-//! The way out for calls that hold what must not be recorded: texts that are on their way to be redacted.
+//! The client for requests that must not be recorded: text that is still to be redacted.
 
 use std::sync::{Arc, Weak};
 
@@ -6,7 +6,7 @@ use interflow_types::{Error, ErrorKind, HttpClient as Door, Request, ResponseFut
 
 use crate::server::ProxyServer;
 
-/// Sends requests like the engine does, on the worker that asks, and tells no recorder of them.
+/// Sends requests on the calling worker without recording them.
 pub(crate) struct LocalClient(pub Weak<ProxyServer>);
 
 impl Door for LocalClient {

@@ -1,4 +1,4 @@
-//! Who a client of the gateway port is: the name in its certificate, and the address that a trusted reverse proxy names.
+//! The identity of a gateway client: the name in its certificate, and the address that a trusted reverse proxy names.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ async fn status(wire: &mut Wire, fields: &str) -> u16 {
     wire.answer().await.unwrap().status
 }
 
-/// Files of a gateway with TLS whose clients show certificates of an authority.
+/// Certificate files of a gateway with mutual TLS.
 struct Files {
     folder: tempfile::TempDir,
     servers: TestCa,
@@ -48,7 +48,7 @@ impl Files {
         config.gateway.client_ca = vec![self.path().join("clients.pem")];
     }
 
-    /// A client with a certificate of this authority.
+    /// A client with a certificate signed by this authority.
     fn client_of(&self, authority: &TestCa) -> Arc<TlsClientConfig> {
         let (chain, key) = authority.leaf_pem(&["ann.test"]);
         client_showing(self.servers.pem(), (&chain, &key), &["http/1.1"])
@@ -59,7 +59,7 @@ async fn over_tls(gate: SocketAddr, client: Arc<TlsClientConfig>) -> std::io::Re
     Wire::connect(gate).await?.into_tls("localhost", client).await
 }
 
-/// The status of a request, when there is an answer at all.
+/// The status of a response, if there is one.
 async fn try_status(gate: SocketAddr, client: Arc<TlsClientConfig>) -> Option<u16> {
     let mut wire = over_tls(gate, client).await.ok()?;
     wire.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.ok()?;
@@ -81,7 +81,7 @@ async fn clients_without_a_good_certificate_are_refused_and_others_are_users() {
     let mut plain = Wire::connect(gate).await.unwrap();
     assert_eq!(status(&mut plain, "").await, 403, "the port speaks without TLS too");
     assert_eq!(origin.served(), 0);
-    // One configuration: it would go on with its session.
+    // Shared, the configuration would resume its session.
     let ann = files.client_of(&files.clients);
     for _ in 0..2 {
         let mut wire = over_tls(gate, Arc::clone(&ann)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Rooms with doors of their own on the gateway port.
+//! Components with endpoints of their own on the gateway port.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use interflow_types::{
 
 use crate::support::{End, Proxy};
 
-/// Echoes what is put through its door, and sends the rest of its paths on.
+/// Echoes requests to its endpoint, and forwards its other paths.
 struct Doors {
     to: String,
 }

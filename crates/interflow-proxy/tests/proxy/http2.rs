@@ -1,4 +1,4 @@
-//! HTTP/2 on either leg, in any pairing.
+//! HTTP/2 downstream and upstream, in every combination.
 
 use bytes::Bytes;
 use interflow_testkit::{H2Client, Origin, Reply, Wire, pattern};

@@ -1,5 +1,4 @@
-//! Other clients' fingerprints on the way out. What leaves is read by a second proxy, which stands between the first and
-//! the origin.
+//! Impersonated fingerprints. A second proxy between the first one and the origin records what is sent.
 
 use interflow_proxy::config::{FingerprintRule, ProxyServerConfig};
 
@@ -53,14 +52,14 @@ mod with_the_feature {
     use super::*;
     use crate::support::{Kept, Proxy, inside};
 
-    /// An origin, and the proxy that watches whoever comes to it.
+    /// An origin, and the proxy that records its clients.
     async fn watched() -> (Origin, Proxy) {
         let origin = Origin::https().start().await;
         let watcher = Proxy::trusting(&[&origin], |_| ()).await;
         (origin, watcher)
     }
 
-    /// A proxy that reaches everything by way of the watcher.
+    /// A proxy that uses the recording proxy as its upstream proxy.
     fn before(watcher: &Proxy, stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Proxy {
         let pem = watcher.home.path().join("watcher.pem");
         std::fs::write(&pem, watcher.engine.ca().certificate_pem()).unwrap();
@@ -72,7 +71,7 @@ mod with_the_feature {
         })
     }
 
-    /// JA4 and Akamai text of a client's leg.
+    /// JA4 and Akamai fingerprint of a flow's downstream side.
     fn shown(kept: &Kept) -> (String, Option<String>) {
         (kept.fingerprints[0].clone().unwrap(), kept.fingerprints[1].clone())
     }
@@ -110,7 +109,7 @@ mod with_the_feature {
         assert_eq!(wire.answer().await.unwrap().status, 200);
         let (near, far) = (proxy.flows(5).await, watcher.flows(5).await);
         for (i, (near, far)) in near.iter().zip(&far).enumerate() {
-            // The last hello is so short that padding is added to it.
+            // The last hello is so short that it is padded.
             if i < 4 {
                 assert_eq!(shown(near), shown(far), "{:?}", near.imitated);
             }
@@ -121,7 +120,7 @@ mod with_the_feature {
         assert!(connections[1] != connections[2] && connections[3] != connections[4], "{connections:?}");
     }
 
-    /// Wishes for a fingerprint by the path of the request.
+    /// Selects a fingerprint by the request's path.
     struct ByPath;
 
     impl Stage for ByPath {

@@ -1,4 +1,4 @@
-//! Looking into TLS: leaves, ALPN, certificates of origins.
+//! TLS interception: leaves, ALPN, origin certificates.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn a_client_that_comes_again_resumes_its_session_whichever_worker_it_meets
             let wire = proxy.tunnel(&authority).await;
             let mut wire = wire.into_tls(name, Arc::clone(&ours)).await.unwrap();
             assert_eq!(wire.resumed(), visit > 0, "{name}, visit {visit}");
-            // Tickets come before the answer.
+            // Session tickets precede the response.
             wire.send(inside(&authority, "/")).await.unwrap();
             assert_eq!(wire.answer().await.unwrap().status, 200);
         }

@@ -1,4 +1,4 @@
-//! Clients that take us for the origin: what they say names it.
+//! Reverse-proxy listeners: the client's SNI or `Host` names the origin.
 
 use interflow_proxy::ProxyServerConfig;
 use interflow_proxy::config::ReverseListener;

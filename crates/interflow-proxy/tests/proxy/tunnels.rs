@@ -1,4 +1,4 @@
-//! Tunnels by CONNECT and SOCKS5: every byte, both ways, until both sides are done.
+//! Tunnels by CONNECT and SOCKS5: every byte, both ways, until both sides have closed.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! WebSockets: by upgrade and by extended CONNECT, their messages seen, changed and dropped.
+//! WebSockets, by upgrade and by extended CONNECT: messages recorded, changed and dropped.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ async fn an_upgrade_in_absolute_form_goes_through() {
         origin.url("/ws"),
         origin.authority()
     );
-    // A message behind the handshake is not lost.
+    // A message sent right behind the handshake is not lost.
     let masked = [0x81, 0x82, 1, 1, 1, 1, b'h' ^ 1, b'i' ^ 1];
     wire.send([head.as_bytes(), &masked].concat()).await.unwrap();
     let answer = wire.answer().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
-    // The handshake checks `Sec-WebSocket-Accept`, which no origin of HTTP/2 sends.
+    // The handshake checks `Sec-WebSocket-Accept`, which HTTP/2 origins do not send.
     let mut socket = open(wire, &format!("wss://{}/ws", origin.authority())).await;
     for text in ["over", "both versions"] {
         socket.send(Frame::text(text)).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_client_of_http2_reaches_an_origin_that_speaks_http2_alone() {
     assert_eq!(origin.only_request().method, "CONNECT");
 }
 
-/// Says `no` for `yes`, swallows `secret`, and ends the connection at `stop`.
+/// Replaces `yes` by `no`, drops `secret`, and ends the connection at `stop`.
 struct Censor;
 
 impl Stage for Censor {
@@ -235,7 +235,7 @@ async fn compressed_messages_are_recorded_in_the_clear_and_pass_as_they_came() {
     assert_eq!((flow.messages[0].direction, &flow.messages[0].payload[..]), (Direction::Response, &b"Hello"[..]));
 }
 
-/// An origin that answers a Close with its own, and what it does then.
+/// An origin that answers a Close with its own, and then runs `then`.
 async fn closing_origin<F, G>(then: F) -> Origin
 where
     F: Fn(Wire) -> G + Clone + Send + Sync + 'static,
@@ -254,7 +254,7 @@ where
     .await
 }
 
-/// A client that has closed, and heard the origin close.
+/// A client that has sent Close and received the origin's.
 async fn closed_client(proxy: &Proxy, origin: &Origin) -> Wire {
     let mut wire = proxy.connect().await;
     let head = format!(
@@ -296,7 +296,7 @@ async fn sides_that_have_closed_and_hold_on_are_let_go_of() {
     let origin = closing_origin(|wire| async move { wire.patience(None).to_end().await.map(drop) }).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = closed_client(&proxy, &origin).await;
-    // Within the ten seconds of a wire's patience.
+    // Within the ten-second timeout of a `Wire`.
     assert!(wire.to_end().await.unwrap().is_empty());
     assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))));
 }
