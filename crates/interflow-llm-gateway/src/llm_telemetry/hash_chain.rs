@@ -1,6 +1,6 @@
-//! The chain of an audit log: each line ends with the hash of itself and of the line before it, the first line of a file says
-//! the number of the file, and a small file beside the log says what its last line is. So nothing can be changed, moved, put in,
-//! or cut off at either end without showing.
+//! The hash chain of an audit log: each line ends with a hash over itself and the previous hash, the first line of a
+//! file has the file's number, and a `.head` file beside the log describes the last line. Changed, moved, inserted or
+//! truncated lines are therefore detected at either end.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 
-/// The hash before the first line of all.
+/// The hash before the very first line.
 pub(super) const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 const HASH_MARK: &str = ",\"hash\":\"";
 const FILE_MARK: &str = ",\"file\":";
 const PREVIOUS_MARK: &str = ",\"prev\":\"";
 
-/// Closes a line: `open` is its JSON without the last brace, `file` the number of the file that it begins. Gives the whole
-/// line and its hash.
+/// Completes a line: `open` is its JSON without the closing brace, `file` the file's number if this is its first
+/// line. Returns the line and its hash.
 pub(super) fn seal_line(open: &str, file: Option<u64>, before: &str, key: Option<&[u8]>) -> (String, String) {
     let mut line = open.to_owned();
     if let Some(file) = file {
@@ -45,34 +45,34 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
     })
 }
 
-/// The last line of a log, as the file beside it says.
+/// The last line of a log, as recorded in its `.head` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChainHead {
-    /// The number of the file.
+    /// The file's number.
     pub file: u64,
-    /// How many lines it has.
+    /// The number of its lines.
     pub lines: u64,
-    /// The hash of the last.
+    /// The hash of the last line.
     pub hash: String,
 }
 
 impl ChainHead {
-    /// Where it stands.
+    /// The path of the `.head` file.
     pub fn path(log: &Path) -> PathBuf {
         PathBuf::from(format!("{}.head", log.display()))
     }
 
-    /// Its text, always of one length, so that it can be written over what stands there.
+    /// Its text, of constant length, so that it can be overwritten in place.
     pub fn to_line(&self, key: Option<&[u8]>) -> String {
         let open = format!("{{\"file\":{:>10},\"lines\":{:>12},\"last\":\"{}\"", self.file, self.lines, self.hash);
         let mac = hash(open.as_bytes(), key);
         format!("{open}{HASH_MARK}{mac}\"}}\n")
     }
 
-    /// Reads it; `None` when there is none.
+    /// Reads it; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it was changed, or made with another key.
+    /// It was modified, or written with another key.
     pub fn read(log: &Path, key: Option<&[u8]>) -> Result<Option<Self>, ChainError> {
         let path = Self::path(log);
         let text = match fs::read_to_string(&path) {
@@ -92,15 +92,14 @@ impl ChainHead {
     }
 }
 
-/// Where a chain does not hold.
+/// The first break in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: line {line}: {why}", file.display())]
 pub struct ChainError {
-    /// The file.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong.
     pub why: String,
 }
 
@@ -110,20 +109,20 @@ impl ChainError {
     }
 }
 
-/// A chain that holds.
+/// A valid chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedChain {
     /// Lines in all files.
     pub lines: u64,
-    /// Files: the log, and the older ones beside it.
+    /// Files: the log and the rotated ones beside it.
     pub files: u64,
-    /// The number of the oldest of them: those before it were rotated away.
+    /// The number of the oldest file: earlier ones were removed by rotation.
     pub oldest: u64,
-    /// Whether the file beside the log vouches for its end.
+    /// Whether the `.head` file confirms the end.
     pub anchored: bool,
 }
 
-/// What a line tells of the chain.
+/// The members of a line that belong to the chain.
 struct ChainLink {
     hash: String,
     prev: String,
@@ -142,12 +141,12 @@ fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str>
     Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
 }
 
-/// Checks a log and the older files beside it (`LOG.1`, `LOG.2` and so on), as one chain.
+/// Verifies a log and its rotated files (`LOG.1`, `LOG.2` and so on) as one chain.
 ///
 /// # Errors
-/// The first line that does not hold.
+/// The first invalid line.
 pub fn verify(log: &Path, key: Option<&[u8]>) -> Result<VerifiedChain, ChainError> {
-    // Read before the log: what is written meanwhile stands behind it.
+    // Read before the log, so that lines written meanwhile come after it.
     let head = ChainHead::read(log, key)?;
     let older = (1..).map(|n| PathBuf::from(format!("{}.{n}", log.display()))).take_while(|p| p.exists());
     let mut files: Vec<PathBuf> = older.collect();
@@ -170,7 +169,7 @@ struct ChainVerifier<'a> {
     key: Option<&'a [u8]>,
     head: Option<ChainHead>,
     before: Option<String>,
-    /// The number of the file at hand.
+    /// The number of the current file.
     file: Option<u64>,
     done: VerifiedChain,
 }
@@ -210,8 +209,7 @@ impl ChainVerifier<'_> {
     }
 }
 
-/// Where a log ends as far as it can be read: the number of its file, its lines, the hash of the last, and how many bytes they
-/// take. `None` when there is no line with a hash.
+/// The readable end of a log: file number, lines, last hash, and their size in bytes. `None` if no line has a hash.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -225,7 +223,7 @@ pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>>
     let mut end: Option<(ChainHead, u64)> = None;
     let (mut line, mut bytes, mut lines, mut number) = (Vec::new(), 0, 0, 0);
     while reader.read_until(b'\n', &mut line)? > 0 {
-        // A line without an end was under way when the process was killed.
+        // An incomplete line: the process was killed while writing it.
         if !line.ends_with(b"\n") {
             break;
         }
@@ -250,7 +248,7 @@ pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>>
 mod tests {
     use super::*;
 
-    /// A log of two files with four lines each, and the file beside it.
+    /// A log of two files with four lines each, and its `.head` file.
     fn logs(key: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");

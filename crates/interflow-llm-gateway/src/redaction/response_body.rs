@@ -1,5 +1,5 @@
-//! Answers on their way back: looked at when the owner wants that, and given their originals back; whole ones as a whole,
-//! streams event by event.
+//! Responses: scanned if configured, and restored to their originals; buffered ones as a whole, streams event by
+//! event.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
 
-/// Puts originals back.
+/// Restores originals.
 pub(super) async fn restore(
     room: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -44,7 +44,7 @@ pub(super) async fn restore(
         Err(CollectError::TooLarge(body)) => return Ok(body),
         Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
     };
-    // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
+    // A response that cannot be decoded keeps its placeholders: that reveals nothing.
     let Ok(plain) = coding::decode_off_thread(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
     let text = plain.as_deref().unwrap_or(&raw);
     let restored = if is_text(head) { restore_text(&pen, text) } else { restore_json(&mut pen, text) };
@@ -54,7 +54,7 @@ pub(super) async fn restore(
     })
 }
 
-/// Looks for personal data and secrets.
+/// Scans for personal data and secrets.
 pub(super) async fn scan(
     room: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -95,7 +95,7 @@ pub(super) async fn scan(
     }
 }
 
-/// Looks at a whole answer; what stands in its place, if anything does.
+/// Scans a buffered response; returns its replacement, if any.
 fn scan_whole(
     pen: &mut ScanRewriter,
     choice: &EffectivePolicy,
@@ -103,7 +103,7 @@ fn scan_whole(
     body: &Bytes,
 ) -> Result<Option<Vec<u8>>, StreamAbort> {
     let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
-    // An error may be said in words whatever its media type says.
+    // Errors may be plain text whatever their media type.
     let error = !head.status.is_success() && spans::mark_body(body, true).is_err();
     if is_text(head) || error {
         let text = std::str::from_utf8(body).map_err(|e| unreadable(&e))?;
@@ -113,7 +113,7 @@ fn scan_whole(
     }
     let mut marked = spans::mark_body(body, true).map_err(|e| unreadable(&e))?;
     match choice.outbound {
-        // The client sends it back, and the provider refuses it when its signature no longer holds.
+        // The client sends it back later, and the provider rejects it if its signature does not match.
         OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
         _ => marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed).for_each(|s| s.kind = SpanKind::Text),
     }
@@ -127,7 +127,7 @@ fn unreadable(e: &dyn std::fmt::Display) -> StreamAbort {
     StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}"))
 }
 
-/// Edits every text of a JSON answer; one that is no JSON is words.
+/// Restores every text of a JSON response; a body that is not JSON is plain text.
 fn restore_json(pen: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
     let Ok(marked) = spans::mark_body(body, true) else { return restore_text(pen, body) };
     let mut edits: Vec<ByteReplacement> = Vec::new();
@@ -144,7 +144,7 @@ fn restore_text(pen: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
     pen.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }
 
-/// Whether the answer is words rather than JSON: a transcript.
+/// Whether the response is plain text rather than JSON: a transcript.
 fn is_text(head: &ResponseHead) -> bool {
     let media_type = head.headers.get_str("content-type").unwrap_or_default();
     media_type.trim_start().to_ascii_lowercase().starts_with("text/")
@@ -163,7 +163,7 @@ pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
     LlmRefusal::new(status, class, halt.code, halt.message.clone())
 }
 
-/// What is known of an answer.
+/// Context of a response to be scanned.
 struct ResponseScanContext {
     framing: StreamFraming,
     provider: Provider,
@@ -173,7 +173,7 @@ struct ResponseScanContext {
 }
 
 impl ResponseScanContext {
-    /// `None` when it holds no text: sound, an image.
+    /// `None` if it has no text: audio or an image.
     fn for_response(flow: &mut Flow, head: &ResponseHead, room: &RedactionService) -> Option<Self> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
@@ -193,7 +193,7 @@ impl ResponseScanContext {
         body: Body,
         pen: P,
     ) -> Result<Body, LlmRefusal> {
-        // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
+        // A stream may be unlimited in length; only the expansion of each chunk is bounded.
         let decoder = ContentDecoder::new(&head.headers, self.max.saturating_mul(64)).map_err(|e| {
             abort_refusal(&StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}")))
         })?;
@@ -212,18 +212,18 @@ impl ResponseScanContext {
 
 enum RewrittenBodyState {
     Running,
-    /// The last bytes are out; then the stream ends, or fails.
+    /// The last bytes were sent; then the stream fails.
     Failed(Error),
     Over,
 }
 
-/// A stream that is edited as it passes.
+/// A stream that is rewritten as it is forwarded.
 struct RewrittenBody<P> {
     body: Body,
     decoder: Option<ContentDecoder>,
     editor: EventRewriter<P>,
     answer: ResponseScanContext,
-    /// Something of the answer is out.
+    /// Part of the response was already sent.
     begun: bool,
     state: RewrittenBodyState,
 }
@@ -247,18 +247,18 @@ impl<P: TextRewriter> RewrittenBody<P> {
         self.editor.finish(out)
     }
 
-    /// Tells the client why its stream ends here.
+    /// Tells the client why the stream is cut off.
     fn abort_stream(&mut self, halt: &StreamAbort, out: &mut Vec<u8>) {
         let refusal = abort_refusal(halt);
         let mut event = refusal.to_event(self.answer.provider, self.answer.framing, self.answer.flow);
         if self.answer.framing == StreamFraming::Array && !self.begun && out.is_empty() {
-            // Nothing stands before it that it could follow.
+            // There is no element before it.
             event.splice(..1, *b"[");
         }
         out.extend(event);
         self.answer.passing.mark_cut(refusal.kind, refusal.code);
         self.state = match halt.code {
-            // The owner's wish, and the stream's proper end; whoever reads on finds nothing more.
+            // Configured by the operator, and a proper end of the stream; nothing follows.
             "outbound_blocked" => RewrittenBodyState::Over,
             _ => RewrittenBodyState::Failed(Error::new(
                 ErrorKind::BadResponse,
@@ -283,7 +283,7 @@ impl<P: TextRewriter> BodyStream for RewrittenBody<P> {
                         self.abort_stream(&halt, &mut out);
                     }
                 }
-                // The room before this one has told the client why.
+                // The previous stage has already notified the client.
                 Some(Err(e)) if self.answer.passing.is_cut() => return Poll::Ready(Some(Err(e))),
                 Some(Err(e)) => {
                     let halt = StreamAbort::new("response_cut", format!("the provider's stream broke off: {e}"));

@@ -1,4 +1,4 @@
-//! WebSockets to providers: events of clients redacted, events of servers looked at and given their originals back.
+//! WebSockets to providers: client events are redacted, server events are scanned and restored.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,26 +21,26 @@ use super::response_body::abort_refusal;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, RedactionState, SharedSession, request_body};
 
-/// The writers of one WebSocket's messages.
+/// The text rewriters of one WebSocket.
 #[derive(Default)]
 pub(crate) struct SocketRewriters {
     scanning: Option<Mutex<EventRewriter<ScanRewriter>>>,
     restoring: Option<Mutex<EventRewriter<RestoreRewriter>>>,
 }
 
-/// What is known of a WebSocket from its handshake on.
+/// State of a WebSocket from its handshake on.
 #[derive(Clone)]
 struct SocketContext {
     provider: Provider,
     head: Arc<RequestHead>,
 }
 
-/// Whether the flow is a WebSocket that is looked into.
+/// Whether the flow is an inspected WebSocket.
 pub(super) fn wants_messages(flow: &Flow) -> bool {
     flow.extension::<Option<SocketContext>>().is_some_and(Option::is_some)
 }
 
-/// The handshake: whether the WebSocket may be opened, and what is done with it.
+/// The handshake: decides whether the WebSocket may be opened, and prepares its state.
 pub(super) fn open(
     room: &RedactionService,
     flow: &mut Flow,
@@ -74,7 +74,7 @@ pub(super) fn open(
     StageVerdict::Continue
 }
 
-/// An event of the client.
+/// Redacts a client event.
 pub(super) async fn redact_message(
     room: &Arc<RedactionService>,
     flow: &mut Flow,
@@ -130,7 +130,7 @@ fn record_findings(
     }
 }
 
-/// An event of the server: looked at, when the owner wants that.
+/// Scans a server event, if configured.
 pub(super) fn scan_message(room: &Arc<RedactionService>, flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
     let Some(choice) = socket_policy(flow).filter(|c| c.outbound != OutboundMode::Off) else {
         return StageVerdict::Continue;
@@ -144,7 +144,7 @@ pub(super) fn scan_message(room: &Arc<RedactionService>, flow: &mut Flow, messag
     apply_rewrite(flow, message, edited)
 }
 
-/// An event of the server: gets its originals back.
+/// Restores a server event.
 pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
     let note = flow.extension_mut::<RedactionState>();
     let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
@@ -174,7 +174,7 @@ fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessa
     }
 }
 
-/// Sends on what an event of the server has become, or tells the client why nothing more comes.
+/// Applies the rewritten server event, or tells the client why the stream is cut off.
 fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edited): RewrittenMessage) -> StageVerdict {
     let verdict = match edited {
         Ok(Some(payload)) => {
@@ -196,9 +196,9 @@ fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edite
     verdict
 }
 
-/// Tells the client that its event does not go on; the connection stays.
+/// Tells the client that its event was rejected; the connection stays open.
 fn refuse(room: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> StageVerdict {
-    // Counts, tags and logs as for a request; the answer to one is of no use here.
+    // Counts, tags and logs as for a request; the HTTP response is not usable here.
     drop(room.refuse(flow, refusal));
     let event = refusal.to_event(opened.provider, StreamFraming::Messages, flow.id);
     flow.extension_mut::<InjectedMessages>().reply.push(event.into());
@@ -214,8 +214,7 @@ fn socket_policy(flow: &Flow) -> Option<Arc<EffectivePolicy>> {
     flow.extension::<RedactionState>()?.choice.clone()
 }
 
-/// The connection's placeholders and originals, begun by its first event; those of the answer that it continues, if they
-/// are known.
+/// The connection's session, created by its first event; that of the response it continues, if known.
 fn session(
     room: &RedactionService,
     flow: &mut Flow,

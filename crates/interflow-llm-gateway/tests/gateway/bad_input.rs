@@ -1,4 +1,5 @@
-//! What clients and providers get wrong: a clear error to the right party, nothing forwarded unredacted, and on it goes.
+//! Invalid input from clients and providers: a clear error to the right side, nothing forwarded unredacted, and
+//! service continues.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
+//! Nothing of a prompt reaches the provider or the recorder, and the client gets everything back.
 
 use interflow_redact::{AddressRule, OutboundMode, RedactMode};
 use interflow_testkit::{Ending, Origin, Reply, llm};
@@ -34,7 +34,7 @@ fn watched(
     (builder, received)
 }
 
-/// The texts of an answer, whole or in deltas, in any of the three shapes.
+/// The texts of a response, buffered or streamed, in any of the three formats.
 fn said(body: &str, stream: bool) -> String {
     let text = |v: &Value| {
         let places = [
@@ -95,7 +95,7 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
         let origin = origin.start().await;
         let gate = Gate::with(&origin, |r| {
             r.redact.proxied = mode;
-            // Where requests are only flagged, answers pass as well.
+            // Where requests are only flagged, responses pass as well.
             r.redact.responses = if mode == RedactMode::Redact { OutboundMode::Off } else { OutboundMode::Block };
             r.trusted = vec![&origin];
         })
@@ -162,7 +162,7 @@ async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_por
         let got = arrived(&origin);
         assert!(!got.contains(SSN) && !got.contains(MAIL), "{path}: {got}");
     }
-    // What is no conversation goes on byte for byte.
+    // A request that is not an LLM call is forwarded byte for byte.
     let body = json!({"room": "lobby", "text": prompt}).to_string();
     let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
     let (at, length) = (origin.authority(), body.len());
@@ -324,7 +324,7 @@ async fn what_was_signed_and_what_routes_a_request_goes_on_byte_for_byte() {
     assert_eq!(arrived(&origin), body);
 }
 
-/// How many bytes two bodies have in common before they differ.
+/// The length of two bodies' common prefix.
 fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
@@ -348,7 +348,7 @@ async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hol
     let prefix = sent[0].find("\"messages\"").unwrap();
     assert!(sent.iter().all(|s| !s.contains(MAIL) && !s.contains("Jenny")), "{sent:?}");
     assert!(common(&sent[0], &sent[1]) > prefix, "{} of {prefix}: {sent:?}", common(&sent[0], &sent[1]));
-    // What stands in the conversation alone has another placeholder in each.
+    // Values only in the conversation have a different placeholder in each.
     let bob = |s: &str| s.rsplit("and ").next().map(str::to_owned);
     assert_ne!(bob(&sent[0]), bob(&sent[1]));
 }

@@ -1,11 +1,11 @@
-//! LLM traffic through gateway and proxy, redacted and restored, with a provider that would tell of every leak.
+//! LLM traffic through gateway and proxy, redacted and restored, with a provider that detects leaks.
 
 mod answers;
 mod bad_input;
 mod leaks;
 mod routing;
 mod sockets;
-/// The harness of the proxy's own tests, of which these use a part.
+/// The harness of the proxy's own tests, partly used.
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
@@ -29,7 +29,7 @@ use support::Proxy;
 pub const SSN: &str = "123-45-6789";
 pub const MAIL: &str = "anna.berg@firm.com";
 
-/// The engine's way out, once it runs.
+/// The proxy's unrecorded client, once it runs.
 #[derive(Default)]
 struct Late(OnceLock<Weak<ProxyServer>>);
 
@@ -43,7 +43,7 @@ impl HttpClient for Late {
     }
 }
 
-/// A proxy with the rooms of LLM and redaction, and every built-in upstream at this origin.
+/// A proxy with LLM and redaction components, and every built-in upstream at this origin.
 pub struct Gate {
     pub proxy: Proxy,
 }
@@ -112,7 +112,7 @@ pub async fn provider(media_type: &'static str, body: impl Into<Vec<u8>>) -> Ori
     Origin::http().answering(move |_| Answering::ok(body.clone()).header("Content-Type", media_type)).start().await
 }
 
-/// A provider that sends back, as the text of a chat, what it was told.
+/// A provider that echoes what it received as the text of a chat.
 pub async fn parrot() -> Origin {
     let say = |request: &interflow_testkit::Request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -122,19 +122,18 @@ pub async fn parrot() -> Origin {
     Origin::http().answering(say).start().await
 }
 
-/// What arrived at the provider, as text.
+/// What the provider received, as text.
 pub fn arrived(origin: &Origin) -> String {
     String::from_utf8_lossy(&origin.requests().last().expect("a request arrived").body).into_owned()
 }
 
-/// Server-sent events of these payloads.
 pub fn sse(payloads: &[Value]) -> Vec<u8> {
     let mut out: String = payloads.iter().map(|p| format!("data: {p}\n\n")).collect();
     out.push_str("data: [DONE]\n\n");
     out.into_bytes()
 }
 
-/// The text that the deltas of a chat's stream make up.
+/// The concatenated deltas of a chat stream.
 pub fn chat_text(stream: &str) -> String {
     let data = stream.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|d| *d != "[DONE]");
     data.filter_map(|d| {

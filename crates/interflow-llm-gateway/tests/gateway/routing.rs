@@ -1,4 +1,4 @@
-//! The gateway's doors: where paths lead, whose key goes along, and what happens when an upstream fails.
+//! The gateway's endpoints: routing, provider keys, and fallback when an upstream fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -99,7 +99,7 @@ async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fal
         openai.models.insert("own".into(), "gpt-5-mini".into());
         let mut spare = at(&second, "");
         spare.models.insert("gpt-5".into(), "deploy-5".into());
-        // Each other's fallback: none is asked twice.
+        // Each other's fallback: none is tried twice.
         spare.fallback = vec!["openai".into(), "third".into()];
         r.llm.provider.insert("second".into(), spare);
         let mut last = at(&third, "");

@@ -1,4 +1,4 @@
-//! The shapes at which others leak, lose members or change numbers, one test each.
+//! Inputs that are often handled wrongly (leaks, lost members, changed numbers), one test each.
 
 use interflow_redact::OutboundMode;
 use interflow_testkit::{Origin, Reply};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived, provider, sse};
 
-/// Sends a body and asserts that it arrives byte for byte but for what stands in for the SSN and the address.
+/// Sends a body and asserts that it arrives byte for byte, except for the placeholders.
 async fn only_the_values_change(path: &str, body: &str) {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::start(&origin).await;

@@ -214,25 +214,25 @@ impl FlowGuard {
         self.shared.as_ref().filter(|_| !self.shown).and_then(tap)
     }
 
-    /// The body of a response of our own.
+    /// The body of a response that Interflow generated.
     pub fn local_response(&self, bytes: &Bytes) {
         if !self.shown {
             self.with_capture(|c, _| c.data(Direction::Response, bytes));
         }
     }
 
-    /// Whether a stage wants to be shown the messages of this WebSocket.
+    /// Whether a stage wants the messages of this WebSocket.
     pub fn wants_messages(&self) -> bool {
         self.plan.stages(Phase::Message).any(|s| s.wants_messages(&self.flow))
     }
 
-    /// One message of a WebSocket.
+    /// Records and counts a WebSocket message.
     pub fn message(&self, message: &StreamMessage) {
         self.counters.messages.fetch_add(1, Relaxed);
         self.with_capture(|c, _| c.message(message));
     }
 
-    /// Ready when the recorder is.
+    /// Waits for the recorder's backpressure.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.shared {
             Some(shared) => shared.poll_ready(cx),
@@ -240,29 +240,29 @@ impl FlowGuard {
         }
     }
 
-    /// The end, as it should be.
+    /// Completes the flow.
     pub fn complete(mut self) {
         self.finish(FlowOutcome::Complete);
     }
 
-    /// What this flow was opened for is told by other flows: a tunnel whose inside is seen leaves no trace of its own.
+    /// Drops the flow without recording it: an intercepted tunnel is represented by the flows inside it.
     pub fn discard(mut self) {
         self.over = true;
         self.counters.active.fetch_sub(1, Relaxed);
     }
 
-    /// The end of a tunnel.
+    /// Completes a tunnel.
     pub fn tunnelled(mut self, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish(FlowOutcome::Tunnelled(bytes));
     }
 
-    /// The end, with an error.
+    /// Fails the flow.
     pub fn fail(mut self, error: &Error) {
         self.finish_with_error(error, ByteCounts::default());
     }
 
-    /// The end of a tunnel, with an error.
+    /// Fails a tunnel.
     pub fn tunnel_failed(mut self, error: &Error, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish_with_error(error, bytes);
@@ -347,7 +347,7 @@ impl SharedCapture {
     }
 }
 
-/// A request body being uploaded.
+/// Counts and records a request body.
 struct RequestTap {
     body: Body,
     shared: Option<Arc<SharedCapture>>,
@@ -383,7 +383,7 @@ impl BodyStream for RequestTap {
     }
 }
 
-/// A response body that the recorder is shown before stages put into it what only the client may see.
+/// Records a response body before stages restore secrets in it, which only the client may see.
 struct PreRestoreTap {
     body: Body,
     shared: Arc<SharedCapture>,
@@ -405,7 +405,7 @@ impl BodyStream for PreRestoreTap {
     }
 }
 
-/// A response body being delivered; it carries the flow to its end.
+/// Counts and records a response body; the flow ends with it.
 struct ResponseTap {
     body: Body,
     tracker: Option<FlowGuard>,
@@ -426,7 +426,7 @@ impl BodyStream for ResponseTap {
                     let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }
-                // Nobody needs to ask again behind the trailers.
+                // Nothing follows the trailers.
                 if matches!(f, BodyFrame::Trailers(_)) || self.body.remaining() == Some(0) {
                     self.finish(Ok(()));
                 }
@@ -453,7 +453,7 @@ impl ResponseTap {
     }
 }
 
-/// The bytes of a response of our own, for the recorder.
+/// The bytes of a response that Interflow generated, for the recorder.
 pub(crate) fn local_body_bytes(body: &Body) -> Option<&Bytes> {
     match body {
         Body::Full(bytes) => Some(bytes),
