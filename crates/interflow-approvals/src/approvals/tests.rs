@@ -1,4 +1,4 @@
-//! Answers, modes, sessions and files of approvals.
+//! Resolutions, modes, sessions and files.
 
 use interflow_types::{FlowId, Timestamp};
 
