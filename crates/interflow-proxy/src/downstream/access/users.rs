@@ -46,10 +46,7 @@ impl BasicCredentials {
 pub enum UsersError {
     /// The file cannot be read.
     #[error("the users file {path} cannot be read: {source}")]
-    Read {
-        path: String,
-        source: std::io::Error,
-    },
+    Read { path: String, source: std::io::Error },
     /// A line is invalid.
     #[error("{path}:{line}: {what}")]
     Line {
