@@ -117,7 +117,11 @@ pub(crate) struct ServerComponents {
 }
 
 impl CompiledConfig {
-    pub fn new(config: ProxyServerConfig, own: Vec<SocketAddr>, rooms: ServerComponents) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: ProxyServerConfig,
+        own: Vec<SocketAddr>,
+        components: ServerComponents,
+    ) -> Result<Self, ConfigError> {
         let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at_key(place));
         let up = &config.upstream;
         let users = config
@@ -136,10 +140,10 @@ impl CompiledConfig {
             ),
             web_pages: WebPagePolicy::new(&config.gateway).map_err(ConfigError::at_key("gateway"))?,
             routes: GatewayRoutes::new(&config.gateway.route).map_err(ConfigError::at_key("gateway"))?,
-            stages: rooms.stages,
-            mounts: rooms.mounts,
-            recorder: rooms.recorder,
-            pseudonym: rooms.pseudonym,
+            stages: components.stages,
+            mounts: components.mounts,
+            recorder: components.recorder,
+            pseudonym: components.pseudonym,
             intercept: globs("intercept.hosts", &config.intercept.hosts)?,
             never: globs("intercept.exclude", &config.intercept.exclude)?,
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
@@ -236,26 +240,27 @@ impl CompiledConfig {
     ///
     /// # Errors
     /// A certificate or key that cannot be read.
-    pub fn tls_with(&self, host: &Host, mut wish: TlsOverride) -> Result<Arc<TlsProfile>, String> {
-        wish.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
-        if wish.own.is_none() {
-            if wish.version.is_none() {
-                return Ok(if wish.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
+    pub fn tls_with(&self, host: &Host, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+        overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
+        if overrides.own.is_none() {
+            if overrides.version.is_none() {
+                return Ok(if overrides.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
             }
             // The configured client certificate for this host still applies.
             let configured = self.client_certificates.iter().find(|(globs, _)| globs.matches(host));
-            wish.own = configured.map(|(_, pair)| pair.clone());
+            overrides.own = configured.map(|(_, pair)| pair.clone());
         }
         let mut made = self.tls_made.lock();
-        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == wish) {
+        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == overrides) {
             return Ok(Arc::clone(profile));
         }
-        let shown = match &wish.own {
+        let shown = match &overrides.own {
             Some(files) => Some(read_client_certificate(files)?),
             None => None,
         };
-        let profile = tls_profile(&self.config, shown, wish.danger, wish.version).map_err(|e| e.to_string())?;
-        cache_insert(&mut made, (wish, Arc::clone(&profile)));
+        let profile =
+            tls_profile(&self.config, shown, overrides.danger, overrides.version).map_err(|e| e.to_string())?;
+        cache_insert(&mut made, (overrides, Arc::clone(&profile)));
         Ok(profile)
     }
 
@@ -346,7 +351,9 @@ impl CompiledConfig {
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     crate::worker::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
-        return Err(ConfigError::at_key("intercept.leaf_validity_days")("a leaf lives 2 to 90 days".to_owned()));
+        return Err(ConfigError::at_key("intercept.leaf_validity_days")(
+            "the validity of leaf certificates must be 2 to 90 days".to_owned(),
+        ));
     }
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
 }
@@ -374,7 +381,7 @@ fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
         None => None,
         Some(_) if !config.upstream.name_servers.is_empty() => {
             return Err(ConfigError::at_key(place)(
-                "`upstream.name_servers` stands beside it: choose one of them".into(),
+                "conflicts with `upstream.name_servers`: set only one of them".into(),
             ));
         }
         Some(server) => {
@@ -455,7 +462,7 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
             let (data, password) = (read_file(file)?, resolve_secret_ref(password)?);
             let begun = data.trim_ascii_start().starts_with(b"-----BEGIN");
             if begun {
-                return Err(format!("{} is PEM: name the file of its key too, by `key`", file.display()));
+                return Err(format!("{} is PEM: also set `key` to the file of its private key", file.display()));
             }
             pkcs12_to_pem(&data, &password).map_err(|e| format!("{}: {e}", file.display()))?
         }

@@ -11,8 +11,8 @@ use interflow_net::egress::{EgressShared, UpstreamClient};
 use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient as Door, NotRecorded,
-    Recorder, Request, Response, ResponseFuture, Result, Stage, Timestamp,
+    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient, NotRecorded, Recorder,
+    Request, Response, ResponseFuture, Result, Stage, Timestamp,
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -243,13 +243,13 @@ impl ProxyServer {
     /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
     /// and Interflow's own listeners, are refused after DNS resolution. `allow` lists exceptions, `key` is the
     /// configuration key that sets them.
-    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn Door> {
+    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn HttpClient> {
         Arc::new(FilteredClient::new(self, allow, key))
     }
 
     /// A client for cloud metadata services, at link-local and loopback addresses, regardless of
     /// `access.deny_private`. Never send anything over it that a client chose.
-    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn Door> {
+    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         Arc::new(FilteredClient::for_metadata(self))
     }
 
@@ -300,7 +300,7 @@ impl ProxyServer {
     }
 
     /// A client whose requests are not recorded, such as those with text not redacted yet.
-    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn Door> {
+    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         Arc::new(LocalClient(Arc::downgrade(self)))
     }
 
@@ -334,12 +334,12 @@ impl ProxyServer {
         }
         let left = self.shared.connections.open_count();
         if left > 0 {
-            tracing::warn!("{left} connections were cut after {patience:?} of draining");
+            tracing::warn!("{left} connections were closed after draining for {patience:?}");
         }
     }
 }
 
-impl Door for ProxyServer {
+impl HttpClient for ProxyServer {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move { Self::send(self, request, None).await.1 })
     }
@@ -365,13 +365,13 @@ fn compile_config(
     pseudonym: &ViaPseudonym,
 ) -> Result<CompiledConfig, ConfigError> {
     let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
-    let rooms = ServerComponents {
+    let components = ServerComponents {
         stages: parts.stages.clone(),
         mounts: parts.mounts.clone(),
         recorder: parts.recorder.clone(),
         pseudonym: pseudonym.clone(),
     };
-    CompiledConfig::new(config.clone(), own, rooms)
+    CompiledConfig::new(config.clone(), own, components)
 }
 
 fn new_server_state(config: &ProxyServerConfig) -> Result<ServerState, ConfigError> {
@@ -471,6 +471,6 @@ fn pin_to_processor(index: usize) {
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
     if !pinned {
-        tracing::warn!("worker {index} could not be tied to a processor (workers.cpu_affinity)");
+        tracing::warn!("worker {index} could not be pinned to a processor (workers.cpu_affinity)");
     }
 }

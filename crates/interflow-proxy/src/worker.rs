@@ -160,7 +160,7 @@ impl ProxyWorker {
                 if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
                     tracing::warn!(
                         refused_since = kept,
-                        "a connection is refused: the process has no file descriptor left for it; raise its limit of open files"
+                        "a connection was refused: no file descriptors are left; raise the process's limit on open files"
                     );
                 }
                 continue;
@@ -314,7 +314,7 @@ impl ProxyWorker {
                 let Some(port_tls) = port_tls else {
                     return Err(Error::new(
                         ErrorKind::UnknownProtocol,
-                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
+                        "the client uses TLS on a port without TLS: configure it to use http://, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
                 let timeout = live.settings.config.timeouts.handshake.0;
@@ -360,7 +360,7 @@ impl ProxyWorker {
             tracing::warn!(
                 peer = %client.peer,
                 more,
-                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
+                "a connection was closed: {error}. Its address is in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: configure the load balancer to send one (send-proxy-v2), or remove the address"
             );
         }
     }
@@ -428,12 +428,12 @@ fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigErro
             None => Ok(None),
             Some(_) => Err(wrong(
                 "client_auth",
-                "no authority of clients is named: add gateway.client_ca = [\"ca.pem\"]".into(),
+                "no client certificate authority is configured: add gateway.client_ca = [\"ca.pem\"]".into(),
             )),
         };
     }
     if gateway.tls.is_none() {
-        let what = "clients show certificates in TLS only: set gateway.tls = { certificate = …, key = … } too";
+        let what = "client certificates need TLS: also set gateway.tls = { certificate = …, key = … }";
         return Err(wrong("client_ca", what.into()));
     }
     let mut clients = ClientAuth::new(gateway.requires_certificate());

@@ -40,7 +40,7 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
 /// Checks that the pending request's body can be edited.
 pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(), String> {
     if answer.action != ApprovalAction::Allow {
-        return Err("a body is for a request that is allowed: the action is `deny`".to_owned());
+        return Err("`body` needs the action `allow`, but the action is `deny`".to_owned());
     }
     if held.question.alone.is_none() || held.asked.as_ref().is_none_or(|asked| asked.body().is_none()) {
         return Err("this body cannot be edited: only text of at most 64 KiB, uncoded and of known length, that has come whole \

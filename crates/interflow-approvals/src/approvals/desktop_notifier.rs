@@ -35,7 +35,7 @@ pub async fn watch(approvals: Arc<Approvals>) {
             told.extend(new.iter().map(|h| h.id));
             let shown = timeout(COMMAND_TIMEOUT, show_notification("Interflow asks", &notification_text(&new))).await;
             if let Err(e) = shown.unwrap_or_else(|e| Err(e.into())) {
-                tracing::debug!("the desktop cannot be told: {e}");
+                tracing::debug!("cannot show a desktop notification: {e}");
             }
             sleep(MIN_INTERVAL).await;
         }

@@ -41,7 +41,8 @@ impl HostPattern {
         if !wild(&plain) {
             return Ok(Self::Exact(plain));
         }
-        let glob = GlobBuilder::new(&plain).build().map_err(|e| format!("`{text}` is no host glob: {}", e.kind()))?;
+        let glob =
+            GlobBuilder::new(&plain).build().map_err(|e| format!("`{text}` is not a host glob: {}", e.kind()))?;
         Ok(Self::Glob(glob.compile_matcher(), literal_chars(&plain)))
     }
 

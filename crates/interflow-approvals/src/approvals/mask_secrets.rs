@@ -98,8 +98,7 @@ pub(super) fn start_masking(
     let websocket = head.protocol.as_deref() == Some("websocket");
     if let Some(protocol) = head.protocol.as_deref().filter(|_| !websocket) {
         let host = &head.url.authority.host;
-        let why =
-            format!("secrets are bound to {host}, and what goes over {protocol} cannot be looked through for them");
+        let why = format!("secrets are bound to {host}, and {protocol} traffic cannot be scanned for them");
         return Err(StageVerdict::Deny(Error::new(ErrorKind::Denied, why)));
     }
     for name in ["range", "if-range"] {
@@ -164,13 +163,12 @@ pub(super) fn mask_body(
     }
     let host = flow.authority.host.clone();
     let refused = |why: String| {
-        let text =
-            format!("the response is refused: {why}, so a secret that is bound to {host} could not be hidden in it");
+        let text = format!("the response was blocked: {why}, so secrets bound to {host} could not be masked in it");
         Err(StageVerdict::Deny(Error::new(ErrorKind::BadResponse, text)))
     };
     let media = head.headers.get_str("content-type").unwrap_or_default().trim().to_ascii_lowercase();
     if head.status == StatusCode::PARTIAL_CONTENT || media.starts_with("multipart/byteranges") {
-        return refused("it is a part of the whole, and a piece of a secret may stand at its edge".to_owned());
+        return refused("it is a partial response, which may contain part of a secret at its edge".to_owned());
     }
     let mut body = body;
     match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
@@ -186,16 +184,16 @@ pub(super) fn mask_body(
                 host: host.to_string(),
             });
         }
-        Err(e) => return refused(format!("its content coding cannot be undone ({e})")),
+        Err(e) => return refused(format!("its content coding cannot be decoded ({e})")),
     }
     head.headers.remove("content-length");
     if media.starts_with("application/grpc-web-text") {
-        return refused("messages of gRPC-Web in base64 are not read".to_owned());
+        return refused("base64 gRPC-Web messages are not supported".to_owned());
     }
     if media.starts_with("application/grpc") {
         let encoding = head.headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
         if !matches!(encoding.as_str(), "" | "identity" | "gzip" | "deflate") {
-            return refused(format!("its messages are compressed with {encoding}, which cannot be undone"));
+            return refused(format!("its messages are compressed with {encoding}, which is not supported"));
         }
         let hiding = Arc::clone(hiding);
         return Ok(Body::stream(GrpcMaskBody { body, hiding, encoding, buffer: BytesMut::new(), last: None }));
@@ -234,7 +232,7 @@ impl DecompressingBody {
         self.over = true;
         self.input.clear();
         let text = format!(
-            "the response's content coding cannot be undone, so no secret bound to {} can be hidden in it",
+            "the response's content coding cannot be decoded, so secrets bound to {} cannot be masked in it",
             self.host
         );
         Error::new(ErrorKind::BadResponse, text).with_source(e)
@@ -291,18 +289,18 @@ impl GrpcMaskBody {
     /// The next whole message, masked.
     fn next_message(&mut self) -> Result<Option<Bytes>> {
         let unread = |why: &str| {
-            Error::new(ErrorKind::BadResponse, format!("{why}, so no secret bound to this host can be hidden in it"))
+            Error::new(ErrorKind::BadResponse, format!("{why}, so secrets bound to this host cannot be masked in it"))
         };
         let message = grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES).map_err(|e| unread(&e.to_string()))?;
         let Some(message) = message else { return Ok(None) };
         let clear = if message.compressed {
             grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES)
-                .ok_or_else(|| unread("a message of gRPC cannot be decompressed"))?
+                .ok_or_else(|| unread("a gRPC message cannot be decompressed"))?
         } else {
             message.data.clone()
         };
         let Some((hidden, _)) = self.hiding.padded.replace(&clear) else { return Ok(Some(message.raw)) };
-        let length = u32::try_from(hidden.len()).map_err(|_| unread("a message of gRPC is too large"))?;
+        let length = u32::try_from(hidden.len()).map_err(|_| unread("a gRPC message is too large"))?;
         let mut out = Vec::with_capacity(grpc::PREFIX_LEN + hidden.len());
         grpc::write_prefix(&mut out, false, length);
         if let Some(flags) = out.first_mut().filter(|_| message.trailers) {
@@ -329,7 +327,7 @@ impl BodyStream for GrpcMaskBody {
                 self.last = Some(None);
                 if !self.buffer.is_empty() {
                     self.buffer.clear();
-                    let text = "the response ends within a message of gRPC";
+                    let text = "the response ends within a gRPC message";
                     return Poll::Ready(Some(Err(Error::new(ErrorKind::BadResponse, text))));
                 }
                 return Poll::Ready(last.map(Ok));

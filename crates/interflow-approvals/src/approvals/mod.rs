@@ -296,7 +296,7 @@ impl Approvals {
     /// There is none with this id, or the resolution does not make a valid rule.
     pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
         let nothing =
-            || ApprovalsError::NotFound(format!("open question {id}; it may have been answered or have timed out"));
+            || ApprovalsError::NotFound(format!("pending request {id}; it may have been decided or have timed out"));
         if answer.scope == ResolutionScope::Once {
             if answer.body.is_some() {
                 let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
@@ -307,7 +307,7 @@ impl Approvals {
             return Ok(ResolutionResult { flows, rule: None });
         }
         if answer.body.is_some() {
-            return Err(ApprovalsError::Invalid("another body is for one request: leave `scope` out".to_owned()));
+            return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
         let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
@@ -353,10 +353,10 @@ impl Approvals {
         let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let mut state = self.state.lock();
         if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
-            return Err(ApprovalsError::Invalid(format!("the rule {} says the same", same.id)));
+            return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
         }
         let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
         };
         rule.made = place.made;
         let rule = Arc::new(rule);
@@ -375,7 +375,7 @@ impl Approvals {
         let before = state.made.len();
         state.made.retain(|r| r.id != id);
         if state.made.len() == before {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
         }
         self.save_rules(&state)?;
         self.publish_change(state);
@@ -409,7 +409,7 @@ impl Approvals {
     pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
         let sessions = self.sessions.load();
         let session = sessions.iter().find(|s| &*s.id == id && s.is_active());
-        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; announce it again")))?;
+        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; register it again")))?;
         session.renew();
         Ok(session.view())
     }
@@ -486,12 +486,12 @@ impl Approvals {
             }
             Some(RuleMatch { action: ApprovalAction::Deny, rule }) => {
                 let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
-                denied(format!("the approvals' rule {} denies it{note}", rule.id))
+                denied(format!("the approval rule {} denies it{note}", rule.id))
             }
             None if inside => Decision::Allow,
             None => match mode {
                 ApprovalMode::Observe => Decision::Allow,
-                ApprovalMode::Enforce => denied("no rule of the approvals allows it".to_owned()),
+                ApprovalMode::Enforce => denied("no approval rule allows it".to_owned()),
                 ApprovalMode::Ask => Decision::Ask,
             },
         }

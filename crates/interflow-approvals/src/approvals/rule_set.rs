@@ -88,16 +88,16 @@ impl ApprovalRule {
     pub fn new(id: String, layer: RuleSource, spec: RuleSpec) -> Result<Self, String> {
         let path = |glob: &String| {
             if !glob.starts_with(['/', '*']) {
-                return Err(format!("`{glob}` is no path: it begins with a slash"));
+                return Err(format!("`{glob}` is not a path: it must begin with a slash"));
             }
             let built =
-                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is no path glob: {}", e.kind()))?;
+                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is not a path glob: {}", e.kind()))?;
             Ok((built.compile_matcher(), 1 + literal_chars(glob) as u32))
         };
         let until = match &spec.until {
             None => u64::MAX,
             Some(text) => {
-                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is no time: {e}"))?;
+                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is not a time: {e}"))?;
                 u64::try_from(at.as_second()).unwrap_or(0)
             }
         };
@@ -200,7 +200,7 @@ impl ApprovalRule {
 }
 
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || format!("`{text}` is no port nor range of ports");
+    let wrong = || format!("`{text}` is not a port or port range");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
@@ -379,10 +379,10 @@ mod tests {
             edit(&mut s);
             ApprovalRule::new("x".into(), RuleSource::Global, s).map(drop).unwrap_err()
         };
-        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("no port"));
-        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("no path"));
-        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("no time"));
-        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("no host glob"));
+        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("not a port"));
+        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("not a path"));
+        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("not a time"));
+        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("not a host glob"));
     }
 
     #[test]

@@ -31,15 +31,15 @@ impl SecretOrigin {
             None => (None, lower.as_str()),
             Some(("https" | "wss", rest)) => (Some(Scheme::Https), rest),
             Some(("http" | "ws", rest)) => (Some(Scheme::Http), rest),
-            Some(_) => return Err(wrong("the scheme of an origin is https or http")),
+            Some(_) => return Err(wrong("the scheme of an origin must be https or http")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (name, port) = split_port(rest);
-        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is none"));
+        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is invalid"));
         let port = port.map(number).transpose()?;
         let host = HostPattern::parse(name).map_err(|e| wrong(&e))?;
         if matches!(host, HostPattern::Any) {
-            return Err(wrong("`*` binds it to no host: name those that need it"));
+            return Err(wrong("`*` would allow every host: name those that need it"));
         }
         if name.contains('/') && !matches!(host, HostPattern::Net(_)) {
             return Err(wrong("an origin has no path"));

@@ -78,7 +78,7 @@ impl StoredSecret {
             return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
         }
         if spec.hosts.is_empty() {
-            return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
+            return Err(wrong("it must be bound to hosts: without them it could be sent anywhere"));
         }
         let origins = spec.hosts.iter().map(|h| SecretOrigin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
         let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
@@ -264,7 +264,7 @@ fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<Encrypted
 }
 
 fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredSecret, String> {
-    let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
+    let wrong = format!("the secret '{}' was encrypted with another key, or was modified", sealed.label);
     let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
     let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
     let mut secret = StoredSecret::from_stored_spec(SecretSpec {
@@ -383,7 +383,7 @@ mod tests {
         assert!(!text.contains("s3cret"));
         assert_eq!(vault.read().unwrap()[0].value(), "s3cret");
         fs::write(&path, text.replace("a.test", "b.test")).unwrap();
-        assert!(vault.read().unwrap_err().contains("was changed"), "another host is another secret");
+        assert!(vault.read().unwrap_err().contains("was modified"), "another host is another secret");
         fs::write(path.with_extension("key"), [0; 32]).unwrap();
         assert!(vault.read().is_err());
     }

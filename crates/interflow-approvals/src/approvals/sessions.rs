@@ -72,7 +72,7 @@ impl ApprovalSession {
             return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
         }
         if spec.user.is_none() && spec.client.is_none() && spec.pid.is_none() && spec.process.is_none() {
-            return Err("a session must say which flows are its own: user, client, pid or process".to_owned());
+            return Err("a session must identify its flows by user, client, pid or process".to_owned());
         }
         if spec.rules.len() > MAX_RULES || spec.secrets.len() > MAX_RULES {
             return Err(format!("a session has at most {MAX_RULES} rules and secrets"));
@@ -173,7 +173,7 @@ pub(super) fn insert_session(
 ) -> Result<(), String> {
     all.retain(|_, s| s.is_active());
     if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
-        return Err(format!("{MAX_SESSIONS} sessions live already"));
+        return Err(format!("there are {MAX_SESSIONS} active sessions already"));
     }
     all.insert(Arc::clone(&session.id), session);
     Ok(())

@@ -95,23 +95,21 @@ impl ApprovalsStage {
             .await
         {
             Some(ApprovalAction::Allow) => return StageVerdict::Continue,
-            Some(ApprovalAction::Deny) => "it was denied when somebody was asked",
+            Some(ApprovalAction::Deny) => "the operator denied it",
             None if self.approvals.waiting().is_closed() => {
                 let why = format!(
-                    "{host}:{port} was not reached: the request was held when Interflow stopped; send it again"
+                    "{host}:{port} was not reached: the request was pending when Interflow shut down; send it again"
                 );
                 return StageVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }
             None if began.elapsed() < patience => {
-                let why = format!(
-                    "{host}:{port} may not be reached: {most} questions are open already, and no more are asked"
-                );
+                let why = format!("{host}:{port} may not be reached: {most} requests are pending already (the limit)");
                 return StageVerdict::Deny(Error::new(
                     ErrorKind::Denied,
-                    format!("{why} (approvals.max_held); answer some first"),
+                    format!("{why} (approvals.max_held); decide some first"),
                 ));
             }
-            None => "nobody allowed it in time (`interflow approvals list` shows what is held)",
+            None => "it was not allowed in time (`interflow approvals list` shows pending requests)",
         };
         StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }

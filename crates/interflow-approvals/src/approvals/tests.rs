@@ -176,7 +176,7 @@ fn a_session_brings_rules_that_end_with_it() {
     assert!(approvals.heartbeat("s1").unwrap().until >= view.until);
     assert!(approvals.heartbeat("s2").is_err());
     approvals.add_rule(rule(ApprovalAction::Deny, "*")).unwrap();
-    assert!(!decide(&ids), "what the owner says goes before");
+    assert!(!decide(&ids), "the operator's rules take precedence");
     approvals.end_session("s1").unwrap();
     assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
     for (bad, why) in [

@@ -49,7 +49,7 @@ impl FromStr for ExportFormat {
             "jsonl" => Self::Jsonl,
             "html" => Self::Html,
             "otel" | "otlp" => Self::Otel,
-            other => return Err(format!("`{other}` is no form of a conversation: markdown, jsonl, html or otel")),
+            other => return Err(format!("`{other}` is not an export format: use markdown, jsonl, html or otel")),
         })
     }
 }
@@ -210,7 +210,7 @@ fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, l
                     let failed = if r.is_error { " (failed)" } else { "" };
                     writeln!(out, "Result{failed}:\n\n{}\n", fenced(&content_text(&r.content), ""))
                 }
-                None => writeln!(out, "*No result was seen.*\n"),
+                None => writeln!(out, "*No result was recorded.*\n"),
             }
         }
         ItemKind::Image(r) => writeln!(out, "{}\n", attachment_label("image", r)),

@@ -106,7 +106,7 @@ fn request_json(
 fn left_out(row: &FlowRow) {
     tracing::warn!(
         flow = %row.id,
-        "a question to a model takes too much memory to be read into a conversation (limits.held_bytes); its flow is recorded"
+        "an LLM request needs too much memory to be added to a conversation (limits.held_bytes); its flow is recorded"
     );
 }
 
@@ -148,7 +148,7 @@ fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     let method = row.request.as_ref().and_then(|r| interflow_types::Method::from_bytes(r.method.as_bytes()).ok());
     let call = method.and_then(|m| detect_call(&row.authority.host, row.authority.port, &m, path, headers));
     let provider = call.map_or("", |c| c.provider.as_str());
-    let cut = (row.state == FlowState::Cut).then_some("the recording was cut off");
+    let cut = (row.state == FlowState::Cut).then_some("the recording was truncated");
     let fault = row.error.as_ref().map(|e| e.message.as_str()).or(cut);
     f(&RawCall {
         flow: row.id,

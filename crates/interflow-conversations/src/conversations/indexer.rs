@@ -43,7 +43,7 @@ enum IndexerCommand {
 /// A handle to the indexer thread, which ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct IndexerHandle {
-    wishes: mpsc::Sender<IndexerCommand>,
+    commands: mpsc::Sender<IndexerCommand>,
     endpoints: Arc<ArcSwap<EndpointOverrides>>,
 }
 
@@ -53,7 +53,7 @@ impl IndexerHandle {
     /// # Errors
     /// The thread cannot be started.
     pub fn start(store: Arc<dyn FlowStore>, pricing: Arc<CallPricing>) -> std::io::Result<Self> {
-        let (wishes, mut asked) = mpsc::channel::<IndexerCommand>(4);
+        let (commands, mut asked) = mpsc::channel::<IndexerCommand>(4);
         // The thread reports errors when it loads them.
         let endpoints = Arc::new(ArcSwap::from_pointee(EndpointOverrides::load(&*store).unwrap_or_default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -81,7 +81,7 @@ impl IndexerHandle {
                             Some(StoreEvent::Lagged(_)) => behind = true,
                             None => return,
                         },
-                        wish = asked.recv() => match wish {
+                        command = asked.recv() => match command {
                             Some(IndexerCommand::Rebuild(reply)) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
                             Some(IndexerCommand::SetEndpoints(endpoints, reply)) => drop(reply.send(keeper.set_endpoints(endpoints))),
                             Some(IndexerCommand::Flush(reply)) => drop(reply.send(keeper.catch_up(&mut |_| {}))),
@@ -91,7 +91,7 @@ impl IndexerHandle {
                 }
             });
         })?;
-        Ok(Self { wishes, endpoints })
+        Ok(Self { commands, endpoints })
     }
 
     /// Deletes all conversations and rebuilds them; returns the number of calls.
@@ -129,10 +129,10 @@ impl IndexerHandle {
 
     async fn send_command(
         &self,
-        wish: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> IndexerCommand,
+        command: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> IndexerCommand,
     ) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.wishes.send(wish(reply)).await.map_err(|_| StoreError::Closed)?;
+        self.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }
@@ -196,7 +196,7 @@ impl<'s> ConversationIndexer<'s> {
     /// The store failed; results up to then are stored.
     pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
         self.endpoints = EndpointOverrides::load(self.store).unwrap_or_else(|e| {
-            tracing::warn!("what was said of endpoints does not count: {e}");
+            tracing::warn!("the endpoint overrides are ignored: {e}");
             EndpointOverrides::default()
         });
         self.assembler = ConversationAssembler::default();
@@ -304,7 +304,7 @@ impl<'s> ConversationIndexer<'s> {
         let found = match found {
             Ok(found) => found,
             Err(e @ StoreError::Damaged { .. }) => {
-                tracing::warn!(flow = %id, "an exchange is left out: {e}");
+                tracing::warn!(flow = %id, "an LLM call is skipped: {e}");
                 return Ok(0);
             }
             Err(e) => return Err(e),

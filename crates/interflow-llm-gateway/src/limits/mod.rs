@@ -46,14 +46,14 @@ impl KeyRules {
             let wrong = |why: &str| format!("keys.provider.{name}: {why}");
             let secret = interflow_limits::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
             if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
-                return Err(wrong("it is empty, or holds a line break"));
+                return Err(wrong("it is empty or contains a line break"));
             }
             Ok((name.to_ascii_lowercase(), secret))
         };
         let provider = config.provider.iter().map(fetch).collect::<Result<_, String>>()?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
         if config.header.is_empty() || !config.header.bytes().all(token) {
-            return Err(format!("keys.header: `{}` is no header's name", config.header));
+            return Err(format!("keys.header: `{}` is not a valid field name", config.header));
         }
         Ok(Self { required: config.require_virtual_key, header: config.header.clone(), provider })
     }

@@ -38,7 +38,7 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
     let plain = coding::decode_off_thread(&head.headers, &raw, MAX_LIST_BYTES as u64).await;
     let plain = plain.map_err(|e| unreadable_list(&e.to_string()))?;
     let mut list: Value =
-        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is no JSON"))?;
+        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is not JSON"))?;
     if !filter_models(&mut list, scope) {
         return Ok(Body::from(raw));
     }
@@ -48,7 +48,7 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
 
 fn unreadable_list(why: &str) -> LlmRefusal {
     let message =
-        format!("the key is good for some models only, and the provider's list of models cannot be read: {why}");
+        format!("the key is restricted to some models, and the provider's model list cannot be filtered: {why}");
     LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_unreadable", message)
 }
 

@@ -31,7 +31,7 @@ pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> StageVerdict
         status: StatusCode::TOO_MANY_REQUESTS,
         kind: "rate_limit_error",
         code: "too_many_keys",
-        message: "too many different keys of this client wait to be checked; try again in a moment".into(),
+        message: "too many different keys of this client are waiting to be verified; try again in a moment".into(),
         retry_after: Some(Duration::from_secs(1)),
     };
     reject(flow, provider, &refusal)
@@ -68,7 +68,7 @@ pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: 
 
 /// A virtual key on a request to no known provider: forwarding would leak it.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
-    let message = "a key of this gateway came with a request that goes to no known provider; it is not passed on";
+    let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     let refusal = LlmRefusal {
         status: StatusCode::FORBIDDEN,
         kind: "forbidden",
@@ -82,7 +82,7 @@ pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
 /// The gateway has no key for the provider.
 pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
     let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
-    let message = format!("the gateway holds no key for {name}: its owner can set keys.provider.\"{name}\"");
+    let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
     let refusal = LlmRefusal {
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -100,7 +100,7 @@ pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> StageVer
         status: StatusCode::PAYLOAD_TOO_LARGE,
         kind: "payload_too_large",
         code: "request_body_too_large",
-        message: "the request is too large to be looked into for its model".into(),
+        message: "the request is too large to determine its model".into(),
         retry_after: None,
     };
     reject(flow, called.call.provider, &refusal)
@@ -117,12 +117,12 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
             retry_after: Some(*wait),
         },
         AdmissionRejection::Unavailable(e) => {
-            tracing::error!(flow = %flow.id, "refused, since limits fail closed: {e}");
+            tracing::error!(flow = %flow.id, "rejected, because limits fail closed: {e}");
             LlmRefusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "capacity",
                 code: "limits_unavailable",
-                message: "the gateway's limits cannot be checked just now".into(),
+                message: "the gateway's limits cannot be checked at present".into(),
                 retry_after: Some(Duration::from_secs(1)),
             }
         }

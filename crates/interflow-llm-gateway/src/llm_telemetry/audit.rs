@@ -41,7 +41,7 @@ impl AuditLog {
         std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || writer.run(&work))
-            .map_err(|e| format!("audit: no thread for it: {e}"))?;
+            .map_err(|e| format!("audit: cannot start its thread: {e}"))?;
         Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
     }
 
@@ -51,7 +51,7 @@ impl AuditLog {
         if self.jobs.try_send(AuditLogCommand::Line(format_line(facts, seq))).is_err()
             && self.lost.fetch_add(1, Relaxed) == 0
         {
-            tracing::error!("audit: the disk does not keep up, lines are lost; interflow_audit_lost_total counts them");
+            tracing::error!("audit: the disk is too slow, lines are lost; interflow_audit_lost_total counts them");
         }
     }
 
@@ -210,7 +210,7 @@ impl AuditWriter {
                 let file = append(path).map_err(wrong)?;
                 let mut size = file.metadata().map_err(wrong)?.len();
                 if let Some((_, whole)) = chain.as_ref().filter(|(_, whole)| *whole < size) {
-                    tracing::warn!("audit: {}: half a line at the end is taken off", path.display());
+                    tracing::warn!("audit: {}: an incomplete last line was removed", path.display());
                     file.set_len(*whole).map_err(wrong)?;
                     size = *whole;
                 }

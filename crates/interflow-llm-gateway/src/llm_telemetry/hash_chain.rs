@@ -80,7 +80,7 @@ impl ChainHead {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(ChainError::at_line(&path, 1, format!("it cannot be read: {e}"))),
         };
-        let changed = || ChainError::at_line(&path, 1, "it was changed, or the key is another");
+        let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
         let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
         if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
             return Err(changed());
@@ -133,10 +133,10 @@ fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str>
     let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
     let told = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
     if hash(open.as_bytes(), key) != told {
-        return Err("it was changed, or the key is another");
+        return Err("it was modified, or written with another key");
     }
-    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not name the line before it")?;
-    let prev = prev.strip_suffix('"').ok_or("it does not name the line before it")?;
+    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not contain the previous line's hash")?;
+    let prev = prev.strip_suffix('"').ok_or("it does not contain the previous line's hash")?;
     let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
     Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
 }
@@ -186,10 +186,10 @@ impl ChainVerifier<'_> {
             if n == 1 {
                 let number = link.file.ok_or_else(|| broken("it is not the first one: the beginning was cut off"))?;
                 if self.file.is_some_and(|before| before + 1 != number) {
-                    return Err(broken("another file stood before this one"));
+                    return Err(broken("the file before this one is missing"));
                 }
                 if number == 1 && link.prev != GENESIS_HASH {
-                    return Err(broken("it names a line before the first one of all"));
+                    return Err(broken("it refers to a line before the very first one"));
                 }
                 self.done.oldest = if self.file.is_none() { number } else { self.done.oldest };
                 self.file = Some(number);
@@ -198,7 +198,7 @@ impl ChainVerifier<'_> {
                 return Err(broken("a file begins in the middle of another"));
             }
             if self.before.as_ref().is_some_and(|b| *b != link.prev) {
-                return Err(broken("the line before it is another: one was taken out, put in or moved"));
+                return Err(broken("the previous line is another: a line was removed, inserted or moved"));
             }
             self.done.anchored |=
                 self.head.as_ref().is_some_and(|h| h.hash == link.hash && h.lines == n && Some(h.file) == self.file);
@@ -285,8 +285,8 @@ mod tests {
             ("the first line cut off", |l| owned(&l[1..]), 1, "the beginning was cut off"),
             ("the first two cut off", |l| owned(&l[2..]), 1, "the beginning was cut off"),
             ("the last line cut off", |l| owned(&l[..3]), 4, "the end is missing"),
-            ("a line taken out", |l| owned(&[l[0], l[1], l[3]]), 3, "the line before it is another"),
-            ("two lines swapped", |l| owned(&[l[0], l[2], l[1], l[3]]), 2, "the line before it is another"),
+            ("a line removed", |l| owned(&[l[0], l[1], l[3]]), 3, "the previous line is another"),
+            ("two lines swapped", |l| owned(&[l[0], l[2], l[1], l[3]]), 2, "the previous line is another"),
         ];
         for key in [None, Some(&b"secret"[..])] {
             let (_dir, log) = logs(key);

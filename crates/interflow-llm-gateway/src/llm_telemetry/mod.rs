@@ -182,10 +182,10 @@ impl LlmTelemetry {
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let room = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
-        let prepared = room.prepare(audit, telemetry, home)?;
-        room.activate(prepared);
-        Ok(Arc::new(room))
+        let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
+        let prepared = service.prepare(audit, telemetry, home)?;
+        service.activate(prepared);
+        Ok(Arc::new(service))
     }
 
     /// Validates another configuration and opens its files, without activating it.

@@ -101,7 +101,7 @@ impl ExportSettings {
         let argument = get("OTEL_TRACES_SAMPLER_ARG");
         let sampler = get("OTEL_TRACES_SAMPLER").map(|name| {
             Sampler::by(&name, argument.as_deref()).unwrap_or_else(|| {
-                tracing::warn!("OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG: `{name}` with this argument is no sampler that is known; all traces are exported");
+                tracing::warn!("OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG: `{name}` with this argument is not a supported sampler; all traces are exported");
                 Sampler::default()
             })
         });
@@ -122,7 +122,7 @@ fn endpoint(config: &TelemetryConfig, get: &dyn Fn(&str) -> Option<String>) -> O
     let found = variables.into_iter().find_map(|(place, exact)| Some(Endpoint { place, url: get(place)?, exact }))?;
     let protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some(name) = protocols.into_iter().find(|name| get(name).is_some_and(|v| v == "grpc")) {
-        tracing::warn!("{name}: gRPC is not spoken; spans go to {} over HTTP with JSON", found.place);
+        tracing::warn!("{name}: gRPC is not supported; spans are exported to {} over HTTP with JSON", found.place);
     }
     Some(found)
 }
@@ -137,7 +137,7 @@ fn pairs(variable: &str, text: Option<String>) -> Vec<(String, String)> {
                 found.push((percent::decoded_lossy(name), percent::decoded_lossy(value)));
             }
             // The part itself is not logged: it may be a secret.
-            _ => tracing::warn!("{variable}: a part without name=value is left out"),
+            _ => tracing::warn!("{variable}: a part without name=value is ignored"),
         }
     }
     found

@@ -162,15 +162,15 @@ impl SpanExporter {
             Ok(Ok(answer)) if answer.head.status.is_success() => None,
             Ok(Ok(answer)) => Some(format!("it answered {}", answer.head.status)),
             Ok(Err(e)) => Some(e.to_string()),
-            Err(_) => Some("no answer within 10s".into()),
+            Err(_) => Some("no response within 10s".into()),
         };
         if let Some(why) = failed {
             self.dropped.fetch_add(count, Relaxed);
             if !self.failing.swap(true, Relaxed) {
-                tracing::warn!("telemetry: the collector {} takes no spans: {why}", self.url);
+                tracing::warn!("telemetry: the collector {} does not accept spans: {why}", self.url);
             }
         } else if self.failing.swap(false, Relaxed) {
-            tracing::info!("telemetry: the collector takes spans again");
+            tracing::info!("telemetry: the collector accepts spans again");
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) type ScanOutcome = (Option<RedactionOutcome>, u64);
 
 /// The scan of one request body.
 pub(super) struct BackgroundScan {
-    room: Arc<RedactionService>,
+    service: Arc<RedactionService>,
     choice: Arc<EffectivePolicy>,
     state: Mutex<ScanProgress>,
     done: Condvar,
@@ -40,13 +40,13 @@ enum ScanProgress {
 impl BackgroundScan {
     /// Schedules the scan of a body of `size` bytes.
     pub(super) fn start(
-        room: Arc<RedactionService>,
+        service: Arc<RedactionService>,
         choice: Arc<EffectivePolicy>,
         size: usize,
         look: impl FnOnce() -> Option<RedactionOutcome> + Send + 'static,
     ) -> Arc<Self> {
         let aside = Arc::new(Self {
-            room,
+            service,
             choice,
             state: Mutex::new(ScanProgress::Waiting(Box::new(look))),
             done: Condvar::new(),
@@ -157,7 +157,7 @@ impl DeferredWork for BackgroundScan {
 
 fn record_outcome(aside: &BackgroundScan, flow: &mut Flow, (outcome, micros): ScanOutcome) {
     match outcome {
-        Some(outcome) => request_body::record_outcome(&aside.room, flow, &aside.choice, &outcome, micros),
+        Some(outcome) => request_body::record_outcome(&aside.service, flow, &aside.choice, &outcome, micros),
         None => flow.tag("redact:unread"),
     }
 }

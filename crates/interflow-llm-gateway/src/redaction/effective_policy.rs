@@ -228,7 +228,7 @@ impl RedactSettings {
         exchange.others.retain(|name| {
             let fit = fits.next().unwrap_or(true);
             if !fit {
-                tracing::warn!(flow = %flow.id, "the upstream {name} is not fallen back to: another policy is in force for it");
+                tracing::warn!(flow = %flow.id, "the upstream {name} is not used as a fallback: another redaction policy is active for it");
             }
             fit
         });
@@ -268,7 +268,7 @@ impl RedactSettings {
 
 /// A virtual key selects a policy that does not exist.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the key {key} goes by the policy {policy}, which is not among redact.policies; nothing is sent without it")]
+#[error("the key {key} requires the policy {policy}, which is not in redact.policies; nothing is sent without it")]
 pub(super) struct MissingPolicy {
     key: Arc<str>,
     policy: Arc<str>,

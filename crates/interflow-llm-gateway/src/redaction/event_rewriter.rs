@@ -49,7 +49,7 @@ pub(super) trait TextRewriter: Send {
 pub(super) struct EventRewriter<P> {
     framing: StreamFraming,
     reader: EventReader,
-    pen: P,
+    rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
     /// End offsets in the output of the events inserted before the current one.
@@ -77,11 +77,11 @@ struct EventTemplate {
 pub(super) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
-    pub fn new(framing: StreamFraming, pen: P) -> Self {
+    pub fn new(framing: StreamFraming, rewriter: P) -> Self {
         Self {
             framing,
             reader: EventReader::new(framing, MAX_EVENT_BYTES),
-            pen,
+            rewriter,
             open: HashMap::new(),
             texts: 0,
             cuts: Vec::new(),
@@ -171,8 +171,8 @@ impl<P: TextRewriter> EventRewriter<P> {
                 out.extend_from_slice(&event.raw);
                 return Ok(());
             }
-            Err(e) if self.pen.is_strict() => {
-                return Err(StreamAbort::new("response_unreadable", format!("an event holds {e}")));
+            Err(e) if self.rewriter.is_strict() => {
+                return Err(StreamAbort::new("response_unreadable", format!("an event contains {e}")));
             }
             Err(_) => {
                 out.extend_from_slice(&event.raw);
@@ -200,7 +200,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         for span in &marked.spans {
             let Some(raw) = span_text(json, span) else { continue };
             let Some(TextChannel { id, group }) = span.channel else {
-                if let Some(with) = self.pen.rewrite_whole(raw, &span.kind)? {
+                if let Some(with) = self.rewriter.rewrite_whole(raw, &span.kind)? {
                     edits.push((span.range.clone(), with));
                 }
                 continue;
@@ -208,15 +208,15 @@ impl<P: TextRewriter> EventRewriter<P> {
             self.texts += 1;
             let began = self.texts;
             self.open.entry(id).or_insert(OpenText { group, began, last: None });
-            let mut with = self.pen.rewrite_piece(id, raw, &span.kind)?;
+            let mut with = self.rewriter.rewrite_piece(id, raw, &span.kind)?;
             if marked.ended.iter().any(|e| *e == EndedChannels::All || *e == EndedChannels::Group(group)) {
                 let mut rest = String::new();
-                self.pen.finish(id, &mut rest)?;
+                self.rewriter.finish(id, &mut rest)?;
                 if !rest.is_empty() {
                     with.get_or_insert_with(|| raw.to_owned()).push_str(&rest);
                 }
                 self.open.remove(&id);
-            } else if self.pen.has_buffered(id) {
+            } else if self.rewriter.has_buffered(id) {
                 here.push(id);
             }
             if let Some(with) = with.filter(|w| w != raw) {
@@ -244,7 +244,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         over.sort_unstable();
         for (_, id) in over {
             let mut rest = String::new();
-            self.pen.finish(id, &mut rest)?;
+            self.rewriter.finish(id, &mut rest)?;
             if let Some(OpenText { last: Some(template), .. }) = self.open.remove(&id)
                 && !rest.is_empty()
             {

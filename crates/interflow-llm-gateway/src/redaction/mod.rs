@@ -110,7 +110,7 @@ impl RedactionService {
     ) -> Result<Arc<Self>, String> {
         let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
         let settings = RedactSettings::new(config, base, &memo, &egress, None)?;
-        let room = Self {
+        let service = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
             master,
@@ -119,7 +119,7 @@ impl RedactionService {
             counters: RedactionCounters::default(),
             changing: Mutex::default(),
         };
-        Ok(Arc::new(room))
+        Ok(Arc::new(service))
     }
 
     /// Compiles another configuration, without activating it.

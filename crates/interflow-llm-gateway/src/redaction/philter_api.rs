@@ -91,7 +91,7 @@ impl PhilterMount {
         let settings = self.0.settings();
         let text = read_text(&settings, request).await?;
         let Some(redactor) = settings.redactor_by_name(&asked.policy) else {
-            let message = format!("there is no policy of the name `{}`", asked.policy);
+            let message = format!("there is no policy named `{}`", asked.policy);
             return Err(refusal(StatusCode::NOT_FOUND, "unknown_policy", message));
         };
         let begun = Instant::now();

@@ -71,29 +71,29 @@ fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
 /// An external detector failed, and redaction is configured to fail closed.
 pub(super) fn backend_failed(e: &RedactError) -> LlmRefusal {
     tracing::error!("{e}");
-    let message = "a service that must look at the request first does not answer as it should";
+    let message = "an external detector is unavailable; the request was not sent";
     refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
 }
 
 /// The stage's step in phase `RequestBody`.
 pub(super) async fn redact(
-    room: &Arc<RedactionService>,
+    service: &Arc<RedactionService>,
     flow: &mut Flow,
     head: &mut RequestHead,
     mut exchange: LlmCall,
     body: Body,
 ) -> Result<Body, StageVerdict> {
-    let settings = room.settings();
+    let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange) {
         Ok(choice) => Arc::new(choice),
-        Err(missing) => return Err(room.refuse(flow, &missing_policy(&missing))),
+        Err(missing) => return Err(service.refuse(flow, &missing_policy(&missing))),
     };
     if !exchange.others.is_empty() || flow.extension::<LlmCall>().is_some_and(|e| !e.others.is_empty()) {
         flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
     }
     flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
-    if let Err(refusal) = redact_url_and_headers(room, &settings, &choice, flow, &exchange, head) {
-        return Err(room.refuse(flow, &refusal));
+    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, &exchange, head) {
+        return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     if choice.mode == RedactMode::Off || body.is_empty() {
@@ -104,7 +104,7 @@ pub(super) async fn redact(
     }
     let strict = choice.mode == RedactMode::Redact;
     if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
-        return handle_unknown_shape(room, &settings, flow, strict, body);
+        return handle_unknown_shape(service, &settings, flow, strict, body);
     }
     let raw = match body.collect(settings.max_body).await {
         Ok((raw, _)) => raw,
@@ -115,30 +115,30 @@ pub(super) async fn redact(
             let message = format!("the body is larger than {most} bytes (redact.max_body)");
             let refusal =
                 refusal(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message);
-            return Err(room.refuse(flow, &refusal));
+            return Err(service.refuse(flow, &refusal));
         }
     };
-    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if !strict && !is_large_body(&head.headers, &raw) {
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
         let look = move || scan(settings, picked, &headers, body).ok();
-        flow.defer(BackgroundScan::start(Arc::clone(room), choice, raw.len(), look));
+        flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
         return Ok(raw.into());
     }
     let begun = Instant::now();
-    let done = run_job(room, &settings, &choice, flow, head, &raw, strict).await;
+    let done = run_job(service, &settings, &choice, flow, head, &raw, strict).await;
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
             if strict {
-                return Err(room.refuse(flow, &refusal));
+                return Err(service.refuse(flow, &refusal));
             }
             flow.tag("redact:unread");
             return Ok(raw.into());
         }
     };
-    record_outcome(room, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
+    record_outcome(service, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
     if !strict {
         return Ok(raw.into());
     }
@@ -152,7 +152,7 @@ pub(super) async fn redact(
 
 /// Scans a request's URL and header fields.
 pub(super) fn redact_url_and_headers(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &RedactSettings,
     choice: &EffectivePolicy,
     flow: &mut Flow,
@@ -162,20 +162,20 @@ pub(super) fn redact_url_and_headers(
     let mut outcome = RedactionOutcome::default();
     let done = super::url_and_headers::scan(settings, choice, flow, exchange, head, &mut outcome.found);
     if !outcome.found.is_empty() {
-        record_outcome(room, flow, choice, &outcome, 0);
+        record_outcome(service, flow, choice, &outcome, 0);
     }
     done
 }
 
 /// Records the findings in a request and the time taken.
 pub(super) fn record_outcome(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     choice: &EffectivePolicy,
     outcome: &RedactionOutcome,
     micros: u64,
 ) {
-    tag_and_count(room, flow, choice, outcome);
+    tag_and_count(service, flow, choice, outcome);
     let told = flow.extension_mut::<RedactionFindings>();
     let policy = choice.redactor.policy().name();
     told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
@@ -204,7 +204,7 @@ fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
 
 /// Parses a body, calls external detectors, and redacts it.
 async fn run_job(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
     flow: &Flow,
@@ -219,7 +219,7 @@ async fn run_job(
         let large = large || plain.as_ref().is_some_and(|plain| plain.len() > MAX_INLINE_BYTES);
         run_off_worker(large, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
     };
-    let session = session(room, choice, flow, head, &read, strict);
+    let session = session(service, choice, flow, head, &read, strict);
     let outcome = replace_request(settings, choice, &session, read, strict).await?;
     Ok((outcome, session))
 }
@@ -260,8 +260,8 @@ pub(super) async fn redact_event(
 }
 
 /// The vault key of a client's WebSocket; `first` is the beginning of its conversation.
-pub(super) fn vault_key(room: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
-    VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first))
+pub(super) fn vault_key(service: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
+    VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first))
 }
 
 /// Runs the work here, or, if it takes long, off the worker thread.
@@ -301,15 +301,15 @@ fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
 
 /// A request whose format is unknown, so that its texts cannot be located.
 fn handle_unknown_shape(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &RedactSettings,
     flow: &mut Flow,
     strict: bool,
     body: Body,
 ) -> Result<Body, StageVerdict> {
     if strict && settings.unknown == UnknownRule::Refuse {
-        let message = "this request is of no shape that can be redacted for certain; redact.unknown = \"pass\" lets such requests through as they are";
-        return Err(room.refuse(flow, &bad_request("unknown_operation", message)));
+        let message = "this request has no format that can be redacted reliably; redact.unknown = \"pass\" forwards such requests unchanged";
+        return Err(service.refuse(flow, &bad_request("unknown_operation", message)));
     }
     flow.tag("redact:unknown");
     Ok(body)
@@ -317,7 +317,7 @@ fn handle_unknown_shape(
 
 /// Tags the flow and counts the findings.
 pub(super) fn tag_and_count(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     choice: &EffectivePolicy,
     outcome: &RedactionOutcome,
@@ -333,12 +333,12 @@ pub(super) fn tag_and_count(
     for kind in outcome.found.keys() {
         flow.tag(format!("found:{kind}"));
     }
-    room.add_counts(&outcome.found);
+    service.add_counts(&outcome.found);
 }
 
 /// The session of this request: shared with its conversation, if the provider continues it by an id.
 fn session(
-    room: &RedactionService,
+    service: &RedactionService,
     choice: &EffectivePolicy,
     flow: &Flow,
     head: &RequestHead,
@@ -354,18 +354,18 @@ fn session(
         RequestBodyShape::Form(_) => (None, None),
     };
     let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
-    if let Some(known) = id.and_then(|id| room.cached_session(&ByteStr::from(id))) {
+    if let Some(known) = id.and_then(|id| service.cached_session(&ByteStr::from(id))) {
         return known;
     }
     let first = first.and_then(|r| body.get(r)).unwrap_or_default();
-    let key = VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first));
-    Arc::new(Mutex::new(RedactionSession::reversible(vault(room, &key)).in_context(choice.context.clone())))
+    let key = VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first));
+    Arc::new(Mutex::new(RedactionSession::reversible(vault(service, &key)).in_context(choice.context.clone())))
 }
 
 /// A conversation's vault. Values in fixed prompts get the same placeholders in all of a client's conversations, so
 /// that the provider's prompt cache keeps matching.
-pub(super) fn vault(room: &RedactionService, key: &VaultKey) -> PlaceholderVault {
-    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&room.master))
+pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVault {
+    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&service.master))
 }
 
 /// Header fields by which clients identify conversations.
@@ -647,7 +647,8 @@ fn is_json_line(line: &str) -> bool {
 
 fn blocked_media(word: &str) -> LlmRefusal {
     let class = "forbidden";
-    let message = format!("the request holds an {word} that cannot be looked into; the owner refuses those (redact)");
+    let message =
+        format!("the request contains an {word} that cannot be inspected, which the operator does not allow (redact)");
     refusal(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
 }
 

@@ -107,7 +107,7 @@ impl SurrogateHalves {
 
 /// Scans responses for personal data and secrets.
 pub(super) struct ScanRewriter {
-    room: Arc<RedactionService>,
+    service: Arc<RedactionService>,
     redactor: Arc<Redactor>,
     mode: OutboundMode,
     session: RedactionSession,
@@ -119,11 +119,11 @@ pub(super) struct ScanRewriter {
 }
 
 impl ScanRewriter {
-    pub fn new(room: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
+    pub fn new(service: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
         let session = RedactionSession::one_way().in_context(choice.context.clone());
         let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
         let (texts, halves, found) = (HashMap::new(), SurrogateHalves::default(), BTreeMap::new());
-        Self { room, redactor, mode, session, texts, halves, found, passing }
+        Self { service, redactor, mode, session, texts, halves, found, passing }
     }
 
     /// Records findings.
@@ -134,7 +134,7 @@ impl ScanRewriter {
         }
         match spans.first() {
             Some(first) if self.mode == OutboundMode::Block => {
-                Err(StreamAbort::new("outbound_blocked", format!("the answer holds {}", first.type_name)))
+                Err(StreamAbort::new("outbound_blocked", format!("the response contains {}", first.type_name)))
             }
             _ => Ok(()),
         }
@@ -147,7 +147,7 @@ impl ScanRewriter {
     }
 
     fn scan_error(e: RedactError) -> StreamAbort {
-        StreamAbort::new("response_unreadable", format!("the answer could not be looked at: {e}"))
+        StreamAbort::new("response_unreadable", format!("the response could not be inspected: {e}"))
     }
 
     fn push(
@@ -238,10 +238,10 @@ impl Drop for ScanRewriter {
             let kinds: Vec<&str> = self.found.keys().map(String::as_str).collect();
             match self.mode {
                 // Redacted as configured; counters and audit log report it.
-                OutboundMode::Redact => tracing::debug!("an answer held {}", kinds.join(", ")),
-                _ => tracing::warn!("an answer held {}", kinds.join(", ")),
+                OutboundMode::Redact => tracing::debug!("a response contained {}", kinds.join(", ")),
+                _ => tracing::warn!("a response contained {}", kinds.join(", ")),
             }
-            self.room.add_counts(&self.found);
+            self.service.add_counts(&self.found);
         }
     }
 }

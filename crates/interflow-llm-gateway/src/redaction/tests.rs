@@ -116,10 +116,10 @@ fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSess
 }
 
 fn scanning(mode: OutboundMode) -> ScanRewriter {
-    ScanRewriter::new(room(), &choice(mode), ResponseFindings::default())
+    ScanRewriter::new(service(), &choice(mode), ResponseFindings::default())
 }
 
-fn room() -> Arc<RedactionService> {
+fn service() -> Arc<RedactionService> {
     let nowhere: Arc<dyn HttpClient> = Arc::new(Nowhere);
     RedactionService::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap()
 }
@@ -200,10 +200,10 @@ fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
 
 /// The events of the restored stream.
 fn through(framing: StreamFraming, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
-    let pen = RestoreRewriter::new(Arc::clone(session));
+    let rewriter = RestoreRewriter::new(Arc::clone(session));
     let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
     if framing == StreamFraming::Messages {
-        let mut editor = EventRewriter::new(framing, pen);
+        let mut editor = EventRewriter::new(framing, rewriter);
         let mut out = Vec::new();
         for event in events {
             let (before, own) = editor.rewrite_message(event.clone().into_bytes().into());
@@ -490,7 +490,7 @@ async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that
         Some(outcome)
     };
     let begin = |size: usize, found: Option<RedactionOutcome>, fails: bool| {
-        BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), size, move || {
+        BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), size, move || {
             assert!(!fails, "this look is to fail");
             found
         })
@@ -523,7 +523,7 @@ async fn a_look_ends_when_its_client_left() {
         ended.send(()).ok();
         None
     };
-    let aside = BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
+    let aside = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     aside.cancel();
     // Stopped by the flag, or never begun.

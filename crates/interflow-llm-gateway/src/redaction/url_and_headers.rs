@@ -123,9 +123,10 @@ pub(super) fn scan(
         }
     }
     if let Some((.., place)) = refused.iter().find(|(any, rule, _)| *any && *rule == AddressRule::Refuse) {
-        tracing::debug!(flow = %flow.id, "the {place} of a request holds what the policy takes out");
+        tracing::debug!(flow = %flow.id, "the {place} of a request contains what the policy redacts");
         let key = if *place == "URL" { "redact.url" } else { "redact.headers" };
-        let message = format!("the request's {place} holds personal data or a secret; {key} = \"redact\" removes it");
+        let message =
+            format!("the request's {place} contains personal data or a secret; {key} = \"redact\" removes it");
         return Err(LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "address_refused", message));
     }
     Ok(())

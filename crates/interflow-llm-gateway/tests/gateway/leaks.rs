@@ -415,7 +415,7 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
         "{head}"
     );
     assert!(head.contains("id=req_012") && head.contains("5f2-"), "{head}");
-    let refuse = |r: &mut super::Rooms<'_>| r.redact.url = AddressRule::Refuse;
+    let refuse = |r: &mut super::Components<'_>| r.redact.url = AddressRule::Refuse;
     let gate = Gate::with(&origin, refuse).await;
     let answer = gate.send("GET", "/v1/files/anna.berg%40firm.com", "", b"").await.unwrap();
     assert!(answer.text().contains("address_refused"));

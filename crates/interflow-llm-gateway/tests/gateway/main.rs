@@ -31,9 +31,9 @@ pub const MAIL: &str = "anna.berg@firm.com";
 
 /// The proxy's unrecorded client, once it runs.
 #[derive(Default)]
-struct Late(OnceLock<Weak<ProxyServer>>);
+struct DeferredClient(OnceLock<Weak<ProxyServer>>);
 
-impl HttpClient for Late {
+impl HttpClient for DeferredClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             let engine =
@@ -48,7 +48,7 @@ pub struct Gate {
     pub proxy: Proxy,
 }
 
-pub struct Rooms<'a> {
+pub struct Components<'a> {
     pub redact: RedactConfig,
     pub llm: LlmConfig,
     pub trusted: Vec<&'a Origin>,
@@ -59,27 +59,29 @@ impl Gate {
         Self::with(origin, |_| ()).await
     }
 
-    pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Rooms<'a>)) -> Self {
-        let mut rooms = Rooms { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
+    pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Components<'a>)) -> Self {
+        let mut components =
+            Components { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
                 url: Some(origin.url("").trim_end_matches('/').into()),
                 ..LlmUpstreamConfig::default()
             };
-            rooms.llm.provider.insert(name.into(), at);
+            components.llm.provider.insert(name.into(), at);
         }
-        change(&mut rooms);
+        change(&mut components);
         let secret = |text: &str| Ok(text.to_owned());
-        let late = Arc::new(Late::default());
+        let late = Arc::new(DeferredClient::default());
         let gateway = LlmGateway::new(
-            LlmGateway::compile(&rooms.llm, &secret).unwrap(),
+            LlmGateway::compile(&components.llm, &secret).unwrap(),
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
         );
-        let redaction = RedactionService::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
-        let room = Arc::clone(&redaction);
-        gateway.set_inspection_check(move |transport| room.redacts(transport));
+        let redaction =
+            RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+        let service = Arc::clone(&redaction);
+        gateway.set_inspection_check(move |transport| service.redacts(transport));
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
@@ -87,7 +89,8 @@ impl Gate {
             restore,
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
-        let proxy = Proxy::with_components(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
+        let proxy =
+            Proxy::with_components(&components.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
         let _ = late.0.set(Arc::downgrade(&proxy.engine));
         Self { proxy }
     }

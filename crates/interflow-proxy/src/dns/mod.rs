@@ -38,7 +38,7 @@ pub async fn start(
     if servers.is_empty() {
         return Err(Error::new(
             interflow_types::ErrorKind::Dns,
-            "the DNS port knows no server to ask: name some in dns.servers",
+            "the DNS listener has no upstream server: set dns.servers",
         ));
     }
     let names = Arc::clone(names);

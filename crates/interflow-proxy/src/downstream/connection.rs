@@ -185,7 +185,7 @@ impl ClientConnection {
         }
         let Some(users) = &live.settings.users else { return Ok(None) };
         let Some(value) = headers.get("proxy-authorization") else {
-            return Err(Error::new(ErrorKind::Unauthorized, "this proxy asks for a user name and a password"));
+            return Err(Error::new(ErrorKind::Unauthorized, "this proxy requires a user name and a password"));
         };
         let wrong = || Error::new(ErrorKind::Unauthorized, "the user name or the password is wrong");
         let credentials = BasicCredentials::from_basic(value).ok_or_else(wrong)?;
@@ -208,7 +208,7 @@ impl ClientConnection {
         users.verify(credentials, self.client.peer.ip()).await.map_err(|LoginQueueFull| {
             Error::new(
                 ErrorKind::Limited,
-                "too many passwords of this client wait to be checked; try again in a moment",
+                "too many passwords of this client are waiting to be verified; try again in a moment",
             )
         })
     }

@@ -111,7 +111,7 @@ fn list_containers(socket: &std::path::Path) -> std::io::Result<Value> {
     stream.write_all(b"GET /containers/json HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| Error::other("no answer of HTTP"))?;
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| Error::other("not an HTTP response"))?;
     let status = answer.split(|b| *b == b' ').nth(1).unwrap_or_default();
     if status != b"200" {
         return Err(Error::other(format!("status {}", String::from_utf8_lossy(status))));

@@ -176,7 +176,7 @@ async fn run_stages(
     // which gRPC always allows.
     let compressed = message.compressed && before == message.data;
     let length = u32::try_from(seen.payload.len())
-        .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage made a gRPC message of 4 GiB or more"))?;
+        .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage produced a gRPC message of 4 GiB or more"))?;
     let mut out = Vec::with_capacity(grpc::PREFIX_LEN + seen.payload.len());
     grpc::write_prefix(&mut out, compressed, length);
     out.extend_from_slice(&seen.payload);

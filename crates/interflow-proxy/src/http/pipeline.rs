@@ -1,8 +1,8 @@
-//! The request pipeline: one HTTP exchange from the request's header section to the response's last byte, phase by
-//! phase.
+//! The request pipeline: one HTTP exchange, phase by phase, until the response's last byte.
 
 use std::sync::Arc;
 
+use interflow_codec::ja4h;
 use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
@@ -11,8 +11,6 @@ use interflow_types::{
     MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead,
     ResponseHeadFilter, Result, Scheme, StageVerdict, StatusCode, Timestamp, Url,
 };
-
-use interflow_codec::ja4h;
 
 use crate::downstream::access::AccessRequest;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget, challenge};
@@ -98,7 +96,7 @@ pub(crate) fn from_gateway(
 ) -> PipelineStart<'_> {
     // The port also accepts connections without TLS, and a connection may be older than the configuration.
     if live.settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
-        let text = "this gateway asks for a client certificate: use https:// and show one";
+        let text = "this gateway requires a client certificate: use https:// and present one";
         let error = Error::new(ErrorKind::Denied, text);
         conn.worker.counters.error(&error);
         tracing::debug!(client = %conn.client.peer, "gateway: a request without a client certificate is refused");
@@ -114,7 +112,7 @@ pub(crate) fn from_gateway(
         }
         RequestTarget::Absolute(url) => (url.path, Some(url.authority), false),
         RequestTarget::Asterisk | RequestTarget::Authority(_) => {
-            let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
+            let text = "the gateway accepts requests for a path; tunnels belong on the proxy port";
             let refused = reject_malformed(conn, &live, &Error::new(ErrorKind::Unsupported, text));
             return PipelineStart::Done(ServiceReply::Response(refused));
         }
@@ -131,11 +129,11 @@ pub(crate) fn from_gateway(
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
     {
         let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
-        tracing::debug!(%client, ?refusal, "gateway: a request of a web page is refused");
+        tracing::debug!(%client, ?refusal, "gateway: a web page's request was refused");
         return PipelineStart::Done(ServiceReply::Response(refusal.response()));
     }
-    let (url, keep_host, door) = match found.map(|(mounted, _)| mounted) {
-        Some(MountTarget::Forward { url, keep_host, endpoint: door }) => (url, keep_host, door),
+    let (url, keep_host, endpoint) = match found.map(|(mounted, _)| mounted) {
+        Some(MountTarget::Forward { url, keep_host, endpoint }) => (url, keep_host, endpoint),
         Some(MountTarget::Serve(handler)) => {
             return PipelineStart::Pipeline(Box::new(handler_request(
                 conn, live, handler, authority, path, incoming, forwarded,
@@ -154,8 +152,8 @@ pub(crate) fn from_gateway(
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Gateway, conn.client_name());
     let mut flow = gateway_flow(conn, incoming.clock, url.scheme, url.authority.clone(), forwarded);
-    if door.is_some() {
-        *flow.extension_mut::<EndpointId>() = EndpointId(door);
+    if endpoint.is_some() {
+        *flow.extension_mut::<EndpointId>() = EndpointId(endpoint);
     }
     PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
 }
@@ -482,7 +480,7 @@ impl EarlyExit {
             Self::Error(error) => error,
             Self::Response(response) => {
                 let status = response.head.status.as_u16();
-                Error::new(ErrorKind::Denied, format!("it was answered with {status} before it was sent"))
+                Error::new(ErrorKind::Denied, format!("a stage answered with {status} before the request was sent"))
             }
         }
     }
@@ -563,7 +561,10 @@ async fn request_phases(
 }
 
 pub(crate) fn missing_body_error(name: &str) -> Error {
-    Error::new(ErrorKind::StageFailed, format!("the stage {name} took the request's body and gave nothing back"))
+    Error::new(
+        ErrorKind::StageFailed,
+        format!("stage `{name}` consumed the message body without returning one (a bug in the stage)"),
+    )
 }
 
 pub(crate) async fn send(

@@ -98,7 +98,7 @@ impl UpgradedState {
         self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE_OVERHEAD).sum::<usize>();
         self.injected[other].extend(back);
         if self.unread[other] > MAX_INJECTED_BYTES {
-            let what = "the messages that a stage puts in are not read by the one they go to";
+            let what = "the receiver does not read the messages that a stage injects";
             return Err(Error::new(ErrorKind::BodyTooLarge, what));
         }
         self.held[other].resize(self.unread[other])?;
@@ -172,7 +172,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     };
     let end = tokio::select! {
         done = both => done.map(|_| ()),
-        () = watch => Err(Error::new(ErrorKind::ClientTimeout, "nothing moved for too long")),
+        () = watch => Err(Error::new(ErrorKind::ClientTimeout, "idle timeout: no traffic")),
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
     let UpgradedState { tracker, bytes, .. } = carried.into_inner();

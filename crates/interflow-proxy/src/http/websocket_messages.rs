@@ -31,17 +31,19 @@ async fn run_stages(
     back: &mut Vec<StreamMessage>,
 ) -> Result<()> {
     let too_large = |e| Error::new(ErrorKind::BodyTooLarge, "a WebSocket message cannot be changed").with_source(e);
-    let unread = |why: &str| Err(Error::new(ErrorKind::Denied, format!("nothing may pass unread, and {why}")));
+    let unread = |why: &str| {
+        Err(Error::new(ErrorKind::Denied, format!("message blocked: every message must be inspected, and {why}")))
+    };
     let strict = MessagePolicy::is_strict(&tracker.flow);
     let (message, frames) = match seen {
         WsEvent::Overloaded => {
-            let what = "the memory for WebSocket messages is spent (limits.held_bytes)";
+            let what = "the memory budget is exhausted (limits.held_bytes)";
             return Err(Error::new(ErrorKind::Overloaded, what));
         }
-        WsEvent::Lost(_) if strict => return unread("this is no WebSocket"),
-        WsEvent::Part(..) if strict => return unread("this message is too large to be held"),
+        WsEvent::Lost(_) if strict => return unread("this is not a valid WebSocket stream"),
+        WsEvent::Part(..) if strict => return unread("this message exceeds the inspection limit"),
         WsEvent::Message(_, frames) if strict && frames.size > frames.data.len() as u64 => {
-            return unread("this message is too large to be held");
+            return unread("this message exceeds the inspection limit");
         }
         WsEvent::Lost(bytes) => {
             out.extend_from_slice(&bytes);

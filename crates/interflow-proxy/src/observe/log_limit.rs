@@ -37,8 +37,8 @@ mod tests {
 
     #[test]
     fn one_line_in_ten_seconds_says_how_many_it_stands_for() {
-        let (seldom, start) = (LogLimiter::default(), Instant::now());
-        let at = |seconds| seldom.suppressed_if_due_at(start + Duration::from_secs(seconds));
+        let (limiter, start) = (LogLimiter::default(), Instant::now());
+        let at = |seconds| limiter.suppressed_if_due_at(start + Duration::from_secs(seconds));
         assert_eq!([at(0), at(1), at(9), at(10), at(11), at(25)], [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

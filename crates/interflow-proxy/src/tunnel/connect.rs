@@ -55,16 +55,16 @@ async fn authorize_tunnel(
         return Err((tracker, e));
     }
     let plan = Arc::clone(&tracker.plan);
-    let mut wish = InterceptOverride::None;
+    let mut interception = InterceptOverride::None;
     for stage in plan.stages(Phase::Authority) {
         match stage.authority(&mut tracker.flow).resolve().await {
             StageVerdict::Deny(e) => return Err((tracker, e)),
-            verdict => wish.apply_verdict(&verdict),
+            verdict => interception.apply_verdict(&verdict),
         }
     }
-    let choice = match wish.passthrough(&live.settings, &[&authority.host]) {
-        Some(why) if !builtin_pages::is_local(&authority.host) => TunnelMode::Passthrough(wish, why),
-        _ => TunnelMode::Inspect(wish),
+    let choice = match interception.passthrough(&live.settings, &[&authority.host]) {
+        Some(why) if !builtin_pages::is_local(&authority.host) => TunnelMode::Passthrough(interception, why),
+        _ => TunnelMode::Inspect(interception),
     };
     Ok(AdmittedTunnel { tracker, choice })
 }
@@ -96,16 +96,16 @@ pub(crate) async fn http_connect(
     let place = TunnelContext::from_connection(conn);
     let established = ResponseHead { reason: "Connection established".into(), ..ResponseHead::new(StatusCode::OK) };
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
+        TunnelMode::Inspect(interception) => {
             let tracker = tunnel.tracker;
-            ServiceReply::Upgrade(established, Box::new(move |io| inspect(place, live, tracker, io, wish)))
+            ServiceReply::Upgrade(established, Box::new(move |io| inspect(place, live, tracker, io, interception)))
         }
-        TunnelMode::Passthrough(wish, why) => {
+        TunnelMode::Passthrough(interception, why) => {
             let mut tracker = tunnel.tracker;
             match dial(&mut tracker, &live).await {
                 Ok(upstream) => ServiceReply::Upgrade(
                     established,
-                    Box::new(move |io| inspect_passthrough(place, live, tracker, (io, upstream), wish, why)),
+                    Box::new(move |io| inspect_passthrough(place, live, tracker, (io, upstream), interception, why)),
                 ),
                 Err(e) => {
                     tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -148,15 +148,22 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
     };
     let mut tracker = tunnel.tracker;
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
+        TunnelMode::Inspect(interception) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-            inspect(TunnelContext::from_connection(conn), live, tracker, io, wish).await;
+            inspect(TunnelContext::from_connection(conn), live, tracker, io, interception).await;
         }
-        TunnelMode::Passthrough(wish, why) => match dial(&mut tracker, &live).await {
+        TunnelMode::Passthrough(interception, why) => match dial(&mut tracker, &live).await {
             Ok(upstream) => {
                 socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-                inspect_passthrough(TunnelContext::from_connection(conn), live, tracker, (io, upstream), wish, why)
-                    .await;
+                inspect_passthrough(
+                    TunnelContext::from_connection(conn),
+                    live,
+                    tracker,
+                    (io, upstream),
+                    interception,
+                    why,
+                )
+                .await;
             }
             Err(e) => {
                 let _ = socks5::reply(&mut io, socks_reply(e.kind()), None).await;
@@ -195,17 +202,17 @@ async fn open_tunnel(
         }
     };
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
-            inspect(TunnelContext::from_connection(conn), live, tunnel.tracker, io, wish).await
+        TunnelMode::Inspect(interception) => {
+            inspect(TunnelContext::from_connection(conn), live, tunnel.tracker, io, interception).await
         }
-        TunnelMode::Passthrough(wish, why) => match dial(&mut tunnel.tracker, &live).await {
+        TunnelMode::Passthrough(interception, why) => match dial(&mut tunnel.tracker, &live).await {
             Ok(upstream) => {
                 inspect_passthrough(
                     TunnelContext::from_connection(conn),
                     live,
                     tunnel.tracker,
                     (io, upstream),
-                    wish,
+                    interception,
                     why,
                 )
                 .await
@@ -236,8 +243,12 @@ pub(crate) async fn serve_reverse(
     let (detected, io) = ingress::sniff(io, expect).await?;
     let conn = |entry| ClientConnection::new(Arc::clone(worker), Arc::clone(client), entry, None);
     if let ClientProtocol::Tls(hello) = &detected {
-        let nameless =
-            || Error::new(ErrorKind::UnknownProtocol, "the client's TLS names no server (SNI), so no origin is known");
+        let nameless = || {
+            Error::new(
+                ErrorKind::UnknownProtocol,
+                "the client's TLS has no server name (SNI), so the origin is unknown",
+            )
+        };
         let name = hello.server_name.as_deref().and_then(|n| Host::parse(n).ok()).ok_or_else(nameless)?;
         open_tunnel(
             &conn(ConnectionKind::Proxy),

@@ -113,9 +113,9 @@ pub(crate) fn inspect(
     live: Arc<ActiveConfig>,
     tracker: FlowGuard,
     io: IoStream,
-    wish: InterceptOverride,
+    interception: InterceptOverride,
 ) -> BoxFuture<'static, ()> {
-    Box::pin(sniff(place, live, tracker, io, wish))
+    Box::pin(sniff(place, live, tracker, io, interception))
 }
 
 async fn sniff(
@@ -123,7 +123,7 @@ async fn sniff(
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     io: IoStream,
-    wish: InterceptOverride,
+    interception: InterceptOverride,
 ) {
     let expect = sniff_timeouts(&live);
     let (mut detected, mut io) = match ingress::sniff(io, expect).await {
@@ -165,7 +165,7 @@ async fn sniff(
         other => other,
     };
     match detected {
-        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, wish).await,
+        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, interception).await,
         ClientProtocol::Http1 => {
             tracker.discard();
             place.serve_http1(&live, io, inside, None).await;
@@ -232,7 +232,7 @@ pub(crate) fn inspect_passthrough(
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     (io, upstream): (IoStream, IoStream),
-    wish: InterceptOverride,
+    interception: InterceptOverride,
     why: Passthrough,
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
@@ -248,7 +248,7 @@ pub(crate) fn inspect_passthrough(
             }
             FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(place, live, tracker, (near, Some(far)), *hello, wish).await
+                    decide_interception(place, live, tracker, (near, Some(far)), *hello, interception).await
                 }
                 Ok((_, near)) => passthrough(tracker, &live, near, far).await,
                 Err(e) => fail_sniff(tracker, &live, &e).await,
@@ -273,20 +273,20 @@ async fn decide_interception(
     mut tracker: FlowGuard,
     (io, upstream): (IoStream, Option<IoStream>),
     hello: ClientHello,
-    mut wish: InterceptOverride,
+    mut interception: InterceptOverride,
 ) {
     let tunnel = tracker.flow.authority.clone();
     let identity = tls_authority(&tunnel, &hello);
     tracker.flow.passthrough = None;
     tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
     let by_tunnel = Arc::clone(&tracker.plan);
-    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut wish).await {
+    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
         return fail_tunnel(tracker, &live, &e).await;
     }
-    let mut passes = wish.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
+    let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
     let program = place.program(&tracker);
     if passes.is_none()
-        && wish == InterceptOverride::None
+        && interception == InterceptOverride::None
         && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
         && !place.of_exec
         && protecting_stage(&place, &live, &tracker, &identity).is_none()
@@ -320,9 +320,9 @@ async fn authorize_hello(
     live: &ActiveConfig,
     tracker: &mut FlowGuard,
     identity: &Authority,
-    wish: &mut InterceptOverride,
+    interception: &mut InterceptOverride,
 ) -> Result<()> {
-    run_stages(tracker, Phase::ClientHello, wish).await?;
+    run_stages(tracker, Phase::ClientHello, interception).await?;
     let flow = &mut tracker.flow;
     if identity.host == flow.authority.host {
         return Ok(());
@@ -335,7 +335,7 @@ async fn authorize_hello(
         method: "CONNECT",
     };
     live.settings.rules.check(&asked).map_err(|i| {
-        let text = format!("access to {identity}, which the client's TLS names (SNI), is denied by access.rule[{i}]");
+        let text = format!("access to {identity} (the client's SNI) is denied by access.rule[{i}]");
         Error::new(ErrorKind::Denied, text)
     })?;
     let key = PlanKey {
@@ -347,19 +347,19 @@ async fn authorize_hello(
         transport: flow.transport,
     };
     tracker.plan = live.plans.get(&live.settings, key);
-    run_stages(tracker, Phase::Authority, wish).await?;
-    run_stages(tracker, Phase::ClientHello, wish).await
+    run_stages(tracker, Phase::Authority, interception).await?;
+    run_stages(tracker, Phase::ClientHello, interception).await
 }
 
 /// Runs the plan's stages in a phase before interception is decided.
-async fn run_stages(tracker: &mut FlowGuard, phase: Phase, wish: &mut InterceptOverride) -> Result<()> {
+async fn run_stages(tracker: &mut FlowGuard, phase: Phase, interception: &mut InterceptOverride) -> Result<()> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(phase) {
         let flow = &mut tracker.flow;
         let step = if phase == Phase::Authority { stage.authority(flow) } else { stage.client_hello(flow) };
         match step.resolve().await {
             StageVerdict::Deny(e) => return Err(e),
-            verdict => wish.apply_verdict(&verdict),
+            verdict => interception.apply_verdict(&verdict),
         }
     }
     Ok(())
@@ -451,8 +451,7 @@ fn select_leaf(
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).map_err(|e| {
-            Error::new(ErrorKind::StageFailed, "a stage named a certificate for the client that cannot be used")
-                .with_source(e)
+            Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }
 }
@@ -523,7 +522,7 @@ async fn handle_leaf_refusal(
     let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
     let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
-        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses our certificate: {why}");
+        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
     tracker.begin_capture(&live.settings, None).await;
     tracker.fail(&leaf_refusal::error(failure, &why));

@@ -41,8 +41,10 @@ pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&st
 /// The error recorded with the flow.
 pub(crate) fn error(failure: ClientTlsFailure, why: &str) -> Error {
     let how = match failure {
-        ClientTlsFailure::RefusedLeaf(alert) => format!("the client refused our certificate (alert {alert}); {why}"),
-        _ => format!("the client closed the connection right after our certificate; probably {why}"),
+        ClientTlsFailure::RefusedLeaf(alert) => {
+            format!("the client refused Interflow's certificate (alert {alert}); {why}")
+        }
+        _ => format!("the client closed the connection right after Interflow's certificate; probably {why}"),
     };
     Error::new(ErrorKind::ClientTls, how).with_source(failure)
 }

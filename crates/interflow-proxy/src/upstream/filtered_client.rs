@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use interflow_net::egress::UpstreamClient;
-use interflow_types::{Error, ErrorKind, Flow, HttpClient as Door, Request, ResponseFuture};
+use interflow_types::{Error, ErrorKind, Flow, HttpClient, Request, ResponseFuture};
 use ipnet::IpNet;
 
 use crate::downstream::access::PrivateAddressFilter;
@@ -78,10 +78,15 @@ impl FilteredClient {
     }
 }
 
-impl Door for FilteredClient {
+impl HttpClient for FilteredClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
-            let stopped = || Error::new(ErrorKind::Internal, "the corridor does not run, so nothing can be sent out");
+            let stopped = || {
+                Error::new(
+                    ErrorKind::Internal,
+                    "the proxy is not running yet (or is shutting down); internal requests are unavailable",
+                )
+            };
             let engine = self.engine.upgrade().ok_or_else(stopped)?;
             let here = engine.current_worker();
             let worker = here.unwrap_or(0);

@@ -105,7 +105,7 @@ impl FingerprintRules {
         match self.rule_for(host) {
             None | Some(FingerprintTarget::Mirror) => base,
             Some(like) => self.impersonate(&base, like).unwrap_or_else(|error| {
-                tracing::error!(%error, %host, "a fingerprint that could be made before cannot be made now");
+                tracing::error!(%error, %host, "a fingerprint profile that was built at start can no longer be built");
                 base
             }),
         }

@@ -94,7 +94,7 @@ pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &Re
         return error;
     }
     let text = format!(
-        "{}; it was asked in HTTP/1.1: if it speaks HTTP/2 without TLS, name {} in upstream.h2c_hosts",
+        "{}; the request used HTTP/1.1: if the origin supports HTTP/2 without TLS, add {} to upstream.h2c_hosts",
         error.message(),
         route.authority.host
     );
@@ -113,19 +113,19 @@ impl TlsSelection<'_> {
     /// the route already has it.
     fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
         let host = &route.authority.host;
-        let wish = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
-        let wish =
-            wish.map_err(|e| Error::new(ErrorKind::StageFailed, "a stage named a fingerprint").with_source(e))?;
-        let mirrors = wish.is_none() && self.settings.fingerprints.mirrors(host);
+        let target = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
+        let target = target.map_err(|e| {
+            Error::new(ErrorKind::StageFailed, "a stage selected an invalid fingerprint").with_source(e)
+        })?;
+        let mirrors = target.is_none() && self.settings.fingerprints.mirrors(host);
         let how = TlsOverride::from_overrides(way);
-        if how == TlsOverride::default() && wish.is_none() && !mirrors {
+        if how == TlsOverride::default() && target.is_none() && !mirrors {
             return Ok(None);
         }
-        let failed = |e| {
-            Error::new(ErrorKind::StageFailed, "a stage named a client certificate that cannot be used").with_source(e)
-        };
+        let failed =
+            |e| Error::new(ErrorKind::StageFailed, "a stage selected an unusable client certificate").with_source(e);
         let base = self.settings.tls_with(host, how).map_err(|e: String| failed(e))?;
-        match wish {
+        match target {
             None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
             None => Ok(Some(self.settings.fingerprints.profile_for(host, base))),
             Some(None) => Ok(Some(base)),
@@ -149,7 +149,9 @@ pub(crate) async fn select_tunnel_route(
         Ok(None) => Ok(route),
         Ok(Some(way)) => apply_overrides(&mut route, way, live).map(|()| route),
         Err(EarlyExit::Error(e)) => Err(e),
-        Err(EarlyExit::Response(_)) => Err(Error::new(ErrorKind::StageFailed, "a stage answered for a tunnel at Dial")),
+        Err(EarlyExit::Response(_)) => {
+            Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
+        }
     }
 }
 
@@ -190,7 +192,7 @@ fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &Act
         isolate(route, hasher.finish());
         let names = live.settings.resolver_for(&server);
         let failed =
-            |e: String| Error::new(ErrorKind::StageFailed, "a stage named a DNS server that is none").with_source(e);
+            |e: String| Error::new(ErrorKind::StageFailed, "a stage selected an invalid DNS server").with_source(e);
         route.resolver = Some(names.map_err(failed)?);
     }
     if let Some(dial) = way.dial {
@@ -201,7 +203,7 @@ fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &Act
         let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
         route.via = via
             .map_err(|e| {
-                Error::new(ErrorKind::StageFailed, "a stage named an upstream proxy that is none").with_source(e)
+                Error::new(ErrorKind::StageFailed, "a stage selected an invalid upstream proxy").with_source(e)
             })?
             .into();
     }

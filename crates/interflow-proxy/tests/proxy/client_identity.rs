@@ -129,7 +129,7 @@ async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
     fs::write(files.path().join("empty.pem"), "nothing").unwrap();
     type Change<'a> = Box<dyn FnOnce(&mut ProxyServerConfig) + 'a>;
     let cases: Vec<(Change<'_>, &str)> = vec![
-        (Box::new(|c| c.gateway.tls = None), "gateway.client_ca: clients show certificates in TLS only"),
+        (Box::new(|c| c.gateway.tls = None), "gateway.client_ca: client certificates need TLS"),
         (Box::new(|c| c.gateway.client_ca = vec![files.path().join("gone.pem")]), "gone.pem cannot be read"),
         (Box::new(|c| c.gateway.client_ca = vec![files.path().join("empty.pem")]), "empty.pem"),
         (

@@ -10,12 +10,12 @@ fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
 
 #[test]
 fn a_fingerprint_that_is_none_is_refused_with_its_place() {
-    for (wish, told) in [
+    for (target, told) in [
         ("netscape", "upstream.fingerprint[0].as: `netscape` is no fingerprint: there are mirror, chrome"),
         ("ja3:771,4865-1,0,29,0", "cipher 1 is not known"),
     ] {
         let mut config = config();
-        like(&mut config, "*", wish);
+        like(&mut config, "*", target);
         let error = interflow_proxy::check(&config).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
     }
@@ -27,9 +27,9 @@ fn a_fingerprint_that_is_none_is_refused_with_its_place() {
 #[cfg(not(feature = "impersonate"))]
 #[test]
 fn a_build_without_the_feature_refuses_fingerprints_and_says_how_to_have_them() {
-    for wish in ["chrome", "mirror", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
+    for target in ["chrome", "mirror", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
         let mut config = config();
-        like(&mut config, "*", wish);
+        like(&mut config, "*", target);
         let error = interflow_proxy::check(&config).unwrap_err().to_string();
         assert!(error.contains("upstream.fingerprint[0].as") && error.contains("FEATURES=impersonate"), "{error}");
     }
@@ -164,17 +164,17 @@ mod with_the_feature {
     #[tokio::test]
     async fn certificates_that_do_not_hold_are_refused_under_any_fingerprint() {
         let origin = Origin::https().start().await;
-        for (wish, danger, status) in [("chrome", false, 502), ("mirror", false, 502), ("chrome", true, 200)] {
+        for (target, danger, status) in [("chrome", false, 502), ("mirror", false, 502), ("chrome", true, 200)] {
             let proxy = Proxy::start(|c| {
-                like(c, "*", wish);
+                like(c, "*", target);
                 c.upstream.danger_insecure = danger;
             })
             .await;
             let client = proxy.h2(&origin.authority()).await;
             let answer = client.get(&origin.url("/")).await.unwrap();
-            assert_eq!(answer.status, status, "{wish}");
+            assert_eq!(answer.status, status, "{target}");
             if !danger {
-                assert_eq!(answer.header("x-interflow-error"), Some("upstream_certificate"), "{wish}");
+                assert_eq!(answer.header("x-interflow-error"), Some("upstream_certificate"), "{target}");
             }
         }
     }

@@ -195,7 +195,7 @@ async fn a_bad_config_is_refused_and_the_old_one_stays() {
     good.proxy.via = "new".into();
     proxy.engine.reload(good).unwrap();
     wire.send(get(&origin.url("/"))).await.unwrap();
-    assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "in force on open connections too");
+    assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "active on open connections too");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod access;
 mod auth;
 mod client_identity;
-mod doors;
+mod endpoints;
 mod errors;
 mod fingerprints;
 mod forward;

@@ -163,7 +163,7 @@ async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause
         drop(wire);
         let flow = proxy.flow().await;
         assert_eq!((flow.error(), flow.passthrough), (Some(ErrorKind::ClientTls), None), "{alpn:?}");
-        assert!(flow.cause().contains("right after our certificate"), "{}", flow.cause());
+        assert!(flow.cause().contains("right after Interflow's certificate"), "{}", flow.cause());
         assert_eq!(flow.authority, format!("a.test:{}", origin.port()));
         assert!(proxy.engine.bypassed_clients().is_empty());
     }

@@ -102,7 +102,7 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.trim().parse(), high.trim().parse()) {
         (Ok(low), Ok(high)) if low <= high => Ok(low..=high),
-        _ => Err(format!("`{text}` is no port or range of ports: write 443 or 8000-8999")),
+        _ => Err(format!("`{text}` is not a port or port range: write 443 or 8000-8999")),
     }
 }
 

@@ -23,7 +23,7 @@ impl HostGlobs {
             let glob = GlobBuilder::new(text)
                 .case_insensitive(true)
                 .build()
-                .map_err(|e| format!("`{}` is no host glob: {}", glob.as_ref(), e.kind()))?;
+                .map_err(|e| format!("`{}` is not a host glob: {}", glob.as_ref(), e.kind()))?;
             builder.add(glob);
         }
         let set = builder.build().map_err(|e| e.to_string())?;

@@ -108,7 +108,7 @@ impl UserDatabase {
                 .ok_or_else(|| wrong("expected name:hash".into()))?;
             check_hash(hash).map_err(wrong)?;
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
-                return Err(wrong(format!("the user {name} stands here twice")));
+                return Err(wrong(format!("the user {name} is listed twice")));
             }
         }
         let mut key = [0; 32];
@@ -174,12 +174,12 @@ impl UserDatabase {
 
 fn check_hash(hash: &str) -> Result<(), String> {
     if hash.starts_with("$argon2") {
-        return PasswordHash::new(hash).map(|_| ()).map_err(|e| format!("the argon2 hash is broken: {e}"));
+        return PasswordHash::new(hash).map(|_| ()).map_err(|e| format!("the argon2 hash is invalid: {e}"));
     }
     if is_bcrypt(hash) {
-        return hash.parse::<bcrypt::HashParts>().map(|_| ()).map_err(|e| format!("the bcrypt hash is broken: {e}"));
+        return hash.parse::<bcrypt::HashParts>().map(|_| ()).map_err(|e| format!("the bcrypt hash is invalid: {e}"));
     }
-    Err("only bcrypt ($2y$…, made by `htpasswd -B`) and argon2 ($argon2id$…) hashes are taken, never a plain password"
+    Err("only bcrypt ($2y$…, made by `htpasswd -B`) and argon2 ($argon2id$…) hashes are accepted, not plain passwords"
         .into())
 }
 
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn a_bad_line_is_named() {
         for (text, line, says) in [
-            ("bob:plain", 1, "never a plain password"),
+            ("bob:plain", 1, "not plain passwords"),
             ("# x\nbob", 2, "expected name:hash"),
-            ("a:$2y$04$short", 1, "bcrypt hash is broken"),
+            ("a:$2y$04$short", 1, "bcrypt hash is invalid"),
         ] {
             let e = UserDatabase::parse(text, "users").unwrap_err().to_string();
             assert!(e.starts_with(&format!("users:{line}: ")) && e.contains(says), "{e}");

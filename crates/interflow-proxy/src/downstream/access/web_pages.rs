@@ -36,7 +36,7 @@ impl WebPagePolicy {
             let whole = origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
             if origin != "*" && !whole {
                 return Err(format!(
-                    "gateway.origins: `{origin}` is no origin; write it as https://app.example.com, or * for any"
+                    "gateway.origins: `{origin}` is not an origin; write it as https://app.example.com, or * for any"
                 ));
             }
         }

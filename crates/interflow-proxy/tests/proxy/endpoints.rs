@@ -12,13 +12,13 @@ use interflow_types::{
 use crate::support::{End, Proxy};
 
 /// Echoes requests to its endpoint, and forwards its other paths.
-struct Doors {
+struct EchoMount {
     to: String,
 }
 
-impl GatewayMount for Doors {
+impl GatewayMount for EchoMount {
     fn name(&self) -> &'static str {
-        "doors"
+        "echo"
     }
 
     fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
@@ -49,7 +49,7 @@ impl LocalHandler for Echo {
 
 #[tokio::test]
 async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
-    let proxy = Proxy::mounted(vec![Arc::new(Doors { to: "localhost:1".into() })], |c| {
+    let proxy = Proxy::mounted(vec![Arc::new(EchoMount { to: "localhost:1".into() })], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
     })
     .await;
@@ -68,9 +68,9 @@ async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
 #[tokio::test]
 async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
     let (origin, owners) = (Origin::http().start().await, Origin::http().start().await);
-    let doors = Doors { to: origin.authority() };
+    let mount = EchoMount { to: origin.authority() };
     let to = owners.url("/");
-    let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+    let proxy = Proxy::mounted(vec![Arc::new(mount)], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
         c.gateway.route = vec![interflow_proxy::config::GatewayRoute {
             path: "/on/owned".into(),
@@ -94,8 +94,8 @@ async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
 #[tokio::test]
 async fn requests_of_web_pages_of_other_sites_reach_neither_route_nor_mount() {
     let origin = Origin::http().start().await;
-    let (to, doors) = (origin.url("/"), Doors { to: origin.authority() });
-    let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+    let (to, mount) = (origin.url("/"), EchoMount { to: origin.authority() });
+    let proxy = Proxy::mounted(vec![Arc::new(mount)], |c| {
         c.gateway.origins = vec!["https://app.test".into()];
         c.gateway.route = vec![interflow_proxy::config::GatewayRoute {
             path: "/route".into(),
