@@ -346,7 +346,7 @@ mod tests {
         assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
         for (bad, why) in [
             (spec(&[]), "bound to hosts"),
-            (spec(&["*"]), "no host"),
+            (spec(&["*"]), "every host"),
             (spec(&["127.0.0.1"]), "its port"),
             (spec(&["localhost", "a.test"]), "its port"),
             (SecretSpec { label: String::new(), ..spec(&["a"]) }, "label"),

@@ -98,7 +98,7 @@ impl ApprovalsStage {
             Some(ApprovalAction::Deny) => "the operator denied it",
             None if self.approvals.waiting().is_closed() => {
                 let why = format!(
-                    "{host}:{port} was not reached: the request was pending when Interflow shut down; send it again"
+                    "{host}:{port} was not reached: the request was pending when Interflow stopped; send it again"
                 );
                 return StageVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }

@@ -180,7 +180,7 @@ fn a_session_brings_rules_that_end_with_it() {
     approvals.end_session("s1").unwrap();
     assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
     for (bad, why) in [
-        (SessionSpec { process: None, ..spec.clone() }, "which flows"),
+        (SessionSpec { process: None, ..spec.clone() }, "identify its flows"),
         (SessionSpec { id: Some("a b".into()), ..spec.clone() }, "letters"),
         (SessionSpec { client: Some("x".into()), ..spec }, "neither"),
     ] {

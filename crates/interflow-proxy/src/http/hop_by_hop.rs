@@ -2,8 +2,8 @@
 //! `Via` and `Max-Forwards`.
 
 use interflow_types::{
-    Authority, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
-    RequestTarget, Result, Scheme, Url,
+    Authority, Body, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
+    RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 use smallvec::SmallVec;
 
@@ -127,6 +127,17 @@ pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
     if let Some(protocol) = protocol {
         headers.append_unchecked(b"Connection", b"Upgrade");
         headers.append_unchecked(b"Upgrade", &protocol);
+    }
+}
+
+/// Drops a body that the response must not have: to HEAD, or with 204 and 304 (RFC 9110 6.4.1). A streaming body is
+/// kept, because the flow ends with it.
+pub(crate) fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
+    let none =
+        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    match body {
+        Body::Full(_) if none => Body::Empty,
+        body => body,
     }
 }
 

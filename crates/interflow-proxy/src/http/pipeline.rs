@@ -9,7 +9,7 @@ use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EndpointId, EntryKind, Error, ErrorKind, ErrorRenderer,
     Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, Method,
     MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead,
-    ResponseHeadFilter, Result, Scheme, StageVerdict, StatusCode, Timestamp, Url,
+    ResponseHeadFilter, Result, Scheme, StageVerdict, Timestamp, Url,
 };
 
 use crate::downstream::access::AccessRequest;
@@ -649,22 +649,11 @@ async fn deliver(
         hop_by_hop::add_via(&mut head.headers, version, via);
     }
     tracker.release_messages(held);
-    let body = strip_forbidden_body(request, &head, body);
+    let body = hop_by_hop::strip_forbidden_body(request, &head, body);
     let body = grpc::inspect_body(&mut tracker, Direction::Response, &mut head.headers, body);
     tracker.response(&head);
     let body = tracker.response_body(body, &head);
     ServiceReply::Response(Response { head, body })
-}
-
-/// Drops a body that the response must not have: to HEAD, or with 204 and 304 (RFC 9110 6.4.1). A streaming body is
-/// kept, because the flow ends with it.
-fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
-    let none =
-        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    match body {
-        Body::Full(_) if none => Body::Empty,
-        body => body,
-    }
 }
 
 /// Answers with a stage's response or denial.
@@ -676,7 +665,7 @@ fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead
             tracker.flow.tag("answered");
             RequestId::echo(&tracker.flow, &mut head.headers);
             tracker.response(&head);
-            let body = tracker.response_body(strip_forbidden_body(request, &head, body), &head);
+            let body = tracker.response_body(hop_by_hop::strip_forbidden_body(request, &head, body), &head);
             ServiceReply::Response(Response { head, body })
         }
     }

@@ -137,7 +137,7 @@ async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
                 c.gateway.client_ca = Vec::new();
                 c.gateway.client_auth = Some(ClientAuthMode::Require);
             }),
-            "gateway.client_auth: no authority",
+            "gateway.client_auth: no client certificate authority",
         ),
     ];
     for (change, says) in cases {

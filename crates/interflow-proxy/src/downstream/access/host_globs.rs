@@ -70,6 +70,6 @@ mod tests {
     #[test]
     fn a_bad_glob_is_named() {
         let e = HostGlobs::new(&["b", "a["]).map(|_| ()).unwrap_err();
-        assert!(e.starts_with("`a[` is no host glob"), "{e}");
+        assert!(e.starts_with("`a[` is not a host glob"), "{e}");
     }
 }
