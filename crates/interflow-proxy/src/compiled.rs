@@ -254,12 +254,12 @@ impl CompiledConfig {
         if let Some((_, profile)) = made.iter().find(|(w, _)| *w == overrides) {
             return Ok(Arc::clone(profile));
         }
-        let shown = match &overrides.own {
+        let certificate = match &overrides.own {
             Some(files) => Some(read_client_certificate(files)?),
             None => None,
         };
         let profile =
-            tls_profile(&self.config, shown, overrides.danger, overrides.version).map_err(|e| e.to_string())?;
+            tls_profile(&self.config, certificate, overrides.danger, overrides.version).map_err(|e| e.to_string())?;
         cache_insert(&mut made, (overrides, Arc::clone(&profile)));
         Ok(profile)
     }
@@ -423,9 +423,9 @@ fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, Conf
         let place = format!("upstream.client_certificate[{i}]");
         let at = || ConfigError::at_key(place.clone());
         let globs = HostGlobs::new(&c.hosts).map_err(at())?;
-        let shown = read_client_certificate(&c.files()).map_err(at())?;
-        let verified = tls_profile(config, Some(shown.clone()), false, None).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(config, Some(shown), true, None).map_err(|e| at()(e.what))?;
+        let certificate = read_client_certificate(&c.files()).map_err(at())?;
+        let verified = tls_profile(config, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(certificate), true, None).map_err(|e| at()(e.what))?;
         Ok((globs, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()

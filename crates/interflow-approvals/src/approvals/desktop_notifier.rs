@@ -87,7 +87,7 @@ mod tests {
     use interflow_types::Timestamp;
 
     #[test]
-    fn the_text_names_who_and_where_and_nothing_more() {
+    fn the_notification_names_client_and_host_only() {
         let held = |id, user: Option<&str>| PendingRequest {
             id,
             question: PendingQuestion {

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_nobody_answers_times_out() {
+    async fn a_pending_request_without_a_decision_times_out() {
         let waiting = PendingRequests::new();
         assert_eq!(waiting.wait_for_decision(question("a"), flow(), Duration::from_millis(20), 10).await, None);
         assert!(waiting.list().is_empty());
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_interflow_stops_nobody_waits_and_nobody_is_asked_any_more() {
+    async fn shutdown_ends_all_pending_requests_and_accepts_no_more() {
         let waiting = PendingRequests::new();
         let ask = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10);
         tokio::pin!(ask);

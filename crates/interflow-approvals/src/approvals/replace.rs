@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_put_in_wherever_the_cuts_are() {
+    fn matches_are_replaced_wherever_the_chunks_are_split() {
         let text = b"xPLACEHOLDERyPLACEzPLACEHOLDE aaab end PLACEHOLDER";
         let (whole, found) = swap().replace(text).unwrap();
         assert_eq!(whole, b"xsymuch longer than beforezmuch longer than beforeHOLDE aX end s");

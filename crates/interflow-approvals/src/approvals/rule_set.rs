@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_and_when_is_looked_at() {
+    fn rules_match_client_and_time() {
         use ApprovalAction::Allow;
         let who = |edit: fn(&mut RuleSpec)| {
             let mut s = spec(Allow, &[]);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_shown_as_what_it_means_and_reads_back() {
+    fn a_binding_is_formatted_in_full_and_parses_back() {
         for (text, plain, shown) in [
             ("api.test", false, "https://api.test:443"),
             ("api.test", true, "https://api.test:443 http://api.test:80"),

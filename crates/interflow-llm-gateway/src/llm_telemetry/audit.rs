@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_rfc_3339() {
+    fn times_are_formatted_as_rfc_3339() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (1_709_208_000_123_456, "2024-02-29T12:00:00.123Z"),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_while_nobody_wrote_stays_missing() {
+    fn lines_truncated_between_runs_stay_missing() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);

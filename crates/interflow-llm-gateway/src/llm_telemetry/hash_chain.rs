@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_holds_until_somebody_touches_it() {
+    fn a_chain_verifies_until_it_is_modified() {
         let touched: [(&str, Change, u64, &str); 6] = [
             (
                 "an edited line",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_without_the_key_makes_the_end_anew() {
+    fn the_head_cannot_be_forged_without_the_key() {
         let (_dir, log) = logs(Some(b"secret"));
         assert!(verify(&log, None).is_err());
         let head = ChainHead { file: 2, lines: 3, hash: "0".repeat(64) };

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn samplers_keep_the_share_that_they_are_told_and_follow_parents_where_they_should() {
+    fn samplers_keep_the_configured_ratio_and_follow_parents_if_parent_based() {
         let by = |name, argument| Sampler::by(name, argument);
         let (low, high) = (format!("{:032x}", 1u128 << 60), format!("{:032x}", u128::from(u64::MAX)));
         let all = Sampler::default();

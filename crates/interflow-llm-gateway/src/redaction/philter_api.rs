@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_told_as_java_counts() {
+    fn offsets_count_utf_16_code_units_as_java_does() {
         let text = "\u{1F600}\u{e9} Ann";
         let mut units = Utf16Counter { text, byte: 0, unit: 0 };
         assert_eq!((units.offset_at(7), units.offset_at(10)), (4, 7));

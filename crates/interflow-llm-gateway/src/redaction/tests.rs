@@ -483,7 +483,7 @@ fn two_texts_in_one_event_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that_fails_is_told() {
+async fn a_background_scan_runs_once_and_its_failure_is_reported() {
     let one = || {
         let mut outcome = RedactionOutcome::default();
         outcome.found.insert("ssn".to_owned(), 2);

@@ -67,7 +67,7 @@ async fn telling() -> Origin {
 }
 
 #[tokio::test]
-async fn what_a_streamed_answer_holds_is_told_by_the_flows_tags() {
+async fn findings_in_a_streamed_response_tag_the_flow() {
     for (mode, clear) in [(OutboundMode::Flag, true), (OutboundMode::Redact, false)] {
         let origin = telling().await;
         let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;

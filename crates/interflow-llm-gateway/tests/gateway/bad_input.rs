@@ -164,7 +164,7 @@ async fn images_are_dropped_by_rule_and_text_files_are_read() {
 }
 
 #[tokio::test]
-async fn unknown_requests_pass_when_the_owner_says_so() {
+async fn unknown_requests_pass_if_configured() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Pass).await;
     assert_eq!(gate.post("/v1/threads", "no JSON").await.status, 200);

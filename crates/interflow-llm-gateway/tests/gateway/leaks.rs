@@ -175,7 +175,7 @@ async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_por
 }
 
 #[tokio::test]
-async fn what_is_flagged_is_told_however_large_the_request_is_and_however_it_ends() {
+async fn flagged_findings_are_reported_for_any_size_and_ending() {
     let text = |size: usize| format!("SSN {SSN}. {}", "and so it goes on ".repeat(size / 18));
     let chat = |size: usize| json!({"model": "m", "messages": [{"role": "user", "content": text(size)}]}).to_string();
     for (body, path, tag) in [

@@ -169,7 +169,7 @@ async fn what_is_no_websocket_goes_no_further() {
 }
 
 #[tokio::test]
-async fn an_intercepted_websocket_is_flagged_or_redacted_as_the_owner_says() {
+async fn an_intercepted_websocket_is_flagged_or_redacted_as_configured() {
     for (mode, tag, leaks) in [(RedactMode::Flag, "redact:flagged", 1), (RedactMode::Redact, "redacted", 0)] {
         let (origin, received) = provider().await;
         let gate = Gate::with(&origin, |r| r.redact.proxied = mode).await;

@@ -87,7 +87,7 @@ async fn v7_requests_without_bodies_and_answers_without() {
 }
 
 #[tokio::test]
-async fn v8_compressed_answers_are_looked_into() {
+async fn v8_compressed_responses_are_inspected() {
     use std::io::Write;
     let text = json!({"choices": [{"message": {"content": format!("SSN {SSN}")}}]}).to_string();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

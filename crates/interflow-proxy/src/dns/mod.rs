@@ -43,6 +43,6 @@ pub async fn start(
     }
     let names = Arc::clone(names);
     let options = DnsOptions { servers, timeout: SERVER_TIMEOUT, most: config.max_queries };
-    let serve = port.serve(options, Arc::new(move |told| names.record_answer(told)));
+    let serve = port.serve(options, Arc::new(move |records| names.record_answer(records)));
     Ok(Some((addr, tokio::spawn(serve))))
 }

@@ -160,11 +160,11 @@ impl ClientConnection {
     pub fn cached_user(&self, live: &ActiveConfig, headers: &Headers) -> Option<Option<Arc<str>>> {
         if live.settings.users.is_none() {
             let trusting = live.settings.config.auth.accept_unverified_names;
-            let Some(shown) = headers.get("proxy-authorization") else { return Some(None) };
+            let Some(value) = headers.get("proxy-authorization") else { return Some(None) };
             if !trusting && self.is_from_exec() {
                 return Some(None);
             }
-            let claimed = BasicCredentials::from_basic(shown);
+            let claimed = BasicCredentials::from_basic(value);
             if let Some(claimed) = &claimed {
                 self.has_ephemeral_credentials(claimed);
             }
@@ -241,8 +241,8 @@ impl ClientConnection {
         {
             return Ok(Arc::clone(plan));
         }
-        let asked = AccessRequest { user: key.user.as_deref(), client, authority: &key.authority, method };
-        self.check_access(live, &asked)?;
+        let request = AccessRequest { user: key.user.as_deref(), client, authority: &key.authority, method };
+        self.check_access(live, &request)?;
         let plan = live.plans.get(&live.settings, key.clone());
         *last = Some((live.generation, client, key.clone(), Arc::clone(&plan)));
         Ok(plan)
@@ -252,9 +252,9 @@ impl ClientConnection {
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
-    pub fn check_access(&self, live: &ActiveConfig, asked: &AccessRequest<'_>) -> Result<()> {
-        live.settings.rules.check(asked).map_err(|i| {
-            Error::new(ErrorKind::Denied, format!("access to {} is denied by access.rule[{i}]", asked.authority))
+    pub fn check_access(&self, live: &ActiveConfig, request: &AccessRequest<'_>) -> Result<()> {
+        live.settings.rules.check(request).map_err(|i| {
+            Error::new(ErrorKind::Denied, format!("access to {} is denied by access.rule[{i}]", request.authority))
         })
     }
 

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_fails_names_nobody() {
+    fn a_failing_container_engine_yields_no_name() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, _) = engine(dir.path(), "500 Internal Server Error");
         assert_eq!(ContainerLookup::default().name_for(&[socket], "172.17.0.2".parse().unwrap(), None), None);

@@ -33,11 +33,11 @@ pub(crate) struct GatewayRouteMatch {
 
 /// The target of a request on the gateway port: a configured route, or else a mount. The flag is true if the mount
 /// itself authorizes requests.
-pub(crate) fn find_target(settings: &CompiledConfig, knock: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
-    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
+pub(crate) fn find_target(settings: &CompiledConfig, request: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
+    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(request.path, request.host) {
         return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
     }
-    settings.mounts.iter().find_map(|m| Some((m.find(knock)?, m.authorizes_requests())))
+    settings.mounts.iter().find_map(|m| Some((m.find(request)?, m.authorizes_requests())))
 }
 
 impl GatewayRoutes {

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_body_goes_on_when_whoever_decides_edits_it() {
+    async fn an_edited_body_replaces_the_original() {
         for (edit, goes_on) in [("one, 2 and three", "one, 2 and three"), ("", ""), ("one two", "one two")] {
             let preview = BodyPreview::default();
             let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));

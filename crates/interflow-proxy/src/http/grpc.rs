@@ -62,7 +62,7 @@ pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, header
         lent,
         buffer: BytesMut::new(),
         held: MemoryReservation::default(),
-        asked: None,
+        decision: None,
         last: None,
     })
 }
@@ -77,7 +77,7 @@ struct GrpcBody {
     /// The buffer's share of the process's memory budget.
     held: MemoryReservation,
     /// The stages' pending decision on the current message.
-    asked: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
+    decision: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
     /// How the body ended; the buffer may still hold messages.
     last: Option<Option<Result<BodyFrame>>>,
 }
@@ -85,9 +85,9 @@ struct GrpcBody {
 impl BodyStream for GrpcBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
-            if let Some(asked) = &mut self.asked {
-                let said = ready!(asked.as_mut().poll(cx));
-                self.asked = None;
+            if let Some(decision) = &mut self.decision {
+                let said = ready!(decision.as_mut().poll(cx));
+                self.decision = None;
                 match said {
                     Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
                     Ok(None) => {}
@@ -133,14 +133,14 @@ impl GrpcBody {
                 self.kind.lost = true;
                 if !self.buffer.is_empty() {
                     let rest = self.buffer.split().freeze();
-                    self.asked = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
+                    self.decision = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
                 }
                 return true;
             }
         };
         let payload = self.kind.payload(&message);
         let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
-        self.asked = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
+        self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
         true
     }
 }

@@ -101,30 +101,30 @@ mod tests {
 
     #[test]
     fn only_our_own_pseudonym_is_a_loop() {
-        let (ours, other) = (ViaPseudonym::random(), ViaPseudonym::random());
+        let (local, other) = (ViaPseudonym::random(), ViaPseudonym::random());
         for (via, looped) in [
             (String::new(), false),
             ("1.1 interflow".into(), false),
             (format!("1.0 fred, {}", other.entry), false),
-            (format!("1.0 fred, 1.1 x.example.com (Apache), {}", ours.entry), true),
-            (format!("HTTP/2.0   {} (a comment)", ours.name.to_uppercase()), true),
-            (ours.name.to_string(), false),
+            (format!("1.0 fred, 1.1 x.example.com (Apache), {}", local.entry), true),
+            (format!("HTTP/2.0   {} (a comment)", local.name.to_uppercase()), true),
+            (local.name.to_string(), false),
         ] {
             let headers: Headers = [("Via", via.as_str())].into_iter().collect();
-            assert_eq!(ours.check(&headers).is_err(), looped, "{via}");
+            assert_eq!(local.check(&headers).is_err(), looped, "{via}");
         }
     }
 
     #[test]
     fn a_tunnel_hands_on_what_it_received_and_adds_itself() {
-        let ours = ViaPseudonym::random();
+        let local = ViaPseudonym::random();
         let headers: Headers = [("Via", "1.1 a"), ("via", "1.1 b, 1.1 c")].into_iter().collect();
         let received = received_via(&headers);
         assert_eq!(
-            ours.connect_via(received.as_deref()).unwrap().as_ref(),
-            format!("1.1 a, 1.1 b, 1.1 c, {}", ours.entry)
+            local.connect_via(received.as_deref()).unwrap().as_ref(),
+            format!("1.1 a, 1.1 b, 1.1 c, {}", local.entry)
         );
-        assert_eq!(ours.connect_via(None).unwrap(), ours.entry);
+        assert_eq!(local.connect_via(None).unwrap(), local.entry);
         assert_eq!(ViaPseudonym::default().connect_via(None), None);
         assert_eq!(received_via(&Headers::new()), None);
     }

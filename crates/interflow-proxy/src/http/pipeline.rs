@@ -7,9 +7,9 @@ use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, Up
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EndpointId, EntryKind, Error, ErrorKind, ErrorRenderer,
-    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, Method,
-    MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead,
-    ResponseHeadFilter, Result, Scheme, StageVerdict, Timestamp, Url,
+    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, MountTarget,
+    NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead, ResponseHeadFilter,
+    Result, Scheme, StageVerdict, Timestamp, Url,
 };
 
 use crate::downstream::access::AccessRequest;
@@ -117,13 +117,13 @@ pub(crate) fn from_gateway(
             return PipelineStart::Done(ServiceReply::Response(refused));
         }
     };
-    let knock = GatewayRequest {
+    let request = GatewayRequest {
         method: &incoming.method,
         path: &path,
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let found = gateway::find_target(&live.settings, &knock);
+    let found = gateway::find_target(&live.settings, &request);
     let authorized = matches!(found, Some((_, true)));
     if !authorized
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
@@ -227,13 +227,13 @@ pub(crate) fn from_tunnel<'a>(
     }
     if let Some(other) = fronted_host(inside, &incoming) {
         flow.tag("other_host");
-        let asked = AccessRequest {
+        let access = AccessRequest {
             user: inside.user.as_deref(),
             client: conn.client.peer.ip(),
             authority: &other,
             method: incoming.method.as_str(),
         };
-        if let Err(denied) = conn.check_access(&live, &asked) {
+        if let Err(denied) = conn.check_access(&live, &access) {
             return PipelineStart::Later(Box::pin(async move {
                 reject(conn, &live, flow, key, url, incoming, denied).await
             }));
@@ -331,7 +331,7 @@ fn request_head(
 /// Runs an exchange from its beginning.
 pub(crate) async fn run_request(conn: &ClientConnection, start: PipelineStart<'_>) -> ServiceReply {
     match start {
-        PipelineStart::Pipeline(asking) => run_pipeline(conn, asking).await,
+        PipelineStart::Pipeline(pending) => run_pipeline(conn, pending).await,
         PipelineStart::Later(outgoing) => outgoing.await,
         PipelineStart::Done(outgoing) => outgoing,
     }
@@ -349,8 +349,8 @@ struct PipelineState {
     denied: Option<Error>,
 }
 
-fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState {
-    let PipelineRequest { live, mut flow, key, url, incoming, handler } = asking;
+fn begin_flow(conn: &ClientConnection, pending: PipelineRequest) -> PipelineState {
+    let PipelineRequest { live, mut flow, key, url, incoming, handler } = pending;
     let IncomingRequest { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.timings.request_head = Some(clock.micros());
@@ -372,13 +372,13 @@ fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState
 }
 
 /// Runs the pipeline; the request is answered by an origin or a local handler.
-async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> ServiceReply {
-    let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *asking);
+async fn run_pipeline(conn: &ClientConnection, pending: Box<PipelineRequest>) -> ServiceReply {
+    let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *pending);
     if let Some(e) = denied.or_else(|| live.settings.pseudonym.check(&head.headers).err()) {
         tracker.begin_capture(&live.settings, Some(&head)).await;
         return fail(tracker, &live, &head, &e);
     }
-    let asked = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
+    let body = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
         Ok(body) => body,
         Err(end) => {
             tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -387,7 +387,7 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
     };
     tracker.begin_capture(&live.settings, Some(&head)).await;
     if let Some(handler) = handler {
-        return Box::pin(serve_locally(tracker, &live, head, asked, &*handler)).await;
+        return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
@@ -397,8 +397,8 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
         Ok(route) => route,
         Err(end) => return exit_early(tracker, &live, &head, end),
     };
-    let asked = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, asked);
-    let body = tracker.request_body(asked, &head);
+    let body = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, body);
+    let body = tracker.request_body(body, &head);
     let (mut leaving, body) = match before_send(&mut tracker, &head, body).await {
         Ok(leaving) => leaving,
         Err(end) => return exit_early(tracker, &live, &head, end),
@@ -447,10 +447,10 @@ async fn serve_locally(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
     head: RequestHead,
-    asked: Body,
+    body: Body,
     handler: &dyn LocalHandler,
 ) -> ServiceReply {
-    let body = tracker.request_body(asked, &head);
+    let body = tracker.request_body(body, &head);
     let served = handler.serve(&mut tracker.flow, Request { head: head.clone(), body }).await;
     match served {
         Ok(Response { head: answered, body }) => deliver(tracker, live, &head, answered, body).await,

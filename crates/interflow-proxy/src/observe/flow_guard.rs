@@ -39,7 +39,7 @@ pub(crate) struct FlowGuard {
     pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
     /// The response was recorded before a stage restored secrets for the client.
-    shown: bool,
+    response_recorded: bool,
     over: bool,
 }
 
@@ -54,7 +54,7 @@ impl FlowGuard {
             forked: None,
             continue_state: None,
             status: 0,
-            shown: false,
+            response_recorded: false,
             over: false,
         }
     }
@@ -160,7 +160,7 @@ impl FlowGuard {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
         let original = original_messages::take_response(&mut self.flow, &self.plan);
-        if !self.shown {
+        if !self.response_recorded {
             self.with_capture(|c, flow| c.response(flow, head));
             if let (Some(shared), Some(original)) = (&self.shared, original) {
                 shared.original_response(&self.flow, *original);
@@ -170,9 +170,9 @@ impl FlowGuard {
 
     /// Records the response as it is now; later stages restore secrets, which only the client may see.
     pub fn record_before_restore(&mut self, body: Body, head: &ResponseHead) -> Body {
-        let Some(shared) = self.shared.clone().filter(|_| !self.shown) else { return body };
+        let Some(shared) = self.shared.clone().filter(|_| !self.response_recorded) else { return body };
         self.response(head);
-        self.shown = true;
+        self.response_recorded = true;
         if matches!(body, Body::Empty) {
             return body;
         }
@@ -188,7 +188,7 @@ impl FlowGuard {
             }
             Body::Full(bytes) => {
                 self.counters.bytes_received.fetch_add(bytes.len() as u64, Relaxed);
-                if !self.shown {
+                if !self.response_recorded {
                     let tap = self.response_tap(head);
                     self.with_capture(|c, _| {
                         c.data(Direction::Response, &bytes);
@@ -211,12 +211,12 @@ impl FlowGuard {
 
     fn response_tap(&self, head: &ResponseHead) -> Option<MessageTap> {
         let tap = |_| MessageTap::for_body(Direction::Response, &head.headers);
-        self.shared.as_ref().filter(|_| !self.shown).and_then(tap)
+        self.shared.as_ref().filter(|_| !self.response_recorded).and_then(tap)
     }
 
     /// The body of a response that Interflow generated.
     pub fn local_response(&self, bytes: &Bytes) {
-        if !self.shown {
+        if !self.response_recorded {
             self.with_capture(|c, _| c.data(Direction::Response, bytes));
         }
     }
@@ -422,7 +422,7 @@ impl BodyStream for ResponseTap {
                 if let BodyFrame::Data(data) = f {
                     tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
                 }
-                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.shown) {
+                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.response_recorded) {
                     let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }

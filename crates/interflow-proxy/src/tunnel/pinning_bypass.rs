@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_trusts_us_elsewhere_pins_and_passes_alone() {
+    fn only_a_program_that_trusts_the_ca_elsewhere_is_bypassed_as_pinning() {
         let p = PinningBypass::default();
         let (app, other) = (program(1, "app"), program(1, "other"));
         let pinned = host("pinned.test");

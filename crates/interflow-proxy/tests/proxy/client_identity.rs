@@ -124,7 +124,7 @@ async fn a_reload_with_certificates_holds_for_connections_that_are_open() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
+async fn invalid_client_authorities_are_reported_with_their_key() {
     let files = Files::new();
     fs::write(files.path().join("empty.pem"), "nothing").unwrap();
     type Change<'a> = Box<dyn FnOnce(&mut ProxyServerConfig) + 'a>;
@@ -150,7 +150,7 @@ async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_the_client_is_request_by_request() {
+async fn a_trusted_proxy_names_the_client_per_request() {
     let origin = Origin::http().start().await;
     let rules = || vec![deny(|r| r.clients = vec!["9.9.9.9/32".parse().unwrap()])];
     let trusting = Proxy::start(|c| {

@@ -48,7 +48,7 @@ impl LocalHandler for Echo {
 }
 
 #[tokio::test]
-async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
+async fn a_local_handler_answers_in_an_origins_place_and_is_recorded_like_one() {
     let proxy = Proxy::mounted(vec![Arc::new(EchoMount { to: "localhost:1".into() })], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
     })
@@ -66,7 +66,7 @@ async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
 }
 
 #[tokio::test]
-async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
+async fn a_mount_forwards_requests_and_configured_routes_take_precedence() {
     let (origin, owners) = (Origin::http().start().await, Origin::http().start().await);
     let mount = EchoMount { to: origin.authority() };
     let to = owners.url("/");

@@ -5,7 +5,7 @@ use interflow_testkit::Origin;
 use crate::support::{Proxy, inside};
 
 #[tokio::test]
-async fn each_leg_of_a_client_leaves_its_fingerprints() {
+async fn fingerprints_of_each_protocol_are_recorded() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let h2 = proxy.h2(&origin.authority()).await;

@@ -132,7 +132,7 @@ async fn a_stage_changes_and_drops_messages_of_both_directions() {
 }
 
 #[tokio::test]
-async fn compressed_messages_are_shown_in_the_clear_and_keep_their_bytes_unless_changed() {
+async fn compressed_messages_are_presented_decompressed_and_keep_their_bytes_unless_changed() {
     let origin = origin().await;
     let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
     let kept = frame(true, &gzip(b"as it is"));
@@ -146,7 +146,7 @@ async fn compressed_messages_are_shown_in_the_clear_and_keep_their_bytes_unless_
 }
 
 #[tokio::test]
-async fn a_message_of_unknown_compression_is_shown_as_it_came_and_its_flag_stays() {
+async fn a_message_of_unknown_compression_is_presented_unchanged_and_keeps_its_flag() {
     let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
     let origin = Origin::http().answering(echo).start().await;
     let proxy = Proxy::build(&[], vec![Arc::new(Censor)], |_| ());

@@ -96,7 +96,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_mirrored_client_is_seen_as_it_is_and_shares_its_connection_with_nobody() {
+    async fn a_mirrored_client_keeps_its_fingerprint_and_shares_no_connection() {
         let (origin, watcher) = watched().await;
         let proxy = before(&watcher, Vec::new(), |c| like(c, "*", "mirror"));
         for _ in 0..2 {

@@ -11,7 +11,7 @@ use interflow_types::units::HumanDuration;
 use crate::support::{Proxy, config, get, until};
 
 #[tokio::test]
-async fn clients_beyond_a_limit_are_told_so_and_others_go_on() {
+async fn clients_beyond_a_limit_get_an_error_and_others_are_served() {
     let origin = Origin::http().start().await;
     for per_client in [false, true] {
         let proxy = Proxy::start(|c| match per_client {

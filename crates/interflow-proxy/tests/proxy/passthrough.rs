@@ -124,7 +124,7 @@ impl Stage for Protects {
 }
 
 #[tokio::test]
-async fn where_something_protects_what_passes_a_refused_certificate_fails_closed() {
+async fn a_refused_certificate_fails_closed_where_a_stage_protects_the_traffic() {
     let by_method = || AccessRule {
         action: AccessAction::Deny,
         users: Vec::new(),

@@ -120,7 +120,7 @@ async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_
 }
 
 #[tokio::test]
-async fn an_upstream_proxy_whose_certificate_does_not_hold_is_named_and_told_no_password() {
+async fn an_upstream_proxy_with_an_invalid_certificate_is_named_and_gets_no_password() {
     let (far, _) = secured_proxy("far").await;
     let plain = Origin::http().start().await;
     let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
@@ -241,7 +241,7 @@ async fn our_own_ports_are_not_reached_through_an_upstream_proxy_either() {
 }
 
 #[tokio::test]
-async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuration_says_so() {
+async fn a_name_that_only_the_upstream_proxy_resolves_is_allowed_if_configured() {
     let origin = Origin::http().start().await;
     let far = Proxy::start(|c| {
         c.upstream.hosts.insert("far.invalid".into(), vec!["127.0.0.1".parse().unwrap()]);

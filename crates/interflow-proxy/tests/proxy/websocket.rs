@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::support::{End, Kept, Proxy};
 
-fn told(flow: &Kept) -> Vec<(&'static str, MessageKind, String)> {
+fn messages(flow: &Kept) -> Vec<(&'static str, MessageKind, String)> {
     let text = |m: &StreamMessage| String::from_utf8_lossy(&m.payload).into_owned();
     flow.messages.iter().map(|m| (m.direction.as_str(), m.kind, text(m))).collect()
 }
@@ -42,7 +42,7 @@ async fn messages_pass_in_a_tunnel_and_are_recorded() {
         .into_iter()
         .flat_map(|t| [("request", text, t.to_owned()), ("response", text, t.to_owned())])
         .collect();
-    assert_eq!(told(&flow)[..4], expected[..]);
+    assert_eq!(messages(&flow)[..4], expected[..]);
     assert_eq!(flow.status, Some(101));
     assert!(matches!(flow.end, Some(End::Tunnelled(b)) if b.sent > 10 && b.received > 6), "{:?}", flow.end);
 }
@@ -114,7 +114,7 @@ async fn a_client_of_http2_reaches_an_origin_of_http1() {
     );
     drop((stream, body, send));
     let flow = proxy.flow().await;
-    assert_eq!(told(&flow)[..2].iter().map(|m| m.2.as_str()).collect::<Vec<_>>(), ["hi", "hi"]);
+    assert_eq!(messages(&flow)[..2].iter().map(|m| m.2.as_str()).collect::<Vec<_>>(), ["hi", "hi"]);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
     assert_eq!((seen.method.as_str(), seen.version.as_str(), seen.path()), ("CONNECT", "HTTP/2", "/ws"));
     assert_eq!((seen.header("sec-websocket-key"), seen.header("sec-websocket-version")), (None, Some("13")));
     let flow = proxy.flow().await;
-    assert_eq!((flow.status, told(&flow)[0].2.as_str()), (Some(101), "over"));
+    assert_eq!((flow.status, messages(&flow)[0].2.as_str()), (Some(101), "over"));
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_stage_changes_and_drops_messages() {
     assert!(matches!(socket.next().await, Some(Ok(Frame::Close(Some(_))))), "the connection is over");
     let flow = proxy.flow().await;
     assert_eq!(flow.error(), Some(ErrorKind::Denied));
-    let said: Vec<_> = told(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();
+    let said: Vec<_> = messages(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();
     assert_eq!(said, ["no", "fine"], "what is recorded is what went on");
 }
 

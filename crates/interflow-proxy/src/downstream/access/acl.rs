@@ -68,8 +68,8 @@ impl AccessRules {
     }
 
     /// `Err` holds the index of the rule that denies the request.
-    pub fn check(&self, asked: &AccessRequest<'_>) -> Result<(), usize> {
-        match self.rules.iter().enumerate().find(|(_, r)| r.matches(asked)) {
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), usize> {
+        match self.rules.iter().enumerate().find(|(_, r)| r.matches(request)) {
             Some((i, CompiledAccessRule { action: AccessAction::Deny, .. })) => Err(i),
             _ => Ok(()),
         }
@@ -88,13 +88,13 @@ impl CompiledAccessRule {
         })
     }
 
-    fn matches(&self, asked: &AccessRequest<'_>) -> bool {
-        let client = asked.client.to_canonical();
-        (self.users.is_empty() || asked.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
+    fn matches(&self, request: &AccessRequest<'_>) -> bool {
+        let client = request.client.to_canonical();
+        (self.users.is_empty() || request.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
             && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
-            && (self.hosts.is_empty() || self.hosts.matches(&asked.authority.host))
-            && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&asked.authority.port)))
-            && (self.methods.is_empty() || self.methods.iter().any(|m| m == asked.method))
+            && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host))
+            && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&request.authority.port)))
+            && (self.methods.is_empty() || self.methods.iter().any(|m| m == request.method))
     }
 }
 

@@ -89,9 +89,9 @@ impl UserDatabase {
     /// # Errors
     /// The invalid line, and what a valid one looks like.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Read { path: shown.clone(), source })?;
-        Self::parse(&text, &shown)
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
     }
 
     fn parse(text: &str, path: &str) -> Result<Self, UsersError> {
