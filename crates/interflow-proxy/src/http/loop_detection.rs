@@ -37,13 +37,13 @@ impl ViaPseudonym {
     /// # Errors
     /// [`ErrorKind::Loop`].
     pub fn check(&self, headers: &Headers) -> Result<()> {
-        let is_ours = |entry: &[u8]| {
+        let is_local = |entry: &[u8]| {
             let name = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
             name.is_some_and(|name| name.eq_ignore_ascii_case(self.name.as_bytes()))
         };
-        if headers.list_items("via").any(is_ours) {
-            let text = "the request has passed this proxy before (its own pseudonym stands in Via): it is forwarded in a \
-                        circle; check upstream.proxy and the gateway's routes of the proxies on its way";
+        if headers.list_items("via").any(is_local) {
+            let text = "the request has passed this proxy before (its own pseudonym is in Via): this is a \
+                        forwarding loop; check upstream.proxy and the gateway's routes of the proxies on the path";
             return Err(Error::new(ErrorKind::Loop, text));
         }
         Ok(())

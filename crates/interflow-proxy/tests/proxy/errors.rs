@@ -52,7 +52,7 @@ async fn each_bad_origin_has_its_answer() {
         let flow = proxy.flow().await;
         assert_eq!((flow.error(), flow.status), (Some(error), Some(status)), "{what}");
         assert_eq!(flow.received, answer.body, "{what}: the page is recorded as it was sent");
-        assert!(answer.text().contains(answer.header("x-interflow-types").unwrap()), "{what}: the page names the flow");
+        assert!(answer.text().contains(answer.header("x-interflow-flow").unwrap()), "{what}: the page names the flow");
         let fine = Origin::http().start().await;
         wire.send(get(&fine.url("/"))).await.unwrap();
         assert_eq!(wire.answer().await.unwrap().status, 200, "{what}: the connection goes on");
