@@ -1,4 +1,4 @@
-//! Outbound access control: access modes, rules, requests that wait for a decision, secrets for placeholders, agent sessions.
+//! Outbound access control: modes, rules, pending requests, secrets for placeholders, agent sessions.
 #![forbid(unsafe_code)]
 
 pub mod approvals;

@@ -1,4 +1,4 @@
-//! The configuration, compiled: what a request's way depends on, ready to be asked.
+//! The compiled configuration: everything the request pipeline looks up per request, prepared once per reload.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,13 +25,13 @@ use crate::http::loop_detection::ViaPseudonym;
 use crate::upstream::fingerprint::FingerprintRules;
 use crate::upstream::no_proxy::NoProxyList;
 
-/// What is wrong with a config, and where.
+/// An invalid configuration value.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct ConfigError {
-    /// The key.
+    /// The configuration key.
     pub place: String,
-    /// What is wrong with it.
+    /// What is wrong with its value.
     pub what: String,
 }
 
@@ -42,74 +42,72 @@ impl ConfigError {
     }
 }
 
-/// TLS to an origin as a stage wants it.
+/// A stage's overrides of the TLS settings for one upstream connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsOverride {
-    /// Any certificate is accepted.
+    /// Accept any certificate.
     pub danger: bool,
-    /// A client certificate to show.
+    /// The client certificate to present.
     pub own: Option<CertificateFiles>,
-    /// The only version to speak.
+    /// The only TLS version to offer.
     pub version: Option<TlsVersion>,
 }
 
 impl TlsOverride {
-    /// What a way wishes.
     pub fn from_overrides(way: &UpstreamOverrides) -> Self {
         Self { danger: way.danger_skip_verify, own: way.client_certificate.clone(), version: way.tls_version }
     }
 }
 
-/// A certificate for clients that a stage named, with the protocols offered.
+/// A server certificate that a stage selected, with the ALPN protocols it was prepared for.
 type CachedLeafTls = (CertificateFiles, Alpn, Arc<ServerTls>);
 
-/// The client certificates of the configuration, by hosts.
+/// Configured client certificates by host glob.
 type ClientCertificateFiles = Vec<(HostGlobs, CertificateFiles)>;
 
-/// The most profiles, leaves and resolvers that are kept for stages. Rules name a handful of each; who names them without
-/// end pays with their preparation.
+/// Bound on each cache of profiles, leaves and resolvers prepared for stages. Rules usually name a handful; beyond
+/// this, each use is prepared anew.
 const MAX_CACHED: usize = 64;
 
-/// A config, compiled. A reload makes new settings; flows under way keep theirs.
+/// A compiled configuration. A reload compiles a new one; flows in progress keep theirs.
 pub(crate) struct CompiledConfig {
     pub config: ProxyServerConfig,
     pub users: Option<UserDatabase>,
     pub rules: AccessRules,
     pub guard: Arc<PrivateAddressFilter>,
     pub routes: GatewayRoutes,
-    /// Which web pages may use the gateway.
     pub web_pages: WebPagePolicy,
     pub stages: Vec<Arc<dyn Stage>>,
     pub mounts: Vec<Arc<dyn GatewayMount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// Tells of us in `Via`, so that a loop ends.
+    /// The `Via` pseudonym, by which forwarding loops are detected.
     pub pseudonym: ViaPseudonym,
     intercept: HostGlobs,
     never: HostGlobs,
     insecure: HostGlobs,
     h2c: HostGlobs,
     http1: HostGlobs,
-    /// What holds for origins that no list names, and for upstream proxies.
+    /// The profile for origins that no list names, and for upstream proxies.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
-    /// Resolves the names of origins.
+    /// Resolves host names of origins.
     pub resolver: DnsResolver,
-    /// Made for stages that wished something of TLS.
+    /// Profiles prepared for stages that override TLS settings.
     tls_made: Mutex<Vec<(TlsOverride, Arc<TlsProfile>)>>,
-    /// Made for stages that named a server of DNS over HTTPS.
+    /// Resolvers prepared for stages that select a DNS-over-HTTPS server.
     resolvers_made: Mutex<Vec<(String, DnsResolver)>>,
-    /// Made for stages that named a certificate for clients.
+    /// Server TLS prepared for stages that select a certificate for clients.
     leaves_made: Mutex<Vec<CachedLeafTls>>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
-    /// The files behind `tls_client`.
+    /// Certificate files of `upstream.client_certificate`.
     client_certificates: ClientCertificateFiles,
-    /// Whom connections are to be taken for.
+    /// Fingerprints to impersonate, by host glob.
     pub fingerprints: FingerprintRules,
     proxies: ProxiesByHost,
     no_proxy: NoProxyList,
 }
 
-/// The rooms beside the corridor.
+/// The components that the pipeline calls.
 #[derive(Clone, Default)]
 pub(crate) struct ServerComponents {
     pub stages: Vec<Arc<dyn Stage>>,
@@ -119,7 +117,11 @@ pub(crate) struct ServerComponents {
 }
 
 impl CompiledConfig {
-    pub fn new(config: ProxyServerConfig, own: Vec<SocketAddr>, rooms: ServerComponents) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: ProxyServerConfig,
+        own: Vec<SocketAddr>,
+        components: ServerComponents,
+    ) -> Result<Self, ConfigError> {
         let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at_key(place));
         let up = &config.upstream;
         let users = config
@@ -138,10 +140,10 @@ impl CompiledConfig {
             ),
             web_pages: WebPagePolicy::new(&config.gateway).map_err(ConfigError::at_key("gateway"))?,
             routes: GatewayRoutes::new(&config.gateway.route).map_err(ConfigError::at_key("gateway"))?,
-            stages: rooms.stages,
-            mounts: rooms.mounts,
-            recorder: rooms.recorder,
-            pseudonym: rooms.pseudonym,
+            stages: components.stages,
+            mounts: components.mounts,
+            recorder: components.recorder,
+            pseudonym: components.pseudonym,
             intercept: globs("intercept.hosts", &config.intercept.hosts)?,
             never: globs("intercept.exclude", &config.intercept.exclude)?,
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
@@ -165,14 +167,14 @@ impl CompiledConfig {
         Ok(settings)
     }
 
-    /// Reads the platform's roots, which takes some milliseconds, before a request has to wait for them.
+    /// Loads the platform's trust roots (some milliseconds), so that no request has to wait for it.
     pub fn preload_roots(&self) {
         let profile = Arc::clone(&self.tls);
         std::thread::spawn(move || profile.preload());
     }
 
-    /// Why the config passes TLS to a host through uninspected, if it does: a host that may be known by several names, those
-    /// of its tunnel and of its TLS.
+    /// Why the configuration passes TLS to a host through without inspection, if it does. `names` are all names of
+    /// the host: the tunnel's authority and the SNI.
     pub fn passthrough(&self, names: &[&Host]) -> Option<Passthrough> {
         if names.iter().any(|host| self.never.matches(host)) {
             return Some(Passthrough::Excluded);
@@ -185,17 +187,17 @@ impl CompiledConfig {
         }
     }
 
-    /// Whether the name in a hello may change what happens to a tunnel that passes through otherwise.
+    /// Whether the SNI could change the decision for a tunnel that would otherwise be passed through.
     pub fn needs_tls_name(&self) -> bool {
         !self.rules.is_empty() || !self.stages.is_empty() || self.config.intercept.mode == InterceptMode::Listed
     }
 
-    /// Whether nothing but HTTP/1.1 is spoken with this origin.
+    /// Whether only HTTP/1.1 is used with this origin.
     pub fn is_http1_only(&self, host: &Host) -> bool {
         self.http1.matches(host)
     }
 
-    /// The way to an origin. `dial` names the address to connect to when it is not the authority's own.
+    /// The route to an origin. `dial` is the address to connect to when it differs from the authority.
     pub fn route(&self, scheme: Scheme, authority: &Authority, dial: Option<Authority>) -> UpstreamRoute {
         let host = &authority.host;
         let protocol = if scheme == Scheme::Http && self.h2c.matches(host) {
@@ -218,8 +220,8 @@ impl CompiledConfig {
         }
     }
 
-    /// The same for a client's requests: what it speaks is spoken to the origin too, so that nothing is translated. Behind
-    /// the gateway port there is no origin that the client knows, and what carries many requests at once is preferred.
+    /// The route for a client's request. The client's HTTP version is used to the origin too, to avoid translation,
+    /// except on the gateway port, where a multiplexing protocol is preferred.
     pub fn route_of(
         &self,
         transport: EntryKind,
@@ -234,37 +236,38 @@ impl CompiledConfig {
         route
     }
 
-    /// TLS to a host as a stage wants it.
+    /// The TLS profile for a host with a stage's overrides.
     ///
     /// # Errors
     /// A certificate or key that cannot be read.
-    pub fn tls_with(&self, host: &Host, mut wish: TlsOverride) -> Result<Arc<TlsProfile>, String> {
-        wish.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
-        if wish.own.is_none() {
-            if wish.version.is_none() {
-                return Ok(if wish.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
+    pub fn tls_with(&self, host: &Host, mut overrides: TlsOverride) -> Result<Arc<TlsProfile>, String> {
+        overrides.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
+        if overrides.own.is_none() {
+            if overrides.version.is_none() {
+                return Ok(if overrides.danger { self.tls_pair(host).1 } else { self.tls_pair(host).0 });
             }
-            // The certificate that the configuration has for this host goes along.
+            // The configured client certificate for this host still applies.
             let configured = self.client_certificates.iter().find(|(globs, _)| globs.matches(host));
-            wish.own = configured.map(|(_, pair)| pair.clone());
+            overrides.own = configured.map(|(_, pair)| pair.clone());
         }
         let mut made = self.tls_made.lock();
-        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == wish) {
+        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == overrides) {
             return Ok(Arc::clone(profile));
         }
-        let shown = match &wish.own {
+        let certificate = match &overrides.own {
             Some(files) => Some(read_client_certificate(files)?),
             None => None,
         };
-        let profile = tls_profile(&self.config, shown, wish.danger, wish.version).map_err(|e| e.to_string())?;
-        cache_insert(&mut made, (wish, Arc::clone(&profile)));
+        let profile =
+            tls_profile(&self.config, certificate, overrides.danger, overrides.version).map_err(|e| e.to_string())?;
+        cache_insert(&mut made, (overrides, Arc::clone(&profile)));
         Ok(profile)
     }
 
-    /// The resolver that asks this server of DNS over HTTPS, which is verified as origins are.
+    /// The DNS-over-HTTPS resolver for `server`, whose certificate is verified as an origin's is.
     ///
     /// # Errors
-    /// A text that names no server.
+    /// `server` is not a valid server.
     pub fn resolver_for(&self, server: &str) -> Result<DnsResolver, String> {
         let mut made = self.resolvers_made.lock();
         if let Some((_, resolver)) = made.iter().find(|(s, _)| s == server) {
@@ -276,7 +279,7 @@ impl CompiledConfig {
         Ok(resolver)
     }
 
-    /// A certificate of the owner's for clients, in place of a leaf.
+    /// Server TLS with an operator's certificate in place of an issued leaf.
     ///
     /// # Errors
     /// Files that cannot be read or do not belong together.
@@ -300,14 +303,14 @@ impl CompiledConfig {
         found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
     }
 
-    /// How this host is verified, and what is shown to it.
+    /// The TLS profile for a host: verification, client certificate, fingerprint.
     pub fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
         let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
         let (verified, unverified) = self.tls_pair(host);
         if insecure { unverified } else { verified }
     }
 
-    /// TLS with certificates verified, and without.
+    /// TLS profiles with and without certificate verification.
     fn tls_pair(&self, host: &Host) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
         let own = self.tls_client.iter().find(|(globs, ..)| globs.matches(host));
         let (verified, unverified) = own.map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
@@ -323,7 +326,7 @@ impl CompiledConfig {
         }
     }
 
-    /// The bounds of client connections that speak HTTP: on the gateway port, or on any other.
+    /// HTTP limits and timeouts for client connections on the gateway port or on any other.
     pub fn http_options(&self, gateway: bool) -> HttpOptions {
         let t = &self.config.timeouts;
         let keep_half_closed =
@@ -341,14 +344,16 @@ impl CompiledConfig {
     }
 }
 
-/// Says what is wrong with a config, files that it names included, without starting anything.
+/// Checks a configuration, including the files it names, without starting anything.
 ///
 /// # Errors
-/// The first thing that is wrong, with its key.
+/// The first invalid value, with its key.
 pub fn check(config: &ProxyServerConfig) -> Result<(), ConfigError> {
     crate::worker::ListenerTls::load(config)?;
     if !(2..=90).contains(&config.intercept.leaf_validity_days) {
-        return Err(ConfigError::at_key("intercept.leaf_validity_days")("a leaf lives 2 to 90 days".to_owned()));
+        return Err(ConfigError::at_key("intercept.leaf_validity_days")(
+            "the validity of leaf certificates must be 2 to 90 days".to_owned(),
+        ));
     }
     CompiledConfig::new(config.clone(), Vec::new(), ServerComponents::default()).map(drop)
 }
@@ -369,14 +374,14 @@ fn resolver_options(config: &ProxyServerConfig) -> ResolverOptions {
     }
 }
 
-/// Who resolves the names of origins.
+/// The resolver for names of origins.
 fn resolver(config: &ProxyServerConfig) -> Result<DnsResolver, ConfigError> {
     let place = "upstream.dns_over_https";
     let https = match config.upstream.dns_over_https.as_deref() {
         None => None,
         Some(_) if !config.upstream.name_servers.is_empty() => {
             return Err(ConfigError::at_key(place)(
-                "`upstream.name_servers` stands beside it: choose one of them".into(),
+                "conflicts with `upstream.name_servers`: set only one of them".into(),
             ));
         }
         Some(server) => {
@@ -418,9 +423,9 @@ fn client_profiles(config: &ProxyServerConfig) -> Result<ClientTlsProfiles, Conf
         let place = format!("upstream.client_certificate[{i}]");
         let at = || ConfigError::at_key(place.clone());
         let globs = HostGlobs::new(&c.hosts).map_err(at())?;
-        let shown = read_client_certificate(&c.files()).map_err(at())?;
-        let verified = tls_profile(config, Some(shown.clone()), false, None).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(config, Some(shown), true, None).map_err(|e| at()(e.what))?;
+        let certificate = read_client_certificate(&c.files()).map_err(at())?;
+        let verified = tls_profile(config, Some(certificate.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(certificate), true, None).map_err(|e| at()(e.what))?;
         Ok((globs, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
@@ -442,15 +447,14 @@ fn proxies(config: &ProxyServerConfig) -> Result<ProxiesByHost, ConfigError> {
     config.upstream.proxy.iter().enumerate().map(one).collect()
 }
 
-/// What is wrong with a certificate and its key, before anybody is shown it.
+/// Checks that a certificate and its key can be read and belong together.
 ///
 /// # Errors
-/// Files that cannot be read or do not belong together.
+/// They cannot be read or do not match.
 pub fn check_certificate(files: &CertificateFiles) -> Result<(), String> {
     read_client_certificate(files)?.check()
 }
 
-/// A certificate and its key.
 fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate, String> {
     let (chain_pem, key_pem) = match files {
         CertificateFiles::Pem { chain, key } => (read_file(chain)?, read_file(key)?),
@@ -458,7 +462,7 @@ fn read_client_certificate(files: &CertificateFiles) -> Result<ClientCertificate
             let (data, password) = (read_file(file)?, resolve_secret_ref(password)?);
             let begun = data.trim_ascii_start().starts_with(b"-----BEGIN");
             if begun {
-                return Err(format!("{} is PEM: name the file of its key too, by `key`", file.display()));
+                return Err(format!("{} is PEM: also set `key` to the file of its private key", file.display()));
             }
             pkcs12_to_pem(&data, &password).map_err(|e| format!("{}: {e}", file.display()))?
         }
@@ -470,7 +474,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }
 
-/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+/// Resolves a value given as `env:NAME` or `file:PATH`; other text stands for itself.
 fn resolve_secret_ref(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
         return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));

@@ -1,4 +1,4 @@
-//! The keys of the configuration that the corridor obeys, each defined once with its meaning and default.
+//! Configuration of the proxy core; each key is defined here once, with its meaning and default.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -11,71 +11,70 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Everything that the corridor obeys.
+/// The proxy core's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProxyServerConfig {
-    /// The proxy port: HTTP, CONNECT, SOCKS5, detected by what the client says first.
+    /// The proxy port: HTTP, CONNECT and SOCKS5, detected from the client's first bytes.
     pub proxy: ProxyConfig,
-    /// The gateway port: requests in origin-form, sent on by path and host.
+    /// The gateway port: requests in origin-form, routed by path and host.
     pub gateway: GatewayConfig,
     /// Who may use the proxy.
     pub auth: AuthConfig,
-    /// What may be reached, and by whom.
+    /// Which destinations may be reached, and by whom.
     pub access: AccessConfig,
-    /// Looking inside TLS.
+    /// TLS interception.
     pub intercept: InterceptConfig,
     /// TLS towards origins.
     pub upstream: UpstreamConfig,
-    /// Caps on what clients may use.
+    /// Limits on what clients may use.
     pub limits: LimitsConfig,
-    /// How long things may take.
     pub timeouts: TimeoutsConfig,
-    /// The machine: threads and processors.
+    /// Threads and processors.
     pub workers: WorkersConfig,
 }
 
-/// The proxy port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProxyConfig {
     /// Addresses to listen on, IPv4 or IPv6.
     pub listen: Vec<SocketAddr>,
-    /// Addresses that take connections which the firewall redirects here (Linux: `REDIRECT`; `TPROXY` too with the
-    /// privilege `CAP_NET_ADMIN`). Their clients know of no proxy, so nobody is asked who they are.
+    /// Addresses for connections that the firewall redirects (Linux: `REDIRECT`; also `TPROXY` with the capability
+    /// `CAP_NET_ADMIN`). No client authentication.
     pub transparent: Vec<SocketAddr>,
-    /// Addresses for clients that take us for the origin (by `/etc/hosts`, DNS, or a fixed address): the name in their
-    /// TLS, or in each request's `Host`, says which origin they mean. Nobody is asked who they are.
+    /// Reverse-proxy listeners: clients connect as if to the origin (by `/etc/hosts`, DNS, or a fixed address). The
+    /// origin is taken from SNI, or from `Host` for plain HTTP. No client authentication.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reverse: Vec<ReverseListener>,
-    /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
+    /// Also accept TLS on the proxy port (clients configured with an `https://` proxy URL): certificate chain and
+    /// key.
     pub tls: Option<TlsFilePair>,
-    /// Look for the process of each client on this machine (Linux, macOS), for records, queries and rules; costs some
+    /// Look up the process of each client on this machine (Linux, macOS), for records, queries and rules; costs some
     /// milliseconds of CPU per connection.
     pub processes: bool,
-    /// Look for the Docker or Podman container of each client, for records, queries, rules and approvals.
+    /// Look up the Docker or Podman container of each client, for records, queries, rules and approvals.
     pub containers: bool,
-    /// The sockets of the engines that are asked for containers; when the list is empty, the usual ones of Docker and
-    /// Podman.
+    /// Sockets of the container engines to query; if empty, the default ones of Docker and Podman.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub container_sockets: Vec<PathBuf>,
     /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
     /// one of them without the header is refused.
     #[schemars(with = "Vec<String>")]
     pub proxy_protocol_trusted: Vec<IpNet>,
-    /// Announce the proxy in the local network under this name, by multicast DNS (`_interflow._tcp`). Of use where `listen`
-    /// has an address that others reach.
+    /// Announce the proxy on the local network under this name, by multicast DNS (`_interflow._tcp`). Useful when
+    /// `listen` has an address that other machines can reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mdns_name: Option<String>,
-    /// The pseudonym for `Via` fields; none are added when it is empty.
+    /// The pseudonym in `Via` fields; if empty, none are added.
     pub via: String,
-    /// Go on serving an HTTP/1 request whose client has closed its sending side (a half-close). Without it, such a client
-    /// counts as gone, and the request ends at once: until something is written, nothing tells the two apart.
+    /// Continue to serve an HTTP/1 request whose client has closed its sending side (a half-close). If false, such a
+    /// client counts as disconnected and its request is aborted, because the two cannot be told apart until something
+    /// is written.
     pub keep_half_closed: bool,
-    /// How long connections may take to finish after a signal to stop.
+    /// How long connections may take to finish during a graceful shutdown.
     pub drain_timeout: HumanDuration,
-    /// How long after SIGTERM connections are still accepted, while `/readyz` says 503 already, so that balancers turn away
-    /// before the port closes. Ctrl-C waits for nothing.
+    /// How long connections are still accepted after SIGTERM, while `/readyz` already answers 503, so that load
+    /// balancers stop sending traffic before the port closes. Ctrl-C skips this delay.
     pub drain_delay: HumanDuration,
 }
 
@@ -99,55 +98,55 @@ impl Default for ProxyConfig {
     }
 }
 
-/// An address for clients that take us for the origin.
+/// A reverse-proxy listener.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReverseListener {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The origins' port; without it 443 for TLS, and for plain HTTP the port in `Host`.
+    /// The origins' port. If unset: 443 for TLS, and the port in `Host` for plain HTTP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
 
-/// The gateway port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GatewayConfig {
     /// Addresses to listen on, IPv4 or IPv6.
     pub listen: Vec<SocketAddr>,
-    /// Speak TLS on the gateway port too: certificate chain and key.
+    /// Accept TLS on the gateway port: certificate chain and key.
     pub tls: Option<TlsFilePair>,
-    /// Without `tls`, speak TLS with certificates that Interflow's own CA signs for the name or address that a client asks for.
-    /// For development: clients must trust that CA.
+    /// Without `tls`, accept TLS with certificates that Interflow's CA issues for the requested name or address. For
+    /// development: clients must trust that CA.
     pub tls_self_signed: bool,
-    /// PEM files with the certificate authorities of clients (mutual TLS). With them every client must show a certificate
-    /// that one of them signed, and requests without TLS are refused; needs `gateway.tls`. The name in the certificate is
-    /// the user of the request, unless a virtual key says who it is.
+    /// PEM files with client certificate authorities (mutual TLS). If set, every client must present a certificate
+    /// signed by one of them, and requests without TLS are refused; requires `gateway.tls`. The name in the
+    /// certificate becomes the request's user, unless a virtual key identifies it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub client_ca: Vec<PathBuf>,
-    /// What is asked of clients when there is `client_ca`: `require` (when absent) or `request`.
+    /// Whether a client certificate is required when `client_ca` is set: `require` (default) or `request`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_auth: Option<ClientAuthMode>,
-    /// Reverse proxies (CIDR blocks) whose `X-Forwarded-For` is believed: the client is the right-most address
-    /// in it that is not one of them, for access rules, limits per client, records and logs. Empty: the field is never
-    /// believed.
+    /// Reverse proxies (CIDR blocks) whose `X-Forwarded-For` is trusted: the client is the right-most address in it
+    /// that is not one of them, for access rules, limits per client, records and logs. If empty, the field is
+    /// ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub trusted_proxies: Vec<IpNet>,
-    /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
+    /// Continue to serve an HTTP/1 request whose client has closed its sending side, as with
+    /// `proxy.keep_half_closed`.
     pub keep_half_closed: bool,
-    /// Requests served at once on the gateway port; what comes beyond that gets 503 with `Retry-After: 1` and the code
-    /// `concurrency_exceeded`. 0 for no cap.
+    /// Concurrent requests on the gateway port; further ones get 503 with `Retry-After: 1` and the code
+    /// `concurrency_exceeded`. 0: no limit.
     pub max_concurrent_requests: usize,
-    /// Names under which clients may reach the gateway, as globs, besides `localhost`, addresses and the `hosts` of the
-    /// routes: a request with another `Host` is refused, so that no web page reaches it under a name of its own (DNS
-    /// rebinding). The media endpoints check this themselves.
+    /// Host names under which clients may reach the gateway, as globs, in addition to `localhost`, addresses and the
+    /// `hosts` of the routes. A request with another `Host` is refused, which defeats DNS rebinding by web pages. The
+    /// media endpoints check this themselves.
     pub hosts: Vec<String>,
-    /// Origins whose web pages may send requests to the gateway (`https://app.example.com`), besides those of this machine
-    /// and of the gateway itself; `*` for any page of any site.
+    /// Origins whose web pages may send requests to the gateway (`https://app.example.com`), in addition to those of
+    /// this machine and of the gateway itself; `*` allows every page.
     pub origins: Vec<String>,
-    /// Where requests go. Of the routes that match, the one with the longest path is taken, then the first.
+    /// Routes. Of those that match, the one with the longest path is used, then the first.
     pub route: Vec<GatewayRoute>,
 }
 
@@ -169,24 +168,23 @@ impl Default for GatewayConfig {
     }
 }
 
-/// What is asked of clients whose authorities `gateway.client_ca` names.
+/// Whether clients must present a certificate when `gateway.client_ca` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuthMode {
-    /// A certificate; whoever shows none is refused.
+    /// A certificate is required; clients without one are refused.
     #[default]
     Require,
-    /// A certificate, if the client has one: one that is shown must be good, and clients without one are served too.
+    /// A certificate is requested; one that is presented must be valid, and clients without one are served too.
     Request,
 }
 
 impl GatewayConfig {
-    /// Whether requests without a client's certificate are refused.
     pub fn requires_certificate(&self) -> bool {
         !self.client_ca.is_empty() && self.client_auth.unwrap_or_default() == ClientAuthMode::Require
     }
 
-    /// Whether this is a reverse proxy whose `X-Forwarded-For` is believed.
+    /// Whether this address is a reverse proxy whose `X-Forwarded-For` is trusted.
     pub fn trusts(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         self.trusted_proxies.iter().any(|net| net.contains(&ip))
@@ -197,18 +195,18 @@ impl GatewayConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayRoute {
-    /// The beginning of the path, by whole segments: `/api` matches `/api` and `/api/x`, not `/apix`.
+    /// Path prefix, by whole segments: `/api` matches `/api` and `/api/x`, not `/apix`.
     #[serde(default = "root_path")]
     pub path: String,
     /// Host globs that the request's `Host` must match; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// The origin, with a path to put before the request's: `https://api.example.com/v2`.
+    /// The origin, optionally with a path that is prepended to the request's: `https://api.example.com/v2`.
     pub to: String,
-    /// Take the route's own path off before the request goes on.
+    /// Remove the route's path from the request's before it is sent.
     #[serde(default)]
     pub strip_path: bool,
-    /// Send the client's `Host` on instead of the origin's.
+    /// Send the client's `Host` instead of the origin's.
     #[serde(default)]
     pub preserve_host: bool,
 }
@@ -231,12 +229,13 @@ pub struct TlsFilePair {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthConfig {
-    /// A file with a line `name:hash` per user, the hash bcrypt (`htpasswd -B`) or argon2. Without it nobody is asked.
+    /// A file with one line `name:hash` per user; hashes are bcrypt (`htpasswd -B`) or argon2. If unset, the proxy
+    /// does not require authentication.
     pub users: Option<PathBuf>,
-    /// Where there is no file of users: take the name that a client gives for its name, whatever its password. It tells
-    /// clients apart in rules and records, and proves nothing.
+    /// Without a users file: accept the user name that a client gives, whatever its password. It distinguishes
+    /// clients in rules and records, and proves nothing.
     pub accept_unverified_names: bool,
-    /// The realm that clients show when they ask for a password.
+    /// The authentication realm that clients display when they prompt for a password.
     pub realm: String,
 }
 
@@ -246,20 +245,19 @@ impl Default for AuthConfig {
     }
 }
 
-/// Access rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// Refuse destinations in private, link-local, loopback and other special address ranges, judged after DNS. What an
-    /// upstream proxy is to reach is resolved and judged here first.
+    /// Refuse destinations in private, link-local, loopback and other special-purpose address ranges, checked after
+    /// DNS resolution. Destinations reached through an upstream proxy are resolved and checked here first.
     pub deny_private: bool,
-    /// With `deny_private`, let names that cannot be resolved here pass to an upstream proxy, whose addresses then nobody
-    /// judges.
+    /// With `deny_private`, let names that cannot be resolved here go to an upstream proxy; the addresses it resolves
+    /// them to are not checked.
     pub allow_unresolved: bool,
-    /// Addresses that may be reached although `deny_private` is set.
+    /// Special-purpose addresses that may be reached despite `deny_private`.
     #[schemars(with = "Vec<String>")]
     pub allow_private: Vec<IpNet>,
-    /// Rules in order; the first that matches decides. Without a match the request is allowed.
+    /// Rules in order; the first match decides. If none matches, the request is allowed.
     pub rule: Vec<AccessRule>,
 }
 
@@ -267,7 +265,7 @@ pub struct AccessConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
-    /// What happens.
+    /// The decision.
     pub action: AccessAction,
     /// User names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -282,58 +280,59 @@ pub struct AccessRule {
     /// Ports or ranges: `443`, `8000-8999`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// Methods. A tunnel has the method CONNECT, also when SOCKS5 asked for it.
+    /// Methods. A tunnel has the method CONNECT, including one requested by SOCKS5.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
 }
 
-/// What an access rule says.
+/// An access rule's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessAction {
-    /// Go on.
+    /// Allow.
     Allow,
     /// Refuse with 403.
     Deny,
 }
 
-/// Whether TLS is looked into.
+/// Which TLS connections are intercepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InterceptMode {
-    /// Everything but `never`.
+    /// All except `exclude`.
     #[default]
     All,
-    /// Nothing.
+    /// None.
     None,
-    /// Only `hosts`, less `never`.
+    /// Only `hosts`, except `exclude`.
     Listed,
 }
 
-/// Looking inside TLS.
+/// TLS interception.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct InterceptConfig {
     /// `all`, `none` or `listed`.
     pub mode: InterceptMode,
-    /// Host globs that are looked into when the mode is `listed`.
+    /// Host globs to intercept when the mode is `listed`.
     pub hosts: Vec<String>,
-    /// Host globs that always pass unseen.
+    /// Host globs whose TLS is never intercepted.
     pub exclude: Vec<String>,
-    /// After this many handshakes in a row in which a program that accepts our certificates for other hosts refused the one
-    /// for a host, it pins that host: its connections there pass uninspected for `pinning_pass`. 0 turns this off.
+    /// After this many consecutive handshakes in which a program that accepts Interflow's certificates for other
+    /// hosts refused the one for a host, the host counts as pinned by it: its connections there are passed through
+    /// without inspection for `pinning_bypass`. 0 turns this off.
     pub pinning_failures: u32,
-    /// How long a program that pins is passed through uninspected.
+    /// How long a pinning program's connections to the host are passed through without inspection.
     pub pinning_bypass: HumanDuration,
-    /// How long to wait for a client's first bytes in a tunnel before taking it for a protocol in which the server
+    /// How long to wait for the client's first bytes in a tunnel before assuming a protocol in which the server
     /// speaks first.
     pub sniff_timeout: HumanDuration,
-    /// Leaf certificates kept in memory; the one least recently used gives way. At least 1.
+    /// Leaf certificates kept in memory (LRU). At least 1.
     pub leaf_cache_size: usize,
-    /// How long a leaf certificate lives, in days: 2 to 90.
+    /// Validity of leaf certificates, in days: 2 to 90.
     pub leaf_validity_days: u32,
-    /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart: as many as in memory,
-    /// the oldest give way.
+    /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart: at most as
+    /// many as in memory, the oldest removed first.
     pub persist_leaves: bool,
 }
 
@@ -353,50 +352,50 @@ impl Default for InterceptConfig {
     }
 }
 
-/// The way to the origins.
+/// Connections to origins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamConfig {
-    /// Accept any certificate from any origin. Dangerous: whoever sits on the way can read and change everything.
+    /// Accept any certificate from any origin. Dangerous: anyone on the network path can read and change everything.
     pub danger_insecure: bool,
     /// Host globs whose certificates are not verified.
     pub danger_insecure_hosts: Vec<String>,
-    /// PEM files with certificate authorities to trust besides the platform's. A server's own certificate in them, such as a
-    /// self-signed one, is trusted for the names in it and as long as it is valid.
+    /// PEM files with certificate authorities to trust in addition to the platform's. A server's own certificate in
+    /// them, such as a self-signed one, is trusted for the names in it while it is valid.
     pub extra_ca: Vec<PathBuf>,
-    /// Client certificates (mTLS) for origins, by host glob; the first that matches is shown.
+    /// Client certificates (mTLS) for origins, by host glob; the first match is presented.
     pub client_certificate: Vec<ClientCertificateConfig>,
-    /// Whom connections to origins are to be taken for, by host glob; the first that matches holds. Needs a build with the
+    /// TLS and HTTP/2 fingerprints to impersonate, by host glob; the first match is used. Needs a build with the
     /// feature `impersonate`.
     pub fingerprint: Vec<FingerprintRule>,
-    /// Upstream proxies by host glob; the first that matches is used.
+    /// Upstream proxies by host glob; the first match is used.
     pub proxy: Vec<UpstreamProxyRule>,
     /// Hosts reached without an upstream proxy: names (with their subdomains), `.suffix`, addresses, CIDR blocks, `*`,
     /// each with an optional `:port`, as in `NO_PROXY`.
     pub no_proxy: Vec<String>,
-    /// Fixed addresses for host names, instead of DNS.
+    /// Static addresses for host names, used instead of DNS.
     pub hosts: BTreeMap<String, Vec<std::net::IpAddr>>,
-    /// Name servers to ask in place of the system's.
+    /// Name servers to query instead of the system's.
     pub name_servers: Vec<std::net::SocketAddr>,
-    /// Resolve the names of origins over HTTPS (RFC 8484): `https://host/path`, or `cloudflare`, `google`, `quad9`. The server's
-    /// certificate is verified, and when it does not answer nobody else is asked. Names of the local network (without a
-    /// dot, or ending in `.local`) are asked of the system.
+    /// Resolve names of origins over HTTPS (RFC 8484): `https://host/path`, or `cloudflare`, `google`, `quad9`. The
+    /// server's certificate is verified, and there is no fallback when it does not answer. Local names (without a
+    /// dot, or ending in `.local`) are resolved by the system.
     pub dns_over_https: Option<String>,
-    /// Open connections to one origin, over all workers; 0: no cap. Requests wait in line for at most `pool_wait`.
+    /// Connections to one origin, over all workers; 0: no limit. Beyond it, requests wait for at most `pool_timeout`.
     pub max_connections_per_host: usize,
-    /// How long a request waits for a connection when the cap is reached.
+    /// How long a request waits for a connection when the limit is reached.
     pub pool_timeout: HumanDuration,
-    /// How long an unused connection is kept.
+    /// How long an idle connection is kept.
     pub idle_timeout: HumanDuration,
-    /// Unused connections kept to one origin, by each worker.
+    /// Idle connections kept to one origin, by each worker.
     pub idle_per_host: usize,
-    /// Unused connections kept in all, by each worker; over all workers never more than half of the files that the
-    /// system lets us open.
+    /// Idle connections kept in total, by each worker; over all workers never more than half of the process's limit
+    /// on open files.
     pub idle_total: usize,
-    /// Host globs that are spoken to in HTTP/2 without TLS (prior knowledge). Whoever speaks it in a tunnel is taken to know that
-    /// the origin does, and gRPC calls go over it everywhere.
+    /// Host globs reached by HTTP/2 without TLS (prior knowledge). A client that uses it in a tunnel implies that the
+    /// origin supports it; plain-text gRPC always uses it.
     pub h2c_hosts: Vec<String>,
-    /// Host globs that are only spoken to in HTTP/1.1.
+    /// Host globs reached only by HTTP/1.1.
     pub http1_hosts: Vec<String>,
 }
 
@@ -424,7 +423,7 @@ impl Default for UpstreamConfig {
     }
 }
 
-/// A certificate shown to origins that ask for one.
+/// A certificate presented to origins that request one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificateConfig {
@@ -435,26 +434,25 @@ pub struct ClientCertificateConfig {
     /// The private key (PEM); absent with PKCS#12.
     #[serde(default)]
     pub key: Option<PathBuf>,
-    /// The password of the PKCS#12 file; `env:NAME` and `file:PATH` say where it stands.
+    /// The password of the PKCS#12 file; may be given as `env:NAME` or `file:PATH`.
     #[serde(default)]
     pub password: Option<String>,
 }
 
 impl ClientCertificateConfig {
-    /// The files that hold it.
     pub fn files(&self) -> CertificateFiles {
         CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
     }
 }
 
-/// Whom connections to some origins are to be taken for.
+/// The fingerprint for connections to some origins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FingerprintRule {
     /// Host globs; `*` for all.
     pub hosts: Vec<String>,
-    /// `mirror` (the client that asks), the name of a profile (chrome, edge, android, firefox, safari, ios, okhttp, curl),
-    /// or `ja3:` and a JA3 text. `none` keeps our own fingerprint.
+    /// `mirror` (the connecting client's fingerprint), the name of a profile (chrome, edge, android, firefox, safari,
+    /// ios, okhttp, curl), or `ja3:` and a JA3 string. `none` keeps Interflow's own fingerprint.
     #[serde(rename = "as")]
     pub like: String,
 }
@@ -465,16 +463,17 @@ pub struct FingerprintRule {
 pub struct UpstreamProxyRule {
     /// Host globs; `*` for all.
     pub hosts: Vec<String>,
-    /// The proxies in the order they are passed: `http://user:password@host:port`, `https://…` or `socks5://…`. The whole
-    /// URL may be given as `env:NAME` or `file:PATH`. An empty list goes straight to the origin.
+    /// The proxies, in order from this one to the origin: `http://user:password@host:port`, `https://…` or
+    /// `socks5://…`. The whole URL may be given as `env:NAME` or `file:PATH`. An empty list connects directly to the
+    /// origin.
     pub via: Vec<String>,
 }
 
-/// Caps; 0 stands for no cap.
+/// Limits; 0 means no limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// Client connections in all.
+    /// Client connections in total.
     pub connections: usize,
     /// Client connections from one address (one /64 for IPv6).
     pub connections_per_client: usize,
@@ -488,8 +487,8 @@ pub struct LimitsConfig {
     pub max_headers: usize,
     /// Concurrent streams on one HTTP/2 connection of a client.
     pub h2_streams: u32,
-    /// Bytes of requests and responses that the process holds in memory at once, in all: bodies that are read whole or
-    /// decoded, and the work on them. A request that needs more than is left is answered with 503 and Retry-After.
+    /// Bytes of requests and responses that the process may hold in memory at once, in total: bodies that are
+    /// buffered or decoded, and the work on them. A request that needs more than is left gets 503 with Retry-After.
     pub held_bytes: ByteSize,
 }
 
@@ -508,23 +507,22 @@ impl Default for LimitsConfig {
     }
 }
 
-/// Timeouts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimeoutsConfig {
-    /// From a request's first byte to the end of its head.
+    /// From a request's first byte to the end of its header section.
     pub header_timeout: HumanDuration,
     /// Between requests on a client connection.
     pub idle: HumanDuration,
-    /// Between two pieces of a body, either way.
+    /// Between two chunks of a body, in either direction.
     pub body_idle_timeout: HumanDuration,
-    /// A TLS handshake, on either leg.
+    /// A TLS handshake, downstream or upstream.
     pub handshake: HumanDuration,
     /// Name resolution and connecting, upstream proxies included.
     pub connect: HumanDuration,
-    /// From the request to the head of the origin's response.
+    /// From the request to the header section of the origin's response.
     pub response_header_timeout: HumanDuration,
-    /// A tunnel in which nothing moves.
+    /// A tunnel without traffic.
     pub tunnel_idle: HumanDuration,
 }
 
@@ -542,12 +540,11 @@ impl Default for TimeoutsConfig {
     }
 }
 
-/// Threads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkersConfig {
-    /// How many; 0: one per processor.
+    /// Number of worker threads; 0: one per processor.
     pub count: usize,
-    /// Tie each worker to one processor (Linux).
+    /// Pin each worker to one processor (Linux).
     pub cpu_affinity: bool,
 }

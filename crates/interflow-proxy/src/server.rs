@@ -1,4 +1,4 @@
-//! The engine: binds the listeners, starts the workers, reloads, and stops in good order.
+//! The proxy server: binds the listeners, starts the workers, reloads the configuration, shuts down gracefully.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use interflow_net::egress::{EgressShared, UpstreamClient};
 use interflow_net::ingress::{ClientListener, DrainSignal, ListenOptions, bind};
 use interflow_types::budget::PROCESS_BUDGET;
 use interflow_types::{
-    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient as Door, NotRecorded,
-    Recorder, Request, Response, ResponseFuture, Result, Stage, Timestamp,
+    ClientInfo, EntryKind, Error, ErrorKind, Flow, FlowId, GatewayMount, Host, HttpClient, NotRecorded, Recorder,
+    Request, Response, ResponseFuture, Result, Stage, Timestamp,
 };
 use ipnet::IpNet;
 use parking_lot::Mutex;
@@ -29,21 +29,20 @@ use crate::upstream::local_client::LocalClient;
 use crate::upstream::local_request;
 use crate::worker::{ActiveConfig, ListenerRole, ListenerTls, ProxyWorker, ServerState};
 
-/// What the engine is given besides its config.
+/// Dependencies of the server besides its configuration.
 pub struct ServerDeps {
-    /// The certificate authority.
     pub ca: Arc<CertificateAuthority>,
-    /// Who keeps what passes.
+    /// Records flows; `None` records nothing.
     pub recorder: Option<Arc<dyn Recorder>>,
-    /// The stages in their order.
+    /// The stages, in the order in which they run.
     pub stages: Vec<Arc<dyn Stage>>,
-    /// The rooms with doors on the gateway port, asked in this order after the owner's routes.
+    /// Components with endpoints on the gateway port, tried in this order after the configured routes.
     pub mounts: Vec<Arc<dyn GatewayMount>>,
-    /// Addresses of our own that must not be reached through the proxy: the admin listener's.
+    /// Interflow's other listeners, which must not be reachable through the proxy: the admin listener.
     pub own: Vec<SocketAddr>,
 }
 
-/// The running corridor.
+/// A running proxy server.
 pub struct ProxyServer {
     parts: ServerDeps,
     shared: Arc<ServerState>,
@@ -59,22 +58,22 @@ pub struct ProxyServer {
     started: Instant,
 }
 
-/// Why the engine does not start.
+/// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The config is wrong.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An address cannot be listened on, or the machine gives no threads.
+    /// An address cannot be bound, or a thread cannot be started.
     #[error(transparent)]
     Bind(#[from] Error),
 }
 
 impl ProxyServer {
-    /// Binds and starts. When this returns, clients are served.
+    /// Binds the listeners and starts the workers. When it returns, clients are served.
     ///
     /// # Errors
-    /// A config that is wrong, naming the key; an address that is taken.
+    /// The configuration is invalid (names the key), or an address is in use.
     pub fn start(config: ProxyServerConfig, parts: ServerDeps) -> Result<Arc<Self>, StartError> {
         let count = match config.workers.count {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -117,11 +116,11 @@ impl ProxyServer {
         }))
     }
 
-    /// Puts another config in force, users file and all. Listeners and workers stay as they are; flows under way keep
-    /// what they began with.
+    /// Activates another configuration and re-reads the users file. Listeners and workers stay; flows in progress
+    /// keep the configuration they began with.
     ///
     /// # Errors
-    /// A config that is wrong: the old one stays in force.
+    /// The configuration is invalid: the old one stays active.
     pub fn reload(&self, config: ProxyServerConfig) -> Result<(), ConfigError> {
         let settings = Arc::new(compile_config(&config, &self.parts, &self.addresses, &self.pseudonym)?);
         let tls = ListenerTls::load(&config)?;
@@ -135,22 +134,22 @@ impl ProxyServer {
         Ok(())
     }
 
-    /// The addresses of the proxy port, with the ports that were really bound.
+    /// The addresses of the proxy port, with the actual ports.
     pub fn proxy_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Proxy)
     }
 
-    /// The addresses of the gateway port, with the ports that were really bound.
+    /// The addresses of the gateway port, with the actual ports.
     pub fn gateway_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Gateway)
     }
 
-    /// The addresses that take redirected connections, with the ports that were really bound.
+    /// The addresses that accept redirected connections, with the actual ports.
     pub fn transparent_addresses(&self) -> Vec<SocketAddr> {
         self.addresses_of(ListenerRole::Transparent)
     }
 
-    /// The addresses of clients that take us for the origin, with the ports that were really bound.
+    /// The addresses of the reverse-proxy listeners, with the actual ports.
     pub fn reverse_addresses(&self) -> Vec<SocketAddr> {
         self.addresses.iter().filter(|(r, _)| matches!(r, ListenerRole::Reverse(_))).map(|(_, a)| *a).collect()
     }
@@ -159,71 +158,69 @@ impl ProxyServer {
         self.addresses.iter().filter(|(r, _)| *r == role).map(|(_, a)| *a).collect()
     }
 
-    /// The certificate authority.
     pub fn ca(&self) -> &Arc<CertificateAuthority> {
         &self.parts.ca
     }
 
-    /// The config in force.
+    /// The active configuration.
     pub fn config(&self) -> ProxyServerConfig {
         self.settings.lock().config.clone()
     }
 
-    /// The password of a new pass for a program that the operator starts, under this user's name: good until it is taken back,
-    /// or nobody shows it for a day. What shows it is never passed through uninspected because it refuses our certificate, and
-    /// whoever passes for that reason is intercepted again.
+    /// Issues a password for a program that the operator starts, under this user name: valid until it is revoked, or
+    /// unused for a day. Connections that authenticate with it never get a pinning bypass, and all current bypasses
+    /// are cleared.
     pub fn issue_credential(&self, name: &str) -> String {
         self.clear_bypass(None);
         self.shared.ephemeral_credentials.issue(name, Instant::now())
     }
 
-    /// Takes a pass back.
+    /// Revokes an issued credential.
     pub fn revoke_credential(&self, name: &str, password: &str) {
         self.shared.ephemeral_credentials.revoke(name, password);
     }
 
-    /// What was counted until now.
+    /// The counters of all workers.
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut s = self.stats.snapshot();
         s.connections_open = self.shared.connections.open_count() as u64;
         s
     }
 
-    /// How long the engine has run.
     pub fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// Whether it has begun to stop, or is about to.
+    /// Whether shutdown has begun or been announced.
     pub fn is_draining(&self) -> bool {
         self.leaving.load(Ordering::Relaxed) || self.drain.drain().is_draining()
     }
 
-    /// Says that it is about to stop, while everything is still accepted.
+    /// Announces shutdown while connections are still accepted.
     pub fn begin_shutdown(&self) {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// How many connections of clients are open.
+    /// The number of open client connections.
     pub fn connections(&self) -> usize {
         self.shared.connections.open_count()
     }
 
-    /// Programs whose TLS passes uninspected because they refuse our certificate.
+    /// Programs whose TLS is passed through without inspection because they refuse Interflow's certificate.
     pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
         self.shared.pinning.bypassed_clients()
     }
 
-    /// Intercepts those programs again, or their connections to one host. Says how many passed.
+    /// Ends the pinning bypass of all clients, or for one host. Returns how many there were.
     pub fn clear_bypass(&self, host: Option<&Host>) -> usize {
         self.shared.pinning.clear(host)
     }
 
-    /// Sends a request as a flow of its own, made from `parent` when that is given. The flow is there, with its error,
-    /// when the request fails too. Whoever wants the response recorded whole reads its body to the end.
+    /// Sends a request as a flow of its own, linked to `parent` if given. The flow is recorded even if the request
+    /// fails. To record the whole response, read its body to the end.
     ///
     /// # Errors
-    /// As any request's.
+    /// As for a client's request.
     pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
         let (worker, runtime) = (Arc::clone(&self.workers[0]), &self.runtimes[0]);
         let client = Arc::new(internal_client(&worker));
@@ -243,16 +240,16 @@ impl ProxyServer {
         (id, sent.await.unwrap_or_else(ended))
     }
 
-    /// A way out for what outsiders ask to be fetched: private, loopback, link-local and other special addresses, and
-    /// our own listeners, are refused after DNS. `allow` names those that may be reached all the same, `key` the key
-    /// of the configuration that says so.
-    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn Door> {
+    /// A client for URLs that outsiders supply: private, loopback, link-local and other special-purpose addresses,
+    /// and Interflow's own listeners, are refused after DNS resolution. `allow` lists exceptions, `key` is the
+    /// configuration key that sets them.
+    pub fn filtered_client(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn HttpClient> {
         Arc::new(FilteredClient::new(self, allow, key))
     }
 
-    /// The egress to the metadata services of clouds, which are at link-local and loopback addresses whatever
-    /// `access.deny_private` says. Nothing that a client chose may be sent over it.
-    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn Door> {
+    /// A client for cloud metadata services, at link-local and loopback addresses, regardless of
+    /// `access.deny_private`. Never send anything over it that a client chose.
+    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         Arc::new(FilteredClient::for_metadata(self))
     }
 
@@ -264,7 +261,7 @@ impl ProxyServer {
         self.parts.own.iter().copied().chain(self.addresses.iter().map(|(_, a)| *a)).collect()
     }
 
-    /// The worker whose thread this is.
+    /// The index of the worker that runs on this thread.
     pub(crate) fn current_worker(&self) -> Option<usize> {
         filtered_client::current_worker(&self.workers)
     }
@@ -277,8 +274,8 @@ impl ProxyServer {
         ActiveConfig::egress(&live.settings, &self.shared, guard)
     }
 
-    /// Sends a request as a flow of its own over another way out than the worker's: on this worker, when the thread is
-    /// one's, else on the first.
+    /// Sends a request as a flow of its own over `egress` instead of the worker's client: on this thread's worker, or
+    /// else on the first.
     pub(crate) async fn send_with_client(
         &self,
         here: Option<usize>,
@@ -302,8 +299,8 @@ impl ProxyServer {
         self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
     }
 
-    /// A way out for calls that no recorder may be shown, such as texts that are yet to be redacted.
-    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn Door> {
+    /// A client whose requests are not recorded, such as those with text not redacted yet.
+    pub fn unrecorded_client(self: &Arc<Self>) -> Arc<dyn HttpClient> {
         Arc::new(LocalClient(Arc::downgrade(self)))
     }
 
@@ -327,7 +324,7 @@ impl ProxyServer {
         self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
     }
 
-    /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain_timeout`, then ends.
+    /// Shuts down: accepts nothing new, lets flows finish for at most `proxy.drain_timeout`, then ends.
     pub async fn stop(&self) {
         let patience = self.config().proxy.drain_timeout.0;
         self.drain.start();
@@ -337,12 +334,12 @@ impl ProxyServer {
         }
         let left = self.shared.connections.open_count();
         if left > 0 {
-            tracing::warn!("{left} connections were cut after {patience:?} of draining");
+            tracing::warn!("{left} connections were closed after draining for {patience:?}");
         }
     }
 }
 
-impl Door for ProxyServer {
+impl HttpClient for ProxyServer {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move { Self::send(self, request, None).await.1 })
     }
@@ -368,13 +365,13 @@ fn compile_config(
     pseudonym: &ViaPseudonym,
 ) -> Result<CompiledConfig, ConfigError> {
     let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
-    let rooms = ServerComponents {
+    let components = ServerComponents {
         stages: parts.stages.clone(),
         mounts: parts.mounts.clone(),
         recorder: parts.recorder.clone(),
         pseudonym: pseudonym.clone(),
     };
-    CompiledConfig::new(config.clone(), own, rooms)
+    CompiledConfig::new(config.clone(), own, components)
 }
 
 fn new_server_state(config: &ProxyServerConfig) -> Result<ServerState, ConfigError> {
@@ -399,13 +396,13 @@ fn connection_limits(limits: &LimitsConfig) -> ConnectionLimits {
     }
 }
 
-/// What was bound, and for which role.
+/// Bound addresses with their roles.
 type BoundListeners = Vec<(ListenerRole, SocketAddr)>;
 
-/// What each worker listens on.
+/// The listening sockets of one worker.
 type WorkerListeners = Vec<(ListenerRole, std::net::TcpListener)>;
 
-/// One listener per address and worker. The first worker's binding fixes a port that was given as 0.
+/// One listener per address and worker. The first worker's bind resolves port 0.
 fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListeners, Vec<WorkerListeners>), Error> {
     let mut addresses = Vec::new();
     let mut all: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
@@ -417,7 +414,7 @@ fn bind_all(config: &ProxyServerConfig, workers: usize) -> Result<(BoundListener
         config.proxy.reverse.iter().map(|r| (ListenerRole::Reverse(r.port), r.listen)).collect(),
     ];
     for (role, addr) in wanted.concat() {
-        // Another program's socket with SO_REUSEPORT would silently share our port: ask without it first.
+        // Another program's socket with SO_REUSEPORT would silently share the port: bind without it first.
         if addr.port() != 0 {
             drop(bind(&ListenOptions { reuse_port: false, ..ListenOptions::new(addr) })?);
         }
@@ -474,6 +471,6 @@ fn pin_to_processor(index: usize) {
     let processors = core_affinity::get_core_ids().unwrap_or_default();
     let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
     if !pinned {
-        tracing::warn!("worker {index} could not be tied to a processor (workers.cpu_affinity)");
+        tracing::warn!("worker {index} could not be pinned to a processor (workers.cpu_affinity)");
     }
 }

@@ -30,7 +30,7 @@ use crate::tunnel::connect;
 use crate::tunnel::pinning_bypass::PinningBypass;
 use crate::upstream::plan::PlanCache;
 
-/// What all workers share, and ask rarely.
+/// State shared by all workers, accessed rarely.
 pub(crate) struct ServerState {
     pub connections: Arc<ConnectionLimiter>,
     pub ephemeral_credentials: EphemeralCredentials,
@@ -39,13 +39,13 @@ pub(crate) struct ServerState {
     pub next_connection: AtomicU64,
     pub processes: ProcessLookup,
     pub containers: ContainerLookup,
-    /// Of connections without the PROXY protocol header that they should begin with.
+    /// Limits the log of connections without the expected PROXY protocol header.
     pub no_header: LogLimiter,
-    /// Of connections that found no file descriptor.
+    /// Limits the log of connections that failed for lack of a file descriptor.
     pub no_descriptor: LogLimiter,
 }
 
-/// What a worker works with until the next reload.
+/// A worker's state until the next reload.
 pub(crate) struct ActiveConfig {
     pub generation: u64,
     pub settings: Arc<CompiledConfig>,
@@ -54,20 +54,19 @@ pub(crate) struct ActiveConfig {
     pub port_tls: ListenerTls,
 }
 
-/// TLS on our own ports.
+/// TLS of Interflow's own listeners.
 #[derive(Clone, Default)]
 pub(crate) struct ListenerTls {
     pub proxy: Option<Arc<ServerTls>>,
     pub gateway: Option<Arc<ServerTls>>,
 }
 
-/// What a listener is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListenerRole {
     Proxy,
     Gateway,
     Transparent,
-    /// With the port of the origins, when it is not what clients say.
+    /// With the origins' port, if configured.
     Reverse(Option<u16>),
 }
 
@@ -88,7 +87,7 @@ impl ActiveConfig {
         Self { generation, settings, egress, plans: PlanCache::default(), port_tls }
     }
 
-    /// A way out whose addresses this guard judges.
+    /// An upstream client whose addresses this filter checks.
     pub fn egress(settings: &CompiledConfig, shared: &ServerState, guard: Arc<PrivateAddressFilter>) -> UpstreamClient {
         let config = &settings.config;
         let dialer = Dialer::new(
@@ -120,7 +119,6 @@ impl ActiveConfig {
     }
 }
 
-/// One worker.
 pub(crate) struct ProxyWorker {
     pub counters: Arc<WorkerCounters>,
     pub ca: Arc<CertificateAuthority>,
@@ -148,7 +146,7 @@ impl ProxyWorker {
         self.live.store(Arc::new(live));
     }
 
-    /// Takes connections until the drain.
+    /// Accepts connections until shutdown.
     pub async fn accept(self: Arc<Self>, listener: ClientListener, role: ListenerRole) {
         let name: Arc<str> = role.as_str().into();
         let Ok(local) = listener.local_addr() else { return };
@@ -162,7 +160,7 @@ impl ProxyWorker {
                 if let Some(kept) = self.shared.no_descriptor.suppressed_if_due() {
                     tracing::warn!(
                         refused_since = kept,
-                        "a connection is refused: the process has no file descriptor left for it; raise its limit of open files"
+                        "a connection was refused: no file descriptors are left; raise the process's limit on open files"
                     );
                 }
                 continue;
@@ -233,7 +231,7 @@ impl ProxyWorker {
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
                 let conn = ClientConnection::new(Arc::clone(&self), Arc::clone(&client), ConnectionKind::Proxy, None);
-                // Boxed, as all that few connections do: its place would be kept for every connection.
+                // Boxed, as everything rare: its future would enlarge that of every connection.
                 Box::pin(connect::serve_transparent(&conn, live, io, wanted)).await;
                 Ok(Ok(()))
             }
@@ -252,13 +250,13 @@ impl ProxyWorker {
         }
     }
 
-    /// The process behind a connection from this machine.
+    /// The client process behind a connection from this machine.
     async fn process_of(&self, client: &ClientInfo) -> Option<Arc<ClientProcess>> {
         let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
         tokio::task::spawn_blocking(move || shared.processes.lookup(peer, local)).await.ok().flatten()
     }
 
-    /// The container that a connection comes from.
+    /// The container of a client.
     async fn container_of(&self, config: &ProxyServerConfig, client: &ClientInfo) -> Option<ByteStr> {
         let mut sockets = config.proxy.container_sockets.clone();
         if sockets.is_empty() {
@@ -274,8 +272,8 @@ impl ProxyWorker {
         tokio::task::spawn_blocking(find).await.ok().flatten()
     }
 
-    /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one
-    /// how it ended: flows have told of that already.
+    /// Detects the client's protocol and serves it. The outer error means that it could not be detected, the inner
+    /// one how serving ended, which flows have already reported.
     async fn serve_protocol(
         self: &Arc<Self>,
         live: &Arc<ActiveConfig>,
@@ -316,7 +314,7 @@ impl ProxyWorker {
                 let Some(port_tls) = port_tls else {
                     return Err(Error::new(
                         ErrorKind::UnknownProtocol,
-                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
+                        "the client uses TLS on a port without TLS: configure it to use http://, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
                 let timeout = live.settings.config.timeouts.handshake.0;
@@ -324,7 +322,7 @@ impl ProxyWorker {
                 Box::pin(self.serve_protocol(live, io, client, role, Some(Arc::new(agreed)))).await
             }
             ClientProtocol::Closed | ClientProtocol::Timeout => Ok(Ok(())),
-            // What is no HTTP/1 gets its clear 400 from the HTTP/1 driver.
+            // Anything else gets its 400 from the HTTP/1 driver.
             ClientProtocol::Http1
             | ClientProtocol::ProxyRequest(_)
             | ClientProtocol::Tls(_)
@@ -333,8 +331,8 @@ impl ProxyWorker {
         }
     }
 
-    /// TLS of the gateway port by our own CA: for the name that the client asks for, where it is one of the gateway's, else for
-    /// the address that it came to.
+    /// TLS of the gateway port by Interflow's CA: for the SNI if it is one of the gateway's names, else for the local
+    /// address.
     fn own_tls(
         &self,
         live: &ActiveConfig,
@@ -351,9 +349,10 @@ impl ProxyWorker {
         Some(self.ca.server_tls(&host, Alpn::Both))
     }
 
-    /// A balancer that is set up otherwise than we are looks like a proxy that answers nobody: its owner hears why.
+    /// Logs why connections of a load balancer without the expected header are refused: to clients the proxy would
+    /// just seem dead.
     fn warn_missing_proxy_header(&self, client: &ClientInfo, error: &Error) {
-        // Who connects and leaves without a word probes whether the port is open.
+        // A connection closed without data is a port probe.
         if error.kind() == ErrorKind::ClientGone {
             return;
         }
@@ -361,18 +360,18 @@ impl ProxyWorker {
             tracing::warn!(
                 peer = %client.peer,
                 more,
-                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
+                "a connection was closed: {error}. Its address is in proxy.proxy_protocol_trusted, so it must begin with a PROXY protocol header: configure the load balancer to send one (send-proxy-v2), or remove the address"
             );
         }
     }
 
-    /// As [`log_end`](Self::log_end), where no flow tells of the error.
+    /// As [`log_end`](Self::log_end), for errors that no flow has counted.
     fn count_end(&self, client: &ClientInfo, error: &Error) {
         self.counters.error(error);
         tracing::debug!(peer = %client.peer, kind = error.kind().as_str(), "connection ended: {error}");
     }
 
-    /// How a connection ended, for the log.
+    /// Logs how a connection ended.
     pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
         if let Err(e) = served {
             tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
@@ -380,7 +379,7 @@ impl ProxyWorker {
     }
 }
 
-/// Tells a client beyond a limit why it is not served. It may speak anything, but most speak HTTP.
+/// Tells a client beyond a limit why it is refused, in HTTP, which most clients speak.
 fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
     let Ok(mut stream) = stream.into_std() else { return };
     let text = format!("{refused}\n");
@@ -390,15 +389,15 @@ fn reject_over_limit(stream: TcpStream, refused: ConnectionRejection) {
         text.len(),
         ErrorKind::Limited.as_str()
     );
-    // The socket does not block: who cannot take a few hundred bytes at once goes without.
+    // The socket is non-blocking: a client that cannot take these bytes at once gets none.
     let _ = stream.write_all(answer.as_bytes());
     let _ = stream.shutdown(Shutdown::Write);
-    // A request left unread would turn our close into a reset, and the answer with it.
+    // Unread data would turn the close into a reset, and the client would lose the response.
     let _ = stream.read(&mut [0; 8192]);
 }
 
 impl ListenerTls {
-    /// TLS for the ports that are configured to speak it.
+    /// Loads the certificates of the listeners configured for TLS.
     pub fn load(config: &ProxyServerConfig) -> Result<Self, ConfigError> {
         let load = |place: &str, files: &Option<TlsFilePair>, clients: Option<&ClientAuth>| {
             let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
@@ -421,7 +420,7 @@ fn port_tls(files: &TlsFilePair, clients: Option<&ClientAuth>) -> Result<Arc<Ser
     Ok(Arc::new(tls.map_err(|e| e.to_string())?.with_alpn(Alpn::Both)))
 }
 
-/// Whose certificates clients of the gateway port show.
+/// Which client certificates the gateway port accepts.
 fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigError> {
     let wrong = |key: &str, what: String| ConfigError { place: format!("gateway.{key}"), what };
     if gateway.client_ca.is_empty() {
@@ -429,12 +428,12 @@ fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigErro
             None => Ok(None),
             Some(_) => Err(wrong(
                 "client_auth",
-                "no authority of clients is named: add gateway.client_ca = [\"ca.pem\"]".into(),
+                "no client certificate authority is configured: add gateway.client_ca = [\"ca.pem\"]".into(),
             )),
         };
     }
     if gateway.tls.is_none() {
-        let what = "clients show certificates in TLS only: set gateway.tls = { certificate = …, key = … } too";
+        let what = "client certificates need TLS: also set gateway.tls = { certificate = …, key = … }";
         return Err(wrong("client_ca", what.into()));
     }
     let mut clients = ClientAuth::new(gateway.requires_certificate());

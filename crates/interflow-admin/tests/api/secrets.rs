@@ -158,7 +158,7 @@ async fn a_secret_that_was_given_to_its_host_is_read_back_by_nobody() {
     }
     for (path, why) in [
         ("/unknown-coding", "content coding"),
-        ("/partial", "a part of the whole"),
+        ("/partial", "partial response"),
         ("/grpc-unknown", "snappy"),
         ("/grpc-web-text", "base64"),
     ] {

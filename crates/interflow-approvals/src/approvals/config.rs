@@ -1,4 +1,4 @@
-//! The `[approvals]` section of the config, and the rule as people write it: there, through the API, on the command line.
+//! The `[approvals]` section of the configuration, and the rule format shared by configuration, API and command line.
 
 use std::path::PathBuf;
 
@@ -6,26 +6,26 @@ use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What may be reached: by rules, by asking somebody, or by all.
+/// Outbound access control: by rules, by asking an operator, or unrestricted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApprovalsConfig {
     /// What happens to a flow that no rule decides.
     pub mode: ApprovalMode,
-    /// How long a flow is held for an answer before it is denied.
+    /// How long a flow waits for a decision before it is denied.
     pub timeout: HumanDuration,
-    /// Questions that may be open at the same time; more are denied at once.
+    /// Pending requests at one time; further ones are denied at once.
     pub max_held: usize,
-    /// Where rules made while running are kept; relative to the data folder.
+    /// The file of rules created at runtime, relative to the data directory.
     pub file: PathBuf,
-    /// Where secrets for placeholders are kept, encrypted; relative to the data folder.
+    /// The file of secrets for placeholders, encrypted, relative to the data directory.
     pub secrets: PathBuf,
-    /// Rules that come with Interflow for known agents, registries and hosts of code: `npm`, `pypi`, `claude-code`;
-    /// `interflow approvals presets` lists them. They count as rules of the owner.
+    /// Built-in rule sets for known agents, package registries and code hosts: `npm`, `pypi`, `claude-code`;
+    /// `interflow approvals presets` lists them. They count as the operator's rules.
     pub presets: Vec<String>,
-    /// Tell the desktop when somebody has to be asked.
+    /// Show a desktop notification when a decision is pending.
     pub notify: bool,
-    /// Rules of the owner. The most specific one decides, and of two alike the one that denies.
+    /// The operator's rules. The most specific match decides; of two equally specific ones, the one that denies.
     pub rule: Vec<RuleSpec>,
 }
 
@@ -44,21 +44,20 @@ impl Default for ApprovalsConfig {
     }
 }
 
-/// What happens to a flow that no rule decides, and whether rules bind at all.
+/// What happens to a flow that no rule decides, and whether rules are enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalMode {
-    /// Nothing is held and nothing denied; what a rule would deny is marked.
+    /// Nothing waits and nothing is denied; flows that a rule would deny are tagged.
     #[default]
     Observe,
-    /// It is held until somebody decides.
+    /// It waits until an operator decides.
     Ask,
     /// It is denied.
     Enforce,
 }
 
 impl ApprovalMode {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Observe => "observe",
@@ -68,59 +67,57 @@ impl ApprovalMode {
     }
 }
 
-/// What a rule says.
+/// A rule's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalAction {
-    /// It may pass.
+    /// The flow may proceed.
     Allow,
-    /// It may not.
+    /// The flow is denied.
     Deny,
 }
 
-/// A rule. What is empty matches everything.
+/// A rule. Empty fields match everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
-    /// What it says.
+    /// The decision.
     pub action: ApprovalAction,
     /// Hosts: names, globs (`*.example.com` matches names of any depth below), addresses, networks (`10.0.0.0/8`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Ports and ranges of them: `443`, `8000-8999`.
+    /// Ports and port ranges: `443`, `8000-8999`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
     /// Methods: `GET`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub methods: Vec<String>,
-    /// Globs over the path without its query: `/repos/*`. Such a rule only holds for requests that can be seen.
+    /// Globs over the path without its query: `/repos/*`. Such a rule applies only to requests that can be inspected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Users of the proxy. In names of users, agents, programs, containers and sessions, `*` stands for any characters.
+    /// Users of the proxy. In names of users, agents, processes, containers and sessions, `*` matches any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// Agents: the name that a session gives itself; without one, the client's user, container or program.
+    /// Agents: the name that a session declares, or else the client's user, container or process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
-    /// Programs of clients on this machine, by their file names.
+    /// Processes of clients on this machine, by the names of their executables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
-    /// Docker or Podman containers of clients, by their names.
+    /// Docker or Podman containers of clients, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<String>,
-    /// Sessions by their ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
-    /// Until when it holds, as RFC 3339: `2027-01-31T12:00:00Z`.
+    /// Expiry, as RFC 3339: `2027-01-31T12:00:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// What it is for.
+    /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl RuleSpec {
-    /// A rule that matches everything.
     pub const fn new(action: ApprovalAction) -> Self {
         Self {
             action,
@@ -139,46 +136,44 @@ impl RuleSpec {
     }
 }
 
-/// A client's session as it is announced.
+/// The registration of a client session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionSpec {
-    /// Its id; one is made when it is not given. One that is there already is replaced.
+    /// The session's id, generated if unset. An existing session with this id is replaced.
     pub id: Option<String>,
-    /// The agent's name, for rules and people.
+    /// The agent's name, for rules and display.
     pub agent: Option<String>,
-    /// Flows of this user of the proxy belong to it.
+    /// Flows of this proxy user belong to the session.
     pub user: Option<String>,
-    /// Flows from this address or network belong to it.
+    /// Flows from this address or network belong to the session.
     pub client: Option<String>,
-    /// Flows of this process belong to it.
+    /// Flows of this process id belong to the session.
     pub pid: Option<u32>,
-    /// Flows of this program belong to it.
+    /// Flows of this process name belong to the session.
     pub process: Option<String>,
-    /// How long it lives without a heartbeat; 15m when not given, at most a day.
+    /// How long the session lives without a heartbeat; default 15m, at most a day.
     pub ttl: Option<HumanDuration>,
-    /// Rules that live as long as it does.
+    /// Rules that expire with the session.
     pub rules: Vec<RuleSpec>,
-    /// Secrets that live as long as it does.
+    /// Secrets that expire with the session.
     pub secrets: Vec<SecretSpec>,
 }
 
-/// A secret that a placeholder stands for.
+/// A secret and its placeholder.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecretSpec {
-    /// What people call it; unique.
+    /// Its unique label.
     pub label: String,
-    /// The secret.
     pub value: String,
-    /// The only origins that it is sent to: a host (name, glob, address), with a scheme and a port where they are not https
-    /// and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. This machine needs the port:
-    /// `127.0.0.1:3000`.
+    /// The only origins that it is sent to: a host (name, glob, address), with scheme and port unless they are https
+    /// and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. For this machine the port is
+    /// required: `127.0.0.1:3000`.
     pub hosts: Vec<String>,
-    /// The text that stands for it; one is made when it is not given. At least 16 characters that need no escaping.
+    /// The placeholder, generated if unset: at least 16 characters that need no escaping.
     pub placeholder: Option<String>,
-    /// Whether it may go out without TLS to hosts that were written without a scheme; otherwise that is done to this machine
-    /// only.
+    /// Whether it may be sent without TLS to hosts given without a scheme; otherwise only to this machine.
     pub plain_http: bool,
 }
 

@@ -1,16 +1,16 @@
-//! What an answer to a question makes: a rule that decides what is like it.
+//! Turns a resolution of a pending request into a rule that decides similar requests.
 
 use super::config::{ApprovalAction, RuleSpec};
 use super::pending::PendingRequest;
 use super::{PendingQuestion, Resolution, ResolutionScope, bracket_ipv6};
 
-/// The rule that an answer makes of a question.
+/// The rule that corresponds to a resolution.
 pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resolution) -> RuleSpec {
     let mut rule = RuleSpec::new(answer.action);
     let host = bracket_ipv6(&question.host);
     rule.hosts = vec![match answer.scope {
         ResolutionScope::Subdomains => match question.host.split_once('.') {
-            // A name of two labels is the domain itself.
+            // A name of two labels is itself the domain.
             Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
                 format!("*.{parent}")
             }
@@ -37,10 +37,10 @@ pub(super) fn rule_from_resolution(question: &PendingQuestion, answer: &Resoluti
     rule
 }
 
-/// Whether the body of the request that waits can be another one.
+/// Checks that the pending request's body can be edited.
 pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(), String> {
     if answer.action != ApprovalAction::Allow {
-        return Err("a body is for a request that is allowed: the action is `deny`".to_owned());
+        return Err("`body` needs the action `allow`, but the action is `deny`".to_owned());
     }
     if held.question.alone.is_none() || held.asked.as_ref().is_none_or(|asked| asked.body().is_none()) {
         return Err("this body cannot be edited: only text of at most 64 KiB, uncoded and of known length, that has come whole \
@@ -50,7 +50,7 @@ pub(super) fn check_edit(held: &PendingRequest, answer: &Resolution) -> Result<(
     Ok(())
 }
 
-/// A path as a glob that matches nothing else.
+/// Escapes a path to a glob that matches only it.
 fn escape_glob(path: &str) -> String {
     path.chars().fold(String::new(), |mut out, c| {
         if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {

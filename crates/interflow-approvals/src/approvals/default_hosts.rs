@@ -1,6 +1,6 @@
-//! Which hosts secrets are for whose owner did not say: by the names that they usually have, and by how they begin.
+//! Default hosts of well-known secrets, by the usual variable name and by the value's prefix.
 
-/// The hosts of a secret, by the variable that usually holds it.
+/// Hosts of a secret, by the variable that usually contains it.
 const BY_LABEL: &[(&str, &[&str])] = &[
     ("ANTHROPIC_API_KEY", &["api.anthropic.com"]),
     ("ANTHROPIC_AUTH_TOKEN", &["api.anthropic.com"]),
@@ -34,7 +34,7 @@ const BY_LABEL: &[(&str, &[&str])] = &[
     ("VERCEL_TOKEN", &["api.vercel.com"]),
 ];
 
-/// The hosts of a secret, by its beginning; the longest first.
+/// Hosts of a secret, by its prefix; the longest first.
 const BY_PREFIX: &[(&str, &[&str])] = &[
     ("sk-ant-", &["api.anthropic.com"]),
     ("sk-or-", &["openrouter.ai"]),
@@ -56,7 +56,7 @@ const BY_PREFIX: &[(&str, &[&str])] = &[
     ("lin_api_", &["api.linear.app"]),
 ];
 
-/// The hosts that a secret of this label and value is for; none when that is not known.
+/// The default hosts of a secret with this label and value; empty if unknown.
 pub fn default_hosts(label: &str, value: &str) -> Vec<String> {
     let by_label = BY_LABEL.iter().find(|(name, _)| name.eq_ignore_ascii_case(label));
     let by_beginning = || BY_PREFIX.iter().find(|(start, _)| value.starts_with(start));

@@ -1,4 +1,4 @@
-//! Tells the desktop when somebody has to be asked: who wants to reach which host, never a path, a field or a body.
+//! Desktop notifications for pending requests: who wants to reach which host; never a path, a header field or a body.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -10,22 +10,22 @@ use tokio::time::{sleep, timeout};
 
 use super::{Approvals, PendingRequest};
 
-/// How long questions are gathered.
+/// How long requests are batched before a notification.
 const BATCH_DELAY: Duration = Duration::from_millis(300);
-/// The shortest time between two notifications.
+/// Minimum interval between notifications.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
-/// How long the desktop's program may take.
+/// Timeout of the notification command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest text, in characters.
+/// Maximum length of the text, in characters.
 const MAX_TEXT_CHARS: usize = 160;
 
-/// Watches what is held and tells the desktop of it, until it is dropped.
+/// Watches pending requests and notifies the desktop, until it is dropped.
 pub async fn watch(approvals: Arc<Approvals>) {
     let mut told: BTreeSet<u64> = BTreeSet::new();
     let mut version = 0;
     loop {
         approvals.changed_since(version).await;
-        // Questions that come together are told together.
+        // Requests that arrive together share one notification.
         sleep(BATCH_DELAY).await;
         version = approvals.version();
         let held = approvals.pending_requests();
@@ -35,7 +35,7 @@ pub async fn watch(approvals: Arc<Approvals>) {
             told.extend(new.iter().map(|h| h.id));
             let shown = timeout(COMMAND_TIMEOUT, show_notification("Interflow asks", &notification_text(&new))).await;
             if let Err(e) = shown.unwrap_or_else(|e| Err(e.into())) {
-                tracing::debug!("the desktop cannot be told: {e}");
+                tracing::debug!("cannot show a desktop notification: {e}");
             }
             sleep(MIN_INTERVAL).await;
         }
@@ -43,7 +43,7 @@ pub async fn watch(approvals: Arc<Approvals>) {
     }
 }
 
-/// What is new, in a line.
+/// The notification's one-line text.
 fn notification_text(new: &[&PendingRequest]) -> String {
     let Some(first) = new.first() else { return String::new() };
     let q = &first.question;
@@ -53,7 +53,8 @@ fn notification_text(new: &[&PendingRequest]) -> String {
     line.chars().filter(|c| !c.is_control()).take(MAX_TEXT_CHARS).collect()
 }
 
-/// The desktop's own program for it. The texts are arguments or variables of their own, so that nothing in them is run.
+/// Runs the desktop's notification command. Texts are passed as arguments or variables, so that nothing in them is
+/// executed.
 async fn show_notification(title: &str, text: &str) -> std::io::Result<()> {
     let mut command = if cfg!(target_os = "macos") {
         let mut c = Command::new("osascript");
@@ -86,7 +87,7 @@ mod tests {
     use interflow_types::Timestamp;
 
     #[test]
-    fn the_text_names_who_and_where_and_nothing_more() {
+    fn the_notification_names_client_and_host_only() {
         let held = |id, user: Option<&str>| PendingRequest {
             id,
             question: PendingQuestion {

@@ -1,25 +1,24 @@
-//! Patterns of hosts: an exact name, everything below a name, an address or network, a glob.
+//! Host patterns: an exact name, all subdomains of a name, an address or network, or a glob.
 
 use globset::{GlobBuilder, GlobMatcher};
 use interflow_types::Host;
 use ipnet::IpNet;
 
-/// One pattern.
 #[derive(Clone, Debug)]
 pub(super) enum HostPattern {
     Any,
     Exact(String),
-    /// `*.example.com`, kept as `example.com`.
+    /// `*.example.com`, stored as `example.com`.
     Below(String),
     Net(IpNet),
     Glob(GlobMatcher, usize),
 }
 
 impl HostPattern {
-    /// Reads one.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The pattern is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         let plain = text.trim().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         if plain.is_empty() {
@@ -42,11 +41,12 @@ impl HostPattern {
         if !wild(&plain) {
             return Ok(Self::Exact(plain));
         }
-        let glob = GlobBuilder::new(&plain).build().map_err(|e| format!("`{text}` is no host glob: {}", e.kind()))?;
+        let glob =
+            GlobBuilder::new(&plain).build().map_err(|e| format!("`{text}` is not a host glob: {}", e.kind()))?;
         Ok(Self::Glob(glob.compile_matcher(), literal_chars(&plain)))
     }
 
-    /// How much it says: a larger number is more. `None` when it does not match.
+    /// The specificity of a match (larger is more specific); `None` if it does not match.
     pub fn matches(&self, host: &str, ip: Option<std::net::IpAddr>) -> Option<u32> {
         const EXACT: u32 = 100_000;
         match self {
@@ -63,12 +63,12 @@ fn is_below(host: &str, name: &str) -> bool {
     host.strip_suffix(name).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
-/// Characters of a glob that stand for themselves.
+/// The number of literal characters in a glob.
 pub(super) fn literal_chars(glob: &str) -> usize {
     glob.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']' | '{' | '}')).count()
 }
 
-/// A host as patterns see it: lower case, no dot at its end, addresses in their one form.
+/// The host in the form that patterns match: lower case, without a trailing dot, addresses in canonical form.
 pub(super) fn normalize_host(host: &Host) -> (String, Option<std::net::IpAddr>) {
     match host {
         Host::Name(name) => (name.trim_end_matches('.').to_ascii_lowercase(), None),

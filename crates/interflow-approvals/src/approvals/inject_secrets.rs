@@ -1,4 +1,5 @@
-//! Placeholders that become secrets on the last step of a request: in fields, Basic credentials, path, query and body.
+//! Replaces placeholders by secrets just before a request is sent: in header fields, Basic credentials, path, query
+//! and body.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,17 +11,17 @@ use super::mask_secrets;
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
-/// Bodies up to this size, in bytes, are read whole, so that their length can be told beforehand.
+/// Bodies up to this size, in bytes, are buffered, so that their new length can be sent in advance.
 const MAX_BUFFERED_BODY: usize = 1 << 20;
-/// The most bytes that a body's content coding may hide.
+/// Bound on the decoded size of a body with a content coding.
 const MAX_DECODED_BYTES: u64 = 16 << 20;
 
-/// Whether a message is one of a WebSocket that its ends wrote.
+/// Whether this is a WebSocket data message.
 pub(super) const fn is_data_message(message: &StreamMessage) -> bool {
     matches!(message.kind, MessageKind::Text | MessageKind::Binary)
 }
 
-/// Puts the secrets into a message of a WebSocket.
+/// Inserts secrets into a WebSocket message.
 pub(super) fn inject_into_message(flow: &mut Flow, message: &mut StreamMessage, secrets: &[Arc<StoredSecret>]) {
     let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
     let written: fn(&str) -> Vec<u8> = if json { json_string } else { |v| v.as_bytes().to_vec() };
@@ -31,14 +32,14 @@ pub(super) fn inject_into_message(flow: &mut Flow, message: &mut StreamMessage, 
     }
 }
 
-/// Placeholders, as they are and as they stand where they had to be percent-coded, and what is put in for them.
+/// Placeholders, plain and percent-encoded, with their replacements.
 fn replacement_pairs(secrets: &[Arc<StoredSecret>], with: fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
     let plain = secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value())));
     let coded = secrets.iter().map(|s| (percent_encode_all(&s.placeholder), with(s.value())));
     plain.chain(coded).collect()
 }
 
-/// Counts what was put in, and writes it down. `found` are indices into the pairs of these secrets.
+/// Counts and logs the inserted secrets. `found` has indices into the pairs of these secrets.
 fn record_used_secrets(flow: &mut Flow, secrets: &[Arc<StoredSecret>], found: &[usize]) {
     for secret in found.iter().filter_map(|i| secrets.get(i % secrets.len())) {
         secret.used.fetch_add(1, Relaxed);
@@ -46,19 +47,19 @@ fn record_used_secrets(flow: &mut Flow, secrets: &[Arc<StoredSecret>], found: &[
     }
 }
 
-/// As it stands between the quotes of a JSON string.
+/// The value as in a JSON string, without quotes.
 pub(super) fn json_string(value: &str) -> Vec<u8> {
     let quoted = serde_json::Value::from(value).to_string();
     quoted.as_bytes()[1..quoted.len() - 1].to_vec()
 }
 
-/// The same as encoders write it that think of HTML: in JSON, with `&`, `<` and `>` as `\\u0026` and so on.
+/// As HTML-safe JSON encoders write it, with `&`, `<` and `>` as `\\u0026` and so on.
 pub(super) fn escape_json(value: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(&json_string(value)).into_owned();
     text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e").into_bytes()
 }
 
-/// Puts the secrets in: fields, Basic credentials, path and query, body.
+/// Inserts secrets into header fields, Basic credentials, path, query and body.
 pub(super) async fn inject_secrets(
     flow: &mut Flow,
     head: &mut RequestHead,
@@ -81,7 +82,7 @@ pub(super) async fn inject_secrets(
         mask_secrets::add_basic_credentials(flow, &packed);
     }
     let media = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-    // Messages of gRPC say their lengths, which would be wrong then.
+    // gRPC messages have a length prefix, which would become wrong.
     if body.is_empty() || media.starts_with("application/grpc") {
         return Ok(body);
     }
@@ -117,14 +118,14 @@ pub(super) async fn inject_secrets(
             record_used_secrets(flow, &secrets, &found);
             Ok(with_trailers(bytes, trailers))
         }
-        // It promised to be shorter; whoever sends it is not to be trusted with more.
+        // Longer than its declared length: secrets are not inserted.
         Err(interflow_types::CollectError::TooLarge(body)) => Ok(body),
         Err(interflow_types::CollectError::Broken(e)) => Err(StageVerdict::Deny(e)),
     }
 }
 
-/// Puts the secrets into a body with a content coding, which loses the coding then. One without placeholders, or whose coding
-/// cannot be undone, goes on as it came; so does a very long one.
+/// Inserts secrets into a body with a content coding, which is removed. A body without placeholders, one that cannot
+/// be decoded, and a very long one are sent unchanged.
 async fn inject_into_encoded_body(
     flow: &mut Flow,
     head: &mut RequestHead,
@@ -158,7 +159,7 @@ async fn inject_into_encoded_body(
     })
 }
 
-/// A body that ends with trailers.
+/// A buffered body with its trailers.
 fn with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
     struct TrailersBody(Option<bytes::Bytes>, Option<Headers>);
     impl interflow_types::BodyStream for TrailersBody {
@@ -173,12 +174,12 @@ fn with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
     Body::stream(TrailersBody(Some(bytes), Some(trailers)))
 }
 
-/// What may not stand in a path or query is percent-coded.
+/// Percent-encodes what is not allowed in a path or query.
 fn percent_encode_all(value: &str) -> Vec<u8> {
     percent_encode(value, "")
 }
 
-/// Percent-coded (RFC 3986 2.1), but for what is unreserved and what is kept.
+/// Percent-encodes (RFC 3986 2.1) everything except unreserved characters and those in `kept`.
 pub(super) fn percent_encode(value: &str, kept: &str) -> Vec<u8> {
     let plain =
         |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') || kept.as_bytes().contains(&b);
@@ -186,7 +187,7 @@ pub(super) fn percent_encode(value: &str, kept: &str) -> Vec<u8> {
     coded.collect::<String>().into_bytes()
 }
 
-/// The Basic credentials that are others now, and as they were before.
+/// Basic credentials that were changed: new and old value.
 fn changed_basic_credentials(before: &Headers, after: &Headers) -> Vec<(Vec<u8>, Vec<u8>)> {
     let packed = |value: &[u8]| {
         let (_, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;

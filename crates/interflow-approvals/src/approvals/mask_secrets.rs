@@ -1,5 +1,5 @@
-//! Secrets taken out of everything that the hosts answer which they are bound to, whoever asks and whatever was asked: one
-//! that was given to a host may come back with any later response. What cannot be looked through is refused.
+//! Masks secrets in every response of the hosts they are bound to, whoever sent the request and whatever it was: a
+//! host may return a secret in any later response. Responses that cannot be scanned are rejected.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,23 +20,21 @@ use super::inject_secrets::{escape_json, json_string, percent_encode};
 use super::replace::{Replacer, ReplacingBody, replace_in_headers};
 use super::secrets::StoredSecret;
 
-/// The shortest secret, in bytes, that is looked for in base64 and in hexadecimal digits: a shorter one would be found where
-/// it is not.
+/// Shorter secrets are not searched in base64 and hexadecimal form, where they would cause false matches.
 const MIN_ENCODED_SECRET_LEN: usize = 8;
-/// The most bytes that come out of a response whose content coding is undone.
+/// Bound on the decoded size of a response with a content coding.
 const MAX_DECODED_BYTES: u64 = 256 << 20;
-/// Coded bytes that are undone at a time, so that what comes out at once is bounded.
+/// Encoded bytes decoded per step, which bounds the output of a step.
 const DECODE_CHUNK: usize = 4096;
-/// The largest message of gRPC that is looked through.
+/// The largest gRPC message that is scanned.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
-/// Sets of hosts whose secrets are kept ready.
+/// Bound on cached masks, one per set of hosts.
 const MAX_CACHED_MASKS: usize = 1024;
 
-/// What takes secrets out.
+/// Replaces secrets by their placeholders.
 pub(super) struct SecretMask {
-    /// In the place of each one, its placeholder.
     swap: Replacer,
-    /// The same in as many bytes, where lengths are told elsewhere.
+    /// Replaces by as many bytes, where lengths are sent elsewhere.
     padded: Replacer,
 }
 
@@ -58,17 +56,17 @@ fn pad_placeholder(placeholder: &[u8], length: usize) -> Vec<u8> {
     placeholder.iter().copied().chain(std::iter::repeat(b'*')).take(length).collect()
 }
 
-/// What must be taken out of a flow's response: a note on it.
+/// The masks of a flow's response, an extension on the flow.
 #[derive(Default)]
 struct FlowSecretMask {
     hiding: Option<Arc<SecretMask>>,
     secrets: Vec<Arc<StoredSecret>>,
 }
 
-/// What hides the secrets of each set of hosts; nothing where there are none.
+/// Masks by set of hosts; `None` where no secrets apply.
 type MasksByHosts = HashMap<String, Option<Arc<SecretMask>>>;
 
-/// What takes out the secrets of a set of hosts, kept ready as long as the secrets stay the same.
+/// Caches masks by set of hosts, until the secrets change.
 #[derive(Default)]
 pub(super) struct SecretMaskCache(Mutex<(Arc<Vec<Arc<StoredSecret>>>, MasksByHosts)>);
 
@@ -87,8 +85,8 @@ impl SecretMaskCache {
     }
 }
 
-/// Has the flow's response looked through for these secrets, and asks the origin for one that can be: whole, and without
-/// content coding.
+/// Registers the flow's response for masking, and changes the request so that the response can be scanned: complete,
+/// and without content coding.
 pub(super) fn start_masking(
     flow: &mut Flow,
     head: &mut RequestHead,
@@ -100,8 +98,7 @@ pub(super) fn start_masking(
     let websocket = head.protocol.as_deref() == Some("websocket");
     if let Some(protocol) = head.protocol.as_deref().filter(|_| !websocket) {
         let host = &head.url.authority.host;
-        let why =
-            format!("secrets are bound to {host}, and what goes over {protocol} cannot be looked through for them");
+        let why = format!("secrets are bound to {host}, and {protocol} traffic cannot be scanned for them");
         return Err(StageVerdict::Deny(Error::new(ErrorKind::Denied, why)));
     }
     for name in ["range", "if-range"] {
@@ -120,7 +117,7 @@ pub(super) fn start_masking(
     Ok(())
 }
 
-/// Basic credentials that secrets were put into, and how those stood before, are taken out too.
+/// Also masks Basic credentials into which secrets were inserted.
 pub(super) fn add_basic_credentials(flow: &mut Flow, packed: &[(Vec<u8>, Vec<u8>)]) {
     let hides = flow.extension_mut::<FlowSecretMask>();
     hides.hiding = SecretMask::new(replacement_pairs(&hides.secrets, packed));
@@ -132,7 +129,7 @@ fn secret_mask(flow: &Flow) -> Option<&Arc<SecretMask>> {
     flow.extension::<FlowSecretMask>()?.hiding.as_ref()
 }
 
-/// Whether the messages of a WebSocket must be looked through.
+/// Whether the messages of a WebSocket must be scanned.
 pub(super) fn wants_messages(flow: &Flow) -> bool {
     secret_mask(flow).is_some()
 }
@@ -146,14 +143,14 @@ fn filter_heads(flow: &mut Flow, hiding: Option<&Arc<SecretMask>>) {
         });
 }
 
-/// Masks the secrets in a response's head.
+/// Masks the secrets in a response head.
 pub(super) fn mask_head(flow: &Flow, head: &mut ResponseHead) {
     if let Some(hiding) = secret_mask(flow) {
         hiding.apply_to_head(head);
     }
 }
 
-/// Takes them out of a response's body as it passes; one that cannot be looked through is refused.
+/// Masks the secrets in a response body as it is forwarded; rejects one that cannot be scanned.
 pub(super) fn mask_body(
     flow: &Flow,
     request: &RequestHead,
@@ -166,13 +163,12 @@ pub(super) fn mask_body(
     }
     let host = flow.authority.host.clone();
     let refused = |why: String| {
-        let text =
-            format!("the response is refused: {why}, so a secret that is bound to {host} could not be hidden in it");
+        let text = format!("the response was blocked: {why}, so secrets bound to {host} could not be masked in it");
         Err(StageVerdict::Deny(Error::new(ErrorKind::BadResponse, text)))
     };
     let media = head.headers.get_str("content-type").unwrap_or_default().trim().to_ascii_lowercase();
     if head.status == StatusCode::PARTIAL_CONTENT || media.starts_with("multipart/byteranges") {
-        return refused("it is a part of the whole, and a piece of a secret may stand at its edge".to_owned());
+        return refused("it is a partial response, which may contain part of a secret at its edge".to_owned());
     }
     let mut body = body;
     match ContentDecoder::new(&head.headers, MAX_DECODED_BYTES) {
@@ -188,16 +184,16 @@ pub(super) fn mask_body(
                 host: host.to_string(),
             });
         }
-        Err(e) => return refused(format!("its content coding cannot be undone ({e})")),
+        Err(e) => return refused(format!("its content coding cannot be decoded ({e})")),
     }
     head.headers.remove("content-length");
     if media.starts_with("application/grpc-web-text") {
-        return refused("messages of gRPC-Web in base64 are not read".to_owned());
+        return refused("base64 gRPC-Web messages are not supported".to_owned());
     }
     if media.starts_with("application/grpc") {
         let encoding = head.headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
         if !matches!(encoding.as_str(), "" | "identity" | "gzip" | "deflate") {
-            return refused(format!("its messages are compressed with {encoding}, which cannot be undone"));
+            return refused(format!("its messages are compressed with {encoding}, which is not supported"));
         }
         let hiding = Arc::clone(hiding);
         return Ok(Body::stream(GrpcMaskBody { body, hiding, encoding, buffer: BytesMut::new(), last: None }));
@@ -211,7 +207,7 @@ impl AsRef<Replacer> for SecretMask {
     }
 }
 
-/// Takes them out of a message of a WebSocket. Control frames hold no more bytes than they do.
+/// Masks the secrets in a WebSocket message. Control frames keep their length, which is limited.
 pub(super) fn mask_message(flow: &Flow, message: &mut StreamMessage) {
     let Some(hiding) = secret_mask(flow) else { return };
     let spoken = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
@@ -221,7 +217,7 @@ pub(super) fn mask_message(flow: &Flow, message: &mut StreamMessage) {
     }
 }
 
-/// A body whose content coding is undone as it passes.
+/// Decodes a body's content coding as it is forwarded.
 struct DecompressingBody {
     body: Body,
     decoder: ContentDecoder,
@@ -236,7 +232,7 @@ impl DecompressingBody {
         self.over = true;
         self.input.clear();
         let text = format!(
-            "the response's content coding cannot be undone, so no secret bound to {} can be hidden in it",
+            "the response's content coding cannot be decoded, so secrets bound to {} cannot be masked in it",
             self.host
         );
         Error::new(ErrorKind::BadResponse, text).with_source(e)
@@ -280,7 +276,7 @@ impl BodyStream for DecompressingBody {
     }
 }
 
-/// A body of gRPC: each message is looked through by itself, and keeps its length, which the fields around tell too.
+/// Masks a gRPC body message by message, keeping each message's length, which its prefix and fields depend on.
 struct GrpcMaskBody {
     body: Body,
     hiding: Arc<SecretMask>,
@@ -290,21 +286,21 @@ struct GrpcMaskBody {
 }
 
 impl GrpcMaskBody {
-    /// The next whole message, with nothing to be hidden in it.
+    /// The next whole message, masked.
     fn next_message(&mut self) -> Result<Option<Bytes>> {
         let unread = |why: &str| {
-            Error::new(ErrorKind::BadResponse, format!("{why}, so no secret bound to this host can be hidden in it"))
+            Error::new(ErrorKind::BadResponse, format!("{why}, so secrets bound to this host cannot be masked in it"))
         };
         let message = grpc::next_message(&mut self.buffer, MAX_MESSAGE_BYTES).map_err(|e| unread(&e.to_string()))?;
         let Some(message) = message else { return Ok(None) };
         let clear = if message.compressed {
             grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES)
-                .ok_or_else(|| unread("a message of gRPC cannot be decompressed"))?
+                .ok_or_else(|| unread("a gRPC message cannot be decompressed"))?
         } else {
             message.data.clone()
         };
         let Some((hidden, _)) = self.hiding.padded.replace(&clear) else { return Ok(Some(message.raw)) };
-        let length = u32::try_from(hidden.len()).map_err(|_| unread("a message of gRPC is too large"))?;
+        let length = u32::try_from(hidden.len()).map_err(|_| unread("a gRPC message is too large"))?;
         let mut out = Vec::with_capacity(grpc::PREFIX_LEN + hidden.len());
         grpc::write_prefix(&mut out, false, length);
         if let Some(flags) = out.first_mut().filter(|_| message.trailers) {
@@ -331,7 +327,7 @@ impl BodyStream for GrpcMaskBody {
                 self.last = Some(None);
                 if !self.buffer.is_empty() {
                     self.buffer.clear();
-                    let text = "the response ends within a message of gRPC";
+                    let text = "the response ends within a gRPC message";
                     return Poll::Ready(Some(Err(Error::new(ErrorKind::BadResponse, text))));
                 }
                 return Poll::Ready(last.map(Ok));
@@ -349,18 +345,18 @@ impl BodyStream for GrpcMaskBody {
     }
 }
 
-/// Secrets in every form in which an origin may repeat them, and the placeholders that stand for them.
+/// Secrets in every encoding in which an origin may return them, with their placeholders.
 fn replacement_pairs(secrets: &[Arc<StoredSecret>], packed: &[(Vec<u8>, Vec<u8>)]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let of = |s: &Arc<StoredSecret>| {
         let placeholder = s.placeholder.as_bytes().to_vec();
         encoded_forms(s.value()).into_iter().map(move |form| (form, placeholder.clone())).collect::<Vec<_>>()
     };
-    // Whole credentials first: of two texts of one length, the one named first is found.
+    // Whole credentials first: of two matches of equal length, the first in the list wins.
     packed.iter().cloned().chain(secrets.iter().flat_map(of)).collect()
 }
 
-/// A secret as origins repeat it: as it is, in JSON, HTML, base64 and hexadecimal digits, and percent-coded as paths, forms
-/// and scripts do it.
+/// The encodings of a secret: plain, JSON, HTML, base64, hexadecimal, and percent-encoded as in paths, forms and
+/// scripts.
 fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     let text = |kept: &str| String::from_utf8_lossy(&percent_encode(value, kept)).into_owned();
     let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -383,7 +379,7 @@ fn encoded_forms(value: &str) -> BTreeSet<Vec<u8>> {
     all
 }
 
-/// In base64, wherever in a text it begins: the characters that hold bits of nothing else.
+/// In base64 at each of the three alignments: the characters that depend only on the secret.
 fn base64_and_hex_forms(value: &str) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for before in 0..3_usize {
@@ -401,7 +397,7 @@ fn base64_and_hex_forms(value: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// The digits of percent-codes in lower case.
+/// Percent-encoding with lower-case digits.
 fn lower_hex(text: &str) -> Vec<u8> {
     let mut parts = text.split('%');
     let mut out = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Who may reach what, decided by rules, or by somebody who is asked while the flow waits; sessions of clients that bring
-//! their own rules; and secrets that are put in for placeholders on the last step to the hosts they are bound to.
+//! Outbound approvals: access decided by rules or by an operator while the flow waits; client sessions with their own
+//! rules; and secrets that replace placeholders just before a request is sent to the hosts they are bound to.
 
 pub mod config;
 mod decision;
@@ -45,30 +45,29 @@ use rules_file::{StoredRule, StoredRules, read_rules};
 use secrets::{SecretVault, StoredSecret, write_private};
 use sessions::{ApprovalSession, now};
 
-/// The most rules that can be made while running.
+/// Bound on rules created at runtime.
 const MAX_DYNAMIC_RULES: usize = 10_000;
-/// The most secrets.
+/// Bound on secrets.
 const MAX_SECRETS: usize = 1000;
 
-/// Everything about approvals.
+/// The approvals service.
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
-    /// Another mode for a while: until when by the steady clock, if not until the end of the process.
+    /// A temporary mode, and its expiry by the monotonic clock; without one it lasts until the process ends.
     temporary_mode: ArcSwap<Option<(ApprovalMode, Option<Timestamp>)>>,
     book: ArcSwap<ApprovalRuleSet>,
     sessions: ArcSwap<Vec<ApprovalSession>>,
     secrets: ArcSwap<Vec<Arc<StoredSecret>>>,
-    /// Those, and the ones that were taken back: what was sent may still come back.
+    /// The active secrets, and removed ones, because a response may still contain what was sent.
     hidden: ArcSwap<Vec<Arc<StoredSecret>>>,
     waiting: PendingRequests,
     state: Mutex<ApprovalState>,
     home: PathBuf,
     on_interest_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Others who tell people what is held, so that the desktop need not.
+    /// Other notifiers of pending requests, which make desktop notifications unnecessary.
     claims: AtomicUsize,
 }
 
-/// The stage's name.
 pub(crate) const STAGE: &str = "approvals";
 
 #[derive(Default)]
@@ -76,14 +75,14 @@ struct ApprovalState {
     configured: Vec<Arc<ApprovalRule>>,
     made: Vec<Arc<ApprovalRule>>,
     kept: Vec<Arc<StoredSecret>>,
-    /// Secrets that were there before, the latest last.
+    /// Removed secrets, the latest last.
     former: Vec<Arc<StoredSecret>>,
     sessions: BTreeMap<Arc<str>, ApprovalSession>,
-    /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
+    /// The current interest of the stage: whether in requests, and whether in inserting secrets.
     shape: (bool, bool),
 }
 
-/// Somebody who tells people of what is held.
+/// Suppresses desktop notifications while it is alive.
 pub struct NotifierGuard(Arc<Approvals>);
 
 impl Drop for NotifierGuard {
@@ -92,105 +91,101 @@ impl Drop for NotifierGuard {
     }
 }
 
-/// A rule as people see it.
+/// A rule for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct RuleView {
-    /// Its id.
     pub id: String,
-    /// Where it comes from.
     pub layer: RuleSource,
-    /// Whether it can be taken back while running.
+    /// Whether it can be removed at runtime.
     pub removable: bool,
     /// How often it decided since the start.
     pub used: u64,
-    /// When it was made; of one in the configuration, when that was read.
+    /// When it was created; for a configured rule, when the configuration was read.
     pub made: Timestamp,
-    /// When it decided last since the start.
+    /// When it last decided since the start.
     pub last_used: Option<Timestamp>,
-    /// The rule.
     #[serde(flatten)]
     pub spec: RuleSpec,
 }
 
-/// How an open question is answered.
+/// The operator's decision on a pending request.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// What is said.
     pub action: ApprovalAction,
-    /// For what it is said: only the flows that wait, or more.
+    /// Which flows it applies to: only the waiting ones, or more.
     #[serde(default)]
     pub scope: ResolutionScope,
-    /// How long it holds; for ever when it is not given. Of no meaning for `once`.
+    /// How long the rule is valid; unlimited if unset. Ignored for `once`.
     #[serde(default, rename = "for")]
     pub lasting: Option<interflow_types::units::HumanDuration>,
-    /// Whether it holds for every client, not only for the user, program or session that asked.
+    /// Whether the rule applies to every client, not only to the requesting user, process or session.
     #[serde(default)]
     pub everyone: bool,
-    /// What the rule is for.
+    /// A description of the rule.
     #[serde(default)]
     pub note: Option<String>,
-    /// The body to send in place of the request's, where that [was shown](RequestPreview::body).
+    /// A body that replaces the request's, if that [was presented](RequestPreview::body).
     #[serde(default)]
     pub body: Option<String>,
 }
 
-/// For what an answer holds.
+/// What a resolution applies to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolutionScope {
-    /// For the flows that wait.
+    /// The waiting flows.
     #[default]
     Once,
-    /// For this method and path.
+    /// This method and path.
     Path,
-    /// For this host and port.
+    /// This host and port.
     Host,
-    /// For this host on any port.
+    /// This host on any port.
     AnyPort,
-    /// For everything below the host's domain, on any port.
+    /// All subdomains of the host's domain, on any port.
     Subdomains,
 }
 
-/// What an answer did.
+/// The effect of a resolution.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResolutionResult {
-    /// Flows that went on, or were denied.
+    /// The number of waiting flows it decided.
     pub flows: usize,
-    /// The rule that was made.
+    /// The created rule.
     pub rule: Option<RuleView>,
 }
 
-/// What the last word on a flow is.
+/// The decision on a flow.
 #[derive(Debug)]
 pub(crate) enum Decision {
     Allow,
     /// With the reason.
     Deny(String),
-    /// Nothing is denied, but this would be.
+    /// Not enforced, but the flow would be denied.
     WouldDeny,
     Ask,
 }
 
-/// What is wrong with what was asked for.
+/// Why an operation on approvals failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApprovalsError {
-    /// There is nothing of this name.
+    /// No such item.
     #[error("there is no {0}")]
     NotFound(String),
-    /// It cannot be done as it was said.
+    /// Invalid input.
     #[error("{0}")]
     Invalid(String),
-    /// The disk said no.
+    /// Reading or writing a file failed.
     #[error("{0}")]
     Io(String),
 }
 
 impl Approvals {
-    /// Builds it; files are looked for in `home`.
+    /// Relative file names are resolved against `home`.
     ///
     /// # Errors
-    /// A rule, or a file, that is wrong.
+    /// An invalid rule or file.
     pub fn new(config: &ApprovalsConfig, home: &Path) -> Result<Self, String> {
         let made = read_rules(&home.join(&config.file))?;
         let kept = SecretVault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
@@ -212,15 +207,15 @@ impl Approvals {
         Ok(this)
     }
 
-    /// Says whom to tell when the corridor must ask its stages anew what they want.
+    /// Sets the callback for changes of the stage's interest: the proxy must then ask its stages again.
     pub fn on_interest_change(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_interest_change.set(Box::new(tell));
     }
 
-    /// Compiles another configuration; what comes back puts it in force.
+    /// Compiles another configuration; calling the result activates it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The configuration is invalid.
     pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
         let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
         Ok(move || {
@@ -233,19 +228,19 @@ impl Approvals {
         })
     }
 
-    /// The mode in force.
+    /// The active mode.
     pub fn mode(&self) -> ApprovalMode {
         self.temporary_mode().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
     }
 
-    /// The mode of a while, and until when it holds; none is until the end of the process.
+    /// The temporary mode and its expiry; without one it lasts until the process ends.
     pub fn temporary_mode(&self) -> Option<(ApprovalMode, Option<Timestamp>)> {
         let meanwhile = (**self.temporary_mode.load())
             .filter(|(_, until)| until.is_none_or(|until| until > Timestamp::monotonic()));
         meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
     }
 
-    /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
+    /// Sets a temporary mode, for a while or until the process ends; `None` returns to the configured one.
     pub fn set_mode(&self, mode: Option<(ApprovalMode, Option<Duration>)>) {
         let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::monotonic().after(d));
         self.temporary_mode.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
@@ -255,54 +250,53 @@ impl Approvals {
         self.waiting.notify_watchers();
     }
 
-    /// Whether the desktop is to be told of what is held.
+    /// Whether desktop notifications are needed.
     pub fn notifies(&self) -> bool {
         self.settings.load().notify && self.notifier_count() == 0
     }
 
-    /// Somebody else tells people of what is held, until what comes back is dropped.
+    /// Suppresses desktop notifications while the returned guard is alive: another UI is showing pending requests.
     pub fn register_notifier(self: &Arc<Self>) -> NotifierGuard {
         self.claims.fetch_add(1, Relaxed);
         NotifierGuard(Arc::clone(self))
     }
 
-    /// How many do.
+    /// The number of registered notifiers.
     pub fn notifier_count(&self) -> usize {
         self.claims.load(Relaxed)
     }
 
-    /// How long a flow is held.
+    /// How long a flow waits for a decision.
     pub fn timeout(&self) -> Duration {
         self.settings.load().timeout.0
     }
 
-    /// The open questions.
     pub fn pending_requests(&self) -> Vec<PendingRequest> {
         self.waiting.list()
     }
 
-    /// The answers given, the latest first.
+    /// Past decisions, the latest first.
     pub fn history(&self) -> Vec<ResolvedQuestion> {
         self.waiting.history()
     }
 
-    /// Grows with every change of what is held or in force.
+    /// Increases with every change of rules, secrets, sessions or pending requests.
     pub fn version(&self) -> u64 {
         self.waiting.version()
     }
 
-    /// Waits until the version is another than this. Cancel-safe.
+    /// Waits until the version differs from this one. Cancel-safe.
     pub async fn changed_since(&self, version: u64) {
         self.waiting.changed_since(version).await;
     }
 
-    /// Answers a question.
+    /// Decides a pending request.
     ///
     /// # Errors
-    /// There is none of this number, or the answer makes no rule.
+    /// There is none with this id, or the resolution does not make a valid rule.
     pub fn resolve(&self, id: u64, answer: &Resolution) -> Result<ResolutionResult, ApprovalsError> {
         let nothing =
-            || ApprovalsError::NotFound(format!("open question {id}; it may have been answered or have timed out"));
+            || ApprovalsError::NotFound(format!("pending request {id}; it may have been decided or have timed out"));
         if answer.scope == ResolutionScope::Once {
             if answer.body.is_some() {
                 let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
@@ -313,25 +307,26 @@ impl Approvals {
             return Ok(ResolutionResult { flows, rule: None });
         }
         if answer.body.is_some() {
-            return Err(ApprovalsError::Invalid("another body is for one request: leave `scope` out".to_owned()));
+            return Err(ApprovalsError::Invalid("an edited body applies to one request: omit `scope`".to_owned()));
         }
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
         let rule = self.add_rule(rule_from_resolution(&held.question, answer))?;
-        // Everything else that the rule decides was answered with it; this one is, whatever goes before the rule.
+        // The new rule has already resolved everything else it decides. This request is resolved even if another rule
+        // takes precedence.
         let flows = self.waiting.resolve(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
         Ok(ResolutionResult { flows, rule: Some(rule) })
     }
 
-    /// Every rule in force, those of the config first.
+    /// Every active rule, those of the configuration first.
     pub fn rules(&self) -> Vec<RuleView> {
         let now = now();
         self.book.load().rules.iter().filter(|r| !r.is_expired(now)).map(|r| rule_view(r)).collect()
     }
 
-    /// Makes a rule and keeps it.
+    /// Creates a rule and stores it.
     ///
     /// # Errors
-    /// It is wrong, there are too many, or the disk says no.
+    /// The rule is invalid, there are too many, or the file cannot be written.
     pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let rule = ApprovalRule::new(random_id(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let rule = Arc::new(rule);
@@ -350,18 +345,18 @@ impl Approvals {
         Ok(rule_view(&rule))
     }
 
-    /// Puts another rule in the place of one that was made while running: it keeps its id, and the time when it was made.
+    /// Replaces a rule that was created at runtime; its id and creation time are kept.
     ///
     /// # Errors
-    /// It is wrong, another one says the same, there is none of this id, or the disk says no.
+    /// The rule is invalid or a duplicate, there is none with this id, or the file cannot be written.
     pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
         let mut rule = ApprovalRule::new(id.to_owned(), RuleSource::Global, spec).map_err(ApprovalsError::Invalid)?;
         let mut state = self.state.lock();
         if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
-            return Err(ApprovalsError::Invalid(format!("the rule {} says the same", same.id)));
+            return Err(ApprovalsError::Invalid(format!("it is identical to the rule {}", same.id)));
         }
         let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
         };
         rule.made = place.made;
         let rule = Arc::new(rule);
@@ -371,26 +366,26 @@ impl Approvals {
         Ok(rule_view(&rule))
     }
 
-    /// Takes a rule back that was made while running.
+    /// Removes a rule that was created at runtime.
     ///
     /// # Errors
-    /// There is none of this id, or the disk says no.
+    /// There is none with this id, or the file cannot be written.
     pub fn remove_rule(&self, id: &str) -> Result<(), ApprovalsError> {
         let mut state = self.state.lock();
         let before = state.made.len();
         state.made.retain(|r| r.id != id);
         if state.made.len() == before {
-            return Err(ApprovalsError::NotFound(format!("rule {id} that was made while running")));
+            return Err(ApprovalsError::NotFound(format!("rule {id} that was created at runtime")));
         }
         self.save_rules(&state)?;
         self.publish_change(state);
         Ok(())
     }
 
-    /// Announces a session, or takes the place of the one of the same id.
+    /// Registers a session, or replaces the one with the same id.
     ///
     /// # Errors
-    /// It is wrong, or there are too many.
+    /// The session is invalid, or there are too many.
     pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
         let session = ApprovalSession::new(spec).map_err(ApprovalsError::Invalid)?;
         let view = session.view();
@@ -402,19 +397,19 @@ impl Approvals {
         Ok(view)
     }
 
-    /// The sessions that live.
+    /// The active sessions.
     pub fn sessions(&self) -> Vec<SessionView> {
         self.sessions.load().iter().filter(|s| s.is_active()).map(ApprovalSession::view).collect()
     }
 
-    /// A session lives on.
+    /// Extends a session.
     ///
     /// # Errors
-    /// It has ended, or never was.
+    /// It has expired or never existed.
     pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
         let sessions = self.sessions.load();
         let session = sessions.iter().find(|s| &*s.id == id && s.is_active());
-        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; announce it again")))?;
+        let session = session.ok_or_else(|| ApprovalsError::NotFound(format!("session {id}; register it again")))?;
         session.renew();
         Ok(session.view())
     }
@@ -422,13 +417,13 @@ impl Approvals {
     /// Ends a session.
     ///
     /// # Errors
-    /// There is none of this id.
+    /// There is none with this id.
     pub fn end_session(&self, id: &str) -> Result<(), ApprovalsError> {
         let mut state = self.state.lock();
         let Some(session) = state.sessions.remove(id) else {
             return Err(ApprovalsError::NotFound(format!("session {id}")));
         };
-        // Flows under way hold rules of it.
+        // Flows in progress may still hold its rules.
         session.until.store(0, Relaxed);
         self.publish_change(state);
         Ok(())
@@ -439,10 +434,10 @@ impl Approvals {
         self.secrets.load().iter().filter(|s| !s.is_expired()).map(|s| SecretView::from(&**s)).collect()
     }
 
-    /// Keeps a secret, encrypted.
+    /// Stores a secret, encrypted.
     ///
     /// # Errors
-    /// It is wrong, its label or placeholder is taken, or the disk says no.
+    /// The secret is invalid, its label or placeholder is taken, or the file cannot be written.
     pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
         let secret = Arc::new(StoredSecret::new(spec).map_err(ApprovalsError::Invalid)?);
         let mut state = self.state.lock();
@@ -457,10 +452,10 @@ impl Approvals {
         Ok(SecretView::from(&*secret))
     }
 
-    /// Forgets a secret.
+    /// Deletes a secret.
     ///
     /// # Errors
-    /// There is none of this label, or the disk says no.
+    /// There is none with this label, or the file cannot be written.
     pub fn remove_secret(&self, label: &str) -> Result<(), ApprovalsError> {
         let mut state = self.state.lock();
         let before = state.kept.len();
@@ -473,12 +468,12 @@ impl Approvals {
         Ok(())
     }
 
-    /// Whether requests are looked at, and whether secrets may be put in.
+    /// The stage's interest: whether in requests, and whether in inserting secrets.
     pub(crate) fn interest(&self) -> (bool, bool) {
         self.state.lock().shape
     }
 
-    /// The last word on a flow, as far as rules and mode have one. `inside`: requests of this tunnel will be asked about.
+    /// The decision of rules and mode on a flow. `inside`: the requests in this tunnel will be decided on their own.
     pub(crate) fn decide(&self, q: &AccessQuestion<'_>, inside: bool) -> Decision {
         let book = self.book.load();
         let mode = self.mode();
@@ -491,18 +486,18 @@ impl Approvals {
             }
             Some(RuleMatch { action: ApprovalAction::Deny, rule }) => {
                 let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
-                denied(format!("the approvals' rule {} denies it{note}", rule.id))
+                denied(format!("the approval rule {} denies it{note}", rule.id))
             }
             None if inside => Decision::Allow,
             None => match mode {
                 ApprovalMode::Observe => Decision::Allow,
-                ApprovalMode::Enforce => denied("no rule of the approvals allows it".to_owned()),
+                ApprovalMode::Enforce => denied("no approval rule allows it".to_owned()),
                 ApprovalMode::Ask => Decision::Ask,
             },
         }
     }
 
-    /// Ids and agents of the sessions that a flow belongs to.
+    /// Ids and agent names of the sessions that a flow belongs to.
     pub(crate) fn sessions_of(&self, client: &ClientInfo, user: Option<&str>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let sessions = self.sessions.load();
         if sessions.is_empty() {
@@ -519,12 +514,12 @@ impl Approvals {
         )
     }
 
-    /// Every secret that lives.
+    /// All active secrets.
     pub(crate) fn active_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
         self.secrets.load_full()
     }
 
-    /// Every secret that a response may hold.
+    /// All secrets that a response may contain.
     pub(crate) fn masked_secrets(&self) -> Arc<Vec<Arc<StoredSecret>>> {
         self.hidden.load_full()
     }
@@ -537,7 +532,7 @@ impl Approvals {
         self.settings.load().max_held
     }
 
-    /// Puts what stands in the state in force.
+    /// Activates the state.
     fn publish(&self, state: &mut ApprovalState) {
         let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
         let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin_rules());
@@ -558,7 +553,7 @@ impl Approvals {
         self.secrets.store(Arc::new(secrets));
     }
 
-    /// After a change: in force, told, and open questions that are decided now are answered.
+    /// After a change: activates the state, notifies watchers, and resolves pending requests that are now decided.
     fn publish_change(&self, mut state: parking_lot::MutexGuard<'_, ApprovalState>) {
         let before = state.shape;
         self.publish(&mut state);
@@ -577,7 +572,7 @@ impl Approvals {
         }
     }
 
-    /// Answers the open questions that rules decide by now.
+    /// Resolves pending requests that rules decide now.
     fn resolve_decided(&self) {
         for held in self.waiting.list() {
             let q = &held.question;
@@ -641,15 +636,15 @@ fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<ApprovalRule>>, String> {
     Ok(rules)
 }
 
-/// Whether a configuration can be put in force.
+/// Checks a configuration.
 ///
 /// # Errors
-/// The rule that is wrong.
+/// Names the invalid rule.
 pub fn check_config(config: &ApprovalsConfig) -> Result<(), String> {
     compile(config).map(drop)
 }
 
-/// This machine itself needs nobody's leave.
+/// This machine itself is always allowed.
 fn builtin_rules() -> Vec<Arc<ApprovalRule>> {
     let hosts = ["localhost", "127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
     let spec = RuleSpec { hosts, note: Some("this machine".to_owned()), ..RuleSpec::new(ApprovalAction::Allow) };
@@ -670,11 +665,11 @@ fn rule_view(rule: &ApprovalRule) -> RuleView {
     }
 }
 
-/// Labels and placeholders name one secret each.
+/// Labels and placeholders must be unique.
 fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>) -> Result<(), ApprovalsError> {
     let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for secret in secrets {
-        // Sessions may each have a secret of the same label; a placeholder stands for one secret only.
+        // Sessions may each have a secret with the same label; a placeholder belongs to one secret only.
         let of = secret.session.as_ref().map_or("", |(id, _)| id);
         for (place, name) in [(of, secret.label.as_str()), ("\n", &secret.placeholder)] {
             if !seen.insert((place, name)) {
@@ -685,12 +680,12 @@ fn check_unique_secrets<'s>(secrets: impl Iterator<Item = &'s Arc<StoredSecret>>
     Ok(())
 }
 
-/// An IPv6 address in brackets, as an authority has it.
+/// Encloses an IPv6 address in brackets, as in an authority.
 fn bracket_ipv6(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// A short id that nobody has.
+/// A short random id.
 fn random_id() -> String {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");

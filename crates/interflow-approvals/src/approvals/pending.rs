@@ -1,5 +1,5 @@
-//! Flows that wait for an answer. Flows that ask the same question wait together; one that goes away takes its question along
-//! when nobody else asks it.
+//! Requests pending a decision. Flows with the same question share one entry, which is removed when the last of them
+//! goes away.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,79 +13,71 @@ use tokio::sync::watch;
 use super::config::ApprovalAction;
 use super::request_preview::RequestPreview;
 
-/// Answers that are remembered for people.
+/// Bound on the history of decisions.
 const MAX_HISTORY: usize = 1000;
-/// Flows that may wait for one question.
+/// Bound on flows that wait for one decision.
 const MAX_WAITERS: usize = 10_000;
-/// Flows that are named with a question.
+/// Bound on flow ids listed with a pending request.
 const MAX_LISTED_FLOWS: usize = 20;
 
-/// What somebody has to decide.
+/// What the operator decides on. Flows with equal questions wait together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct PendingQuestion {
-    /// The user of the proxy.
     pub user: Option<String>,
-    /// The client's program.
     pub process: Option<String>,
-    /// The client's container.
     pub container: Option<String>,
-    /// The client's address.
     pub client: String,
-    /// The sessions that it belongs to.
+    /// The sessions that the flow belongs to.
     pub sessions: Vec<String>,
-    /// The origin's host.
     pub host: String,
-    /// The origin's port.
     pub port: u16,
-    /// The method; none for a tunnel.
+    /// The method; `None` for a tunnel.
     pub method: Option<String>,
-    /// The path without its query; none for a tunnel.
+    /// The path without its query; `None` for a tunnel.
     pub path: Option<String>,
-    /// The query. A rule does not look at it, but whoever decides does, with its secrets masked.
+    /// The query, with secrets masked. Rules ignore it, but the operator sees it.
     #[serde(skip)]
     pub query: Option<String>,
-    /// The flow, where its request has a body: nobody who sees one body answers for another.
+    /// The flow, if its request has a body: a decision on one body must not apply to another.
     #[serde(skip)]
     pub alone: Option<FlowId>,
 }
 
-/// A question that is open.
+/// A pending request.
 #[derive(Clone, Debug, Serialize)]
 pub struct PendingRequest {
-    /// Its number, to answer it by.
+    /// The id by which it is resolved.
     pub id: u64,
-    /// What is asked.
     #[serde(flatten)]
     pub question: PendingQuestion,
-    /// Flows that wait for it.
+    /// The number of waiting flows.
     pub waiting: usize,
-    /// The first flows that asked it.
+    /// The first of the waiting flows.
     pub flows: Vec<String>,
-    /// When it was asked first.
+    /// When it became pending.
     pub since: Timestamp,
-    /// When the last of its flows gives up.
+    /// When its last flow times out.
     pub until: Timestamp,
-    /// The request that asked it first; none for a tunnel.
+    /// The first request; `None` for a tunnel.
     #[serde(skip)]
     pub asked: Option<RequestPreview>,
 }
 
-/// How a question ended.
+/// A pending request that has ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct ResolvedQuestion {
-    /// The question.
     #[serde(flatten)]
     pub held: PendingRequest,
-    /// The answer; none when nobody gave one.
+    /// The decision; `None` if there was none.
     pub action: Option<ApprovalAction>,
-    /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
+    /// What decided it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
     pub by: String,
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
 }
 
 impl super::Approvals {
-    /// Ends the wait of everything that is held, and asks nobody any more: Interflow stops.
+    /// Ends every wait and accepts no more: Interflow is shutting down.
     pub fn close(&self) {
         self.waiting().close();
     }
@@ -101,15 +93,15 @@ struct PendingState {
     open: HashMap<u64, PendingEntry>,
     by_question: HashMap<PendingQuestion, u64>,
     history: VecDeque<ResolvedQuestion>,
-    /// Interflow stops: nobody is asked any more.
+    /// Interflow is shutting down: nothing may wait any more.
     closed: bool,
 }
 
-/// Every open question.
+/// All pending requests.
 pub(crate) struct PendingRequests {
     inner: Mutex<PendingState>,
     next: AtomicU64,
-    /// Grows with each change, for whoever watches.
+    /// Increases with each change, for watchers.
     version: watch::Sender<u64>,
 }
 
@@ -118,8 +110,8 @@ impl PendingRequests {
         Self { inner: Mutex::default(), next: AtomicU64::new(1), version: watch::Sender::new(1) }
     }
 
-    /// Asks and waits. `None`: nobody answered in time, or too much is asked already. Cancel-safe: dropping it takes the
-    /// flow out of the question.
+    /// Waits for a decision. `None`: it timed out, or too many are pending. Cancel-safe: dropping the future removes
+    /// the flow from the entry.
     pub async fn wait_for_decision(
         &self,
         question: PendingQuestion,
@@ -188,12 +180,12 @@ impl PendingRequests {
         Some(PendingGuard { waiting: self, id, answer, end: "gone" })
     }
 
-    /// Answers one question; how many flows waited for it, `None` when it is not open.
+    /// Resolves a pending request; returns it with the number of flows that waited, or `None` if it is not pending.
     pub fn resolve(&self, id: u64, action: ApprovalAction, by: &str) -> Option<(PendingRequest, usize)> {
         self.answer_with(id, action, by, None)
     }
 
-    /// The same, with another body for the request.
+    /// As [`resolve`](Self::resolve), with another body for the request.
     pub fn answer_with(
         &self,
         id: u64,
@@ -216,7 +208,7 @@ impl PendingRequests {
         Some((held, waited))
     }
 
-    /// Nobody answers any more, since Interflow stops: whoever waits goes without an answer, and so does whoever comes later.
+    /// For shutdown: every wait ends without a decision, and so does every later one.
     pub fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
@@ -230,19 +222,18 @@ impl PendingRequests {
         self.notify_watchers();
     }
 
-    /// Whether nobody answers any more.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
 
-    /// The open questions, the oldest first.
+    /// Pending requests, the oldest first.
     pub fn list(&self) -> Vec<PendingRequest> {
         let mut list: Vec<PendingRequest> = self.inner.lock().open.values().map(|o| o.held.clone()).collect();
         list.sort_by_key(|h| h.id);
         list
     }
 
-    /// Answers given, the latest first.
+    /// Past decisions, the latest first.
     pub fn history(&self) -> Vec<ResolvedQuestion> {
         self.inner.lock().history.iter().rev().cloned().collect()
     }
@@ -252,12 +243,12 @@ impl PendingRequests {
         *self.version.borrow()
     }
 
-    /// Waits until the version is another than this. Cancel-safe.
+    /// Waits until the version differs from this one. Cancel-safe.
     pub async fn changed_since(&self, version: u64) {
         let _ = self.version.subscribe().wait_for(|v| *v != version).await;
     }
 
-    /// Something changed that watchers should see.
+    /// Notifies watchers of a change.
     pub fn notify_watchers(&self) {
         self.version.send_modify(|v| *v += 1);
     }
@@ -272,7 +263,7 @@ impl PendingState {
     }
 }
 
-/// One flow's place in a question.
+/// A flow's membership in a pending entry, ended on drop.
 struct PendingGuard<'a> {
     waiting: &'a PendingRequests,
     id: u64,
@@ -283,7 +274,7 @@ struct PendingGuard<'a> {
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         let mut inner = self.waiting.inner.lock();
-        // Answered questions are closed already.
+        // A resolved entry has already been removed.
         let Some(open) = inner.open.get_mut(&self.id) else { return };
         open.held.waiting -= 1;
         if open.held.waiting == 0
@@ -301,11 +292,10 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// Who asks.
+/// The flow that waits.
 pub(crate) struct PendingRequester {
-    /// The flow.
     pub flow: FlowId,
-    /// Its request.
+    /// Its request, for preview.
     pub asked: Option<RequestPreview>,
 }
 
@@ -365,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_nobody_answers_times_out() {
+    async fn a_pending_request_without_a_decision_times_out() {
         let waiting = PendingRequests::new();
         assert_eq!(waiting.wait_for_decision(question("a"), flow(), Duration::from_millis(20), 10).await, None);
         assert!(waiting.list().is_empty());
@@ -373,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_interflow_stops_nobody_waits_and_nobody_is_asked_any_more() {
+    async fn shutdown_ends_all_pending_requests_and_accepts_no_more() {
         let waiting = PendingRequests::new();
         let ask = waiting.wait_for_decision(question("a"), flow(), Duration::from_secs(60), 10);
         tokio::pin!(ask);

@@ -1,4 +1,4 @@
-//! Rules that come with Interflow for known agents, package registries and hosts of code. They are data: `presets.toml`.
+//! Built-in rules for known agents, package registries and code hosts. The data is in `presets.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{ApprovalAction, RuleSpec};
 
-/// A set of rules with a name.
+/// A named set of rules.
 #[derive(Clone, Debug, Serialize)]
 pub struct RulePreset {
-    /// What the configuration calls it.
+    /// Its name in the configuration.
     pub name: String,
-    /// What it is for.
+    /// A description.
     pub about: String,
-    /// What it allows.
     pub rules: Vec<RuleSpec>,
 }
 
@@ -52,15 +51,14 @@ static ALL: LazyLock<Vec<RulePreset>> = LazyLock::new(|| {
     written.into_iter().map(preset).collect()
 });
 
-/// All of them, by name.
+/// All presets, by name.
 pub fn all() -> &'static [RulePreset] {
     &ALL
 }
 
-/// The preset of this name.
 ///
 /// # Errors
-/// There is none; the names that there are.
+/// There is none; lists the available names.
 pub fn find(name: &str) -> Result<&'static RulePreset, String> {
     ALL.iter().find(|p| p.name == name).ok_or_else(|| {
         let names: Vec<&str> = ALL.iter().map(|p| p.name.as_str()).collect();

@@ -1,5 +1,4 @@
-//! Texts put in for other texts in bytes that come in pieces: placeholders become secrets on their way out, secrets
-//! placeholders on their way back.
+//! Replaces byte strings in streams: placeholders by secrets in requests, secrets by placeholders in responses.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,17 +9,17 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use interflow_types::{Body, BodyFrame, BodyStream, Headers, Result};
 
-/// What is put in for what.
+/// A set of replacements.
 pub(super) struct Replacer {
     find: AhoCorasick,
     texts: Vec<Vec<u8>>,
     with: Vec<Vec<u8>>,
-    /// The longest text that is looked for, in bytes.
+    /// The longest search string, in bytes.
     longest: usize,
 }
 
 impl Replacer {
-    /// Pairs of what is looked for and what is put in; `None` when there is nothing to look for.
+    /// From pairs of search string and replacement; `None` if there are none.
     pub fn new(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Self> {
         let longest = pairs.iter().map(|(from, _)| from.len()).max().filter(|n| *n > 0)?;
         let (from, with): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
@@ -28,7 +27,7 @@ impl Replacer {
         Some(Self { find, texts: from, with, longest })
     }
 
-    /// The bytes with everything put in, and the indices of what was; `None` when nothing was found.
+    /// Replaces all matches; also returns their indices. `None` if there are none.
     pub fn replace(&self, bytes: &[u8]) -> Option<(Vec<u8>, Vec<usize>)> {
         let mut found = Vec::new();
         let mut out = Vec::new();
@@ -47,7 +46,7 @@ impl Replacer {
         Some((out, found))
     }
 
-    /// How many bytes at the end may be the beginning of a text.
+    /// The length of the longest suffix that may be the beginning of a match.
     fn partial_match_len(&self, held: &[u8]) -> usize {
         let most = held.len().min(self.longest - 1);
         let is_begun = |n: &usize| {
@@ -57,11 +56,13 @@ impl Replacer {
         (1..=most).rev().find(is_begun).unwrap_or(0)
     }
 
-    /// Puts in what is whole; keeps back the end, in which a text may have begun. At the end of the stream nothing is kept.
+    /// Replaces in the part that is certain, and keeps back a suffix in which a match may have begun. At the end of
+    /// the stream nothing is kept.
     fn replace_step(&self, held: &mut BytesMut, end: bool, seen: &mut impl FnMut(usize)) -> Bytes {
         let mut out = BytesMut::new();
         let mut at = 0;
-        // A match that begins before it is certain: a longer one would reach beyond the end, and so have begun there.
+        // A match that begins before `safe` is final: a longer one would have to reach the end, and so would begin in
+        // the kept suffix.
         let safe = if end { held.len() } else { held.len() - self.partial_match_len(held) };
         for hit in self.find.find_iter(&held[..]) {
             if hit.start() >= safe {
@@ -85,7 +86,7 @@ impl AsRef<Replacer> for Replacer {
     }
 }
 
-/// A body with everything put in as it passes, trailers included. `seen` is told the index of each text that was found.
+/// Replaces in a body as it is forwarded, including trailers. `seen` is called with the index of each match.
 pub(super) struct ReplacingBody<S, F> {
     body: Body,
     swap: Arc<S>,
@@ -135,7 +136,7 @@ impl<S: AsRef<Replacer> + Send + Sync, F: FnMut(usize) + Send> BodyStream for Re
     }
 }
 
-/// The fields with everything put in, Basic credentials (RFC 7617) included, and the indices of what was found.
+/// Replaces in header fields, including Basic credentials (RFC 7617); also returns the indices of the matches.
 pub(super) fn replace_in_headers(swap: &Replacer, headers: &Headers) -> (Headers, Vec<usize>) {
     let mut out = Headers::with_capacity(headers.len(), headers.size());
     let mut all = Vec::new();
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_put_in_wherever_the_cuts_are() {
+    fn matches_are_replaced_wherever_the_chunks_are_split() {
         let text = b"xPLACEHOLDERyPLACEzPLACEHOLDE aaab end PLACEHOLDER";
         let (whole, found) = swap().replace(text).unwrap();
         assert_eq!(whole, b"xsymuch longer than beforezmuch longer than beforeHOLDE aX end s");

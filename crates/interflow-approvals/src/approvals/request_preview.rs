@@ -1,15 +1,13 @@
-//! What is shown of a request that waits for a decision: its head, and its body if it is short and has arrived.
+//! The preview of a pending request: its head, and its body if it is short and has arrived.
 
 use interflow_types::{BodyPreview, Flow, RequestHead};
 
-/// A request that waits.
+/// The preview of a pending request.
 #[derive(Clone, Debug)]
 pub struct RequestPreview {
-    /// Its URL, with the query.
     pub url: String,
-    /// Its fields.
     pub headers: Vec<(String, String)>,
-    /// How long its body is, as far as the client said.
+    /// The declared length of its body.
     pub size: Option<u64>,
     body: Option<BodyPreview>,
 }
@@ -25,12 +23,12 @@ impl RequestPreview {
         }
     }
 
-    /// The body, once all of it has come: as text, when it is one, and none when it is empty, long, coded, or still coming.
+    /// The body, once it is complete, if it is text; `None` if it is empty, long, encoded, or incomplete.
     pub fn body(&self) -> Option<String> {
         self.body.as_ref()?.current().and_then(|bytes| String::from_utf8(bytes).ok())
     }
 
-    /// Whoever decides wants another body to be sent. Only one that [was shown](Self::body) can be edited.
+    /// Replaces the body. Only one that [was presented](Self::body) can be edited.
     pub(super) fn edit(&self, body: String) {
         if let Some(preview) = &self.body {
             preview.replace(body.into());

@@ -1,4 +1,4 @@
-//! Rules, compiled and indexed: a decision looks at those only whose host may match, and takes no lock.
+//! Compiled and indexed rules: a decision evaluates only rules whose host may match, and takes no lock.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -12,44 +12,43 @@ use super::config::{ApprovalAction, RuleSpec};
 use super::host_pattern::{HostPattern, literal_chars, normalize_host};
 use super::sessions::{monotonic_secs, now};
 
-/// Where a rule comes from; what comes later here goes before.
+/// The origin of a rule, in ascending precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleSource {
-    /// What is allowed when nobody says anything: this machine itself.
+    /// Built in: this machine itself is allowed.
     Builtin,
-    /// A session's.
+    /// A session's rule.
     Session,
-    /// The owner's, from the config or made while running.
+    /// The operator's, from the configuration or created at runtime.
     Global,
 }
 
-/// What is asked.
+/// The input of a decision.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessQuestion<'a> {
     pub user: Option<&'a str>,
     pub process: Option<&'a str>,
     pub container: Option<&'a str>,
-    /// The sessions that the flow belongs to, by index.
+    /// Ids of the sessions that the flow belongs to.
     pub sessions: &'a [Arc<str>],
-    /// The names that these sessions give their agents.
+    /// The agent names of these sessions.
     pub agents: &'a [Arc<str>],
     pub host: &'a Host,
     pub port: u16,
-    /// Method and path without query, when a request is seen.
+    /// Method and path without query, if the request is inspected.
     pub request: Option<(&'a str, &'a str)>,
     /// Seconds since the Unix epoch.
     pub now: u64,
 }
 
-/// A rule and what it decided.
+/// The decision and the rule it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleMatch {
     pub action: ApprovalAction,
     pub rule: Arc<ApprovalRule>,
 }
 
-/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct ApprovalRule {
     pub id: String,
@@ -57,11 +56,11 @@ pub(crate) struct ApprovalRule {
     pub spec: RuleSpec,
     /// How often it decided.
     pub used: AtomicU64,
-    /// When it decided last, in seconds since the Unix epoch; 0 when it did not.
+    /// When it last decided, in seconds since the Unix epoch; 0: never.
     pub last: AtomicU64,
-    /// When it was made, in seconds since the Unix epoch.
+    /// When it was created, in seconds since the Unix epoch.
     pub made: u64,
-    /// The session that it lives with, and until when that does.
+    /// Its session, and when that expires.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     until: u64,
     hosts: Vec<HostPattern>,
@@ -69,7 +68,7 @@ pub(crate) struct ApprovalRule {
     paths: Vec<(GlobMatcher, u32)>,
 }
 
-/// How much a match says, the most telling first.
+/// The specificity of a match, compared field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RuleSpecificity {
     layer: RuleSource,
@@ -85,20 +84,20 @@ impl ApprovalRule {
     /// Compiles a rule.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The rule is invalid.
     pub fn new(id: String, layer: RuleSource, spec: RuleSpec) -> Result<Self, String> {
         let path = |glob: &String| {
             if !glob.starts_with(['/', '*']) {
-                return Err(format!("`{glob}` is no path: it begins with a slash"));
+                return Err(format!("`{glob}` is not a path: it must begin with a slash"));
             }
             let built =
-                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is no path glob: {}", e.kind()))?;
+                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is not a path glob: {}", e.kind()))?;
             Ok((built.compile_matcher(), 1 + literal_chars(glob) as u32))
         };
         let until = match &spec.until {
             None => u64::MAX,
             Some(text) => {
-                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is no time: {e}"))?;
+                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is not a time: {e}"))?;
                 u64::try_from(at.as_second()).unwrap_or(0)
             }
         };
@@ -117,12 +116,11 @@ impl ApprovalRule {
         })
     }
 
-    /// Whether it looks at requests, and so cannot decide about a tunnel.
+    /// Whether it depends on requests, and so cannot decide on a tunnel.
     pub fn needs_request(&self) -> bool {
         !self.spec.methods.is_empty() || !self.paths.is_empty()
     }
 
-    /// Whether its time is over.
     pub fn is_expired(&self, now: u64) -> bool {
         self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
     }
@@ -183,8 +181,9 @@ impl ApprovalRule {
             && member(&self.spec.sessions, q.sessions)
     }
 
-    /// How much its path says. One path may be written in many ways: a rule that allows must match each reading of the
-    /// path, a rule that denies one of them. A path whose readings cannot be told is allowed by no rule with a path.
+    /// The specificity of the path match. A path may have several normalized variants: a rule that allows must match
+    /// all of them, a rule that denies any of them. If the variants cannot be determined, no rule with a path allows
+    /// it.
     fn path_specificity(&self, path: &str) -> Option<u32> {
         if self.paths.is_empty() {
             return Some(0);
@@ -201,24 +200,23 @@ impl ApprovalRule {
 }
 
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || format!("`{text}` is no port nor range of ports");
+    let wrong = || format!("`{text}` is not a port or port range");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let (first, last) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
     if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
 }
 
-/// Every rule in force.
+/// All active rules.
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalRuleSet {
     pub rules: Vec<Arc<ApprovalRule>>,
     exact: HashMap<String, Vec<usize>>,
     below: HashMap<String, Vec<usize>>,
-    /// Rules whose hosts are found in no table.
+    /// Rules whose host patterns are not in a table.
     other: Vec<usize>,
 }
 
 impl ApprovalRuleSet {
-    /// Indexes the rules.
     pub fn new(rules: Vec<Arc<ApprovalRule>>) -> Self {
         let mut book = Self { rules, ..Self::default() };
         for (i, rule) in book.rules.iter().enumerate() {
@@ -246,7 +244,7 @@ impl ApprovalRuleSet {
         self.exact.get(host).into_iter().flatten().chain(below).chain(&self.other).map(|i| &self.rules[*i])
     }
 
-    /// The rule that decides: by layer, then by how much it says, then the one that denies.
+    /// The rule that decides: by source, then by specificity, then the one that denies.
     pub fn decide(&self, q: &AccessQuestion<'_>) -> Option<RuleMatch> {
         let (host, _) = normalize_host(q.host);
         let matching = self.candidates(&host).filter(|r| q.request.is_some() || !r.needs_request());
@@ -256,13 +254,13 @@ impl ApprovalRuleSet {
         Some(RuleMatch { action: best.1.spec.action, rule: Arc::clone(best.1) })
     }
 
-    /// Whether a rule for this host looks at methods or paths.
+    /// Whether a rule for this host depends on methods or paths.
     pub fn needs_requests(&self, host: &Host) -> bool {
         let (host, _) = normalize_host(host);
         self.candidates(&host).any(|r| r.needs_request())
     }
 
-    /// Whether a request inside of this tunnel may be allowed by a rule that looks at requests.
+    /// Whether a rule that depends on requests may allow a request in this tunnel.
     pub fn may_allow_in_tunnel(&self, q: &AccessQuestion<'_>) -> bool {
         let (host, _) = normalize_host(q.host);
         let tunnel = AccessQuestion { request: None, ..q.clone() };
@@ -357,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_and_when_is_looked_at() {
+    fn rules_match_client_and_time() {
         use ApprovalAction::Allow;
         let who = |edit: fn(&mut RuleSpec)| {
             let mut s = spec(Allow, &[]);
@@ -381,10 +379,10 @@ mod tests {
             edit(&mut s);
             ApprovalRule::new("x".into(), RuleSource::Global, s).map(drop).unwrap_err()
         };
-        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("no port"));
-        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("no path"));
-        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("no time"));
-        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("no host glob"));
+        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("not a port"));
+        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("not a path"));
+        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("not a time"));
+        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("not a host glob"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The file of rules that were made while running.
+//! The file of rules created at runtime.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +9,11 @@ use super::config::RuleSpec;
 use super::rule_set::{ApprovalRule, RuleSource};
 use super::sessions::now;
 
-/// A rule in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredRule {
     pub id: String,
-    /// In seconds since the Unix epoch; a file of an earlier version does not say.
+    /// In seconds since the Unix epoch; missing in files of earlier versions.
     #[serde(default)]
     pub made: Option<u64>,
     pub rule: RuleSpec,

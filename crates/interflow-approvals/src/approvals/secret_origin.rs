@@ -1,4 +1,4 @@
-//! The origins that a secret is bound to: a scheme, a host or a pattern of hosts, and a port.
+//! The origins that a secret is bound to: scheme, host or host pattern, and port.
 
 use std::fmt;
 
@@ -6,25 +6,24 @@ use interflow_types::{Authority, Host, Scheme};
 
 use super::host_pattern::{HostPattern, normalize_host};
 
-/// One binding of a secret.
 #[derive(Clone, Debug)]
 pub(super) struct SecretOrigin {
-    /// The only scheme; none where both are allowed.
+    /// The required scheme; `None` if both are allowed.
     scheme: Option<Scheme>,
     host: HostPattern,
-    /// The host as it was written.
+    /// The host as configured.
     text: String,
     port: u16,
-    /// The port was written, not implied.
+    /// The port was given, not implied.
     names_port: bool,
 }
 
 impl SecretOrigin {
-    /// Reads one: `host`, `host:port`, `https://host`, `http://host:port`. Without a scheme it is HTTPS, and HTTP too where
-    /// `plain_http` says so, or where the host is this machine; without a port, the scheme's own.
+    /// Parses `host`, `host:port`, `https://host` or `http://host:port`. Without a scheme it is HTTPS, and also HTTP
+    /// if `plain_http` is set or the host is this machine; without a port, the scheme's default.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The origin is invalid.
     pub fn parse(text: &str, plain_http: bool) -> Result<Vec<Self>, String> {
         let wrong = |why: &str| format!("`{text}`: {why}");
         let lower = text.trim().to_ascii_lowercase();
@@ -32,15 +31,15 @@ impl SecretOrigin {
             None => (None, lower.as_str()),
             Some(("https" | "wss", rest)) => (Some(Scheme::Https), rest),
             Some(("http" | "ws", rest)) => (Some(Scheme::Http), rest),
-            Some(_) => return Err(wrong("the scheme of an origin is https or http")),
+            Some(_) => return Err(wrong("the scheme of an origin must be https or http")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (name, port) = split_port(rest);
-        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is none"));
+        let number = |p: &str| p.parse::<u16>().ok().filter(|p| *p != 0).ok_or_else(|| wrong("the port is invalid"));
         let port = port.map(number).transpose()?;
         let host = HostPattern::parse(name).map_err(|e| wrong(&e))?;
         if matches!(host, HostPattern::Any) {
-            return Err(wrong("`*` binds it to no host: name those that need it"));
+            return Err(wrong("`*` would allow every host: name those that need it"));
         }
         if name.contains('/') && !matches!(host, HostPattern::Net(_)) {
             return Err(wrong("an origin has no path"));
@@ -62,13 +61,13 @@ impl SecretOrigin {
         Ok(schemes.into_iter().map(of).collect())
     }
 
-    /// Whether it is this machine, under no port.
+    /// Whether it is this machine without a port.
     pub fn lacks_port(&self) -> bool {
         is_loopback_pattern(&self.host) && !self.names_port
     }
 
-    /// Whether requests of this scheme to this authority are bound by it. This machine has many services: there, the port
-    /// must be written.
+    /// Whether a request with this scheme and authority matches. This machine has many services, so its port must be
+    /// given.
     pub fn matches(&self, scheme: Scheme, authority: &Authority) -> bool {
         self.scheme.is_none_or(|s| s == scheme)
             && self.port == authority.port
@@ -76,7 +75,7 @@ impl SecretOrigin {
             && self.matches_host(&authority.host)
     }
 
-    /// Whether it names the host, whatever scheme and port.
+    /// Whether the host matches, regardless of scheme and port.
     pub fn matches_host(&self, host: &Host) -> bool {
         let (name, ip) = normalize_host(host);
         self.host.matches(&name, ip).is_some()
@@ -96,7 +95,7 @@ impl fmt::Display for SecretOrigin {
     }
 }
 
-/// A port at the end; an IPv6 address without brackets has none.
+/// Splits off the port; an IPv6 address without brackets has none.
 fn split_port(text: &str) -> (&str, Option<&str>) {
     if text.starts_with('[')
         && let Some(end) = text.rfind(']')
@@ -120,7 +119,7 @@ fn is_loopback_host(host: &Host) -> bool {
     }
 }
 
-/// Whether a pattern is of this machine alone.
+/// Whether a pattern matches only this machine.
 fn is_loopback_pattern(pattern: &HostPattern) -> bool {
     match pattern {
         HostPattern::Exact(name) => Host::parse(&super::bracket_ipv6(name)).is_ok_and(|host| is_loopback_host(&host)),
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_is_shown_as_what_it_means_and_reads_back() {
+    fn a_binding_is_formatted_in_full_and_parses_back() {
         for (text, plain, shown) in [
             ("api.test", false, "https://api.test:443"),
             ("api.test", true, "https://api.test:443 http://api.test:80"),

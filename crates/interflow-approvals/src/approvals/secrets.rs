@@ -1,5 +1,5 @@
-//! Secrets that placeholders stand for: kept encrypted (AES-256-GCM under a key of the installation), each bound to the hosts
-//! that it may be sent to.
+//! Secrets that replace placeholders: stored encrypted (AES-256-GCM under the installation's key), each bound to the
+//! origins it may be sent to.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,24 +20,23 @@ use super::config::SecretSpec;
 use super::secret_origin::SecretOrigin;
 use super::sessions::{monotonic_secs, now};
 
-/// What placeholders of ours begin with.
+/// Prefix of generated placeholders.
 const PLACEHOLDER_PREFIX: &str = "interflow-secret-";
-/// The longest secret, in bytes.
+/// Maximum length of a secret, in bytes.
 const MAX_SECRET_BYTES: usize = 64 << 10;
-/// The shortest placeholder, in bytes: a shorter one would be found where nobody put it.
+/// Minimum length of a placeholder, in bytes: shorter ones would cause false matches.
 const MIN_PLACEHOLDER_LEN: usize = 16;
 
-/// A secret in memory.
 pub(crate) struct StoredSecret {
     pub label: String,
     pub placeholder: String,
     pub hosts: Vec<String>,
     pub plain_http: bool,
-    /// How often it was put in.
+    /// How often it was inserted.
     pub used: AtomicU64,
-    /// When it was given, in seconds since the Unix epoch; 0 when a file of an earlier version does not say.
+    /// When it was added, in seconds since the Unix epoch; 0 if loaded from a file of an earlier version.
     pub given: u64,
-    /// The session that it lives with, and until when that does, in seconds of a clock that never jumps.
+    /// Its session, and when that expires, in monotonic seconds.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
     origins: Vec<SecretOrigin>,
@@ -50,10 +49,10 @@ impl fmt::Debug for StoredSecret {
 }
 
 impl StoredSecret {
-    /// Takes a secret up.
+    /// Validates a new secret.
     ///
     /// # Errors
-    /// What is wrong with it; never its value.
+    /// What is wrong; never the value.
     pub fn new(spec: SecretSpec) -> Result<Self, String> {
         let mut secret = Self::from_stored_spec(spec)?;
         if let Some(local) = secret.origins.iter().find(|o| o.lacks_port()) {
@@ -63,12 +62,12 @@ impl StoredSecret {
                 secret.label
             ));
         }
-        // What is kept says it all, so that nobody has to know what was implied when it was written.
+        // Hosts are stored in full, so that their meaning does not depend on defaults.
         secret.hosts = secret.origin_list();
         Ok(secret)
     }
 
-    /// The same, with hosts as they stand in the file.
+    /// As [`new`](Self::new), with hosts as stored in the file.
     fn from_stored_spec(spec: SecretSpec) -> Result<Self, String> {
         let label = spec.label.trim().to_owned();
         let wrong = |why: &str| format!("the secret '{label}': {why}");
@@ -79,7 +78,7 @@ impl StoredSecret {
             return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
         }
         if spec.hosts.is_empty() {
-            return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
+            return Err(wrong("it must be bound to hosts: without them it could be sent anywhere"));
         }
         let origins = spec.hosts.iter().map(|h| SecretOrigin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
         let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
@@ -109,13 +108,13 @@ impl StoredSecret {
         self.origins.iter().any(|o| o.matches(scheme, authority))
     }
 
-    /// Whether it is bound to an origin at this host, whatever its scheme and port: what went there may come back from
-    /// another service of the same machine.
+    /// Whether it is bound to an origin at this host, regardless of scheme and port: another service of the machine
+    /// may return what was sent to the first.
     pub fn allows_host(&self, host: &Host) -> bool {
         self.origins.iter().any(|o| o.matches_host(host))
     }
 
-    /// Where it may go, nothing implied: `https://api.example.com:443`.
+    /// Its origins in full: `https://api.example.com:443`.
     pub fn origin_list(&self) -> Vec<String> {
         self.origins.iter().map(ToString::to_string).collect()
     }
@@ -124,12 +123,11 @@ impl StoredSecret {
         &self.value
     }
 
-    /// Whether its session is over.
     pub fn is_expired(&self) -> bool {
         self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= monotonic_secs())
     }
 
-    /// What stands beside the value and must not be changed without it.
+    /// Metadata that is authenticated together with the value.
     fn associated_data(&self) -> Vec<u8> {
         [self.label.as_str(), &self.placeholder, &self.hosts.join(" "), if self.plain_http { "plain" } else { "tls" }]
             .join("\n")
@@ -149,22 +147,20 @@ fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// A secret as people may see it.
+/// A secret without its value, for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct SecretView {
-    /// What it is called.
     pub label: String,
-    /// What stands for it.
     pub placeholder: String,
-    /// The origins where it may go, each with scheme and port.
+    /// The origins it may be sent to, each with scheme and port.
     pub hosts: Vec<String>,
-    /// Whether it may go out without TLS.
+    /// Whether it may be sent without TLS.
     pub plain_http: bool,
-    /// How often it was put in since the start.
+    /// How often it was inserted since the start.
     pub used: u64,
-    /// When it was given, as far as that is known.
+    /// When it was added, if known.
     pub given: Option<Timestamp>,
-    /// The session that it lives with.
+    /// Its session.
     pub session: Option<String>,
 }
 
@@ -182,7 +178,6 @@ impl From<&StoredSecret> for SecretView {
     }
 }
 
-/// A secret in the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EncryptedSecret {
@@ -197,7 +192,7 @@ struct EncryptedSecret {
     sealed: String,
 }
 
-/// The file of secrets and the key beside it.
+/// The file of secrets, and the key beside it.
 pub(crate) struct SecretVault {
     path: PathBuf,
 }
@@ -207,10 +202,10 @@ impl SecretVault {
         Self { path }
     }
 
-    /// Reads every secret; there are none when there is no file.
+    /// Loads all secrets; none if the file does not exist.
     ///
     /// # Errors
-    /// A file that cannot be read, or does not fit the key.
+    /// The file cannot be read, or does not match the key.
     pub fn read(&self) -> Result<Vec<StoredSecret>, String> {
         let wrong = |why: String| format!("{}: {why}", self.path.display());
         let text = match fs::read_to_string(&self.path) {
@@ -225,10 +220,10 @@ impl SecretVault {
         sealed.map(|s| decrypt_secret(&cipher, s).map_err(wrong)).collect()
     }
 
-    /// Writes them all, under another name first.
+    /// Writes all secrets, atomically.
     ///
     /// # Errors
-    /// The disk says no.
+    /// Writing failed.
     pub fn write(&self, secrets: &[Arc<StoredSecret>]) -> Result<(), String> {
         let cipher = self.cipher(true)?;
         let kept = secrets.iter().filter(|s| s.session.is_none());
@@ -269,7 +264,7 @@ fn encrypt_secret(cipher: &Aes256Gcm, secret: &StoredSecret) -> Result<Encrypted
 }
 
 fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredSecret, String> {
-    let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
+    let wrong = format!("the secret '{}' was encrypted with another key, or was modified", sealed.label);
     let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
     let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
     let mut secret = StoredSecret::from_stored_spec(SecretSpec {
@@ -297,14 +292,14 @@ fn decrypt_secret(cipher: &Aes256Gcm, sealed: EncryptedSecret) -> Result<StoredS
     Ok(secret)
 }
 
-/// Opens what Greyproxy sealed with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
+/// Decrypts a Greyproxy secret with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
 pub fn decrypt_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
     let cipher = Aes256Gcm::new_from_slice(key).ok()?;
     let (nonce, sealed) = sealed.split_at_checked(12)?;
     String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
 }
 
-/// Writes a file that its owner alone reads, under another name first.
+/// Writes a file with owner-only permissions, atomically.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_extension("part");
     let mut options = fs::File::options();
@@ -351,7 +346,7 @@ mod tests {
         assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
         for (bad, why) in [
             (spec(&[]), "bound to hosts"),
-            (spec(&["*"]), "no host"),
+            (spec(&["*"]), "every host"),
             (spec(&["127.0.0.1"]), "its port"),
             (spec(&["localhost", "a.test"]), "its port"),
             (SecretSpec { label: String::new(), ..spec(&["a"]) }, "label"),
@@ -388,7 +383,7 @@ mod tests {
         assert!(!text.contains("s3cret"));
         assert_eq!(vault.read().unwrap()[0].value(), "s3cret");
         fs::write(&path, text.replace("a.test", "b.test")).unwrap();
-        assert!(vault.read().unwrap_err().contains("was changed"), "another host is another secret");
+        assert!(vault.read().unwrap_err().contains("was modified"), "another host is another secret");
         fs::write(path.with_extension("key"), [0; 32]).unwrap();
         assert!(vault.read().is_err());
     }

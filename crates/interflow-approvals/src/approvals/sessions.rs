@@ -1,4 +1,4 @@
-//! Sessions: clients that announce themselves, with rules and secrets that live as long as they do.
+//! Sessions: registered clients with rules and secrets that expire with them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use super::config::SessionSpec;
 use super::rule_set::{ApprovalRule, RuleSource};
 use super::secrets::{SecretView, StoredSecret};
 
-/// The most sessions at a time.
+/// Bound on sessions.
 const MAX_SESSIONS: usize = 1000;
-/// The most rules of one session.
+/// Bound on rules of one session.
 const MAX_RULES: usize = 1000;
-/// How long a session lives without a heartbeat when it does not say, in seconds.
+/// Default lifetime without a heartbeat, in seconds.
 const DEFAULT_TTL_SECS: u64 = 15 * 60;
-/// The longest that it may live, in seconds.
+/// Maximum lifetime without a heartbeat, in seconds.
 const MAX_TTL_SECS: u64 = 24 * 3600;
 
-/// A session in force.
+/// An active session.
 #[derive(Clone)]
 pub(crate) struct ApprovalSession {
     pub id: Arc<str>,
@@ -34,40 +34,37 @@ pub(crate) struct ApprovalSession {
     process: Option<String>,
     ttl: u64,
     began: u64,
-    /// In seconds of [`steady`].
+    /// In [`monotonic_secs`].
     pub until: Arc<AtomicU64>,
 }
 
-/// A session as people see it.
+/// A session for display.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionView {
-    /// Its id.
     pub id: String,
-    /// Its agent's name.
     pub agent: Option<String>,
-    /// By what its flows are known.
+    /// Its flows have this user.
     pub user: Option<String>,
-    /// By what its flows are known.
+    /// Its flows have this client address.
     pub client: Option<String>,
-    /// By what its flows are known.
+    /// Its flows have this process id.
     pub pid: Option<u32>,
-    /// By what its flows are known.
+    /// Its flows have this process name.
     pub process: Option<String>,
-    /// When it was announced.
+    /// When it was registered.
     pub began: Timestamp,
-    /// When it ends without another heartbeat.
+    /// When it expires without another heartbeat.
     pub until: Timestamp,
-    /// How many rules it brought.
+    /// The number of its rules.
     pub rules: usize,
-    /// Its secrets, without their values.
     pub secrets: Vec<SecretView>,
 }
 
 impl ApprovalSession {
-    /// Takes one up.
+    /// Validates a session.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The session is invalid.
     pub fn new(spec: SessionSpec) -> Result<Self, String> {
         let id: Arc<str> = spec.id.unwrap_or_else(super::random_id).into();
         let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
@@ -75,7 +72,7 @@ impl ApprovalSession {
             return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
         }
         if spec.user.is_none() && spec.client.is_none() && spec.pid.is_none() && spec.process.is_none() {
-            return Err("a session must say which flows are its own: user, client, pid or process".to_owned());
+            return Err("a session must identify its flows by user, client, pid or process".to_owned());
         }
         if spec.rules.len() > MAX_RULES || spec.secrets.len() > MAX_RULES {
             return Err(format!("a session has at most {MAX_RULES} rules and secrets"));
@@ -112,7 +109,7 @@ impl ApprovalSession {
         })
     }
 
-    /// Whether a flow belongs to it: everything that it says must hold.
+    /// Whether a flow belongs to the session: all of its criteria must match.
     pub fn owns(&self, client: &ClientInfo, user: Option<&str>) -> bool {
         let process = client.process.as_deref();
         self.is_active()
@@ -122,12 +119,11 @@ impl ApprovalSession {
             && self.process.as_deref().is_none_or(|n| process.is_some_and(|p| &*p.name == n))
     }
 
-    /// Whether it has not ended.
     pub fn is_active(&self) -> bool {
         self.until.load(Relaxed) > monotonic_secs()
     }
 
-    /// It lives on.
+    /// Extends the session by its lifetime.
     pub fn renew(&self) {
         self.until.store(monotonic_secs() + self.ttl, Relaxed);
     }
@@ -153,22 +149,21 @@ fn network(text: &str) -> Result<IpNet, String> {
     ip.or_else(|_| text.parse()).map_err(|_| format!("client: `{text}` is neither an address nor a network"))
 }
 
-/// Seconds since the Unix epoch.
 pub(crate) fn now() -> u64 {
     Timestamp::now().micros() / 1_000_000
 }
 
-/// Seconds by a clock that never jumps, for what lives in this process alone: a correction of the wall clock ends no session.
+/// Seconds by a monotonic clock, for state of this process: a correction of the wall clock must not end sessions.
 pub(crate) fn monotonic_secs() -> u64 {
     Timestamp::monotonic().micros() / 1_000_000
 }
 
-/// Seconds since the Unix epoch of a moment in seconds of [`steady`], for people.
+/// Converts [`monotonic_secs`] to seconds since the Unix epoch, for display.
 pub(crate) fn to_unix_secs(at: u64) -> u64 {
     at.checked_mul(1_000_000).map_or(at, |micros| Timestamp::from_micros(micros).to_wall().micros() / 1_000_000)
 }
 
-/// Puts a session in; there is no more room for another one when too many live.
+/// Adds a session.
 ///
 /// # Errors
 /// There are too many.
@@ -178,7 +173,7 @@ pub(super) fn insert_session(
 ) -> Result<(), String> {
     all.retain(|_, s| s.is_active());
     if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
-        return Err(format!("{MAX_SESSIONS} sessions live already"));
+        return Err(format!("there are {MAX_SESSIONS} active sessions already"));
     }
     all.insert(Arc::clone(&session.id), session);
     Ok(())

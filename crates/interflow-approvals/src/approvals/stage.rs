@@ -1,5 +1,5 @@
-//! The stage of approvals: asks about tunnels that pass unseen and about every request, and puts secrets in for placeholders
-//! where nobody looks any more.
+//! The approvals stage: authorizes tunnels that are passed through and every inspected request, and inserts secrets
+//! for placeholders just before the request is sent.
 
 use std::sync::Arc;
 
@@ -18,24 +18,22 @@ use super::sessions::now;
 use super::{Approvals, Decision, bracket_ipv6};
 use crate::approvals::config::ApprovalAction;
 
-/// See the module.
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
-    /// What takes secrets out of responses, by hosts.
+    /// Cached masks for responses, by hosts.
     ready: SecretMaskCache,
 }
 
-/// The secrets that may be put into what a client says over a WebSocket.
+/// Secrets that may be inserted into a client's WebSocket messages.
 #[derive(Default)]
 struct WebSocketSecrets(Vec<Arc<StoredSecret>>);
 
 impl ApprovalsStage {
-    /// The stage of these approvals.
     pub fn new(approvals: Arc<Approvals>) -> Self {
         Self { approvals, ready: SecretMaskCache::default() }
     }
 
-    /// What rules and mode say; the question, when somebody has to be asked. `request` is there when one is seen.
+    /// The decision of rules and mode; the question if an operator must decide. `request` is `None` for a tunnel.
     fn decide(
         &self,
         flow: &mut Flow,
@@ -79,7 +77,7 @@ impl ApprovalsStage {
         }
     }
 
-    /// Waits until somebody has decided.
+    /// Waits for the operator's decision.
     async fn wait_for_decision(
         &self,
         flow: &mut Flow,
@@ -97,28 +95,26 @@ impl ApprovalsStage {
             .await
         {
             Some(ApprovalAction::Allow) => return StageVerdict::Continue,
-            Some(ApprovalAction::Deny) => "it was denied when somebody was asked",
+            Some(ApprovalAction::Deny) => "the operator denied it",
             None if self.approvals.waiting().is_closed() => {
                 let why = format!(
-                    "{host}:{port} was not reached: the request was held when Interflow stopped; send it again"
+                    "{host}:{port} was not reached: the request was pending when Interflow stopped; send it again"
                 );
                 return StageVerdict::Deny(Error::new(ErrorKind::Draining, why));
             }
             None if began.elapsed() < patience => {
-                let why = format!(
-                    "{host}:{port} may not be reached: {most} questions are open already, and no more are asked"
-                );
+                let why = format!("{host}:{port} may not be reached: {most} requests are pending already (the limit)");
                 return StageVerdict::Deny(Error::new(
                     ErrorKind::Denied,
-                    format!("{why} (approvals.max_held); answer some first"),
+                    format!("{why} (approvals.max_held); decide some first"),
                 ));
             }
-            None => "nobody allowed it in time (`interflow approvals list` shows what is held)",
+            None => "it was not allowed in time (`interflow approvals list` shows pending requests)",
         };
         StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }
 
-    /// Rules hold for replays too. Nobody is asked: whoever sends one has decided.
+    /// Rules apply to replays too. A replay never waits: whoever sends it has decided.
     fn recheck_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> StageVerdict {
         let request = Some((head.method.as_str(), path_only(&head.url.path)));
         let denied = |v: &StageVerdict| matches!(v, StageVerdict::Deny(_));
@@ -126,7 +122,7 @@ impl ApprovalsStage {
         words.find(denied).unwrap_or(StageVerdict::Continue)
     }
 
-    /// Asks about each of these hosts; most requests name one.
+    /// Decides for each of these hosts; most requests have one.
     fn decide_for_hosts<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -159,7 +155,7 @@ impl ApprovalsStage {
         })
     }
 
-    /// Pairs of placeholders and the secrets that may go to this host.
+    /// The secrets that may be sent to the request's origin.
     fn secrets_for_request(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<StoredSecret>> {
         let url = &head.url;
         let secrets = self.approvals.active_secrets();
@@ -173,8 +169,8 @@ impl ApprovalsStage {
         live.filter(|s| origins.iter().all(|a| s.allows_origin(url.scheme, a))).cloned().collect()
     }
 
-    /// Has the response looked through for every secret of the hosts that the request goes to: whoever it was put in for, on
-    /// whichever port, and whether its session has ended.
+    /// Registers the response for masking of every secret of the hosts that the request goes to: whoever it was
+    /// inserted for, on any port, and even if its session has ended.
     fn mask_secrets(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
         let all = self.approvals.masked_secrets();
         if all.is_empty() {
@@ -194,8 +190,8 @@ impl ApprovalsStage {
     }
 }
 
-/// Whom a request goes to: the connection's origin, the URL's, and in a tunnel the one that `Host` names; one host may serve
-/// for another.
+/// The authorities of a request: the connection's origin, the URL's, and in a tunnel that of `Host`, because of
+/// domain fronting.
 fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     let mut all = vec![flow.authority.clone()];
     let mut add = |authority: Authority| {
@@ -212,9 +208,9 @@ fn requested_authorities(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     all
 }
 
-/// The names that a flow to an address is decided by, in place of the address: the one that the client itself gives (SNI,
-/// `Host`), where the DNS port gave the address out for it; else the one it was given out for last. A name that it was never
-/// given out for is a mere claim: the address must be allowed beside it.
+/// Names that replace an address in the decision: the one given by the client (SNI, `Host`), if the DNS listener
+/// returned the address for it; else the last one it was returned for. Any other name is only a claim, so the address
+/// must be allowed as well.
 fn resolve_dns_names(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
     let (Host::Ip(_), Some(ResolvedNames(names))) = (&flow.authority.host, flow.extension::<ResolvedNames>()) else {
         return all;
@@ -251,7 +247,7 @@ impl Stage for ApprovalsStage {
         let (looks, secrets) = self.approvals.interest();
         let mut interest = PhaseSet::NONE;
         if scope.transport == EntryKind::Internal {
-            // Replays, which pass none of the other phases; the engine's own calls are not asked about.
+            // Replays run only this phase; Interflow's own requests are not subject to approval.
             return if looks || secrets { interest.with(Phase::BeforeSend) } else { interest };
         }
         if looks {
@@ -264,14 +260,14 @@ impl Stage for ApprovalsStage {
         interest
     }
 
-    /// Secrets are put in and hidden, and rules on methods and paths hold, only where requests are seen.
+    /// Secrets, and rules with methods or paths, need decrypted requests.
     fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         let host = &scope.authority.host;
         let secrets = self.approvals.masked_secrets();
         secrets.iter().any(|s| s.allows_host(host)) || self.approvals.book.load().needs_requests(host)
     }
 
-    /// A tunnel that is denied whatever is in it ends here; all else is asked about when more is known.
+    /// Denies a tunnel that is denied whatever it contains; otherwise the decision is made when more is known.
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> MaybeFuture<'a, StageVerdict> {
         if matches!(flow.transport, EntryKind::Absolute | EntryKind::Gateway) {
             return MaybeFuture::Ready(StageVerdict::Continue);
@@ -289,7 +285,7 @@ impl Stage for ApprovalsStage {
             request: None,
             now: now(),
         };
-        // An address may stand for a name that is allowed; which one, what is inside will tell.
+        // The address may belong to a name that is allowed; the tunnel's content will tell which.
         let may_be_called = |name: &Arc<str>| {
             Host::parse(name).is_ok_and(|name| {
                 let question = AccessQuestion { host: &name, ..question.clone() };
@@ -313,7 +309,7 @@ impl Stage for ApprovalsStage {
         self.decide_for_hosts(flow, &hosts, Some(head))
     }
 
-    /// Requests were asked about; a tunnel that passes unseen was not.
+    /// Requests were already decided; a tunnel that is passed through was not.
     fn upstream_connect<'a>(
         &'a self,
         flow: &'a mut Flow,
@@ -341,7 +337,7 @@ impl Stage for ApprovalsStage {
         if let Err(verdict) = self.mask_secrets(flow, head) {
             return MaybeFuture::Ready(Err(verdict));
         }
-        // What Interflow asks for itself has no secret put in; a replay does.
+        // Interflow's own requests get no secrets; a replay does.
         let own = flow.transport == EntryKind::Internal && flow.parent.is_none();
         let secrets = if own { Vec::new() } else { self.secrets_for_request(flow, head) };
         if secrets.is_empty() {
@@ -378,7 +374,7 @@ impl Stage for ApprovalsStage {
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut StreamMessage) -> MaybeFuture<'a, StageVerdict> {
-        // Those of gRPC were looked through in their body.
+        // gRPC messages were masked in the body.
         if message.direction == Direction::Response && message.kind != MessageKind::Grpc {
             mask_secrets::mask_message(flow, message);
         }

@@ -1,4 +1,4 @@
-//! Answers, modes, sessions and files of approvals.
+//! Resolutions, modes, sessions and files.
 
 use interflow_types::{FlowId, Timestamp};
 
@@ -48,7 +48,7 @@ fn rule(action: ApprovalAction, host: &str) -> RuleSpec {
 }
 
 #[test]
-fn the_mode_says_what_happens_to_what_no_rule_decides() {
+fn the_mode_decides_flows_without_a_matching_rule() {
     for (mode, word, denied) in [
         (ApprovalMode::Observe, "Allow", "WouldDeny"),
         (ApprovalMode::Ask, "Ask", "Deny"),
@@ -66,7 +66,7 @@ fn the_mode_says_what_happens_to_what_no_rule_decides() {
 }
 
 #[test]
-fn a_tunnel_to_a_host_that_is_denied_but_for_a_path_is_looked_into() {
+fn a_tunnel_to_a_host_with_only_one_allowed_path_is_intercepted() {
     let (_home, approvals) = approvals(ApprovalMode::Enforce);
     approvals.add_rule(rule(ApprovalAction::Deny, "h.test")).unwrap();
     approvals.add_rule(RuleSpec { paths: vec!["/ok*".into()], ..rule(ApprovalAction::Allow, "h.test") }).unwrap();
@@ -76,7 +76,7 @@ fn a_tunnel_to_a_host_that_is_denied_but_for_a_path_is_looked_into() {
 }
 
 #[tokio::test]
-async fn an_answer_makes_the_rule_that_it_says() {
+async fn a_resolution_creates_the_rule_it_describes() {
     for (scope, host, path, decides, not) in [
         (ResolutionScope::Path, "a.b.test", "/x*y", ("a.b.test", "/x*y"), ("a.b.test", "/xzy")),
         (ResolutionScope::Host, "a.b.test", "/x", ("a.b.test", "/other"), ("c.b.test", "/x")),
@@ -176,11 +176,11 @@ fn a_session_brings_rules_that_end_with_it() {
     assert!(approvals.heartbeat("s1").unwrap().until >= view.until);
     assert!(approvals.heartbeat("s2").is_err());
     approvals.add_rule(rule(ApprovalAction::Deny, "*")).unwrap();
-    assert!(!decide(&ids), "what the owner says goes before");
+    assert!(!decide(&ids), "the operator's rules take precedence");
     approvals.end_session("s1").unwrap();
     assert!(approvals.sessions().is_empty() && approvals.secrets().is_empty());
     for (bad, why) in [
-        (SessionSpec { process: None, ..spec.clone() }, "which flows"),
+        (SessionSpec { process: None, ..spec.clone() }, "identify its flows"),
         (SessionSpec { id: Some("a b".into()), ..spec.clone() }, "letters"),
         (SessionSpec { client: Some("x".into()), ..spec }, "neither"),
     ] {
@@ -189,7 +189,7 @@ fn a_session_brings_rules_that_end_with_it() {
 }
 
 #[test]
-fn stages_want_nothing_until_there_is_something_to_do() {
+fn the_stage_has_no_interest_until_there_is_something_to_do() {
     let (_home, approvals) = approvals(ApprovalMode::Observe);
     let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = Arc::clone(&told);

@@ -1,16 +1,16 @@
-//! What the owner says of endpoints: which wire shape is spoken there, where bodies and paths do not say enough.
+//! The operator's overrides of the API format at endpoints where bodies and paths do not identify it.
 
 use interflow_llm::message::ApiFormat;
 use interflow_store::{FlowKind, FlowRow, FlowStore, FlowSummary, StoreError};
 use interflow_types::wildcard;
 use serde::{Deserialize, Serialize};
 
-/// The most endpoints.
+/// Bound on overrides.
 const MAX_ENDPOINTS: usize = 1000;
-/// The longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const MAX_PATTERN_LEN: usize = 1000;
 
-/// What decoders are called in Greyproxy's API and database; of several names of one shape the first is told.
+/// Decoder names of Greyproxy's API and database; of several names for one format, the first is written.
 pub const DECODERS: [(&str, ApiFormat); 8] = [
     ("anthropic", ApiFormat::Anthropic),
     ("openai", ApiFormat::Responses),
@@ -22,41 +22,40 @@ pub const DECODERS: [(&str, ApiFormat); 8] = [
     ("ollama", ApiFormat::Ollama),
 ];
 
-/// The decoder of a shape.
+/// The decoder name of a format.
 pub fn decoder_name(shape: ApiFormat) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
 
-/// The shape that a decoder of this name reads.
+/// The format of a decoder name.
 pub fn format_by_name(name: &str) -> Option<ApiFormat> {
     DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape)
 }
 
-/// The owner's word on an endpoint. In patterns, `*` stands for any characters; upper and lower case are one.
+/// An override for an endpoint. Patterns are case-insensitive, and `*` matches any characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EndpointOverride {
-    /// Its number, from [`FIRST`](Self::FIRST) on.
+    /// Its id, from [`FIRST_CUSTOM_ID`](Self::FIRST_CUSTOM_ID) on.
     pub id: u64,
     /// The origin's host, without the port.
     pub host: String,
     /// The path, without the query.
     pub path: String,
-    /// The method, or `*`.
+    /// The method, or `*` for all.
     pub method: String,
-    /// What is spoken there.
+    /// The API format at the endpoint.
     pub shape: ApiFormat,
-    /// Of several that match, the one of the highest priority counts, and of two alike the one with the lower number.
+    /// The matching override with the highest priority applies; of two equal ones, that with the lower id.
     pub priority: i64,
-    /// Whether it counts.
     pub enabled: bool,
 }
 
 impl EndpointOverride {
-    /// The first number that is given out; those below are for what is known without being told.
+    /// The first id of an override; lower ones are reserved for built-in endpoints.
     pub const FIRST_CUSTOM_ID: u64 = 1001;
 
-    /// The number of the next one beside these.
+    /// The next free id.
     pub fn next_id(list: &[Self]) -> u64 {
         list.iter().map(|e| e.id.saturating_add(1)).max().unwrap_or_default().max(Self::FIRST_CUSTOM_ID)
     }
@@ -69,15 +68,15 @@ impl EndpointOverride {
     }
 }
 
-/// All that the owner says.
+/// All overrides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointOverrides(Vec<EndpointOverride>);
 
 impl EndpointOverrides {
-    /// Puts them in order.
+    /// Validates and sorts the overrides.
     ///
     /// # Errors
-    /// What is wrong with them: a pattern that is empty or too long, two of one number, too many.
+    /// An empty or overlong pattern, a duplicate id, or too many overrides.
     pub fn new(mut list: Vec<EndpointOverride>) -> Result<Self, String> {
         if list.len() > MAX_ENDPOINTS {
             return Err(format!("there can be {MAX_ENDPOINTS} endpoints at most"));
@@ -97,10 +96,10 @@ impl EndpointOverrides {
         Ok(Self(list))
     }
 
-    /// Reads what a store keeps of them.
+    /// Loads the overrides from a store.
     ///
     /// # Errors
-    /// The file cannot be read, or makes no sense.
+    /// They cannot be read or parsed.
     pub fn load(store: &dyn FlowStore) -> Result<Self, StoreError> {
         let text = store.endpoints()?;
         if text.is_empty() {
@@ -110,7 +109,7 @@ impl EndpointOverrides {
         list.map_err(|what| StoreError::Damaged { place: "endpoints.json".into(), what })
     }
 
-    /// Has a store keep them.
+    /// Saves the overrides in a store.
     ///
     /// # Errors
     /// The store refused.
@@ -118,17 +117,17 @@ impl EndpointOverrides {
         store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
     }
 
-    /// In the order in which they count.
+    /// In order of precedence.
     pub fn list(&self) -> &[EndpointOverride] {
         &self.0
     }
 
-    /// What a request speaks that is under way, by the operator's word; `websocket` says that it asks for one.
+    /// The overridden format of a request in progress; `websocket`: it requests an upgrade.
     pub fn shape_at(&self, host: &str, path: &str, method: &str, websocket: bool) -> Option<ApiFormat> {
         self.find(host, path, if websocket { FlowKind::WebSocket } else { FlowKind::Http }, method)
     }
 
-    /// What a flow speaks by the owner's word, by what is known without its bodies.
+    /// The overridden format of a flow, by its metadata.
     pub(super) fn format_for(&self, flow: &FlowSummary) -> Option<ApiFormat> {
         if self.0.is_empty() {
             return None;
@@ -137,7 +136,7 @@ impl EndpointOverrides {
         self.find(&host, flow.path.as_deref()?, flow.kind, flow.method.as_deref().unwrap_or_default())
     }
 
-    /// As [`shape`](Self::shape), of a whole row.
+    /// As [`format_for`](Self::format_for), for a full row.
     pub(super) fn format_for_row(&self, row: &FlowRow) -> Option<ApiFormat> {
         let request = row.request.as_ref().filter(|_| !self.0.is_empty())?;
         self.find(&row.host(), &request.path, row.kind, &request.method)
@@ -145,7 +144,7 @@ impl EndpointOverrides {
 
     fn find(&self, host: &str, path: &str, kind: FlowKind, method: &str) -> Option<ApiFormat> {
         let path = path.split('?').next().unwrap_or_default();
-        // The messages of a WebSocket have a method of their own in Greyproxy's rules.
+        // Greyproxy's rules have a method of their own for WebSocket messages.
         let method = if kind == FlowKind::WebSocket { "WS_REQ" } else { method };
         self.0.iter().find(|e| e.matches(host, path, method)).map(|e| e.shape)
     }

@@ -1,4 +1,4 @@
-//! Conversations as documents: Markdown, lines of JSON, and one HTML file that needs nothing else.
+//! Exports conversations: Markdown, JSON lines, a self-contained HTML file, and OTLP spans.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -14,24 +14,22 @@ use serde_json::json;
 use super::load::{ConversationView, load_conversation};
 use interflow_codec::html::escape;
 
-/// Sub-agents within sub-agents that are written.
+/// Maximum depth of nested sub-agents.
 const MAX_DEPTH: usize = 8;
 
-/// The form of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
-    /// Markdown.
     Markdown,
     /// One JSON object per line.
     Jsonl,
     /// One HTML file.
     Html,
-    /// Spans of OpenTelemetry's GenAI conventions, as a request to a collector in OTLP's JSON, in one line.
+    /// Spans by OpenTelemetry's GenAI conventions, as an OTLP/JSON export request in one line.
     Otel,
 }
 
 impl ExportFormat {
-    /// The ending of a file's name, and the media type.
+    /// File extension and media type.
     pub const fn file(self) -> (&'static str, &'static str) {
         match self {
             Self::Markdown => ("md", "text/markdown; charset=utf-8"),
@@ -51,23 +49,22 @@ impl FromStr for ExportFormat {
             "jsonl" => Self::Jsonl,
             "html" => Self::Html,
             "otel" | "otlp" => Self::Otel,
-            other => return Err(format!("`{other}` is no form of a conversation: markdown, jsonl, html or otel")),
+            other => return Err(format!("`{other}` is not an export format: use markdown, jsonl, html or otel")),
         })
     }
 }
 
 /// A conversation with its sub-agents.
 pub struct ConversationTree {
-    /// It.
     pub opened: ConversationView,
-    /// The sub-agents that tool calls began, by id.
+    /// Sub-agents started by its tool calls, by id.
     pub children: HashMap<String, ConversationTree>,
 }
 
-/// Opens a conversation with its sub-agents; `None` when there is none of this id.
+/// Loads a conversation with its sub-agents; `None` if it does not exist.
 ///
 /// # Errors
-/// The store refused.
+/// The store failed.
 pub fn load_tree(store: &dyn FlowStore, id: &str) -> Result<Option<ConversationTree>, StoreError> {
     load_subtree(store, id, 0)
 }
@@ -82,10 +79,10 @@ fn load_subtree(store: &dyn FlowStore, id: &str, depth: usize) -> Result<Option<
     Ok(Some(ConversationTree { opened, children }))
 }
 
-/// Writes a conversation down.
+/// Renders a conversation.
 pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     let mut out = String::new();
-    // A string takes everything.
+    // Writing to a string cannot fail.
     let _ = match form {
         ExportFormat::Markdown => markdown(&mut out, tree, 1),
         ExportFormat::Jsonl => jsonl(&mut out, tree),
@@ -95,7 +92,7 @@ pub fn write(tree: &ConversationTree, form: ExportFormat) -> String {
     out
 }
 
-/// The facts of a conversation in a line.
+/// The conversation's metadata in one line.
 fn summary_line(opened: &ConversationView) -> String {
     let (row, used) = (&opened.listed.row, &opened.listed.used);
     let mut words = vec![];
@@ -110,7 +107,7 @@ fn summary_line(opened: &ConversationView) -> String {
     words.join(" · ")
 }
 
-/// A count with its word, in the plural where it is one.
+/// A count with its noun in singular or plural.
 pub fn pluralize(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
@@ -118,7 +115,7 @@ pub fn pluralize(n: u64, word: &str) -> String {
 fn format_timestamp(at: Timestamp) -> String {
     let seconds = i64::try_from(at.micros() / 1_000_000).unwrap_or(i64::MAX);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days to a date: Howard Hinnant's civil_from_days.
+    // Days to a civil date: Howard Hinnant's civil_from_days.
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let doe = z.rem_euclid(146_097);
@@ -154,7 +151,7 @@ fn attachment_label(what: &str, r: &Attachment) -> String {
     format!("[{what}: {}]", words.chain(size).collect::<Vec<_>>().join(", "))
 }
 
-/// The content of a tool's result as text.
+/// A tool result's content as text.
 pub fn content_text(blocks: &[ContentBlock]) -> String {
     let text = |b: &ContentBlock| match b {
         ContentBlock::Text { text } | ContentBlock::Thinking { text } => text.clone(),
@@ -213,7 +210,7 @@ fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, l
                     let failed = if r.is_error { " (failed)" } else { "" };
                     writeln!(out, "Result{failed}:\n\n{}\n", fenced(&content_text(&r.content), ""))
                 }
-                None => writeln!(out, "*No result was seen.*\n"),
+                None => writeln!(out, "*No result was recorded.*\n"),
             }
         }
         ItemKind::Image(r) => writeln!(out, "{}\n", attachment_label("image", r)),
@@ -225,7 +222,7 @@ fn markdown_item(out: &mut String, tree: &ConversationTree, item: &ThreadItem, l
     }
 }
 
-/// A block of code whose fence is longer than any run of backticks in it.
+/// A code block whose fence is longer than any run of backticks in it.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest.max(2) + 1);
@@ -264,7 +261,7 @@ section section{border-left:2px solid var(--line);padding-left:1rem;margin-left:
 
 fn html(out: &mut String, tree: &ConversationTree) -> fmt::Result {
     let title = escape(&tree.opened.listed.row.title);
-    // Nothing in the file is ever run or fetched, whatever a conversation holds.
+    // Nothing in the file may be executed or fetched, whatever the conversation contains.
     writeln!(
         out,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" \

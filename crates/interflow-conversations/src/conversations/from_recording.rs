@@ -1,4 +1,4 @@
-//! Exchanges with language models, read from recorded flows.
+//! Parses LLM calls from recorded flows.
 
 use bytes::Bytes;
 use interflow_llm::conversation::{ParsedCall, RawCall};
@@ -15,16 +15,17 @@ use serde_json::Value;
 use super::endpoints::EndpointOverrides;
 use super::weight;
 
-/// The longest body that is read, in bytes, where the budget of held bytes allows as much: an exchange of more is left alone.
+/// Maximum length of a body that is parsed, in bytes, subject to the memory budget; calls with longer ones are
+/// skipped.
 const MAX_BODY_BYTES: u64 = 256 << 20;
-/// The shortest JSON that may be a question to a model.
+/// The shortest JSON that may be an LLM request.
 const MIN_REQUEST_BYTES: u64 = 24;
-/// The longest body on a path that says nothing which is looked into.
+/// Maximum length of a body that is parsed if the path does not suggest an LLM call.
 const MAX_UNKNOWN_BODY_BYTES: u64 = 16 << 20;
-/// Messages read at a time.
+/// Messages read per query.
 const MESSAGES_PER_READ: u64 = 256;
 
-/// Whether a flow may hold an exchange with a language model, by what is known without its body.
+/// Whether a flow may contain an LLM call, by its metadata.
 pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     let Some(path) = flow.path.as_deref() else { return false };
     let told = endpoints.format_for(flow);
@@ -47,11 +48,11 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &EndpointOverrides) -> bool {
     }
 }
 
-/// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole. What it takes counts
-/// towards the process's budget as long as the reservation beside it is there.
+/// The LLM call of an HTTP flow; `None` if there is none, or its request was not fully recorded. Its memory counts
+/// towards the process's budget while the returned reservation is alive.
 ///
 /// # Errors
-/// The store refused, or the budget is spent for now.
+/// The store failed, or the memory budget is exhausted.
 pub fn read_call(
     store: &dyn FlowStore,
     row: &FlowRow,
@@ -67,7 +68,7 @@ pub fn read_call(
     Ok(Some((recorded, held)))
 }
 
-/// The request of an HTTP flow as it was understood.
+/// The parsed request of an HTTP flow.
 pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<ModelRequest>, StoreError> {
     let mut held = MemoryReservation::default();
     let told = EndpointOverrides::load(store)?.format_for_row(row);
@@ -75,8 +76,8 @@ pub fn read_request(store: &dyn FlowStore, row: &FlowRow) -> Result<Option<Model
     Ok(request_json(store, row, told, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
 }
 
-/// A question to a language model, and its shape. One that takes more than half of the budget would leave too little to
-/// the traffic: it is left alone.
+/// An LLM request and its format. One that needs more than half of the memory budget is skipped, because traffic
+/// needs the rest.
 fn request_json(
     store: &dyn FlowStore,
     row: &FlowRow,
@@ -105,11 +106,11 @@ fn request_json(
 fn left_out(row: &FlowRow) {
     tracing::warn!(
         flow = %row.id,
-        "a question to a model takes too much memory to be read into a conversation (limits.held_bytes); its flow is recorded"
+        "an LLM request needs too much memory to be added to a conversation (limits.held_bytes); its flow is recorded"
     );
 }
 
-/// One part of so many of the budget.
+/// One of `parts` equal shares of the memory budget.
 fn share(parts: u64) -> u64 {
     match PROCESS_BUDGET.limit() {
         0 => u64::MAX,
@@ -117,7 +118,7 @@ fn share(parts: u64) -> u64 {
     }
 }
 
-/// A body without its content coding, as far as it was kept.
+/// A body without its content coding, as far as it was recorded.
 fn decoded_body(
     store: &dyn FlowStore,
     row: &FlowRow,
@@ -138,7 +139,7 @@ fn decoded_body(
     decoded_body::decoded_held(headers, bytes, most as usize, held).map_err(StoreError::Overloaded)
 }
 
-/// Hands on what is known of a flow beside its bodies.
+/// Passes on the flow's metadata.
 fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     let empty = Headers::new();
     let headers = row.request.as_ref().map_or(&empty, |r| &r.headers);
@@ -147,7 +148,7 @@ fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     let method = row.request.as_ref().and_then(|r| interflow_types::Method::from_bytes(r.method.as_bytes()).ok());
     let call = method.and_then(|m| detect_call(&row.authority.host, row.authority.port, &m, path, headers));
     let provider = call.map_or("", |c| c.provider.as_str());
-    let cut = (row.state == FlowState::Cut).then_some("the recording was cut off");
+    let cut = (row.state == FlowState::Cut).then_some("the recording was truncated");
     let fault = row.error.as_ref().map(|e| e.message.as_str()).or(cut);
     f(&RawCall {
         flow: row.id,
@@ -166,7 +167,7 @@ fn with_raw_call<T>(row: &FlowRow, f: impl FnOnce(&RawCall<'_>) -> T) -> T {
     })
 }
 
-/// The exchanges of a WebSocket, read as its messages come.
+/// Parses the LLM calls of a WebSocket incrementally.
 pub struct WebSocketCallReader {
     next: u64,
     under_way: Option<OpenWebSocketCall>,
@@ -187,12 +188,12 @@ impl Default for WebSocketCallReader {
 }
 
 impl WebSocketCallReader {
-    /// One whose messages before this number have been read.
+    /// Starts at the message with this number.
     pub const fn starting_at(next: u64) -> Self {
         Self { next, under_way: None }
     }
 
-    /// Reads on; `over` says that no more messages will come.
+    /// Continues reading; `over`: no more messages will follow.
     pub fn read(&mut self, store: &dyn FlowStore, row: &FlowRow, over: bool) -> Result<Vec<ParsedCall>, StoreError> {
         let mut found = Vec::new();
         while self.next < row.messages {
@@ -239,7 +240,7 @@ impl WebSocketCallReader {
         }
     }
 
-    /// Ends the exchange under way.
+    /// Completes the call in progress.
     fn finish_call(&mut self, row: &FlowRow, at: Timestamp) -> Option<ParsedCall> {
         let u = self.under_way.take()?;
         let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
@@ -256,7 +257,7 @@ impl WebSocketCallReader {
         }))
     }
 
-    /// The request that a message of a WebSocket began, by the exchange's number.
+    /// The request that a WebSocket message began, by the call's number.
     pub fn read_request(store: &dyn FlowStore, row: &FlowRow, part: u64) -> Result<Option<ModelRequest>, StoreError> {
         let index = part.saturating_sub(1);
         let message = store.messages(row.id, index..index + 1)?.into_iter().next();

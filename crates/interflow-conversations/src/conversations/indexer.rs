@@ -1,4 +1,4 @@
-//! Conversations as flows end: one thread that hears of them, reads each exchange once, and keeps what the assembler says.
+//! Builds conversations as flows end: one thread parses each LLM call once, and stores the assembler's results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,48 +18,48 @@ use super::endpoints::EndpointOverrides;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping::{self, CallPricing};
 
-/// Flows looked through at a time.
+/// Flows read per query.
 const PAGE_SIZE: usize = 500;
-/// Exchanges that are kept at once.
+/// Calls stored per transaction.
 const BATCH_SIZE: usize = 64;
-/// Flows looked at that were recorded while the clock was set back.
+/// Bound on flows that are re-checked after the clock was set back.
 const MAX_CLOCK_SKEW_FLOWS: usize = 10_000;
-/// How far, in microseconds, a flow may have begun before one that was recorded earlier: flows get their rows when they end, or
-/// after a moment. More than that means that the clock was set back.
+/// How much earlier, in microseconds, a flow may have begun than one recorded before it: rows are written when flows
+/// end, or after a delay. More than that means that the clock was set back.
 const CLOCK_SKEW_MICROS: u64 = 2_000_000;
-/// How long to wait after the store refused.
+/// Delay before retrying after the store failed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What the thread is asked.
+/// Commands to the indexer thread.
 enum IndexerCommand {
-    /// Put everything together anew.
+    /// Rebuild all conversations.
     Rebuild(oneshot::Sender<Result<u64, StoreError>>),
-    /// Read by another word of the owner's from now on.
+    /// Use other endpoint overrides for new flows.
     SetEndpoints(EndpointOverrides, oneshot::Sender<Result<u64, StoreError>>),
-    /// Read everything that is recorded by now.
+    /// Index everything recorded so far.
     Flush(oneshot::Sender<Result<u64, StoreError>>),
 }
 
-/// The way to the thread that puts conversations together. When the last clone is dropped, the thread ends.
+/// A handle to the indexer thread, which ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct IndexerHandle {
-    wishes: mpsc::Sender<IndexerCommand>,
+    commands: mpsc::Sender<IndexerCommand>,
     endpoints: Arc<ArcSwap<EndpointOverrides>>,
 }
 
 impl IndexerHandle {
-    /// Starts the thread over a store that this process writes.
+    /// Starts the thread over a store that this process writes to.
     ///
     /// # Errors
-    /// The system has no thread to give.
+    /// The thread cannot be started.
     pub fn start(store: Arc<dyn FlowStore>, pricing: Arc<CallPricing>) -> std::io::Result<Self> {
-        let (wishes, mut asked) = mpsc::channel::<IndexerCommand>(4);
-        // What is wrong with them is said when the thread reads them.
+        let (commands, mut asked) = mpsc::channel::<IndexerCommand>(4);
+        // The thread reports errors when it loads them.
         let endpoints = Arc::new(ArcSwap::from_pointee(EndpointOverrides::load(&*store).unwrap_or_default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
             runtime.block_on(async move {
-                // Subscribed before looking back, so that nothing falls between.
+                // Subscribed before catching up, so that no flow is missed.
                 let mut news = store.subscribe_to(flow_filter());
                 let mut keeper = ConversationIndexer::new(&*store, pricing);
                 let mut behind = true;
@@ -81,7 +81,7 @@ impl IndexerHandle {
                             Some(StoreEvent::Lagged(_)) => behind = true,
                             None => return,
                         },
-                        wish = asked.recv() => match wish {
+                        command = asked.recv() => match command {
                             Some(IndexerCommand::Rebuild(reply)) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
                             Some(IndexerCommand::SetEndpoints(endpoints, reply)) => drop(reply.send(keeper.set_endpoints(endpoints))),
                             Some(IndexerCommand::Flush(reply)) => drop(reply.send(keeper.catch_up(&mut |_| {}))),
@@ -91,30 +91,30 @@ impl IndexerHandle {
                 }
             });
         })?;
-        Ok(Self { wishes, endpoints })
+        Ok(Self { commands, endpoints })
     }
 
-    /// Forgets all conversations and puts them together anew; how many exchanges there were.
+    /// Deletes all conversations and rebuilds them; returns the number of calls.
     ///
     /// # Errors
-    /// The store refused, or the thread has ended.
+    /// The store failed, or the thread has ended.
     pub async fn rebuild(&self) -> Result<u64, StoreError> {
         self.send_command(IndexerCommand::Rebuild).await
     }
 
-    /// Waits until everything that is recorded by now has been read.
+    /// Waits until everything recorded so far is indexed.
     ///
     /// # Errors
-    /// The store refused, or the thread has ended.
+    /// The store failed, or the thread has ended.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.send_command(IndexerCommand::Flush).await.map(drop)
     }
 
-    /// Keeps what the owner says of endpoints, and reads what ends from now on by it; [`rebuild`](Self::rebuild) reads the
-    /// rest anew.
+    /// Saves endpoint overrides and applies them to flows that end from now on; [`rebuild`](Self::rebuild) applies
+    /// them to the rest.
     ///
     /// # Errors
-    /// The store refused, or the thread has ended.
+    /// The store failed, or the thread has ended.
     pub async fn set_endpoints(&self, endpoints: EndpointOverrides) -> Result<(), StoreError> {
         let kept = Arc::new(endpoints.clone());
         self.send_command(|reply| IndexerCommand::SetEndpoints(endpoints, reply)).await?;
@@ -122,37 +122,37 @@ impl IndexerHandle {
         Ok(())
     }
 
-    /// What the operator says of endpoints, as it is now: what a request is for that is under way.
+    /// The current endpoint overrides, also for requests in progress.
     pub fn endpoints(&self) -> Arc<ArcSwap<EndpointOverrides>> {
         Arc::clone(&self.endpoints)
     }
 
     async fn send_command(
         &self,
-        wish: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> IndexerCommand,
+        command: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> IndexerCommand,
     ) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.wishes.send(wish(reply)).await.map_err(|_| StoreError::Closed)?;
+        self.commands.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }
 
-/// Shows exchanges to the assembler and keeps what it finds.
+/// Feeds calls to the assembler and stores its results.
 pub struct ConversationIndexer<'s> {
     store: &'s dyn FlowStore,
     pricing: Arc<CallPricing>,
     endpoints: EndpointOverrides,
     assembler: ConversationAssembler,
     findings: ConversationUpdate,
-    /// Flows that may hold an exchange and still run; WebSockets with what has been read of them.
+    /// Flows in progress that may contain a call; WebSockets with their reading state.
     running: BTreeMap<FlowId, Option<WebSocketCallReader>>,
     newest: Option<FlowId>,
-    /// `newest` when the cursor was kept the last time.
+    /// `newest` when the cursor was last stored.
     marked: Option<FlowId>,
 }
 
-/// Lets by what asks with a body, and WebSockets: a flow that is either stays so, and no other may hold an exchange. And once
-/// a minute any flow: the cursor has to follow.
+/// Selects flows whose request has a body, and WebSockets; no other flow can contain a call, and these properties
+/// never change. Also any flow once a minute, so that the cursor advances.
 pub fn flow_filter() -> FlowFilterFn {
     let mut last = None;
     Box::new(move |row| {
@@ -166,7 +166,6 @@ pub fn flow_filter() -> FlowFilterFn {
 }
 
 impl<'s> ConversationIndexer<'s> {
-    /// One over a store that is open for writing.
     pub fn new(store: &'s dyn FlowStore, pricing: Arc<CallPricing>) -> Self {
         Self {
             store,
@@ -180,23 +179,24 @@ impl<'s> ConversationIndexer<'s> {
         }
     }
 
-    /// Forgets all conversations and puts them together anew; how many exchanges there were. `progress` is told of each.
+    /// Deletes all conversations and rebuilds them; returns the number of calls. `progress` is called with the count
+    /// so far.
     ///
     /// # Errors
-    /// The store refused.
+    /// The store failed.
     pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
         self.store.forget_conversations()?;
         *self = Self::new(self.store, Arc::clone(&self.pricing));
         self.catch_up(progress)
     }
 
-    /// Reads every exchange behind the cursor that was not read before, in the order in which they ended.
+    /// Indexes every call after the cursor that was not indexed before, in the order in which the calls ended.
     ///
     /// # Errors
-    /// The store refused; what was found until then is kept.
+    /// The store failed; results up to then are stored.
     pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
         self.endpoints = EndpointOverrides::load(self.store).unwrap_or_else(|e| {
-            tracing::warn!("what was said of endpoints does not count: {e}");
+            tracing::warn!("the endpoint overrides are ignored: {e}");
             EndpointOverrides::default()
         });
         self.assembler = ConversationAssembler::default();
@@ -234,7 +234,7 @@ impl<'s> ConversationIndexer<'s> {
         Ok(done)
     }
 
-    /// Notes a recorded flow that may hold an exchange.
+    /// Registers a recorded flow that may contain a call.
     fn note_recorded_flow(&mut self, row: &FlowRow, ended: &mut Vec<CompletedFlow>) -> Result<(), StoreError> {
         let summary = row.summary(Timestamp::now());
         if !from_recording::may_hold(&summary, &self.endpoints) {
@@ -253,10 +253,10 @@ impl<'s> ConversationIndexer<'s> {
         Ok(0)
     }
 
-    /// Hears of flows that began, went on or ended.
+    /// Processes notifications of flows that began, continued or ended.
     ///
     /// # Errors
-    /// The store refused: it is time to catch up.
+    /// The store failed: call [`catch_up`](Self::catch_up).
     pub fn on_flows(&mut self, flows: &[FlowSummary]) -> Result<(), StoreError> {
         let mut ended: Vec<(u64, FlowId)> = Vec::new();
         for flow in flows {
@@ -276,21 +276,21 @@ impl<'s> ConversationIndexer<'s> {
             self.on_flow_completed(id)?;
             self.running.remove(&id);
         }
-        // The cursor alone is worth a write only now and then.
+        // The cursor alone is stored only now and then.
         if !self.findings.is_empty() || self.marked.is_none_or(|m| self.newest.is_some_and(|n| is_far_apart(m, n))) {
             self.save_findings()?;
         }
         Ok(())
     }
 
-    /// Reads what a flow that has ended holds; how many exchanges.
+    /// Indexes a completed flow; returns the number of calls.
     fn on_flow_completed(&mut self, id: FlowId) -> Result<u64, StoreError> {
         let row = match self.store.get(id) {
             Ok(row) => row,
             Err(StoreError::NotFound(_)) => return Ok(0),
             Err(e) => return Err(e),
         };
-        // What the exchange takes counts until the assembler has taken it in.
+        // The call's memory is reserved until the assembler has consumed it.
         let mut held = None;
         let found = match row.kind {
             FlowKind::WebSocket => self.finish_websocket(&row),
@@ -304,7 +304,7 @@ impl<'s> ConversationIndexer<'s> {
         let found = match found {
             Ok(found) => found,
             Err(e @ StoreError::Damaged { .. }) => {
-                tracing::warn!(flow = %id, "an exchange is left out: {e}");
+                tracing::warn!(flow = %id, "an LLM call is skipped: {e}");
                 return Ok(0);
             }
             Err(e) => return Err(e),
@@ -315,7 +315,7 @@ impl<'s> ConversationIndexer<'s> {
         Ok(n)
     }
 
-    /// What came over a WebSocket since it was last looked at.
+    /// Reads new messages of a WebSocket.
     fn read_websocket(&mut self, id: FlowId) -> Result<(), StoreError> {
         let row = self.store.get(id)?;
         let mut socket = match self.running.remove(&id).flatten() {
@@ -335,7 +335,7 @@ impl<'s> ConversationIndexer<'s> {
         socket.read(self.store, row, true)
     }
 
-    /// A WebSocket some of whose exchanges may have been kept before: reading goes on behind the last one.
+    /// The state of a WebSocket some of whose calls may already be stored: reading continues after the last one.
     fn resume_websocket(&self, id: FlowId) -> Result<WebSocketCallReader, StoreError> {
         let kept = self.store.exchanges_in(id)?;
         Ok(WebSocketCallReader::starting_at(kept.iter().map(|e| e.part).max().unwrap_or_default()))
@@ -344,7 +344,7 @@ impl<'s> ConversationIndexer<'s> {
     fn add_call(&mut self, exchange: ParsedCall) -> Result<(), StoreError> {
         let Self { store, findings, assembler, pricing, .. } = self;
         let found = assembler.add_call(exchange, |key| {
-            // What the session is restored from must be there.
+            // The session is restored from the store, so pending results must be stored first.
             if !findings.is_empty() {
                 store.save_update(std::mem::take(findings))?;
             }
@@ -357,7 +357,7 @@ impl<'s> ConversationIndexer<'s> {
         Ok(())
     }
 
-    /// Keeps what was found, and how far everything has been looked at.
+    /// Stores the results and the cursor.
     fn save_findings(&mut self) -> Result<(), StoreError> {
         let mut findings = std::mem::take(&mut self.findings);
         let oldest = self.running.keys().next().map(|id| FlowId::from_u128(id.to_u128().saturating_sub(1)));
@@ -368,19 +368,18 @@ impl<'s> ConversationIndexer<'s> {
     }
 }
 
-/// A flow that has ended.
 struct CompletedFlow {
     id: FlowId,
     /// In microseconds since the Unix epoch.
     started: u64,
     /// In microseconds.
     duration: u64,
-    /// Its place in the order in which flows were recorded; `None` for one that was imported.
+    /// Its position in recording order; `None` if it was imported.
     place: Option<u64>,
 }
 
-/// Flows in the order in which they ended. Where the clock was set back between two that were recorded one after the other, the
-/// later one and those behind it count from where the earlier ones ended: what went on from an answer comes behind it.
+/// Flows in the order in which they ended. If the clock was set back between two flows recorded in sequence, the
+/// later ones are ordered after the end of the earlier ones: a continuation must follow the response it continues.
 fn order_by_end(mut flows: Vec<CompletedFlow>) -> Vec<FlowId> {
     flows.sort_unstable_by_key(|f| f.place);
     let (mut latest, mut over, mut behind) = (0_u64, 0_u64, 0_u64);

@@ -1,4 +1,4 @@
-//! A kept conversation, laid out for reading.
+//! Loads a stored conversation as a view.
 
 use interflow_llm::conversation::diff::{DiffContext, RequestDiff, diff_requests};
 use interflow_llm::conversation::view::{ChildThread, ThreadView, build_thread};
@@ -12,40 +12,37 @@ use serde::Serialize;
 use super::from_recording::{self, WebSocketCallReader};
 use super::mapping;
 
-/// Sub-agents of one conversation that are shown.
+/// Bound on listed sub-agents of one conversation.
 const MAX_CHILDREN: usize = 1000;
 
-/// A conversation, laid out.
+/// A conversation as a view.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConversationView {
-    /// What a list says of it.
+    /// Its entry in lists.
     #[serde(flatten)]
     pub listed: ConversationSummary,
     /// The agent's version.
     pub version: String,
-    /// The parent's call that began it.
+    /// The parent's tool call that started it.
     pub link: Option<SubagentLink>,
-    /// Its sub-agents.
     pub children: Vec<ChildConversation>,
-    /// Turns, exchanges, branches.
+    /// Turns, calls, branches.
     pub thread: ThreadView,
 }
 
-/// A sub-agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChildConversation {
-    /// What a list says of it.
+    /// Its entry in lists.
     #[serde(flatten)]
     pub listed: ConversationSummary,
-    /// The call that began it.
+    /// The tool call that started it.
     pub link: Option<SubagentLink>,
 }
 
-/// Opens a conversation along the way to a message, the current one when none is given; `None` when there is no such
-/// conversation.
+/// Loads a conversation along the path to a message, by default the current one; `None` if it does not exist.
 ///
 /// # Errors
-/// The store refused.
+/// The store failed.
 pub fn load_conversation(
     store: &dyn FlowStore,
     id: &str,
@@ -69,10 +66,10 @@ pub fn load_conversation(
     Ok(Some(ConversationView { listed, version, link, children, thread }))
 }
 
-/// The conversation that a word names: its id, the beginning of its id, `last`, or `last-2`.
+/// Resolves a conversation's name: an id, an id prefix, `last`, or `last-2`.
 ///
 /// # Errors
-/// The store refused.
+/// The store failed.
 pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<String>, StoreError> {
     if let Some(found) = store.conversation(word)? {
         return Ok(Some(found.row.id));
@@ -98,11 +95,11 @@ pub fn find_conversation(store: &dyn FlowStore, word: &str) -> Result<Option<Str
     })
 }
 
-/// What changed from the exchange before to this one, and why the cache gave what it gave; `None` when there is none
-/// before, or one of the two is not recorded whole.
+/// The difference between a call's request and the previous one, which explains its cache usage; `None` if there is
+/// no previous one, or one of the two was not fully recorded.
 ///
 /// # Errors
-/// The store refused.
+/// The store failed.
 pub fn request_diff(
     store: &dyn FlowStore,
     id: &str,

@@ -1,4 +1,4 @@
-//! The LLM room's findings as rows of the store, and back.
+//! Converts between the assembler's types and rows of the store.
 
 use interflow_llm::CallUsage;
 use interflow_llm::conversation::{CallRecord, Conversation, MessageNode, PartBody, SessionUpdate, StoredConversation};
@@ -8,10 +8,10 @@ use interflow_store::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What an exchange costs in US dollars: provider, model, tokens.
+/// Cost of a call in US dollars, by provider, model and usage.
 pub type CallPricing = dyn Fn(&str, &str, &CallUsage) -> Option<f64> + Send + Sync;
 
-/// Adds what an exchange changed; of a conversation only its last state counts.
+/// Adds a call's changes; of each conversation only the last state is kept.
 pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pricing: &CallPricing) {
     for conversation in found.conversations {
         let row = conversation_row(conversation);
@@ -24,7 +24,7 @@ pub fn add_findings(findings: &mut ConversationUpdate, found: SessionUpdate, pri
     findings.exchanges.extend(found.exchange.map(|e| call_row(e, pricing)));
 }
 
-/// What was kept of a session, for an assembler that does not have it in memory.
+/// Loads the stored state of a session, for an assembler that does not have it in memory.
 pub fn stored_session(store: &dyn FlowStore, key: &str, most: usize) -> Result<Vec<StoredConversation>, StoreError> {
     let mut kept = Vec::new();
     for row in store.session(key, most)? {
@@ -82,7 +82,7 @@ fn node_row(n: MessageNode) -> MessageNodeRow {
     }
 }
 
-/// A message; `None` when its body is of a form that this build does not know.
+/// A message; `None` if this build does not know the body's format.
 pub fn node(row: MessageNodeRow) -> Option<MessageNode> {
     let body: PartBody = serde_json::from_str(&row.body).ok()?;
     Some(MessageNode {
@@ -151,7 +151,7 @@ fn to_json_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("facts have names for keys and no failing fields")
 }
 
-/// Facts that cannot be read are those of another build: the conversation is shown without them.
+/// Records that cannot be parsed were written by another build: the conversation is presented without them.
 fn from_json_text<T: DeserializeOwned + Default>(text: &str) -> T {
     serde_json::from_str(text).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Conversations: where the LLM room, which understands exchanges, and the recording, which keeps them, are joined.
+//! Conversations with language models, built from recorded flows.
 //!
-//! [`read`] makes exchanges of recorded flows, [`live`] shows them to the assembler as flows end and keeps what it finds,
-//! [`open`] lays a kept conversation out for reading.
+//! [`from_recording`] parses LLM calls from recorded flows, [`indexer`] feeds them to the assembler as flows end and
+//! stores its results, [`load`] turns a stored conversation into a view.
 
 pub mod endpoints;
 pub mod export;

@@ -1,5 +1,5 @@
-//! A conversation as OpenTelemetry's GenAI spans, in OTLP's JSON: one trace per conversation with its sub-agents, a span for
-//! the agent, one for each exchange, one for each tool call.
+//! Exports a conversation as OpenTelemetry GenAI spans in OTLP/JSON: one trace per conversation with its sub-agents;
+//! spans for the agent, each call and each tool call.
 
 use interflow_llm::conversation::view::{CallView, ItemKind, ThreadItem, ThreadTurn};
 use interflow_llm::message::{ContentBlock, MessageRole};
@@ -9,19 +9,18 @@ use sha2::{Digest as _, Sha256};
 use super::export::{ConversationTree, content_text};
 use interflow_llm::otlp::{self, name as attribute, number, real, text};
 
-/// The conversations as one request to a collector.
+/// The conversations as one export request.
 pub fn otlp(trees: &[ConversationTree]) -> Value {
     let spans: Vec<Value> = trees.iter().flat_map(|tree| ConversationTrace::from_tree(tree).spans).collect();
     otlp::request(vec![text("service.name", "interflow")], "interflow.conversations", spans)
 }
 
-/// The spans of one conversation.
 struct ConversationTrace {
     id: String,
     spans: Vec<Value>,
 }
 
-/// Tokens in, out, read from the cache, written to it, and reasoned with.
+/// Input, output, cache read, cache write and reasoning tokens.
 fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Value; 5] {
     [
         number(attribute::INPUT, input),
@@ -32,7 +31,7 @@ fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Val
     ]
 }
 
-/// A name of so many hexadecimal digits: the same each time the same is written down.
+/// A deterministic id with this number of hexadecimal digits.
 fn hashed_id(parts: &[&str], digits: usize) -> String {
     let hash = Sha256::digest(parts.join("\n").as_bytes());
     hash.iter().take(digits / 2).map(|b| format!("{b:02x}")).collect()
@@ -73,7 +72,7 @@ impl ConversationTrace {
         self.spans.push(span);
     }
 
-    /// The conversation itself (`invoke_agent`), then what was asked and called in it.
+    /// The agent span (`invoke_agent`), followed by its calls and tool calls.
     fn agent(&mut self, tree: &ConversationTree, parent: Option<&str>) {
         let opened = &tree.opened;
         let (row, used) = (&opened.listed.row, &opened.listed.used);
@@ -103,7 +102,7 @@ impl ConversationTrace {
         }
     }
 
-    /// A request to the model (`chat`) with what was asked and answered in it.
+    /// The span of an LLM call (`chat`), with its messages.
     fn exchange(&mut self, tree: &ConversationTree, e: &CallView, agent: &str) {
         let row = &tree.opened.listed.row;
         let mut all = vec![
@@ -138,7 +137,7 @@ impl ConversationTrace {
         self.span(&id, Some(agent), span, (e.started, e.started + e.facts.duration), all, e.facts.error.as_deref());
     }
 
-    /// A tool call (`execute_tool`), with the sub-agent that it began below it.
+    /// The span of a tool call (`execute_tool`), with the sub-agent that it started below it.
     fn tool(&mut self, tree: &ConversationTree, turn: &ThreadTurn, item: &ThreadItem, agent: &str) {
         let ItemKind::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
         let row = &tree.opened.listed.row;
@@ -162,7 +161,7 @@ impl ConversationTrace {
     }
 }
 
-/// What was new in an exchange's request, and what the model said: `{role, parts}` as the conventions have it.
+/// The new messages of a request and the response's: `{role, parts}` by the conventions.
 fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
     let thread = &tree.opened.thread;
     let Some(at) = thread.exchanges.iter().position(|x| x.flow == e.flow && x.part == e.part) else {
@@ -174,7 +173,7 @@ fn messages(tree: &ConversationTree, e: &CallView) -> (Value, Value) {
     let end =
         items[first..].iter().position(|i| i.role != MessageRole::Assistant || i.exchange.is_some_and(|x| x != at));
     let end = end.map_or(items.len(), |n| first + n);
-    // The results of the calls that were made before are what this request brought.
+    // The results of earlier tool calls are what this request added.
     let results: Vec<Value> = items[before..first].iter().filter_map(|i| tool_result(i)).collect();
     let asked: Vec<Value> =
         items[before..first].iter().filter(|i| i.role == MessageRole::User).filter_map(|i| message_part(i)).collect();

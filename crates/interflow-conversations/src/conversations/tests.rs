@@ -1,4 +1,4 @@
-//! Recorded flows become conversations: as they end, anew, and after a crash.
+//! Recorded flows become conversations: incrementally, by a rebuild, and after a crash.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {
     )
 }
 
-/// Three exchanges of one conversation, one of them with a tool.
+/// Three calls of one conversation, one of them with a tool.
 fn three() -> Vec<NewFlow> {
     let call = json!([{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls -l"}}]);
     let done = json!([{"type": "text", "text": "done"}]);
@@ -147,7 +147,7 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
     for (i, (f, s)) in three().into_iter().zip(three()).enumerate() {
         store.insert(set_back(f, jumps[i])).unwrap();
         steady.insert(s).unwrap();
-        // After each one a crash: what comes next has an id before the cursor.
+        // A crash after each one: the next has an id before the cursor.
         assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 1, "exchange {i}");
     }
     assert_eq!(ConversationIndexer::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0, "nothing is read twice");
@@ -157,7 +157,7 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
         let items = opened.thread.turns.iter().flat_map(|t| &t.items);
         let said = items.map(|i| {
             let mut what = serde_json::to_value(&i.what).unwrap();
-            // When it came is all that may differ.
+            // Only the time of arrival may differ.
             what["result"]["at"].take();
             what
         });
@@ -212,7 +212,7 @@ fn the_cursor_follows_flows_that_hold_nothing() {
             new.row.id
         })
         .collect();
-    // Kept when the first was heard of, and a little more than a minute later.
+    // Stored when the first was seen, and a little more than a minute later.
     assert_eq!(store.cursor().unwrap(), Some(seen[61]));
 }
 
@@ -220,7 +220,7 @@ fn the_cursor_follows_flows_that_hold_nothing() {
 fn live_anew_and_after_a_crash_it_is_the_same() {
     let (_dir, store) = open_store();
     let now = Timestamp::now();
-    // Live, with a keeper that dies after each exchange.
+    // Incrementally, with an indexer that crashes after each call.
     for f in three() {
         let summary = f.row.summary(now);
         store.insert(f).unwrap();
@@ -381,7 +381,7 @@ fn a_conversation_whose_flows_were_deleted_goes_on_whole() {
             store.delete(&ids[..2]).unwrap();
             assert_eq!(store.conversations(&ConversationOptions::default()).unwrap(), []);
         }
-        // What the keeper remembers is no longer there: it reads again.
+        // The indexer's state is gone: it reads again.
         assert_eq!(kept.is_err(), n == 2);
     }
     assert_eq!(keeper.catch_up(&mut |_| {}).unwrap(), 1);
@@ -411,7 +411,7 @@ fn flows_are_found_by_model_agent_and_tokens() {
     }
 }
 
-/// Words that do not repeat, so that nothing but the history does.
+/// Words that do not repeat, so that only the history does.
 fn fresh_words(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut text = String::new();
@@ -446,7 +446,7 @@ fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
         println!("{taken} of {raw} bytes: {percent:.1} %, {} of them rows and their log", stats.database_bytes);
         taken
     };
-    // In the middle of a burst the log of the rows comes on top, within its own bound; when nothing happens it is taken in.
+    // During a burst the SQLite WAL is added, within its own bound; it is checkpointed when idle.
     assert!(taken() <= raw / 25 + (24 << 20));
     let began = std::time::Instant::now();
     while taken() * 25 > raw {
@@ -460,7 +460,7 @@ fn what_reading_an_exchange_takes_counts_and_what_takes_half_of_the_budget_is_le
     let (_dir, store) = open_store();
     let message = json!({"role": "user", "content": "x"});
     let some = asked(1, &json!(vec![message; 1000]), &json!([]));
-    // Some megabytes of text, hundreds of them once it is read.
+    // Some megabytes of text, hundreds of them once parsed.
     let mut many = asked(2, &json!([]), &json!([]));
     many.request_body = format!("{{\"model\":\"m\",\"messages\":[{}0]}}", "0,".repeat(2_600_000)).into();
     let read = |flow: NewFlow| {

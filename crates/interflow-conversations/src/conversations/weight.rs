@@ -1,14 +1,14 @@
-//! How much memory JSON takes once it is read, told from its text.
+//! Estimates the memory of parsed JSON from its text.
 
-/// What an object takes: its place in what is around it, and its table of members.
+/// Bytes per object: the value and its table of members.
 const OBJECT: u64 = 320;
-/// What a member takes: its name, and its part of a table that may be larger than its members.
+/// Bytes per member: its name, and its share of a table that may be larger than its members.
 const MEMBER: u64 = 140;
-/// What an element of a list takes, in a list that may be larger than its elements.
+/// Bytes per element, in a list whose capacity may exceed its length.
 const ELEMENT: u64 = 110;
 
-/// About how many bytes a tree of values of this text takes, rather too many than too few. The conversation's own words
-/// for it are moved out of the tree.
+/// An estimate of the bytes that the parsed tree takes, rather too high than too low. The conversation's own
+/// representation is moved out of the tree.
 pub(super) fn of_tree(json: &[u8]) -> u64 {
     let (mut objects, mut members, mut elements) = (0_u64, 0_u64, 0_u64);
     let (mut inside, mut escaped) = (false, false);
@@ -24,7 +24,7 @@ pub(super) fn of_tree(json: &[u8]) -> u64 {
             _ => {}
         }
     }
-    // A comma stands between members as well as between elements.
+    // Commas separate members as well as elements.
     let elements = elements.saturating_sub(members.saturating_sub(objects));
     json.len() as u64 + objects * OBJECT + members * MEMBER + elements * ELEMENT
 }

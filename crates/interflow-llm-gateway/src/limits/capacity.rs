@@ -1,5 +1,4 @@
-//! How many requests the gateway port serves at once: what comes beyond that is asked to come back, whoever sends it. Quotas of
-//! keys are another matter.
+//! Limits concurrent requests on the gateway port, independently of keys and quotas; further ones are asked to retry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,14 +9,14 @@ use interflow_types::{EntryKind, Flow, Method, RequestHead, StatusCode};
 
 use interflow_types::NotRecorded;
 
-/// The count of requests under way, and its bound.
+/// Requests in progress, and their limit.
 #[derive(Debug, Default)]
 pub(super) struct Capacity {
     max: AtomicUsize,
     in_use: Arc<AtomicUsize>,
 }
 
-/// A request's place among those under way; a note on its flow, given up with it.
+/// A request's slot: an extension on its flow, released with it.
 #[derive(Debug, Default)]
 struct Slot(Option<Arc<AtomicUsize>>);
 
@@ -30,22 +29,22 @@ impl Drop for Slot {
 }
 
 impl Capacity {
-    /// The most requests at once; 0 for no bound.
+    /// Sets the limit; 0: none.
     pub fn set(&self, max: usize) {
         self.max.store(max, Relaxed);
     }
 
-    /// Takes a place for a request of the gateway port, if there is one left.
+    /// Takes a slot for a request of the gateway port.
     ///
     /// # Errors
-    /// The refusal when all are taken.
+    /// The rejection if none is free.
     pub fn admit(&self, flow: &mut Flow, head: &RequestHead) -> Result<(), LlmRefusal> {
-        // Probes of health are answered at once, above all when there is much to do.
+        // Health probes are always answered, above all under load.
         let probe = flow.extension::<NotRecorded>().is_some() && matches!(head.method, Method::GET | Method::HEAD);
         if flow.transport != EntryKind::Gateway || probe {
             return Ok(());
         }
-        // Counted without a bound too, so that one which is set later knows of those under way.
+        // Counted without a limit too, so that a limit set later includes requests in progress.
         let slot = Slot(Some(Arc::clone(&self.in_use)));
         let before = self.in_use.fetch_add(1, Relaxed);
         let max = self.max.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Where clients of providers put their keys, and how one is taken out and another put in.
+//! Where provider clients put their API keys, and how keys are removed and replaced.
 
 use std::borrow::Cow;
 
@@ -6,25 +6,24 @@ use interflow_limits::KEY_PREFIX;
 use interflow_llm::Provider;
 use interflow_types::{ByteStr, RequestHead};
 
-/// Header fields that hold a provider's key, besides `Authorization`.
+/// Header fields that carry a provider key, besides `Authorization`.
 const KEY_HEADERS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
-/// A key that a client showed.
+/// A key that a client presented.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PresentedKey {
-    /// In the header that is for keys of this gateway.
+    /// In the header for this gateway's keys.
     Own(String),
     /// Where the provider's SDK puts its key.
     Provider(String),
 }
 
-/// Whether the text is a key of ours by its looks.
+/// Whether the text has the format of a virtual key.
 pub(super) fn is_virtual_key(text: &str) -> bool {
     text.starts_with(KEY_PREFIX)
 }
 
-/// The key that stands where providers' SDKs put one. One that looks like ours comes before others, so that none of ours
-/// is overlooked.
+/// The key in one of the places that provider SDKs use. A virtual key takes precedence, so that none is overlooked.
 pub(super) fn presented_key(head: &RequestHead) -> Option<PresentedKey> {
     let mut all = presented_secrets(head);
     let ours = all.iter().position(|k| is_virtual_key(k)).unwrap_or(0);
@@ -48,7 +47,7 @@ fn presented_secrets(head: &RequestHead) -> Vec<String> {
         .collect()
 }
 
-/// Percent-encoding undone, as far as a key needs it.
+/// Decodes percent-encoding, as far as keys need it.
 fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return text.into();
@@ -71,7 +70,7 @@ fn percent_decode(text: &str) -> Cow<'_, str> {
     String::from_utf8_lossy(&out).into_owned().into()
 }
 
-/// Takes every key out.
+/// Removes every credential.
 pub(super) fn remove_credentials(head: &mut RequestHead) {
     head.headers.remove("authorization");
     for name in KEY_HEADERS {
@@ -87,10 +86,10 @@ pub(super) fn remove_credentials(head: &mut RequestHead) {
     }
 }
 
-/// Puts the provider's own key in the place of whatever is there.
+/// Replaces any credential by the provider's own key.
 ///
 /// # Errors
-/// When the key may not stand in a header.
+/// The key is not a valid header value.
 pub(super) fn set_provider_key(head: &mut RequestHead, provider: Provider, key: &str) -> Result<(), ()> {
     remove_credentials(head);
     let bearer = || format!("Bearer {key}");

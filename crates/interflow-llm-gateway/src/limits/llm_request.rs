@@ -1,4 +1,4 @@
-//! What an LLM request asks for, as far as limits and keys care: provider, model, and how much.
+//! The attributes of an LLM request that limits and keys depend on: provider, model and estimated usage.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,24 +12,23 @@ use serde_json::Value;
 
 use super::MAX_INSPECTED_BODY;
 
-/// An LLM request.
 #[derive(Debug)]
 pub(super) struct LlmRequest {
     pub call: DetectedCall,
-    /// The gateway's name of the upstream, else the provider's.
+    /// The gateway's name of the upstream, or else the provider's.
     pub name: Arc<str>,
     /// The gateway's name of the upstream.
     pub route: Option<Arc<str>>,
     pub model: Option<Arc<str>>,
-    /// Tokens that the request will be counted as.
+    /// Tokens that the request is estimated at.
     pub estimated: u64,
     pub max_output: Option<u64>,
-    /// Whether the path names the model, whatever the body says.
+    /// Whether the path names the model, which then wins over the body.
     pub by_path: bool,
 }
 
 impl LlmRequest {
-    /// What the gateway noted of the flow, else what can be told from the head.
+    /// From the gateway's call extension on the flow, or else from the request head.
     pub fn from_request(flow: &Flow, head: &RequestHead) -> Option<Self> {
         let url = &head.url;
         let by_path = |provider| model_in_path(provider, &url.path).is_some();
@@ -60,7 +59,7 @@ impl LlmRequest {
         })
     }
 
-    /// Adds what the body says.
+    /// Adds the usage requested by the body.
     pub fn merge_usage(&mut self, wanted: RequestedUsage) {
         if !self.by_path {
             self.model = wanted.model.or(self.model.take());
@@ -69,8 +68,8 @@ impl LlmRequest {
         self.max_output = self.max_output.or(wanted.max_output);
     }
 
-    /// The names under which a key for this request may be held: the upstream's, the host's, and the provider's when the
-    /// host is the provider's own, so that no key goes to a host that it was not meant for.
+    /// Names under which a provider key for this request may be stored: the upstream's, the host's, and the
+    /// provider's only if the host is the provider's own, so that no key is sent to a host it was not meant for.
     pub fn key_names(&self, flow: &Flow) -> Vec<String> {
         let own = is_provider_host(&flow.authority.host).then(|| self.call.provider.as_str().to_owned());
         let hosts = [flow.authority.to_string(), flow.authority.host.to_string()];
@@ -78,7 +77,7 @@ impl LlmRequest {
     }
 }
 
-/// Hosts that are a provider's own; a leading dot stands for any name below.
+/// Hosts owned by providers; a leading dot stands for any subdomain.
 const PROVIDER_HOSTS: [&str; 11] = [
     "api.openai.com",
     ".api.openai.com",
@@ -93,7 +92,7 @@ const PROVIDER_HOSTS: [&str; 11] = [
     "codestral.mistral.ai",
 ];
 
-/// Whether the host is a provider's own, rather than somebody's who speaks the same API.
+/// Whether the host is a provider's own, rather than another service with the same API.
 pub(super) fn is_provider_host(host: &Host) -> bool {
     let Some(name) = host.name() else { return false };
     let own = |own: &&str| if own.starts_with('.') { name.ends_with(*own) } else { name == *own };
@@ -102,13 +101,13 @@ pub(super) fn is_provider_host(host: &Host) -> bool {
         || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
 }
 
-/// What a body asks for.
+/// The usage that a body requests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestedUsage {
     pub model: Option<Arc<str>>,
     pub estimated: u64,
     pub max_output: Option<u64>,
-    /// Whether it cannot be told which model is meant.
+    /// Whether the model is ambiguous.
     pub unclear: bool,
 }
 
@@ -125,8 +124,8 @@ struct RequestFields {
     inference: Value,
 }
 
-/// Reads what a JSON body asks for. A member that stands there twice makes the body unreadable: whoever reads it behind
-/// us might take the other one.
+/// Parses the usage that a JSON body requests. A duplicate member makes the body invalid, because the provider's
+/// parser might use the other value.
 pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> RequestedUsage {
     let estimated = (body.len() as u64).div_ceil(4);
     let unclear = RequestedUsage { estimated, unclear: true, ..RequestedUsage::default() };
@@ -147,7 +146,7 @@ pub(super) async fn requested_usage(headers: &Headers, body: &Bytes) -> Requeste
     }
 }
 
-/// A body that was read whole, trailers and all.
+/// A buffered body with its trailers.
 pub(super) fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
     match trailers {
         None => Body::from(bytes),

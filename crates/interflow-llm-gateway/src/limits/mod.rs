@@ -1,5 +1,5 @@
-//! Where limits and virtual keys join the corridor: a stage that checks the key of an LLM request, puts the provider's own
-//! in its place, asks the counters for leave, and settles with them at the end.
+//! Limits and virtual keys: a stage that checks the key of an LLM request, replaces it by the provider's key,
+//! reserves usage, and settles the reservation at the end.
 
 mod capacity;
 mod credentials;
@@ -28,7 +28,7 @@ use credentials::PresentedKey;
 use llm_request::LlmRequest;
 use slow_keys::SlowKeyChecks;
 
-/// How virtual keys are asked for, with the providers' keys that they stand for.
+/// Whether virtual keys are required, and the provider keys they stand for.
 #[derive(Clone, Default)]
 pub struct KeyRules {
     required: Option<bool>,
@@ -37,56 +37,56 @@ pub struct KeyRules {
 }
 
 impl KeyRules {
-    /// By a config; the providers' keys are fetched from where they are.
+    /// From a configuration; resolves references to provider keys.
     ///
     /// # Errors
-    /// The key of the configuration, and why its value cannot be had.
+    /// Names the configuration key and why its value could not be resolved.
     pub fn new(config: &KeysConfig) -> Result<Self, String> {
         let fetch = |(name, value): (&String, &String)| {
             let wrong = |why: &str| format!("keys.provider.{name}: {why}");
             let secret = interflow_limits::resolve_secret_ref(value).map_err(|e| wrong(&e))?;
             if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
-                return Err(wrong("it is empty, or holds a line break"));
+                return Err(wrong("it is empty or contains a line break"));
             }
             Ok((name.to_ascii_lowercase(), secret))
         };
         let provider = config.provider.iter().map(fetch).collect::<Result<_, String>>()?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
         if config.header.is_empty() || !config.header.bytes().all(token) {
-            return Err(format!("keys.header: `{}` is no header's name", config.header));
+            return Err(format!("keys.header: `{}` is not a valid field name", config.header));
         }
         Ok(Self { required: config.require_virtual_key, header: config.header.clone(), provider })
     }
 
-    /// Whether this request to a provider needs a virtual key. When the operator does not say, it does where the gateway adds
-    /// a key of its own to what another machine sends.
+    /// Whether this request to a provider needs a virtual key. By default it does if the gateway adds its own
+    /// provider key to a request from another machine.
     fn requires_key(&self, flow: &Flow, adds_key: bool) -> bool {
         let remote = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
         let from_elsewhere = || remote(flow.client.peer.ip()) || remote(flow.client.local.ip());
         flow.transport == EntryKind::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
     }
 
-    /// The key that a request came with.
+    /// The key that the request carries.
     fn shown(&self, head: &RequestHead) -> Option<PresentedKey> {
         let own = head.headers.get_str(&self.header).map(|key| PresentedKey::Own(key.to_owned()));
         own.or_else(|| credentials::presented_key(head))
     }
 
-    /// The provider's key for the first of these names that has one.
+    /// The provider key of the first of these names that has one.
     fn key_for(&self, names: &[String]) -> Option<&str> {
         names.iter().find_map(|n| self.provider.get(n)).map(String::as_str)
     }
 }
 
 impl std::fmt::Debug for KeyRules {
-    /// Without the providers' keys.
+    /// Omits the provider keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<_> = self.provider.keys().collect();
         f.debug_struct("KeyRules").field("required", &self.required).field("provider", &names).finish()
     }
 }
 
-/// The stage.
+/// The stage for limits and virtual keys.
 pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
@@ -96,28 +96,27 @@ pub struct LimitStage {
     slow_keys: SlowKeyChecks,
 }
 
-/// Says whether the gateway's upstream of this name is given a key of its own on the way out.
+/// Whether the gateway adds its own key to requests to the upstream with this name.
 pub type ProviderKeyCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// What is known of a flow's key, for rooms behind this one and for audit lines.
+/// A flow's key, for later stages and the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct KeyContext {
-    /// The virtual key that it came with.
+    /// The virtual key that the request carried.
     pub key: Option<Arc<VirtualKey>>,
 }
 
-/// What the stage remembers of a flow until its end.
+/// State kept with a flow until it ends.
 #[derive(Default)]
 struct FlowReservation {
     status: Option<StatusCode>,
     grant: Mutex<Option<UsageReservation>>,
 }
 
-/// The largest body that is looked into for its model.
+/// The largest body that is parsed for its model.
 const MAX_INSPECTED_BODY: usize = 64 << 20;
 
 impl LimitStage {
-    /// A stage with these keys and limits.
     pub fn new(
         keys: Arc<KeyStore>,
         rules: KeyRules,
@@ -128,24 +127,24 @@ impl LimitStage {
         Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
     }
 
-    /// Puts other rules for keys in force.
+    /// Activates other key rules.
     pub fn set_rules(&self, rules: KeyRules) {
         self.rules.store(Arc::new(rules));
     }
 
-    /// Bounds how many requests the gateway port serves at once; 0 for no bound.
+    /// Limits concurrent requests on the gateway port; 0: no limit.
     pub fn set_capacity(&self, max: usize) {
         self.capacity.set(max);
     }
 
-    /// Whether the request may be served at all.
+    /// Checks capacity and key.
     fn admit(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
         self.check_key(ring, flow, head)?;
         let provider = flow.extension::<LlmCall>().map(|e| e.provider).unwrap_or_default();
         self.capacity.admit(flow, head).map_err(|refusal| rejections::reject(flow, provider, &refusal))
     }
 
-    /// The key that the request came with, its place taken by the provider's own.
+    /// Checks the request's key, and replaces it by the provider's.
     fn check_key(&self, ring: &VirtualKeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), StageVerdict> {
         let rules = self.rules.load();
         let gateway = flow.transport == EntryKind::Gateway;
@@ -171,7 +170,7 @@ impl LimitStage {
             None => return Ok(()),
             Some(PresentedKey::Own(text)) => ring.find_now(text),
             Some(PresentedKey::Provider(text)) => match ring.find_now(text) {
-                // The provider's own key, which the owner lets clients bring along.
+                // The client's own provider key, which the operator allows.
                 Err(KeyRejection::Unknown) if !(credentials::is_virtual_key(text) || required) => {
                     return Ok(());
                 }
@@ -184,9 +183,10 @@ impl LimitStage {
         if let Err(why) = key.scope.allows_provider_path(&called.name, path) {
             return Err(rejections::reject_scope(flow, &called, &key, why));
         }
-        // On the gateway another name can only be that of the connection's certificate, which may be a balancer's.
+        // On the gateway, another name can only be that of the connection's certificate, which may be a load
+        // balancer's.
         if flow.user.is_none() || gateway {
-            // Conversations of two keys are never one, whoever holds them.
+            // Conversations of two keys are never merged, even if they have the same owner.
             flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
         }
         flow.tag(format!("key:{}", key.id));
@@ -194,7 +194,7 @@ impl LimitStage {
         let secret = rules.key_for(&called.key_names(flow));
         match (secret, &shown) {
             (Some(secret), _) => credentials::set_provider_key(head, called.call.provider, secret),
-            // A key beside the client's own credentials says who it is; those stay.
+            // A virtual key beside the client's own credentials only identifies it; the credentials stay.
             (None, Some(PresentedKey::Own(_))) => Ok(()),
             (None, _) if self.gateway_adds_key(&called) || called.call.provider == Provider::Ollama => {
                 credentials::remove_credentials(head);
@@ -205,7 +205,7 @@ impl LimitStage {
         .map_err(|()| rejections::reject_missing_provider_key(flow, &called))
     }
 
-    /// The key of a request, when it takes a while to find out which one it is.
+    /// The request's key, if its hash is slow to verify.
     fn unchecked(&self, ring: &VirtualKeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
         if !ring.has_slow_keys()
             || flow.extension::<NotRecorded>().is_none() && LlmRequest::from_request(flow, head).is_none()
@@ -220,7 +220,8 @@ impl LimitStage {
         called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
     }
 
-    /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
+    /// Checks the key of a request to the redaction API, which this process serves: required if keys are, and never
+    /// forwarded.
     fn check_philter_key(
         &self,
         ring: &VirtualKeyRing,
@@ -244,13 +245,13 @@ impl LimitStage {
         Ok(())
     }
 
-    /// Asks the counters, once the model is known.
+    /// Reserves usage, once the model is known.
     async fn reserve(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, StageVerdict> {
         let Some(mut called) = LlmRequest::from_request(flow, head) else {
             return self.reserve_local(flow).await.map(|()| body);
         };
         let key = flow.extension::<KeyContext>().and_then(|n| n.key.clone());
-        // Telemetry asks for no model and costs nothing.
+        // Telemetry requests use no model and cost nothing.
         if called.call.operation == Operation::Telemetry {
             return Ok(body);
         }
@@ -264,7 +265,7 @@ impl LimitStage {
         }
         let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
-        // A list of models is held against the body itself, whatever was noted of it.
+        // If the scope has a list of models, the body itself is checked, whatever the extension says.
         let known = called.model.is_some() && called.estimated > 0;
         let (body, asked) = match listed || limited && !known {
             false => (body, None),
@@ -302,7 +303,7 @@ impl LimitStage {
 }
 
 impl LimitStage {
-    /// Asks the counters about a request that a room answers itself.
+    /// Reserves usage for a request that a component answers itself.
     async fn reserve_local(&self, flow: &mut Flow) -> Result<(), StageVerdict> {
         let Some(name) = flow.extension::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
@@ -344,7 +345,7 @@ impl Stage for LimitStage {
         if self.keys.ring().restricts_models() { all.with(Phase::ResponseBody) } else { all }
     }
 
-    /// Keys and quotas are checked by what requests say.
+    /// Keys and quotas can only be checked on decrypted requests.
     fn needs_inspection(&self, scope: &PlanScope<'_>) -> bool {
         self.interest(scope) != PhaseSet::NONE
     }
@@ -411,7 +412,7 @@ impl Stage for LimitStage {
         let settled = flow.extension::<LlmCall>().map(LlmCall::summary).unwrap_or_default();
         match (settled.usage, held.status) {
             (Some(usage), _) => grant.commit_as(&tokens(&usage), settled.model.as_deref()),
-            // What was answered without a count is taken to have cost what was estimated.
+            // A response without usage is charged its estimate.
             (None, Some(status)) if status.is_success() => drop(grant),
             (None, _) => grant.commit(&TokenCounts::default()),
         }
@@ -432,7 +433,7 @@ enum RequestBodyError {
     Broken(interflow_types::Error),
 }
 
-/// What the body asks for; the body itself goes on unchanged.
+/// Parses the usage that the body requests; the body is forwarded unchanged.
 async fn read_requested_usage(
     head: &RequestHead,
     body: Body,

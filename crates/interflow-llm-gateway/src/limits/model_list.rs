@@ -1,4 +1,4 @@
-//! Lists of models as a key that is good for some of them may see them.
+//! Filters model lists for keys that are restricted to some models.
 
 use bytes::Bytes;
 use interflow_codec::content_coding as coding;
@@ -7,28 +7,28 @@ use interflow_llm::LlmRefusal;
 use interflow_types::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
 use serde_json::Value;
 
-/// The largest list that is looked through.
+/// The largest list that is filtered.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// Whether models are listed at this path.
+/// Whether this path lists models.
 fn is_model_list_path(path: &str) -> bool {
     let path = path.trim_end_matches('/');
     ["/models", "/api/tags", "/api/ps", "/deployments"].iter().any(|end| path.ends_with(end))
 }
 
-/// Whether the answer to this look-up tells which models there are.
+/// Whether the response to this request reveals models.
 pub(super) fn lists_models(head: &RequestHead) -> bool {
     is_model_list_path(head.url.path_only())
 }
 
-/// The one model that a look-up asks about: `/v1/models/gpt-5`, `/v1beta/models/gemini-2.5-pro`.
+/// The model that a lookup asks about: `/v1/models/gpt-5`, `/v1beta/models/gemini-2.5-pro`.
 pub(super) fn requested_model(path: &str) -> Option<&str> {
     let (before, name) = path.trim_end_matches('/').split_once("/models/")?;
-    // Vertex has places and operations behind its models, which are no names.
+    // Vertex has locations and operations after the model name.
     (!before.contains("/publishers/") || !name.contains('/')).then_some(name)
 }
 
-/// The answer with only those models that the scope allows.
+/// Filters the response to the models that the scope allows.
 pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: &KeyScope) -> Result<Body, LlmRefusal> {
     let raw = match body.collect(MAX_LIST_BYTES).await {
         Ok((raw, _)) => raw,
@@ -38,7 +38,7 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
     let plain = coding::decode_off_thread(&head.headers, &raw, MAX_LIST_BYTES as u64).await;
     let plain = plain.map_err(|e| unreadable_list(&e.to_string()))?;
     let mut list: Value =
-        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is no JSON"))?;
+        serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable_list("it is not JSON"))?;
     if !filter_models(&mut list, scope) {
         return Ok(Body::from(raw));
     }
@@ -48,11 +48,11 @@ pub(super) async fn filter_response(head: &mut ResponseHead, body: Body, scope: 
 
 fn unreadable_list(why: &str) -> LlmRefusal {
     let message =
-        format!("the key is good for some models only, and the provider's list of models cannot be read: {why}");
+        format!("the key is restricted to some models, and the provider's model list cannot be filtered: {why}");
     LlmRefusal::new(StatusCode::BAD_GATEWAY, "provider_error", "response_unreadable", message)
 }
 
-/// Takes out what the scope does not allow; whether anything was.
+/// Removes models that the scope does not allow; true if there were any.
 fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
     let mut changed = false;
     if let Value::Array(models) = list {
@@ -63,7 +63,8 @@ fn filter_models(list: &mut Value, scope: &KeyScope) -> bool {
             changed |= retain_allowed(models, scope);
         }
     }
-    // Anthropic names the ends of a page; its last model is where the next page begins, and must stay while there is one.
+    // Anthropic names the ends of a page. Its last model is the cursor of the next page, so it must stay while there
+    // is one.
     if changed && list.get("first_id").is_some() {
         let id = |model: Option<&Value>| model.and_then(|m| m.get("id")).cloned().unwrap_or(Value::Null);
         let models = list["data"].as_array();
@@ -82,7 +83,7 @@ fn retain_allowed(models: &mut Vec<Value>, scope: &KeyScope) -> bool {
     models.len() < before
 }
 
-/// The name that requests know a model by, whole and without the folders that Google puts before it.
+/// The names by which requests know a model: as listed, and without Google's path prefix.
 fn model_names(model: &Value) -> impl Iterator<Item = &str> {
     let told = ["id", "name", "model"].into_iter().find_map(|member| model.get(member)?.as_str());
     let name = told.or(model.as_str());

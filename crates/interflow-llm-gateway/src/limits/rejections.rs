@@ -1,4 +1,4 @@
-//! What this stage says no with, in the provider's own shape.
+//! Rejections of this stage, in the provider's error format.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use interflow_types::{Flow, StageVerdict, StatusCode};
 
 use super::llm_request::LlmRequest;
 
-/// The refusal as a verdict, noted for the accounts.
+/// The rejection as a verdict, recorded for audit log and metrics.
 pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) -> StageVerdict {
     flow.tag(format!("refused:{}", refusal.code));
     crate::llm_telemetry::record_refusal(flow, refusal.kind, refusal.code);
@@ -17,7 +17,7 @@ pub(super) fn reject(flow: &mut Flow, provider: Provider, refusal: &LlmRefusal) 
     StageVerdict::Answer(Box::new(refusal.to_response(provider, flow)))
 }
 
-/// The key is missing, unknown, over or revoked.
+/// The key is missing, unknown, expired or revoked.
 pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection) -> StageVerdict {
     let (kind, code) = ("unauthorized", why.code());
     let refusal =
@@ -25,19 +25,19 @@ pub(super) fn reject_key(flow: &mut Flow, provider: Provider, why: &KeyRejection
     reject(flow, provider, &refusal)
 }
 
-/// Too many keys of this client wait to be checked.
+/// Too many keys of this client are waiting to be verified.
 pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> StageVerdict {
     let refusal = LlmRefusal {
         status: StatusCode::TOO_MANY_REQUESTS,
         kind: "rate_limit_error",
         code: "too_many_keys",
-        message: "too many different keys of this client wait to be checked; try again in a moment".into(),
+        message: "too many different keys of this client are waiting to be verified; try again in a moment".into(),
         retry_after: Some(Duration::from_secs(1)),
     };
     reject(flow, provider, &refusal)
 }
 
-/// The key is good, but not for this.
+/// The key is valid, but its scope does not allow this request.
 pub(super) fn reject_scope(
     flow: &mut Flow,
     called: &LlmRequest,
@@ -58,7 +58,7 @@ fn out_of_scope_subject(called: &LlmRequest, why: ScopeViolation) -> &str {
     }
 }
 
-/// The key is good, but not for the paths that redact texts.
+/// The key is valid, but its scope does not allow the redaction API.
 pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: ScopeViolation) -> StageVerdict {
     let message = format!("{why} (key {})", key.id);
     let refusal =
@@ -66,9 +66,9 @@ pub(super) fn reject_philter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: 
     reject(flow, Provider::Unknown, &refusal)
 }
 
-/// A key of ours on a request that goes to no provider: passed on, it would be given away.
+/// A virtual key on a request to no known provider: forwarding would leak it.
 pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
-    let message = "a key of this gateway came with a request that goes to no known provider; it is not passed on";
+    let message = "a request with a key of this gateway does not go to a known provider; it was not forwarded";
     let refusal = LlmRefusal {
         status: StatusCode::FORBIDDEN,
         kind: "forbidden",
@@ -79,10 +79,10 @@ pub(super) fn reject_unknown_provider(flow: &mut Flow) -> StageVerdict {
     reject(flow, Provider::Unknown, &refusal)
 }
 
-/// The gateway holds no key of the provider.
+/// The gateway has no key for the provider.
 pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
     let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
-    let message = format!("the gateway holds no key for {name}: its owner can set keys.provider.\"{name}\"");
+    let message = format!("the gateway has no key for {name}: its operator can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
     let refusal = LlmRefusal {
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -94,19 +94,19 @@ pub(super) fn reject_missing_provider_key(flow: &mut Flow, called: &LlmRequest) 
     reject(flow, called.call.provider, &refusal)
 }
 
-/// The body cannot be looked into for its model.
+/// The body is too large to be parsed for its model.
 pub(super) fn reject_too_large(flow: &mut Flow, called: &LlmRequest) -> StageVerdict {
     let refusal = LlmRefusal {
         status: StatusCode::PAYLOAD_TOO_LARGE,
         kind: "payload_too_large",
         code: "request_body_too_large",
-        message: "the request is too large to be looked into for its model".into(),
+        message: "the request is too large to determine its model".into(),
         retry_after: None,
     };
     reject(flow, called.call.provider, &refusal)
 }
 
-/// A limit is reached, or cannot be asked for.
+/// A limit is reached, or the counters are unavailable.
 pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionRejection) -> StageVerdict {
     let refusal = match why {
         AdmissionRejection::Limit { rule, counter, who, wait } => LlmRefusal {
@@ -117,18 +117,18 @@ pub(super) fn reject_limit(flow: &mut Flow, provider: Provider, why: &AdmissionR
             retry_after: Some(*wait),
         },
         AdmissionRejection::Unavailable(e) => {
-            tracing::error!(flow = %flow.id, "refused, since limits fail closed: {e}");
+            tracing::error!(flow = %flow.id, "rejected, because limits fail closed: {e}");
             LlmRefusal {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 kind: "capacity",
                 code: "limits_unavailable",
-                message: "the gateway's limits cannot be checked just now".into(),
+                message: "the gateway's limits cannot be checked at present".into(),
                 retry_after: Some(Duration::from_secs(1)),
             }
         }
     };
     let mut verdict = reject(flow, provider, &refusal);
-    // SDKs try again after a short pause whatever Retry-After says; until tomorrow that is of no use.
+    // SDKs retry after a short pause whatever Retry-After says, which is pointless until tomorrow.
     if let (AdmissionRejection::Limit { counter, .. }, StageVerdict::Answer(response)) = (why, &mut verdict)
         && counter.period().is_some()
     {

@@ -1,5 +1,5 @@
-//! Virtual keys with bcrypt hashes are checked beside the workers: so many at a time, clients in turn, and once for all
-//! requests that show the same key.
+//! Verifies virtual keys with bcrypt hashes off the worker threads: limited concurrency, fair between clients, and
+//! once for all concurrent requests with the same key.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use interflow_limits::{LoginQueue, LoginQueueFull};
 
-/// The checks under way.
+/// Verifications in progress.
 pub(super) struct SlowKeyChecks {
     queue: Arc<LoginQueue>,
-    /// Requests that show the same key wait for the first of them.
+    /// Requests with the same key wait for the first of them.
     running: Mutex<HashMap<[u8; 32], Weak<tokio::sync::Mutex<()>>>>,
 }
 
@@ -25,10 +25,10 @@ impl Default for SlowKeyChecks {
 }
 
 impl SlowKeyChecks {
-    /// Returns once the ring knows what this key is.
+    /// Returns once the key ring has the result for this key.
     ///
     /// # Errors
-    /// This client has too many keys waiting.
+    /// Too many keys of this client are waiting.
     pub async fn check(&self, ring: Arc<VirtualKeyRing>, shown: String, client: IpAddr) -> Result<(), LoginQueueFull> {
         let same = self.same(ring.digest(&shown));
         let _first = same.lock().await;
@@ -37,11 +37,11 @@ impl SlowKeyChecks {
         }
         let slot = self.queue.acquire(client).await.ok_or(LoginQueueFull)?;
         let check = move || {
-            // Held for as long as the hashes take, even if the client goes away meanwhile.
+            // The slot is held while the hashes are computed, even if the client disconnects.
             let _slot = slot;
             ring.check(&shown);
         };
-        // A check that was cut short leaves the key unknown, and so refused.
+        // If the verification was cut short, the key stays unknown and is rejected.
         let _ = tokio::task::spawn_blocking(check).await;
         Ok(())
     }
@@ -85,7 +85,7 @@ mod tests {
         for guess in guesses {
             refused += usize::from(guess.await.unwrap().is_err());
         }
-        // Eight wait, and the right key is one of them.
+        // Eight wait, one of them with the right key.
         assert_eq!(refused, 13);
         for right in rights {
             assert_eq!(right.await.unwrap(), Ok(()));

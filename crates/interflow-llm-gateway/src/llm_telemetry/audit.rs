@@ -1,4 +1,4 @@
-//! The audit log: lines made from facts, written by a thread of their own, chained, and begun anew when the file is large.
+//! The audit log: JSON lines written by a thread of their own, hash-chained, in files that are rotated by size.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write};
@@ -12,9 +12,9 @@ use serde_json::json;
 use super::hash_chain::{self, ChainHead, GENESIS_HASH};
 use super::{AuditConfig, RequestRecord};
 
-/// What the chain adds to a line, in bytes.
+/// Bytes that the hash chain adds to a line.
 const CHAIN_OVERHEAD_BYTES: usize = 160;
-/// Lines that may wait for the disk.
+/// Bound on lines queued for the writer.
 const MAX_QUEUED_LINES: usize = 10_000;
 
 enum AuditLogCommand {
@@ -22,7 +22,6 @@ enum AuditLogCommand {
     Flush(SyncSender<()>),
 }
 
-/// The log.
 pub(super) struct AuditLog {
     jobs: SyncSender<AuditLogCommand>,
     next: AtomicU64,
@@ -33,7 +32,7 @@ impl AuditLog {
     /// Opens the file and starts its writer.
     ///
     /// # Errors
-    /// The file cannot be opened, or the key not be had.
+    /// The file cannot be opened, or the key cannot be resolved.
     pub fn open(config: &AuditConfig, home: &Path) -> Result<Self, String> {
         let key = config.key.as_deref().map(interflow_limits::resolve_secret_ref).transpose();
         let key = key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes);
@@ -42,26 +41,25 @@ impl AuditLog {
         std::thread::Builder::new()
             .name("audit".into())
             .spawn(move || writer.run(&work))
-            .map_err(|e| format!("audit: no thread for it: {e}"))?;
+            .map_err(|e| format!("audit: cannot start its thread: {e}"))?;
         Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
     }
 
-    /// Writes a line. One that finds the queue full is lost, and the next line's number shows it.
+    /// Queues a line. If the queue is full it is lost, and the next line's sequence number reveals it.
     pub fn write(&self, facts: &RequestRecord<'_>) {
         let seq = self.next.fetch_add(1, Relaxed);
         if self.jobs.try_send(AuditLogCommand::Line(format_line(facts, seq))).is_err()
             && self.lost.fetch_add(1, Relaxed) == 0
         {
-            tracing::error!("audit: the disk does not keep up, lines are lost; interflow_audit_lost_total counts them");
+            tracing::error!("audit: the disk is too slow, lines are lost; interflow_audit_lost_total counts them");
         }
     }
 
-    /// Lines that were lost.
     pub fn lost_lines(&self) -> u64 {
         self.lost.load(Relaxed)
     }
 
-    /// Waits until everything is written.
+    /// Waits until everything queued is written.
     pub fn flush(&self) {
         let (done, wait) = sync_channel(1);
         if self.jobs.send(AuditLogCommand::Flush(done)).is_ok() {
@@ -70,7 +68,8 @@ impl AuditLog {
     }
 }
 
-/// A line without its last brace. Names of members are a contract: those of Philter's proxy, and ours behind them.
+/// A line without its closing brace. Member names are a contract: those of Philter's proxy, followed by Interflow's
+/// own.
 fn format_line(f: &RequestRecord<'_>, seq: u64) -> String {
     let born = rfc3339(f.flow.clock.started_at().micros());
     let sum = |m: &std::collections::BTreeMap<String, u64>| m.values().sum::<u64>();
@@ -116,11 +115,11 @@ fn format_line(f: &RequestRecord<'_>, seq: u64) -> String {
     text
 }
 
-/// Microseconds after 1970 as RFC 3339 in UTC.
+/// Microseconds since the Unix epoch as RFC 3339 in UTC.
 fn rfc3339(micros: u64) -> String {
     let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil calendar arithmetic, counted from March.
+    // Howard Hinnant's civil calendar algorithm, with years that begin in March.
     let z = days + 719_468;
     let (era, of_era) = (z / 146_097, z % 146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -143,18 +142,18 @@ struct AuditWriter {
     failing: bool,
 }
 
-/// The chain under way.
+/// Writes the hash chain.
 struct ChainWriter {
     key: Option<Vec<u8>>,
-    /// The file at hand, and the line that the next one names.
+    /// The current file, and the hash that the next line refers to.
     head: ChainHead,
-    /// Where it is written down; standard output has no such place.
+    /// The `.head` file; none for standard output.
     beside: Option<File>,
 }
 
 impl ChainWriter {
-    /// Goes on where the log ends. A log that ends before its written end is continued behind what is missing, so that the gap
-    /// stays in sight.
+    /// Continues at the end of the log. If the log is shorter than its `.head` file says, the chain continues as if
+    /// it were complete, so that verification finds the gap.
     fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
         let Some(path) = path else {
             return Ok((
@@ -211,7 +210,7 @@ impl AuditWriter {
                 let file = append(path).map_err(wrong)?;
                 let mut size = file.metadata().map_err(wrong)?.len();
                 if let Some((_, whole)) = chain.as_ref().filter(|(_, whole)| *whole < size) {
-                    tracing::warn!("audit: {}: half a line at the end is taken off", path.display());
+                    tracing::warn!("audit: {}: an incomplete last line was removed", path.display());
                     file.set_len(*whole).map_err(wrong)?;
                     size = *whole;
                 }
@@ -236,7 +235,7 @@ impl AuditWriter {
             let flushed = self.out.flush().and_then(|()| self.chain.as_mut().map_or(Ok(()), ChainWriter::write_head));
             self.log_write_result(flushed);
             for done in waiting {
-                // Whoever waited may have given up.
+                // The waiting side may have given up.
                 let _ = done.send(());
             }
         }
@@ -278,7 +277,7 @@ impl AuditWriter {
         Ok(())
     }
 
-    /// Says once that the disk refuses, and once that it takes lines again.
+    /// Logs once that writing fails, and once that it works again.
     fn log_write_result(&mut self, result: io::Result<()>) {
         match result {
             Err(e) if !self.failing => {
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_as_rfc_3339() {
+    fn times_are_formatted_as_rfc_3339() {
         for (micros, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (1_709_208_000_123_456, "2024-02-29T12:00:00.123Z"),
@@ -352,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_while_nobody_wrote_stays_missing() {
+    fn lines_truncated_between_runs_stay_missing() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);

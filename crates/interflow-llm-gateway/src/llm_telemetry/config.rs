@@ -1,4 +1,4 @@
-//! The configuration of audit lines and of spans.
+//! Configuration of the audit log and of tracing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,23 +7,22 @@ use interflow_types::units::{ByteSize, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The audit log: one line of JSON for each request to a provider; never any content.
+/// The audit log: one JSON line per request to a provider, without content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditConfig {
-    /// Whether lines are written.
     pub enabled: bool,
-    /// The file, relative to the data folder; `-` for standard output.
+    /// The file, relative to the data directory; `-` for standard output.
     pub file: PathBuf,
-    /// Whether each line holds the hash of the one before it, and `FILE.head` beside the log that of the last, so that a line
-    /// that was changed, taken out or cut off shows (`interflow audit verify`).
+    /// Whether each line contains the hash of the previous one, and `FILE.head` beside the log that of the last, so
+    /// that changed, removed or truncated lines are detected (`interflow audit verify`).
     pub chain: bool,
-    /// A secret that the hashes are made with, so that nobody without it can make a chain anew: `env:NAME` or `file:PATH`.
+    /// A secret for keyed hashes (HMAC), so that nobody without it can forge a chain: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The size at which a new file is begun; the old one becomes `FILE.1`.
+    /// The size at which the file is rotated; the old one becomes `FILE.1`.
     pub rotate: ByteSize,
-    /// How many old files are kept.
+    /// Rotated files to keep.
     pub keep: u32,
 }
 
@@ -40,19 +39,20 @@ impl Default for AuditConfig {
     }
 }
 
-/// Spans of requests to providers, sent to a collector over OTLP/HTTP with JSON. What is left open here is filled in by
-/// OpenTelemetry's variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and their kin.
+/// Traces of requests to providers, exported over OTLP/HTTP with JSON. Unset keys default to OpenTelemetry's
+/// environment variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryConfig {
-    /// The collector: `http://127.0.0.1:4318`. Without it, and without `OTEL_EXPORTER_OTLP_ENDPOINT`, no spans are made.
+    /// The collector: `http://127.0.0.1:4318`. If neither this nor `OTEL_EXPORTER_OTLP_ENDPOINT` is set, nothing is
+    /// exported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
-    /// Header fields for the collector; values may be `env:NAME` or `file:PATH`.
+    /// Header fields for requests to the collector; values may be `env:NAME` or `file:PATH`.
     pub headers: BTreeMap<String, String>,
     /// The service's name.
     pub service: String,
-    /// How long spans are gathered before they are sent together.
+    /// How long spans are batched before export.
     pub interval: HumanDuration,
 }
 

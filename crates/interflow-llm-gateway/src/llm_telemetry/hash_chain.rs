@@ -1,6 +1,6 @@
-//! The chain of an audit log: each line ends with the hash of itself and of the line before it, the first line of a file says
-//! the number of the file, and a small file beside the log says what its last line is. So nothing can be changed, moved, put in,
-//! or cut off at either end without showing.
+//! The hash chain of an audit log: each line ends with a hash over itself and the previous hash, the first line of a
+//! file has the file's number, and a `.head` file beside the log describes the last line. Changed, moved, inserted or
+//! truncated lines are therefore detected at either end.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 
-/// The hash before the first line of all.
+/// The hash before the very first line.
 pub(super) const GENESIS_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 const HASH_MARK: &str = ",\"hash\":\"";
 const FILE_MARK: &str = ",\"file\":";
 const PREVIOUS_MARK: &str = ",\"prev\":\"";
 
-/// Closes a line: `open` is its JSON without the last brace, `file` the number of the file that it begins. Gives the whole
-/// line and its hash.
+/// Completes a line: `open` is its JSON without the closing brace, `file` the file's number if this is its first
+/// line. Returns the line and its hash.
 pub(super) fn seal_line(open: &str, file: Option<u64>, before: &str, key: Option<&[u8]>) -> (String, String) {
     let mut line = open.to_owned();
     if let Some(file) = file {
@@ -45,34 +45,34 @@ fn hash(bytes: &[u8], key: Option<&[u8]>) -> String {
     })
 }
 
-/// The last line of a log, as the file beside it says.
+/// The last line of a log, as recorded in its `.head` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChainHead {
-    /// The number of the file.
+    /// The file's number.
     pub file: u64,
-    /// How many lines it has.
+    /// The number of its lines.
     pub lines: u64,
-    /// The hash of the last.
+    /// The hash of the last line.
     pub hash: String,
 }
 
 impl ChainHead {
-    /// Where it stands.
+    /// The path of the `.head` file.
     pub fn path(log: &Path) -> PathBuf {
         PathBuf::from(format!("{}.head", log.display()))
     }
 
-    /// Its text, always of one length, so that it can be written over what stands there.
+    /// Its text, of constant length, so that it can be overwritten in place.
     pub fn to_line(&self, key: Option<&[u8]>) -> String {
         let open = format!("{{\"file\":{:>10},\"lines\":{:>12},\"last\":\"{}\"", self.file, self.lines, self.hash);
         let mac = hash(open.as_bytes(), key);
         format!("{open}{HASH_MARK}{mac}\"}}\n")
     }
 
-    /// Reads it; `None` when there is none.
+    /// Reads it; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it was changed, or made with another key.
+    /// It was modified, or written with another key.
     pub fn read(log: &Path, key: Option<&[u8]>) -> Result<Option<Self>, ChainError> {
         let path = Self::path(log);
         let text = match fs::read_to_string(&path) {
@@ -80,7 +80,7 @@ impl ChainHead {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(ChainError::at_line(&path, 1, format!("it cannot be read: {e}"))),
         };
-        let changed = || ChainError::at_line(&path, 1, "it was changed, or the key is another");
+        let changed = || ChainError::at_line(&path, 1, "it was modified, or written with another key");
         let (open, told) = text.trim_end().rsplit_once(HASH_MARK).ok_or_else(changed)?;
         if told.strip_suffix("\"}") != Some(&hash(open.as_bytes(), key)) {
             return Err(changed());
@@ -92,15 +92,14 @@ impl ChainHead {
     }
 }
 
-/// Where a chain does not hold.
+/// The first break in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: line {line}: {why}", file.display())]
 pub struct ChainError {
-    /// The file.
     pub file: PathBuf,
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// What is wrong.
     pub why: String,
 }
 
@@ -110,20 +109,20 @@ impl ChainError {
     }
 }
 
-/// A chain that holds.
+/// A valid chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedChain {
     /// Lines in all files.
     pub lines: u64,
-    /// Files: the log, and the older ones beside it.
+    /// Files: the log and the rotated ones beside it.
     pub files: u64,
-    /// The number of the oldest of them: those before it were rotated away.
+    /// The number of the oldest file: earlier ones were removed by rotation.
     pub oldest: u64,
-    /// Whether the file beside the log vouches for its end.
+    /// Whether the `.head` file confirms the end.
     pub anchored: bool,
 }
 
-/// What a line tells of the chain.
+/// The members of a line that belong to the chain.
 struct ChainLink {
     hash: String,
     prev: String,
@@ -134,20 +133,20 @@ fn parse_link(line: &str, key: Option<&[u8]>) -> Result<ChainLink, &'static str>
     let (open, rest) = line.rsplit_once(HASH_MARK).ok_or("it ends without a hash")?;
     let told = rest.strip_suffix("\"}").filter(|h| h.len() == 64).ok_or("it ends without a hash")?;
     if hash(open.as_bytes(), key) != told {
-        return Err("it was changed, or the key is another");
+        return Err("it was modified, or written with another key");
     }
-    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not name the line before it")?;
-    let prev = prev.strip_suffix('"').ok_or("it does not name the line before it")?;
+    let (before, prev) = open.rsplit_once(PREVIOUS_MARK).ok_or("it does not contain the previous line's hash")?;
+    let prev = prev.strip_suffix('"').ok_or("it does not contain the previous line's hash")?;
     let file = before.rsplit_once(FILE_MARK).and_then(|(_, n)| n.parse().ok());
     Ok(ChainLink { hash: told.to_owned(), prev: prev.to_owned(), file })
 }
 
-/// Checks a log and the older files beside it (`LOG.1`, `LOG.2` and so on), as one chain.
+/// Verifies a log and its rotated files (`LOG.1`, `LOG.2` and so on) as one chain.
 ///
 /// # Errors
-/// The first line that does not hold.
+/// The first invalid line.
 pub fn verify(log: &Path, key: Option<&[u8]>) -> Result<VerifiedChain, ChainError> {
-    // Read before the log: what is written meanwhile stands behind it.
+    // Read before the log, so that lines written meanwhile come after it.
     let head = ChainHead::read(log, key)?;
     let older = (1..).map(|n| PathBuf::from(format!("{}.{n}", log.display()))).take_while(|p| p.exists());
     let mut files: Vec<PathBuf> = older.collect();
@@ -170,7 +169,7 @@ struct ChainVerifier<'a> {
     key: Option<&'a [u8]>,
     head: Option<ChainHead>,
     before: Option<String>,
-    /// The number of the file at hand.
+    /// The number of the current file.
     file: Option<u64>,
     done: VerifiedChain,
 }
@@ -187,10 +186,10 @@ impl ChainVerifier<'_> {
             if n == 1 {
                 let number = link.file.ok_or_else(|| broken("it is not the first one: the beginning was cut off"))?;
                 if self.file.is_some_and(|before| before + 1 != number) {
-                    return Err(broken("another file stood before this one"));
+                    return Err(broken("the file before this one is missing"));
                 }
                 if number == 1 && link.prev != GENESIS_HASH {
-                    return Err(broken("it names a line before the first one of all"));
+                    return Err(broken("it refers to a line before the very first one"));
                 }
                 self.done.oldest = if self.file.is_none() { number } else { self.done.oldest };
                 self.file = Some(number);
@@ -199,7 +198,7 @@ impl ChainVerifier<'_> {
                 return Err(broken("a file begins in the middle of another"));
             }
             if self.before.as_ref().is_some_and(|b| *b != link.prev) {
-                return Err(broken("the line before it is another: one was taken out, put in or moved"));
+                return Err(broken("the previous line is another: a line was removed, inserted or moved"));
             }
             self.done.anchored |=
                 self.head.as_ref().is_some_and(|h| h.hash == link.hash && h.lines == n && Some(h.file) == self.file);
@@ -210,8 +209,7 @@ impl ChainVerifier<'_> {
     }
 }
 
-/// Where a log ends as far as it can be read: the number of its file, its lines, the hash of the last, and how many bytes they
-/// take. `None` when there is no line with a hash.
+/// The readable end of a log: file number, lines, last hash, and their size in bytes. `None` if no line has a hash.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -225,7 +223,7 @@ pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>>
     let mut end: Option<(ChainHead, u64)> = None;
     let (mut line, mut bytes, mut lines, mut number) = (Vec::new(), 0, 0, 0);
     while reader.read_until(b'\n', &mut line)? > 0 {
-        // A line without an end was under way when the process was killed.
+        // An incomplete line: the process was killed while writing it.
         if !line.ends_with(b"\n") {
             break;
         }
@@ -250,7 +248,7 @@ pub(super) fn read_last_head(log: &Path) -> io::Result<Option<(ChainHead, u64)>>
 mod tests {
     use super::*;
 
-    /// A log of two files with four lines each, and the file beside it.
+    /// A log of two files with four lines each, and its `.head` file.
     fn logs(key: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("audit.jsonl");
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_holds_until_somebody_touches_it() {
+    fn a_chain_verifies_until_it_is_modified() {
         let touched: [(&str, Change, u64, &str); 6] = [
             (
                 "an edited line",
@@ -287,8 +285,8 @@ mod tests {
             ("the first line cut off", |l| owned(&l[1..]), 1, "the beginning was cut off"),
             ("the first two cut off", |l| owned(&l[2..]), 1, "the beginning was cut off"),
             ("the last line cut off", |l| owned(&l[..3]), 4, "the end is missing"),
-            ("a line taken out", |l| owned(&[l[0], l[1], l[3]]), 3, "the line before it is another"),
-            ("two lines swapped", |l| owned(&[l[0], l[2], l[1], l[3]]), 2, "the line before it is another"),
+            ("a line removed", |l| owned(&[l[0], l[1], l[3]]), 3, "the previous line is another"),
+            ("two lines swapped", |l| owned(&[l[0], l[2], l[1], l[3]]), 2, "the previous line is another"),
         ];
         for key in [None, Some(&b"secret"[..])] {
             let (_dir, log) = logs(key);
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_without_the_key_makes_the_end_anew() {
+    fn the_head_cannot_be_forged_without_the_key() {
         let (_dir, log) = logs(Some(b"secret"));
         assert!(verify(&log, None).is_err());
         let head = ChainHead { file: 2, lines: 3, hash: "0".repeat(64) };

@@ -1,5 +1,5 @@
-//! Metrics of LLM traffic in Prometheus's text format: under the names of Philter's proxy, so that its dashboards and
-//! alerts go on, and ours beside them.
+//! Metrics of LLM traffic in Prometheus text format, under the names of Philter's proxy, so that its dashboards and
+//! alerts keep working, plus Interflow's own.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -28,10 +28,9 @@ impl LatencyHistogram {
     }
 }
 
-/// Values of labels, in the order of their names.
+/// Label values, in the order of the label names.
 type LabelValues = Vec<String>;
 
-/// What is counted.
 pub(super) struct LlmMetrics {
     active: AtomicI64,
     requests: LabeledCounter<LabelValues, u64>,
@@ -42,10 +41,10 @@ pub(super) struct LlmMetrics {
     refused: LabeledCounter<LabelValues, u64>,
     tokens: LabeledCounter<LabelValues, u64>,
     dollars: LabeledCounter<LabelValues, u64>,
-    /// Tokens of models without a price.
+    /// Tokens of models whose price is unknown.
     unpriced: LabeledCounter<LabelValues, u64>,
     backend_errors: AtomicU64,
-    /// The gateway's bound on requests at once; 0 for none.
+    /// The gateway's limit on concurrent requests; 0: none.
     capacity: AtomicU64,
 }
 
@@ -126,7 +125,7 @@ impl LlmMetrics {
         }
     }
 
-    /// The page, with what limits, audit log and exporter have to tell.
+    /// Renders the metrics, including those of limits, audit log and exporter.
     pub fn render(&self, limits: &UsageLimiter, audit_lost: u64, spans_dropped: u64) -> String {
         let mut p = MetricsPage(String::with_capacity(4096));
         let of = |l: &LabeledCounter<LabelValues, u64>| {

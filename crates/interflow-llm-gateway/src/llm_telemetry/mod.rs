@@ -1,5 +1,5 @@
-//! What LLM traffic did, told outward: audit lines, metrics under the names that Philter's proxy uses and our own, and spans
-//! of OpenTelemetry's GenAI conventions. Never any content.
+//! Audit log, metrics and traces for LLM traffic: Prometheus metrics, and spans by OpenTelemetry's GenAI conventions.
+//! Never any content.
 
 mod audit;
 mod config;
@@ -29,20 +29,19 @@ use otel_env::ExportSettings;
 use spans::SpanExporter;
 pub use spans::TraceContext;
 
-/// What was found and taken out of a flow; filled by whoever did it.
+/// What redaction found in a flow; set by the redaction stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactionFindings {
-    /// The policy's name.
     pub policy: String,
-    /// In the request: how many, by type.
+    /// Findings in the request, by type.
     pub request: BTreeMap<String, u64>,
-    /// In the answer: how many, by type.
+    /// Findings in the response, by type.
     pub response: BTreeMap<String, u64>,
-    /// How long looking took, in microseconds.
+    /// Time spent on detection, in microseconds.
     pub micros: u64,
 }
 
-/// What is found in an answer while it passes; joined with the flow at its end.
+/// Findings in a streaming response; merged into the flow at its end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponseFindings(Arc<Mutex<ResponseFindingsState>>);
 
@@ -54,7 +53,7 @@ struct ResponseFindingsState {
 }
 
 impl ResponseFindings {
-    /// One more of this type.
+    /// Counts a finding of this type.
     pub fn record_finding(&self, kind: &str) {
         let mut passed = self.0.lock();
         match passed.found.get_mut(kind) {
@@ -63,22 +62,22 @@ impl ResponseFindings {
         }
     }
 
-    /// Time spent looking.
+    /// Adds time spent on detection.
     pub fn add_scan_time(&self, micros: u64) {
         self.0.lock().micros += micros;
     }
 
-    /// Whether the answer was cut off already, and its client told.
+    /// Whether the response was already cut off and the client notified.
     pub fn is_cut(&self) -> bool {
         self.0.lock().cut.is_some()
     }
 
-    /// The answer was cut off here.
+    /// Marks the response as cut off.
     pub fn mark_cut(&self, kind: &'static str, code: &'static str) {
         self.0.lock().cut = Some(RefusalRecord { kind, code });
     }
 
-    /// Puts it into the flow's tags and notes.
+    /// Merges the findings into the flow's tags and extensions.
     pub fn merge_into_flow(flow: &mut Flow) {
         let Some(passing) = flow.extension::<Self>().cloned() else { return };
         let passed = std::mem::take(&mut *passing.0.lock());
@@ -97,26 +96,26 @@ impl ResponseFindings {
     }
 }
 
-/// A refusal by a stage; filled by whoever refused.
+/// A rejection by a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusalRecord {
-    /// The kind of error.
+    /// The error kind.
     pub kind: &'static str,
-    /// The code of the cause.
+    /// The error code.
     pub code: &'static str,
 }
 
-/// Set on flows that a stage refused.
+/// Records that a stage rejected the flow.
 pub(crate) fn record_refusal(flow: &mut Flow, kind: &'static str, code: &'static str) {
     *flow.extension_mut::<Option<RefusalRecord>>() = Some(RefusalRecord { kind, code });
 }
 
-/// What is known of a flow at its end.
+/// A completed request, as reported by all sinks.
 pub(crate) struct RequestRecord<'a> {
     pub flow: &'a Flow,
     pub exchange: &'a LlmCall,
     pub usage: Option<CallUsage>,
-    /// Millionths of a dollar, when the price is known.
+    /// Cost in millionths of a dollar, if the price is known.
     pub micros: Option<u64>,
     pub key: Option<&'a str>,
     pub found: Option<&'a RedactionFindings>,
@@ -125,7 +124,7 @@ pub(crate) struct RequestRecord<'a> {
 }
 
 impl RequestRecord<'_> {
-    /// The gateway's name of the upstream, else the provider's.
+    /// The gateway's name of the upstream, or else the provider's.
     pub fn provider(&self) -> &str {
         self.exchange.upstream.as_ref().map_or(self.exchange.provider.as_str(), |u| u.as_str())
     }
@@ -134,7 +133,7 @@ impl RequestRecord<'_> {
         self.found.map_or("none", |f| f.policy.as_str())
     }
 
-    /// The status that the client got; 0 when it got none.
+    /// The status sent to the client; 0 if none was.
     pub fn status(&self) -> u16 {
         self.flow.status.map_or(0, |s| s.as_u16())
     }
@@ -146,7 +145,7 @@ impl RequestRecord<'_> {
     }
 }
 
-/// The room.
+/// Reports LLM traffic to the audit log, metrics and traces.
 pub struct LlmTelemetry {
     limits: Arc<UsageLimiter>,
     egress: Arc<dyn HttpClient>,
@@ -154,7 +153,6 @@ pub struct LlmTelemetry {
     out: ArcSwap<TelemetrySinks>,
 }
 
-/// Where things are told to.
 #[derive(Default)]
 struct TelemetrySinks {
     audit: Option<Arc<AuditLog>>,
@@ -162,10 +160,10 @@ struct TelemetrySinks {
     config: (AuditConfig, TelemetryConfig),
 }
 
-/// A configuration that was read and opened.
+/// A validated configuration with its files opened.
 pub struct PreparedTelemetry(TelemetrySinks);
 
-/// Marks a flow that is counted as under way.
+/// Marks a flow that is counted as in progress.
 #[derive(Default)]
 struct ActiveRequestMarker {
     counted: bool,
@@ -173,10 +171,10 @@ struct ActiveRequestMarker {
 }
 
 impl LlmTelemetry {
-    /// The room by its config; relative paths begin at `home`. `egress` must not be recorded.
+    /// Relative paths are resolved against `home`. Requests sent over `egress` must not be recorded.
     ///
     /// # Errors
-    /// A file that cannot be opened, or an address that makes no sense.
+    /// A file cannot be opened, or an address is invalid.
     pub fn new(
         audit: &AuditConfig,
         telemetry: &TelemetryConfig,
@@ -184,13 +182,13 @@ impl LlmTelemetry {
         limits: Arc<UsageLimiter>,
         egress: Arc<dyn HttpClient>,
     ) -> Result<Arc<Self>, String> {
-        let room = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
-        let prepared = room.prepare(audit, telemetry, home)?;
-        room.activate(prepared);
-        Ok(Arc::new(room))
+        let service = Self { limits, egress, metrics: LlmMetrics::default(), out: ArcSwap::default() };
+        let prepared = service.prepare(audit, telemetry, home)?;
+        service.activate(prepared);
+        Ok(Arc::new(service))
     }
 
-    /// Reads and opens what another config names, without putting it in force.
+    /// Validates another configuration and opens its files, without activating it.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -201,7 +199,7 @@ impl LlmTelemetry {
         home: &Path,
     ) -> Result<PreparedTelemetry, String> {
         let now = self.out.load();
-        // The log goes on when nothing about it changed: its chain has one writer only.
+        // If nothing about it changed, the log is kept: its chain must have one writer.
         let log = match (audit.enabled, &now.audit) {
             (false, _) => None,
             (true, Some(log)) if now.config.0 == *audit => Some(Arc::clone(log)),
@@ -219,7 +217,7 @@ impl LlmTelemetry {
         match SpanExporter::new(&settings, Arc::clone(&self.egress)) {
             Ok(exporter) => Ok(Some(exporter)),
             Err(e) if telemetry.endpoint.is_some() => Err(e),
-            // Variables may be set for all programs of a machine; none of them keeps this one from its work.
+            // Variables may be set for every program on the machine; a bad one must not prevent startup.
             Err(e) => {
                 tracing::warn!("no spans are exported: {e}");
                 Ok(None)
@@ -227,17 +225,17 @@ impl LlmTelemetry {
         }
     }
 
-    /// Puts it in force.
+    /// Activates a prepared configuration.
     pub fn activate(&self, prepared: PreparedTelemetry) {
         self.out.store(Arc::new(prepared.0));
     }
 
-    /// Says how many requests the gateway serves at once, for its metric; 0 for no bound.
+    /// Sets the limit on concurrent requests reported as a metric; 0: none.
     pub fn set_capacity(&self, max: usize) {
         self.metrics.set_capacity(max as u64);
     }
 
-    /// The metrics in Prometheus's text format.
+    /// The metrics in Prometheus text format.
     pub fn prometheus(&self) -> String {
         let out = self.out.load();
         let lost = out.audit.as_ref().map_or(0, |a| a.lost_lines());
@@ -245,7 +243,7 @@ impl LlmTelemetry {
         self.metrics.render(&self.limits, lost, dropped)
     }
 
-    /// Writes out what waits to be written.
+    /// Flushes pending audit lines.
     pub fn close(&self) {
         if let Some(audit) = &self.out.load().audit {
             audit.flush();
@@ -264,7 +262,7 @@ impl LlmTelemetry {
     }
 }
 
-/// The stage that watches.
+/// The stage that collects the records.
 pub struct LlmTelemetryStage(pub Arc<LlmTelemetry>);
 
 impl Stage for LlmTelemetryStage {
@@ -322,7 +320,7 @@ impl Stage for LlmTelemetryStage {
     }
 }
 
-/// Sums by label, bounded: what comes after so many labels is counted as `other`.
+/// Sums by label values, bounded: beyond the bound, further labels are counted as `other`.
 #[derive(Debug)]
 struct LabeledCounter<K, V> {
     most: usize,

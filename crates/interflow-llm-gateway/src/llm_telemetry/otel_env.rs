@@ -1,4 +1,5 @@
-//! OpenTelemetry's environment variables, which fill in what `[telemetry]` leaves open. What the configuration says goes first.
+//! OpenTelemetry's environment variables, which provide defaults for `[telemetry]`. The configuration takes
+//! precedence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +8,14 @@ use interflow_types::percent;
 
 use super::TelemetryConfig;
 
-/// Reads an environment variable.
 pub(super) type ReadVariable<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
-/// Where spans go, and as whose.
+/// Where traces are exported to, and with which resource.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ExportSettings {
     pub endpoint: Endpoint,
     pub headers: BTreeMap<String, String>,
-    /// Attributes of the resource, `service.name` among them.
+    /// Resource attributes, including `service.name`.
     pub resource: BTreeMap<String, String>,
     pub interval: Duration,
     pub sampler: Sampler,
@@ -24,37 +24,37 @@ pub(super) struct ExportSettings {
 /// The collector's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
-    /// The key or variable that names it.
+    /// The configuration key or variable that set it.
     pub place: &'static str,
     pub url: String,
-    /// Whether spans go to this very path, rather than to `/v1/traces` below it.
+    /// Whether traces are sent to this exact path, rather than to `/v1/traces` below it.
     pub exact: bool,
 }
 
 /// Which traces are exported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sampler {
-    /// Whether a client that says whether its trace is sampled is followed.
+    /// Whether the client's sampling decision is followed.
     parent_based: bool,
-    /// The share of the traces, from 0 to 1.
+    /// The sampled fraction of traces, from 0 to 1.
     share: f64,
 }
 
 impl Default for Sampler {
-    /// All of them.
+    /// All traces.
     fn default() -> Self {
         Self { parent_based: false, share: 1.0 }
     }
 }
 
 impl Sampler {
-    /// Whether a trace is exported; `parent` says what the client decided for it. The same for all spans of a trace.
+    /// Whether a trace is exported; `parent` is the client's decision. The same for all spans of a trace.
     pub fn samples(self, trace: &str, parent: Option<bool>) -> bool {
         if let Some(decided) = parent.filter(|_| self.parent_based) {
             return decided;
         }
         let low = trace.get(16..).and_then(|low| u64::from_str_radix(low, 16).ok()).unwrap_or_default();
-        // As the SDKs have it: the low 63 bits of the trace's id against the share of them.
+        // As in the SDKs: the low 63 bits of the trace id are compared with the ratio.
         (low >> 1) as f64 / (1u64 << 63) as f64 <= self.share && self.share > 0.0
     }
 
@@ -71,15 +71,16 @@ impl Sampler {
 }
 
 impl ExportSettings {
-    /// What the configuration and the environment say together; `None` when neither names a collector.
+    /// Merges configuration and environment; `None` if neither names a collector.
     ///
     /// # Errors
-    /// A header of the configuration whose value cannot be had.
+    /// A configured header value cannot be resolved.
     pub fn new(config: &TelemetryConfig, read: &ReadVariable<'_>) -> Result<Option<Self>, String> {
         let get = |name: &str| read(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         let Some(endpoint) = endpoint(config, &get) else { return Ok(None) };
         let mut headers = BTreeMap::new();
-        // Headers may hold the key of one collector; they go to no other than the one that is named beside them.
+        // Headers may contain a collector's credentials, so they are used only with the endpoint from the same
+        // source.
         if config.endpoint.is_none() {
             for name in ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"] {
                 headers.extend(pairs(name, get(name)));
@@ -100,7 +101,7 @@ impl ExportSettings {
         let argument = get("OTEL_TRACES_SAMPLER_ARG");
         let sampler = get("OTEL_TRACES_SAMPLER").map(|name| {
             Sampler::by(&name, argument.as_deref()).unwrap_or_else(|| {
-                tracing::warn!("OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG: `{name}` with this argument is no sampler that is known; all traces are exported");
+                tracing::warn!("OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG: `{name}` with this argument is not a supported sampler; all traces are exported");
                 Sampler::default()
             })
         });
@@ -121,12 +122,12 @@ fn endpoint(config: &TelemetryConfig, get: &dyn Fn(&str) -> Option<String>) -> O
     let found = variables.into_iter().find_map(|(place, exact)| Some(Endpoint { place, url: get(place)?, exact }))?;
     let protocols = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
     if let Some(name) = protocols.into_iter().find(|name| get(name).is_some_and(|v| v == "grpc")) {
-        tracing::warn!("{name}: gRPC is not spoken; spans go to {} over HTTP with JSON", found.place);
+        tracing::warn!("{name}: gRPC is not supported; spans are exported to {} over HTTP with JSON", found.place);
     }
     Some(found)
 }
 
-/// `name=value,…` with values percent-encoded, as in W3C's baggage. What is no pair is left out.
+/// Parses `name=value,…` with percent-encoded values, as in W3C Baggage. Invalid parts are skipped.
 fn pairs(variable: &str, text: Option<String>) -> Vec<(String, String)> {
     let text = text.unwrap_or_default();
     let mut found = Vec::new();
@@ -135,8 +136,8 @@ fn pairs(variable: &str, text: Option<String>) -> Vec<(String, String)> {
             Some((name, value)) if !name.is_empty() => {
                 found.push((percent::decoded_lossy(name), percent::decoded_lossy(value)));
             }
-            // Not what it says: it may be a secret.
-            _ => tracing::warn!("{variable}: a part without name=value is left out"),
+            // The part itself is not logged: it may be a secret.
+            _ => tracing::warn!("{variable}: a part without name=value is ignored"),
         }
     }
     found
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn samplers_keep_the_share_that_they_are_told_and_follow_parents_where_they_should() {
+    fn samplers_keep_the_configured_ratio_and_follow_parents_if_parent_based() {
         let by = |name, argument| Sampler::by(name, argument);
         let (low, high) = (format!("{:032x}", 1u128 << 60), format!("{:032x}", u128::from(u64::MAX)));
         let all = Sampler::default();

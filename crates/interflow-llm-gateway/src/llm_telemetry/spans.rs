@@ -1,4 +1,4 @@
-//! Spans of OpenTelemetry's GenAI conventions, sent to a collector over OTLP/HTTP with JSON.
+//! Spans by OpenTelemetry's GenAI conventions, exported over OTLP/HTTP with JSON.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,10 +15,10 @@ use super::RequestRecord;
 use super::otel_env::{Endpoint, ExportSettings, Sampler};
 use interflow_llm::otlp::{self, name, number, text};
 
-/// Spans that wait to be sent.
+/// Bound on queued spans.
 const MAX_QUEUED_SPANS: usize = 4_096;
 
-/// A flow's place in a trace.
+/// A flow's trace context.
 #[derive(Clone, Debug)]
 pub struct TraceContext {
     trace: String,
@@ -28,7 +28,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Goes on with the client's trace, or begins one, and tells the provider (W3C Trace Context).
+    /// Continues the client's trace or begins one, and propagates it to the provider (W3C Trace Context).
     pub(super) fn from_request(flow: &Flow, head: &mut RequestHead, sampler: Sampler) -> Self {
         let id = flow.id.to_u128();
         let span = format!("{:016x}", (id as u64) ^ (id >> 64) as u64);
@@ -38,18 +38,17 @@ impl TraceContext {
         };
         let sampled = sampler.samples(&trace, decided);
         let told = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
-        // Hexadecimal digits and dashes may stand in a header.
+        // Hexadecimal digits and dashes are valid in a header.
         let _ = head.headers.set("traceparent", told);
         Self { trace, span, parent, sampled }
     }
 
-    /// The trace's id.
     pub(super) fn id(&self) -> &str {
         &self.trace
     }
 }
 
-/// The trace, the parent's span, and whether the parent is sampled.
+/// Trace id, parent span id, and whether the parent is sampled.
 fn parse_traceparent(text: &str) -> Option<(String, String, bool)> {
     let mut parts = text.trim().split('-');
     let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
@@ -63,7 +62,7 @@ fn parse_traceparent(text: &str) -> Option<(String, String, bool)> {
     fits.then(|| (trace.to_owned(), parent.to_owned(), flags & 1 == 1))
 }
 
-/// Gathers spans and sends them.
+/// Batches spans and exports them.
 pub(super) struct SpanExporter {
     url: Url,
     headers: Headers,
@@ -77,10 +76,9 @@ pub(super) struct SpanExporter {
 }
 
 impl SpanExporter {
-    /// An exporter to this collector.
     ///
     /// # Errors
-    /// An address or a header that makes no sense.
+    /// An invalid address or header.
     pub fn new(settings: &ExportSettings, egress: Arc<dyn HttpClient>) -> Result<Arc<Self>, String> {
         let Endpoint { place, url: endpoint, exact } = &settings.endpoint;
         let wrong = |why: &str| format!("{place}: `{endpoint}`: {why}; write it as http://host:4318");
@@ -114,17 +112,16 @@ impl SpanExporter {
         }))
     }
 
-    /// Which traces go there.
     pub fn sampler(&self) -> Sampler {
         self.sampler
     }
 
-    /// Spans that were not sent.
+    /// Spans that were not exported.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 
-    /// Adds a span; they go out together after the interval.
+    /// Queues a span; a batch is sent after the interval.
     pub fn add(self: &Arc<Self>, facts: &RequestRecord<'_>, trace: &TraceContext) {
         if !trace.sampled {
             return;
@@ -165,15 +162,15 @@ impl SpanExporter {
             Ok(Ok(answer)) if answer.head.status.is_success() => None,
             Ok(Ok(answer)) => Some(format!("it answered {}", answer.head.status)),
             Ok(Err(e)) => Some(e.to_string()),
-            Err(_) => Some("no answer within 10s".into()),
+            Err(_) => Some("no response within 10s".into()),
         };
         if let Some(why) = failed {
             self.dropped.fetch_add(count, Relaxed);
             if !self.failing.swap(true, Relaxed) {
-                tracing::warn!("telemetry: the collector {} takes no spans: {why}", self.url);
+                tracing::warn!("telemetry: the collector {} does not accept spans: {why}", self.url);
             }
         } else if self.failing.swap(false, Relaxed) {
-            tracing::info!("telemetry: the collector takes spans again");
+            tracing::info!("telemetry: the collector accepts spans again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that are flagged only: what is in them is looked for beside their way, since nothing of it changes them.
+//! Scans requests whose findings are only flagged, concurrently with the request, because the scan cannot change it.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use super::RedactionService;
 use super::effective_policy::EffectivePolicy;
 use super::request_body::{self, RedactionOutcome};
 
-/// Bodies larger than this are looked at by another thread; smaller ones by the worker's own while the origin works.
+/// Larger bodies are scanned on another thread; smaller ones on the worker while the origin works.
 const MAX_INLINE_BYTES: usize = 16 << 10;
 
-/// What was found, and how long that took in microseconds; nothing for a body that could not be read.
+/// The findings and the scan time in microseconds; `None` if the body could not be parsed.
 pub(super) type ScanOutcome = (Option<RedactionOutcome>, u64);
 
-/// The look at one request's body.
+/// The scan of one request body.
 pub(super) struct BackgroundScan {
-    room: Arc<RedactionService>,
+    service: Arc<RedactionService>,
     choice: Arc<EffectivePolicy>,
     state: Mutex<ScanProgress>,
     done: Condvar,
     told: Notify,
-    /// Set when the client left.
+    /// Set when the client disconnects.
     stop: StopFlag,
 }
 
@@ -38,15 +38,15 @@ enum ScanProgress {
 }
 
 impl BackgroundScan {
-    /// Has a body of `size` bytes looked at.
+    /// Schedules the scan of a body of `size` bytes.
     pub(super) fn start(
-        room: Arc<RedactionService>,
+        service: Arc<RedactionService>,
         choice: Arc<EffectivePolicy>,
         size: usize,
         look: impl FnOnce() -> Option<RedactionOutcome> + Send + 'static,
     ) -> Arc<Self> {
         let aside = Arc::new(Self {
-            room,
+            service,
             choice,
             state: Mutex::new(ScanProgress::Waiting(Box::new(look))),
             done: Condvar::new(),
@@ -62,7 +62,7 @@ impl BackgroundScan {
         aside
     }
 
-    /// Does it, unless somebody else has begun.
+    /// Runs the scan, unless another thread has begun it.
     fn run(&self) {
         let look = {
             let mut state = self.state.lock();
@@ -75,7 +75,7 @@ impl BackgroundScan {
         end.found = self.stop.run(look);
     }
 
-    /// Ends the look, whether it has begun or not: nobody waits for what it would find.
+    /// Cancels the scan, even if it has begun: its result is not needed any more.
     pub(super) fn cancel(&self) {
         self.stop.stop();
         let mut state = self.state.lock();
@@ -105,7 +105,7 @@ impl BackgroundScan {
         }
     }
 
-    /// The same where nothing can be awaited: another thread, if one has begun, needs no more than a few milliseconds.
+    /// As [`wait`](Self::wait), blocking: a scan that has begun on another thread takes at most a few milliseconds.
     pub(super) fn wait_blocking(&self) -> ScanOutcome {
         self.run();
         let mut state = self.state.lock();
@@ -119,7 +119,7 @@ impl BackgroundScan {
     }
 }
 
-/// Tells the end of a look, also when it came by a panic.
+/// Signals the end of a scan, even after a panic.
 struct ScanEndGuard<'a> {
     of: &'a BackgroundScan,
     begun: Instant,
@@ -142,7 +142,7 @@ impl DeferredWork for BackgroundScan {
         })
     }
 
-    /// Of a client that left nothing more is looked at: what was found by then is noted.
+    /// If the client has disconnected, the scan stops; findings up to then are recorded.
     fn finish(self: Arc<Self>, flow: &mut Flow) {
         let found = if flow.error_kind == Some(ErrorKind::ClientGone) {
             let found = self.take_outcome();
@@ -157,7 +157,7 @@ impl DeferredWork for BackgroundScan {
 
 fn record_outcome(aside: &BackgroundScan, flow: &mut Flow, (outcome, micros): ScanOutcome) {
     match outcome {
-        Some(outcome) => request_body::record_outcome(&aside.room, flow, &aside.choice, &outcome, micros),
+        Some(outcome) => request_body::record_outcome(&aside.service, flow, &aside.choice, &outcome, micros),
         None => flow.tag("redact:unread"),
     }
 }

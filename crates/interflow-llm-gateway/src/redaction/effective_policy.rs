@@ -1,4 +1,4 @@
-//! The config, compiled, and what it chooses for a request.
+//! The compiled redaction configuration, and the selection of a policy for each request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,38 +15,38 @@ use interflow_types::{ByteStr, EntryKind, Flow, HttpClient, PlanScope, RequestHe
 use super::{RouteView, is_gateway};
 use crate::limits::KeyContext;
 
-/// The file of the data folder that holds the policy when the config names none: the web UI writes into it.
+/// The policy file in the data directory if the configuration names none; the web UI writes it.
 const DEFAULT_POLICY_FILE: &str = "policy.toml";
 
-/// The file that holds the policy of requests without an exception.
+/// The policy file of requests without an exception.
 pub(super) fn policy_file(config: &RedactConfig, base: &Path) -> PathBuf {
     base.join(config.policy.as_deref().unwrap_or(Path::new(DEFAULT_POLICY_FILE)))
 }
 
-/// The section `[redact]`, its policies read.
+/// The compiled section `[redact]` with its policies.
 pub struct RedactSettings {
-    /// What it was made of.
+    /// The configuration it was compiled from.
     pub(super) config: RedactConfig,
-    /// The folder that relative paths begin in.
+    /// The directory that relative paths start from.
     pub(super) folder: PathBuf,
     gateway: RedactMode,
     intercepted: RedactMode,
     base: EffectivePolicy,
     routes: Vec<(RedactRoute, Option<Arc<Redactor>>)>,
-    /// Those of `redact.policies`, which keys ask for.
+    /// The policies of `redact.policies`, which keys select by name.
     pub(super) policies: BTreeMap<String, Arc<Redactor>>,
     pub(super) unknown: UnknownRule,
     pub(super) metadata: bool,
     pub(super) url: AddressRule,
     pub(super) headers: AddressRule,
     media: [MediaRule; 3],
-    /// Services that are asked for a second opinion.
+    /// External detectors.
     pub(super) backends: Option<ExternalDetectors>,
     pub(super) max_body: usize,
     pub(super) conversations: usize,
 }
 
-/// What is done with one flow.
+/// The redaction policy of one flow.
 #[derive(Clone)]
 pub(crate) struct EffectivePolicy {
     pub mode: RedactMode,
@@ -54,11 +54,11 @@ pub(crate) struct EffectivePolicy {
     pub context: String,
     pub restore: bool,
     pub outbound: OutboundMode,
-    /// The exception that it follows, or `gateway` or `intercepted`: what findings are counted by.
+    /// The label of its findings: the exception's name, or `gateway` or `intercepted`.
     pub route: Arc<str>,
 }
 
-/// A policy's text that is to take the place of what its file holds.
+/// A draft that replaces the contents of a policy file.
 pub(super) type PolicyDraft<'a> = (&'a Path, &'a str);
 
 impl RedactSettings {
@@ -137,7 +137,7 @@ impl RedactSettings {
         Arc::clone(&self.base.redactor)
     }
 
-    /// Whether flows of this scope may have to be looked into.
+    /// Whether flows of this scope may need to be inspected.
     pub(super) fn wants(&self, scope: &PlanScope<'_>) -> bool {
         let seen = scope.intercepted || matches!(scope.transport, EntryKind::Absolute | EntryKind::Gateway);
         let anything = self.base.outbound != OutboundMode::Off
@@ -146,7 +146,8 @@ impl RedactSettings {
         seen && anything
     }
 
-    /// Whether requests of this scope may have to be redacted, or answers: where that is so nothing passes uninspected.
+    /// Whether requests or responses of this scope may need redaction: then none is passed through without
+    /// inspection.
     pub(super) fn protects(&self, scope: &PlanScope<'_>) -> bool {
         let redacts = |mode| mode == RedactMode::Redact;
         let scans = |mode| !matches!(mode, OutboundMode::Off | OutboundMode::Flag);
@@ -155,18 +156,18 @@ impl RedactSettings {
             || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts) || r.responses.is_some_and(scans))
     }
 
-    /// Whether prompts that come this way may have to be redacted.
+    /// Whether prompts with this kind of entry may need redaction.
     pub(super) fn redacts(&self, transport: EntryKind) -> bool {
         let redacts = |mode| mode == RedactMode::Redact;
         redacts(self.mode(transport)) || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts))
     }
 
-    /// The redactor that a virtual key asks for.
+    /// The redactor that a virtual key selects.
     fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
         if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
     }
 
-    /// The redactor of a policy by its name, as Philter's clients give it.
+    /// The redactor of a policy by name, as given by Philter clients.
     pub(super) fn redactor_by_name(&self, name: &str) -> Option<&Arc<Redactor>> {
         if let Some(listed) = self.policies.get(name) {
             return Some(listed);
@@ -189,11 +190,11 @@ impl RedactSettings {
         }]
     }
 
-    /// What is done with a flow, when its model is known: as much as the strictest of the upstreams that it may go to wants.
-    /// Those whose policy is another one are struck off.
+    /// The policy of a flow whose model is known: the strictest of those of its possible upstreams. Upstreams with a
+    /// different policy are excluded.
     ///
     /// # Errors
-    /// The flow's key asks for a policy that is not there: what it would take out nobody knows.
+    /// The flow's key selects a policy that does not exist, so what it would redact is unknown.
     pub(super) fn effective_policy(
         &self,
         flow: &Flow,
@@ -227,14 +228,14 @@ impl RedactSettings {
         exchange.others.retain(|name| {
             let fit = fits.next().unwrap_or(true);
             if !fit {
-                tracing::warn!(flow = %flow.id, "the upstream {name} is not fallen back to: another policy is in force for it");
+                tracing::warn!(flow = %flow.id, "the upstream {name} is not used as a fallback: another redaction policy is active for it");
             }
             fit
         });
         Ok(choice)
     }
 
-    /// What is done with a flow to one upstream. The policy that its key asks for holds whatever route it takes.
+    /// The policy of a flow to one upstream. A policy selected by the key applies on every route.
     fn policy_for_upstream(
         &self,
         flow: &Flow,
@@ -255,7 +256,7 @@ impl RedactSettings {
         if exchange.exempt {
             choice.mode = RedactMode::Off;
         }
-        // Who only wants to be told wants no answer changed either.
+        // Flag-only mode does not change responses either.
         choice.outbound = match (choice.mode, choice.outbound) {
             (RedactMode::Off, _) => OutboundMode::Off,
             (RedactMode::Flag, OutboundMode::Redact | OutboundMode::Block) => OutboundMode::Flag,
@@ -265,9 +266,9 @@ impl RedactSettings {
     }
 }
 
-/// A virtual key asks for a policy that is not there.
+/// A virtual key selects a policy that does not exist.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the key {key} goes by the policy {policy}, which is not among redact.policies; nothing is sent without it")]
+#[error("the key {key} requires the policy {policy}, which is not in redact.policies; nothing is sent without it")]
 pub(super) struct MissingPolicy {
     key: Arc<str>,
     policy: Arc<str>,
@@ -295,12 +296,12 @@ const fn strictness(mode: RedactMode) -> u8 {
     }
 }
 
-/// What requests are called that follow no exception.
+/// The route name of requests without an exception.
 pub(super) const fn default_route_name(gateway: bool) -> &'static str {
     if gateway { "gateway" } else { "intercepted" }
 }
 
-/// What an exception is called.
+/// The route name of an exception.
 pub(super) fn route_name(i: usize, route: &RedactRoute) -> String {
     route.name.clone().unwrap_or_else(|| format!("route {}", i + 1))
 }

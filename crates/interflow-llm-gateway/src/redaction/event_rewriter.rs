@@ -1,4 +1,4 @@
-//! Events of a stream, edited where their texts stand; everything else of them goes on as it came.
+//! Rewrites the texts in the events of a stream in place; everything else is forwarded byte for byte.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use interflow_llm::event_stream::{EventReader, StreamEvent, StreamFraming};
 use interflow_llm::spans::{self, EndedChannels, MarkedText, SpanKind, TextChannel, TextSpan};
 use interflow_types::ByteStr;
 
-/// The largest event that is looked into.
+/// The largest event that is parsed.
 const MAX_EVENT_BYTES: usize = 16 << 20;
 
-/// Why a stream ends here.
+/// Why a stream is cut off.
 #[derive(Debug)]
 pub(super) struct StreamAbort {
     pub code: &'static str,
@@ -27,45 +27,45 @@ impl StreamAbort {
     }
 }
 
-/// Whoever writes texts anew. Texts are given and taken raw, as they stand between the quotes of a JSON string.
+/// Rewrites texts. All texts are raw: as they are between the quotes of a JSON string.
 pub(super) trait TextRewriter: Send {
-    /// A text that is there as a whole; `None` when it stays.
+    /// Rewrites a complete text; `None` if it is unchanged.
     fn rewrite_whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
 
-    /// A piece of a text: what goes on in its place; `None` when it goes on as it is.
+    /// Rewrites a fragment of a text: what is sent in its place, or `None` if it is unchanged.
     fn rewrite_piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, StreamAbort>;
 
-    /// A text has ended: appends what was held back of it.
+    /// The text has ended: appends what was buffered of it.
     fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), StreamAbort>;
 
-    /// Whether something of a text is held back.
+    /// Whether part of a text is buffered.
     fn has_buffered(&self, channel: u64) -> bool;
 
-    /// Whether an event that cannot be read must not go on.
+    /// Whether events that cannot be parsed must be blocked.
     fn is_strict(&self) -> bool;
 }
 
-/// Cuts a stream into events and edits them.
+/// Splits a stream into events and rewrites them.
 pub(super) struct EventRewriter<P> {
     framing: StreamFraming,
     reader: EventReader,
-    pen: P,
+    rewriter: P,
     open: HashMap<u64, OpenText>,
     texts: usize,
-    /// Where in the output the events end that were put before the one at hand.
+    /// End offsets in the output of the events inserted before the current one.
     cuts: Vec<usize>,
 }
 
-/// A text that is under way.
+/// A text in progress.
 struct OpenText {
     group: u64,
     /// Its number in the order in which texts began.
     began: usize,
-    /// The last event that a piece of it was held back from, to be sent again with the rest.
+    /// The last event of which a fragment was buffered, used as a template to send the rest.
     last: Option<EventTemplate>,
 }
 
-/// An event without its texts, and where one of them goes.
+/// An event without its texts, and the position of one of them.
 struct EventTemplate {
     event: StreamEvent,
     json: Vec<u8>,
@@ -73,22 +73,22 @@ struct EventTemplate {
     chunk: bool,
 }
 
-/// A replacement of bytes.
+/// Replaces a range of bytes.
 pub(super) type ByteReplacement = (Range<usize>, String);
 
 impl<P: TextRewriter> EventRewriter<P> {
-    pub fn new(framing: StreamFraming, pen: P) -> Self {
+    pub fn new(framing: StreamFraming, rewriter: P) -> Self {
         Self {
             framing,
             reader: EventReader::new(framing, MAX_EVENT_BYTES),
-            pen,
+            rewriter,
             open: HashMap::new(),
             texts: 0,
             cuts: Vec::new(),
         }
     }
 
-    /// Takes the stream's next bytes; appends what goes on.
+    /// Processes the stream's next bytes; appends the output to `out`.
     pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
         self.reader.push(bytes);
         let broken =
@@ -99,10 +99,10 @@ impl<P: TextRewriter> EventRewriter<P> {
         Ok(())
     }
 
-    /// The end of the stream.
+    /// Processes the end of the stream.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
         let Some(rest) = self.reader.finish() else { return self.finish_texts(&[EndedChannels::All], out) };
-        // Some end their last event with the stream; one that makes no sense was cut off.
+        // Some providers end the last event with the stream; one that does not parse was truncated.
         let whole = self.framing == StreamFraming::Whole || &rest.data[..] == b"[DONE]";
         if !rest.data.is_empty() && (whole || spans::mark_event(&rest.data, rest.name.as_deref()).is_ok()) {
             let end: &[u8] = match self.framing {
@@ -110,13 +110,13 @@ impl<P: TextRewriter> EventRewriter<P> {
                 StreamFraming::Lines if !rest.raw.ends_with(b"\n") => b"\n",
                 _ => b"",
             };
-            // What was held back follows as an event of its own.
+            // Buffered text follows as an event of its own.
             let raw = [&rest.raw[..], end].concat().into();
             self.rewrite_event(&StreamEvent { raw, ..rest }, out)?;
             return self.finish_texts(&[EndedChannels::All], out);
         }
         self.finish_texts(&[EndedChannels::All], out)?;
-        // What ends an array belongs to it, and remarks and empty events hold nothing.
+        // The end of an array belongs to it; comments and empty events have no texts.
         let idle = match self.framing {
             StreamFraming::Sse => rest.data.is_empty() && !rest.raw.starts_with(b"data"),
             _ => rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b',')),
@@ -128,7 +128,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         Ok(())
     }
 
-    /// One message of a WebSocket: what is to be sent before it, and what it has become.
+    /// Rewrites a WebSocket message: the messages to send before it, and its new payload.
     pub fn rewrite_message(&mut self, payload: Bytes) -> (Vec<Bytes>, Result<Bytes, StreamAbort>) {
         let mut out = Vec::new();
         self.cuts.clear();
@@ -138,7 +138,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         (before, edited.map(|()| rest))
     }
 
-    /// The end of a WebSocket: what is to be sent before it.
+    /// The end of a WebSocket: the messages to send before it.
     pub fn finish_messages(&mut self) -> (Vec<Bytes>, Result<(), StreamAbort>) {
         let mut out = Vec::new();
         self.cuts.clear();
@@ -171,8 +171,8 @@ impl<P: TextRewriter> EventRewriter<P> {
                 out.extend_from_slice(&event.raw);
                 return Ok(());
             }
-            Err(e) if self.pen.is_strict() => {
-                return Err(StreamAbort::new("response_unreadable", format!("an event holds {e}")));
+            Err(e) if self.rewriter.is_strict() => {
+                return Err(StreamAbort::new("response_unreadable", format!("an event contains {e}")));
             }
             Err(_) => {
                 out.extend_from_slice(&event.raw);
@@ -200,7 +200,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         for span in &marked.spans {
             let Some(raw) = span_text(json, span) else { continue };
             let Some(TextChannel { id, group }) = span.channel else {
-                if let Some(with) = self.pen.rewrite_whole(raw, &span.kind)? {
+                if let Some(with) = self.rewriter.rewrite_whole(raw, &span.kind)? {
                     edits.push((span.range.clone(), with));
                 }
                 continue;
@@ -208,22 +208,22 @@ impl<P: TextRewriter> EventRewriter<P> {
             self.texts += 1;
             let began = self.texts;
             self.open.entry(id).or_insert(OpenText { group, began, last: None });
-            let mut with = self.pen.rewrite_piece(id, raw, &span.kind)?;
+            let mut with = self.rewriter.rewrite_piece(id, raw, &span.kind)?;
             if marked.ended.iter().any(|e| *e == EndedChannels::All || *e == EndedChannels::Group(group)) {
                 let mut rest = String::new();
-                self.pen.finish(id, &mut rest)?;
+                self.rewriter.finish(id, &mut rest)?;
                 if !rest.is_empty() {
                     with.get_or_insert_with(|| raw.to_owned()).push_str(&rest);
                 }
                 self.open.remove(&id);
-            } else if self.pen.has_buffered(id) {
+            } else if self.rewriter.has_buffered(id) {
                 here.push(id);
             }
             if let Some(with) = with.filter(|w| w != raw) {
                 edits.push((span.range.clone(), with));
             }
         }
-        // What other texts held back comes before the event that ends them.
+        // Buffered text is sent before the event that ends it.
         self.finish_texts(&marked.ended, out)?;
         for id in here {
             if let Some(open) = self.open.get_mut(&id) {
@@ -233,7 +233,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         Ok(edits)
     }
 
-    /// Sends what was held back of the texts that end.
+    /// Sends buffered text of the channels that end.
     fn finish_texts(&mut self, ended: &[EndedChannels], out: &mut Vec<u8>) -> Result<(), StreamAbort> {
         if ended.is_empty() || self.open.is_empty() {
             return Ok(());
@@ -244,7 +244,7 @@ impl<P: TextRewriter> EventRewriter<P> {
         over.sort_unstable();
         for (_, id) in over {
             let mut rest = String::new();
-            self.pen.finish(id, &mut rest)?;
+            self.rewriter.finish(id, &mut rest)?;
             if let Some(OpenText { last: Some(template), .. }) = self.open.remove(&id)
                 && !rest.is_empty()
             {
@@ -257,7 +257,7 @@ impl<P: TextRewriter> EventRewriter<P> {
 }
 
 impl EventTemplate {
-    /// The event with all texts that come in pieces emptied.
+    /// A template of the event, with all fragment texts emptied.
     fn new(event: &StreamEvent, json: &[u8], chunk: bool, marked: &MarkedText, id: u64) -> Option<Self> {
         let mut edits = Vec::new();
         let mut at = None;
@@ -272,7 +272,7 @@ impl EventTemplate {
         Some(Self { event: event.clone(), json: splice(json, &edits), at: at?, chunk })
     }
 
-    /// Writes the event once more, with this text. What separates events is not always part of them.
+    /// Writes the template with this text, adding the separator if it is not part of the event.
     fn write(&self, framing: StreamFraming, text: &str, out: &mut Vec<u8>) -> Result<(), StreamAbort> {
         let json = splice(&self.json, &[(self.at..self.at, text.to_owned())]);
         match framing {
@@ -291,7 +291,7 @@ impl EventTemplate {
     }
 }
 
-/// The raw text of a span that is one.
+/// The raw text of a span that has one.
 pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> {
     match span.kind {
         SpanKind::Base64Text | SpanKind::Media(_) => None,
@@ -299,7 +299,7 @@ pub(super) fn span_text<'j>(json: &'j [u8], span: &TextSpan) -> Option<&'j str> 
     }
 }
 
-/// Bytes with replacements, which are in order and do not overlap.
+/// Applies replacements, which are sorted and do not overlap.
 pub(super) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
     let grown: usize = edits.iter().map(|(_, with)| with.len()).sum();
     let mut out = Vec::with_capacity(bytes.len() + grown);
@@ -315,7 +315,7 @@ pub(super) fn splice(bytes: &[u8], edits: &[ByteReplacement]) -> Vec<u8> {
 
 const CHUNK_PREFIX: &[u8] = b"{\"bytes\":\"";
 
-/// The JSON inside of InvokeModel's `{"bytes":"…"}`.
+/// The JSON in InvokeModel's `{"bytes":"…"}`.
 fn decode_chunk(payload: &[u8]) -> Option<Vec<u8>> {
     let text = payload.strip_prefix(CHUNK_PREFIX)?;
     STANDARD.decode(text.get(..memchr::memchr(b'"', text)?)?).ok()

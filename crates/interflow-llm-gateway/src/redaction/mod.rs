@@ -1,7 +1,8 @@
-//! Redaction on the way to LLM providers: joins what `llm` knows of bodies to what `redact` does with texts.
+//! Redaction of LLM traffic: applies the detectors of `interflow-redact` to the texts that `interflow-llm` locates in
+//! bodies.
 //!
-//! Two stages. The first one, behind the rules, takes out what requests hold, and looks at answers when the owner wants
-//! that. The second one puts originals back into answers, for the client alone: the recorder never sees them.
+//! There are two stages. The first, after the rules, redacts requests and optionally scans responses. The second
+//! restores originals in responses for the client alone: the recorder never sees them.
 
 mod background_scan;
 mod effective_policy;
@@ -36,32 +37,32 @@ pub use effective_policy::RedactSettings;
 pub use philter_api::PhilterMount;
 pub use policy_files::{PolicyFileView, PolicyUpdateError, RouteView};
 
-/// The name of the stage that takes out what requests hold.
+/// The name of the stage that redacts requests.
 pub(crate) const STAGE: &str = "redact";
 
-/// Whether redaction takes something out of this flow's request, or would; `None` when it has not looked at the flow.
+/// Whether this flow's request is redacted, or would be; `None` if it was not inspected.
 fn redacts_flow(flow: &Flow) -> Option<bool> {
     Some(flow.extension::<RedactionState>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
 
-/// The room. One per process; its settings change with the config.
+/// The redaction service, one per process; its settings change on reload.
 pub struct RedactionService {
     settings: ArcSwap<RedactSettings>,
     memo: Arc<FindingCache>,
-    /// The secret that placeholders are made with.
+    /// The key from which placeholders are derived.
     master: [u8; 32],
-    /// The way out to services that give a second opinion; no recorder sees it.
+    /// The client for external detectors; its requests are not recorded.
     egress: Arc<dyn HttpClient>,
     kept: Mutex<RedactionSessionCache>,
     counters: RedactionCounters,
-    /// Held while a policy's file is changed.
+    /// Locked while a policy file is changed.
     changing: Mutex<()>,
 }
 
-/// A conversation's placeholders and originals, shared by its request and its answer.
+/// Placeholders and originals of a conversation, shared by its request and response.
 pub(crate) type SharedSession = Arc<Mutex<RedactionSession>>;
 
-/// Sessions of conversations that the provider continues by an id, the oldest first to go.
+/// Sessions of conversations that the provider continues by an id; the oldest are evicted first.
 #[derive(Default)]
 struct RedactionSessionCache {
     sessions: HashMap<ByteStr, SharedSession>,
@@ -75,32 +76,32 @@ struct RedactionCounters {
     found: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What has been done until now, for metrics.
+/// Counters for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RedactionCounts {
-    /// Requests that were looked into.
+    /// Requests inspected.
     pub requests: u64,
-    /// Requests and answers that were refused.
+    /// Requests and responses rejected.
     pub refused: u64,
-    /// Findings by their type's name.
+    /// Findings by type.
     pub found: BTreeMap<String, u64>,
 }
 
-/// What the stages remember of a flow.
+/// The stages' state on a flow.
 #[derive(Default)]
 pub(crate) struct RedactionState {
     pub choice: Option<Arc<EffectivePolicy>>,
     pub session: Option<SharedSession>,
-    /// The writers of a WebSocket's messages.
+    /// The rewriters of a WebSocket's messages.
     pub rewriters: websocket::SocketRewriters,
 }
 
 impl RedactionService {
-    /// The room by its config. `base` is the folder that relative paths begin in; `egress` carries texts to services that are
-    /// asked for a second opinion, and must not be recorded.
+    /// Relative paths are resolved against `base`. `egress` sends texts to external detectors, and its requests must
+    /// not be recorded.
     ///
     /// # Errors
-    /// A policy that cannot be read, named by its key; no random bytes.
+    /// An invalid policy, named by its key, or no random bytes.
     pub fn new(
         config: &RedactConfig,
         base: &Path,
@@ -109,7 +110,7 @@ impl RedactionService {
     ) -> Result<Arc<Self>, String> {
         let memo = Arc::new(FindingCache::new(config.finding_cache_size).map_err(|e| e.to_string())?);
         let settings = RedactSettings::new(config, base, &memo, &egress, None)?;
-        let room = Self {
+        let service = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
             master,
@@ -118,10 +119,10 @@ impl RedactionService {
             counters: RedactionCounters::default(),
             changing: Mutex::default(),
         };
-        Ok(Arc::new(room))
+        Ok(Arc::new(service))
     }
 
-    /// Compiles another config, without putting it in force.
+    /// Compiles another configuration, without activating it.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -129,29 +130,28 @@ impl RedactionService {
         RedactSettings::new(config, base, &self.memo, &self.egress, None)
     }
 
-    /// Puts it in force. Flows under way keep what they began with.
+    /// Activates settings. Flows in progress keep theirs.
     pub fn activate(&self, settings: RedactSettings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// The files of a config's policies; the first one need not be there yet.
+    /// The policy files of a configuration; the first need not exist yet.
     pub fn policy_files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
         let routes = config.route.iter().filter_map(|r| r.policy.as_ref()).map(|p| base.join(p));
         let listed = config.policies.values().map(|p| base.join(p));
         std::iter::once(effective_policy::policy_file(config, base)).chain(routes).chain(listed).collect()
     }
 
-    /// The stages, in their order.
+    /// The stages, in order.
     pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
         [Arc::new(RedactStage(Arc::clone(self))), Arc::new(RestoreStage(Arc::clone(self)))]
     }
 
-    /// The redactor by the policy in force, without the exceptions of single routes.
+    /// The redactor of the active policy, without per-route exceptions.
     pub fn redactor(&self) -> Arc<interflow_redact::Redactor> {
         self.settings.load().redactor()
     }
 
-    /// What has been done until now.
     pub fn counts(&self) -> RedactionCounts {
         RedactionCounts {
             requests: self.counters.requests.load(Relaxed),
@@ -160,7 +160,7 @@ impl RedactionService {
         }
     }
 
-    /// Whether prompts that come this way may have to be redacted, by the config in force.
+    /// Whether prompts with this kind of entry may be redacted by the active configuration.
     pub fn redacts(&self, transport: EntryKind) -> bool {
         self.settings.load().redacts(transport)
     }
@@ -176,7 +176,7 @@ impl RedactionService {
         }
     }
 
-    /// Ends the flow with a refusal in the client's shape.
+    /// Rejects the flow with an error in the client's format.
     fn refuse(&self, flow: &mut Flow, refusal: &LlmRefusal) -> StageVerdict {
         self.counters.refused.fetch_add(1, Relaxed);
         flow.tag(format!("refused:{}", refusal.code));
@@ -204,7 +204,7 @@ impl RedactionService {
     }
 }
 
-/// Takes out what requests hold, and looks at answers.
+/// Redacts requests and scans responses.
 struct RedactStage(Arc<RedactionService>);
 
 impl Stage for RedactStage {
@@ -228,7 +228,7 @@ impl Stage for RedactStage {
         self.0.settings().protects(scope)
     }
 
-    /// A request to a provider that ended before it was inspected counts as one that would have been redacted.
+    /// A request to a provider that ended before it was inspected is treated as redacted.
     fn withholds_originals(&self, flow: &Flow) -> bool {
         redacts_flow(flow).unwrap_or_else(|| flow.extension::<LlmCall>().is_some())
     }
@@ -289,11 +289,11 @@ impl Stage for RedactStage {
     }
 }
 
-/// Puts originals back into answers.
+/// Restores originals in responses.
 struct RestoreStage(Arc<RedactionService>);
 
 impl RestoreStage {
-    /// The session, when there is something to put back.
+    /// The session, if there is something to restore.
     fn session(flow: &Flow) -> Option<(Arc<EffectivePolicy>, SharedSession)> {
         let note = flow.extension::<RedactionState>()?;
         let (choice, session) = (note.choice.as_ref()?, note.session.as_ref()?);
@@ -345,7 +345,7 @@ impl Stage for RestoreStage {
     }
 
     fn done(&self, flow: &Flow) {
-        // The provider may be asked to go on from this answer, by its id alone.
+        // The client may ask the provider to continue from this response by its id alone.
         let Some(exchange) = flow.extension::<LlmCall>().filter(|e| continues(e.operation)) else { return };
         if let Some((_, session)) = Self::session(flow)
             && let Some(id) = exchange.summary().id
@@ -355,18 +355,17 @@ impl Stage for RestoreStage {
     }
 }
 
-/// Whether what follows may be no HTTP any more. Some clients offer HTTP/2 with each request; whoever looks up something
-/// sends nothing behind it.
+/// Whether a protocol other than HTTP may follow. Some clients offer HTTP/2 in every request; a lookup has no body
+/// that could carry data after an upgrade.
 fn changes_protocol(head: &RequestHead, operation: Operation) -> bool {
     realtime::is_websocket(head) || head.protocol.is_some() && operation != Operation::Lookup
 }
 
-/// Whether later requests may name an answer of this operation to go on from it.
+/// Whether later requests may continue from a response of this operation by its id.
 const fn continues(operation: Operation) -> bool {
     matches!(operation, Operation::Responses | Operation::Realtime)
 }
 
-/// Whether a request of this transport comes through the gateway.
 const fn is_gateway(transport: EntryKind) -> bool {
     matches!(transport, EntryKind::Gateway)
 }

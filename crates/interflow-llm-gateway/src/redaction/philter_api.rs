@@ -1,5 +1,5 @@
-//! `/api/filter` and `/api/explain` on the gateway port, answering as a Philter server does, so that its clients can use us;
-//! and the health paths that probes of Philter and its proxy ask for.
+//! Philter's API on the gateway port: `/api/filter`, `/api/explain`, and the health endpoints that probes of Philter
+//! and its proxy use.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use super::{RedactSettings, RedactionService};
 use crate::limits::KeyContext;
 use crate::llm_telemetry::{RedactionFindings, record_refusal};
 
-/// The doors. Their flows are not recorded: the texts are not redacted when they come.
+/// The API's endpoints. Their flows are not recorded: the texts they receive are not redacted.
 pub struct PhilterMount(pub Arc<RedactionService>);
 
 impl GatewayMount for PhilterMount {
@@ -65,7 +65,7 @@ impl LocalHandler for PhilterMount {
     }
 }
 
-/// What a request asks for.
+/// The parameters of a request.
 struct PhilterRequest {
     explain: bool,
     policy: String,
@@ -91,7 +91,7 @@ impl PhilterMount {
         let settings = self.0.settings();
         let text = read_text(&settings, request).await?;
         let Some(redactor) = settings.redactor_by_name(&asked.policy) else {
-            let message = format!("there is no policy of the name `{}`", asked.policy);
+            let message = format!("there is no policy named `{}`", asked.policy);
             return Err(refusal(StatusCode::NOT_FOUND, "unknown_policy", message));
         };
         let begun = Instant::now();
@@ -105,7 +105,7 @@ impl PhilterMount {
             let done = redactor.redact_text(&text, &mut session);
             (text, redactor, done)
         };
-        // The worker's thread has others to serve.
+        // Runs off the worker thread, which serves other requests.
         let cut = |_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", "the work was cut short");
         let stop = StopFlag::default();
         let _left = stop.on_drop();
@@ -142,7 +142,7 @@ impl PhilterMount {
 fn add_document_headers(head: &mut ResponseHead, id: &str, policy: &str, version: &str) {
     let fields = [("X-Document-Id", id), ("X-Philter-Policy-Name", policy), ("X-Philter-Policy-Version", version)];
     for (name, value) in fields {
-        // A policy's name may hold what no header may.
+        // A policy's name may contain characters that are invalid in a header.
         let _ = head.headers.append(name, value);
     }
     head.headers.append_unchecked(b"Cache-Control", b"no-store");
@@ -172,7 +172,7 @@ async fn read_text(settings: &RedactSettings, request: Request) -> Result<String
         .map_err(|e| refusal(StatusCode::BAD_REQUEST, "bad_text", format!("the text is not UTF-8: {e}")))
 }
 
-/// A query parameter, its escapes undone.
+/// A query parameter, percent-decoded.
 fn parameter(query: Option<&str>, name: &str) -> String {
     let value = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     let mut out = Vec::new();
@@ -197,7 +197,7 @@ fn parameter(query: Option<&str>, name: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Philter's explanation. Offsets are in UTF-16 code units, as Java counts.
+/// Philter's explanation format. Offsets are in UTF-16 code units, as in Java.
 fn explanation(
     asked: &PhilterRequest,
     text: &str,
@@ -242,7 +242,7 @@ fn explanation(
     })
 }
 
-/// Counts UTF-16 code units up to bytes that only grow.
+/// Converts increasing byte offsets to UTF-16 offsets.
 struct Utf16Counter<'t> {
     text: &'t str,
     byte: usize,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_told_as_java_counts() {
+    fn offsets_count_utf_16_code_units_as_java_does() {
         let text = "\u{1F600}\u{e9} Ann";
         let mut units = Utf16Counter { text, byte: 0, unit: 0 };
         assert_eq!((units.offset_at(7), units.offset_at(10)), (4, 7));

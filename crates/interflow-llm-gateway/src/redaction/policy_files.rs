@@ -1,5 +1,4 @@
-//! The policies in force as their owner sees and changes them: which files they are, which requests go by them, and a new
-//! text put in the place of an old one.
+//! Active policies for viewing and editing: their files, the routes that use them, and replacing a policy's text.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use interflow_redact::{OutboundMode, Policy, PolicyProblem, RedactMode, RedactRo
 use super::RedactionService;
 use super::effective_policy::{RedactSettings, default_route_name, policy_file, route_name};
 
-/// What stands in the data folder's own policy before anything is written.
+/// The initial text of the data directory's policy.
 const EMPTY_POLICY: &str = "\
 # What is taken out of requests to language models. This is the built-in policy until something stands below:
 # everything that tells of a person, and every secret. docs/redaction.md tells the keys, for example:
@@ -25,46 +24,42 @@ const EMPTY_POLICY: &str = "\
 /// A policy's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFileView {
-    /// Where it is.
     pub file: PathBuf,
-    /// Whether anything is written there; the built-in policy is in force otherwise.
+    /// Whether the file exists and is not empty; otherwise the built-in policy is active.
     pub written: bool,
-    /// The policy's own name.
     pub name: String,
-    /// The routes that go by it.
+    /// The routes that use it.
     pub routes: Vec<String>,
 }
 
-/// Requests that are treated alike.
+/// Requests with the same redaction settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteView {
     /// `gateway`, `intercepted`, or an exception's name.
     pub name: String,
-    /// What is done with requests; an exception that does not say it leaves it as it is.
+    /// The mode for requests; `None` in an exception inherits it.
     pub mode: Option<RedactMode>,
-    /// What is done with findings in answers; likewise.
+    /// The mode for findings in responses; `None` in an exception inherits it.
     pub outbound: Option<OutboundMode>,
-    /// The file of its policy.
     pub file: PathBuf,
-    /// What must hold for an exception; none for the other two.
+    /// The exception's conditions; `None` for `gateway` and `intercepted`.
     pub exception: Option<RedactRoute>,
 }
 
-/// Why a policy's file is not changed.
+/// Why a policy's file was not changed.
 #[derive(Debug)]
 pub enum PolicyUpdateError {
-    /// No policy in force is of that file.
+    /// The file is not that of an active policy.
     Unknown,
-    /// The text is no policy.
+    /// The text is not a valid policy.
     Bad(PolicyProblem),
-    /// Something else of the section cannot be used any more.
+    /// The section would become invalid for another reason.
     Section(String),
-    /// The file cannot be read or written.
     Io(io::Error),
 }
 
 impl RedactionService {
-    /// The policies in force, that of requests without an exception first.
+    /// The active policies, the default one first.
     pub fn policies(&self) -> Vec<PolicyFileView> {
         let settings = self.settings();
         let mut all: Vec<PolicyFileView> = Vec::new();
@@ -89,15 +84,15 @@ impl RedactionService {
         all
     }
 
-    /// The routes, in the order in which they are asked; `gateway` and `intercepted` are for what no exception fits.
+    /// The routes, in order of precedence; `gateway` and `intercepted` apply if no exception matches.
     pub fn routes(&self) -> Vec<RouteView> {
         route_views(&self.settings())
     }
 
-    /// The text of a policy in force, or what one may begin with.
+    /// The text of an active policy, or the initial one.
     ///
     /// # Errors
-    /// No policy in force is of that file; it cannot be read.
+    /// The file is not that of an active policy, or it cannot be read.
     pub fn policy_text(&self, file: &Path) -> Result<String, PolicyUpdateError> {
         self.check_known(file)?;
         match std::fs::read_to_string(file) {
@@ -106,10 +101,10 @@ impl RedactionService {
         }
     }
 
-    /// Puts a text in the place of a policy: checked first, then written, then in force for what comes.
+    /// Replaces a policy's text: validates it, writes the file, and activates it for new requests.
     ///
     /// # Errors
-    /// Nothing has changed then.
+    /// Nothing was changed.
     pub fn replace_policy(&self, file: &Path, text: &str) -> Result<(), PolicyUpdateError> {
         let _one = self.changing.lock();
         self.check_known(file)?;
@@ -130,7 +125,7 @@ impl RedactionService {
     }
 }
 
-/// The file of a policy of `redact.policies`.
+/// The file of a policy in `redact.policies`.
 fn listed_file(settings: &RedactSettings, name: &str) -> PathBuf {
     settings.config.policies.get(name).map(|file| settings.folder.join(file)).unwrap_or_default()
 }
@@ -156,7 +151,7 @@ fn route_views(settings: &RedactSettings) -> Vec<RouteView> {
     plain.into_iter().chain(config.route.iter().enumerate().map(exception)).collect()
 }
 
-/// Beside the file first, then in its place: a crash leaves the old or the new one.
+/// Writes a temporary file and renames it, so that a crash leaves the old or the new one.
 fn write(file: &Path, text: &str) -> io::Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");

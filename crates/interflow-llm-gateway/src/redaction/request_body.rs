@@ -1,4 +1,4 @@
-//! Requests on their way to a provider: read as a whole, their texts redacted where they stand.
+//! Redacts requests to providers: buffers the body and rewrites its texts in place.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,30 +27,30 @@ use super::effective_policy::{EffectivePolicy, MissingPolicy, RedactSettings};
 use super::event_rewriter::{ByteReplacement, splice};
 use super::{RedactionService, RedactionState, SharedSession};
 
-/// Bodies larger than this are worked on beside the worker's thread, which has others to serve.
+/// Larger bodies are processed off the worker thread, which serves other requests.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
-/// What became of a body.
+/// The result of redacting a body.
 #[derive(Default)]
 pub(super) struct RedactionOutcome {
     pub output: Option<Vec<u8>>,
     pub found: BTreeMap<String, u64>,
-    /// Media that went through or were taken out.
+    /// Whether there were media, kept or removed.
     media: bool,
 }
 
-/// The policy of the request's key is not there.
+/// The policy that the request's key selects does not exist.
 pub(super) fn missing_policy(missing: &MissingPolicy) -> LlmRefusal {
     tracing::error!("{missing}");
     refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
-/// A refusal with its cause; the status says whose fault it is.
+/// A rejection with its cause; the status tells whose fault it is.
 fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> LlmRefusal {
     LlmRefusal::new(status, class, code, message)
 }
 
-/// The memory for held bodies is spent.
+/// The memory budget is exhausted.
 fn overloaded(e: &interflow_types::Error) -> LlmRefusal {
     let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
     refusal.retry_after = Some(Duration::from_secs(1));
@@ -68,32 +68,32 @@ fn bad_request(code: &'static str, message: impl Into<String>) -> LlmRefusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
 
-/// A service that was to give a second opinion failed, and the owner wants that to refuse.
+/// An external detector failed, and redaction is configured to fail closed.
 pub(super) fn backend_failed(e: &RedactError) -> LlmRefusal {
     tracing::error!("{e}");
-    let message = "a service that must look at the request first does not answer as it should";
+    let message = "an external detector is unavailable; the request was not sent";
     refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
 }
 
-/// The step of the phase `RequestBody`.
+/// The stage's step in phase `RequestBody`.
 pub(super) async fn redact(
-    room: &Arc<RedactionService>,
+    service: &Arc<RedactionService>,
     flow: &mut Flow,
     head: &mut RequestHead,
     mut exchange: LlmCall,
     body: Body,
 ) -> Result<Body, StageVerdict> {
-    let settings = room.settings();
+    let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange) {
         Ok(choice) => Arc::new(choice),
-        Err(missing) => return Err(room.refuse(flow, &missing_policy(&missing))),
+        Err(missing) => return Err(service.refuse(flow, &missing_policy(&missing))),
     };
     if !exchange.others.is_empty() || flow.extension::<LlmCall>().is_some_and(|e| !e.others.is_empty()) {
         flow.extension_mut::<LlmCall>().others.clone_from(&exchange.others);
     }
     flow.extension_mut::<RedactionState>().choice = Some(Arc::clone(&choice));
-    if let Err(refusal) = redact_url_and_headers(room, &settings, &choice, flow, &exchange, head) {
-        return Err(room.refuse(flow, &refusal));
+    if let Err(refusal) = redact_url_and_headers(service, &settings, &choice, flow, &exchange, head) {
+        return Err(service.refuse(flow, &refusal));
     }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     if choice.mode == RedactMode::Off || body.is_empty() {
@@ -104,7 +104,7 @@ pub(super) async fn redact(
     }
     let strict = choice.mode == RedactMode::Redact;
     if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
-        return handle_unknown_shape(room, &settings, flow, strict, body);
+        return handle_unknown_shape(service, &settings, flow, strict, body);
     }
     let raw = match body.collect(settings.max_body).await {
         Ok((raw, _)) => raw,
@@ -115,30 +115,30 @@ pub(super) async fn redact(
             let message = format!("the body is larger than {most} bytes (redact.max_body)");
             let refusal =
                 refusal(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message);
-            return Err(room.refuse(flow, &refusal));
+            return Err(service.refuse(flow, &refusal));
         }
     };
-    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if !strict && !is_large_body(&head.headers, &raw) {
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
         let look = move || scan(settings, picked, &headers, body).ok();
-        flow.defer(BackgroundScan::start(Arc::clone(room), choice, raw.len(), look));
+        flow.defer(BackgroundScan::start(Arc::clone(service), choice, raw.len(), look));
         return Ok(raw.into());
     }
     let begun = Instant::now();
-    let done = run_job(room, &settings, &choice, flow, head, &raw, strict).await;
+    let done = run_job(service, &settings, &choice, flow, head, &raw, strict).await;
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
             if strict {
-                return Err(room.refuse(flow, &refusal));
+                return Err(service.refuse(flow, &refusal));
             }
             flow.tag("redact:unread");
             return Ok(raw.into());
         }
     };
-    record_outcome(room, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
+    record_outcome(service, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
     if !strict {
         return Ok(raw.into());
     }
@@ -150,9 +150,9 @@ pub(super) async fn redact(
     Ok(outcome.output.map_or_else(|| raw.into(), |output| replace_body(head, output)))
 }
 
-/// Looks at a request's URL and header fields.
+/// Scans a request's URL and header fields.
 pub(super) fn redact_url_and_headers(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &RedactSettings,
     choice: &EffectivePolicy,
     flow: &mut Flow,
@@ -162,20 +162,20 @@ pub(super) fn redact_url_and_headers(
     let mut outcome = RedactionOutcome::default();
     let done = super::url_and_headers::scan(settings, choice, flow, exchange, head, &mut outcome.found);
     if !outcome.found.is_empty() {
-        record_outcome(room, flow, choice, &outcome, 0);
+        record_outcome(service, flow, choice, &outcome, 0);
     }
     done
 }
 
-/// Notes what was found in a request, and how long that took.
+/// Records the findings in a request and the time taken.
 pub(super) fn record_outcome(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     choice: &EffectivePolicy,
     outcome: &RedactionOutcome,
     micros: u64,
 ) {
-    tag_and_count(room, flow, choice, outcome);
+    tag_and_count(service, flow, choice, outcome);
     let told = flow.extension_mut::<RedactionFindings>();
     let policy = choice.redactor.policy().name();
     told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
@@ -185,7 +185,7 @@ pub(super) fn record_outcome(
     told.micros += micros;
 }
 
-/// Looks at a small body that stays as it is.
+/// Scans a small body without changing it.
 fn scan(
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
@@ -202,9 +202,9 @@ fn one_way_session(choice: &EffectivePolicy) -> SharedSession {
     Arc::new(Mutex::new(RedactionSession::one_way().in_context(choice.context.clone())))
 }
 
-/// Reads a body, asks for second opinions, and redacts it.
+/// Parses a body, calls external detectors, and redacts it.
 async fn run_job(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
     flow: &Flow,
@@ -219,12 +219,12 @@ async fn run_job(
         let large = large || plain.as_ref().is_some_and(|plain| plain.len() > MAX_INLINE_BYTES);
         run_off_worker(large, move || ParsedRequestBody::read(&settings, &headers, raw, plain)).await?
     };
-    let session = session(room, choice, flow, head, &read, strict);
+    let session = session(service, choice, flow, head, &read, strict);
     let outcome = replace_request(settings, choice, &session, read, strict).await?;
     Ok((outcome, session))
 }
 
-/// Asks for second opinions on a body that was read, and redacts it.
+/// Calls external detectors on a parsed body, and redacts it.
 async fn replace_request(
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
@@ -246,7 +246,7 @@ async fn replace_request(
     run_off_worker(large, move || job.run()).await
 }
 
-/// One event of a client over a WebSocket: what goes on in its place, and what was found.
+/// Redacts a client's WebSocket event: what is sent in its place, and the findings.
 pub(super) async fn redact_event(
     settings: &Arc<RedactSettings>,
     choice: &Arc<EffectivePolicy>,
@@ -259,12 +259,12 @@ pub(super) async fn redact_event(
     replace_request(settings, choice, session, read, strict).await
 }
 
-/// What tells one client's WebSocket from another's; `first` is what its conversation begins with.
-pub(super) fn vault_key(room: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
-    VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first))
+/// The vault key of a client's WebSocket; `first` is the beginning of its conversation.
+pub(super) fn vault_key(service: &RedactionService, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
+    VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first))
 }
 
-/// Does it here, or, when it takes long, beside the worker's thread.
+/// Runs the work here, or, if it takes long, off the worker thread.
 pub(super) async fn run_off_worker<T: Send + 'static>(
     large: bool,
     work: impl FnOnce() -> Result<T, LlmRefusal> + Send + 'static,
@@ -273,25 +273,25 @@ pub(super) async fn run_off_worker<T: Send + 'static>(
         return work();
     }
     let cut = |_| bad_request("request_failed", "the work on the body was cut short");
-    // When the client leaves, this future is dropped, and the work ends with it.
+    // When the client disconnects, this future is dropped, which stops the work.
     let stop = StopFlag::default();
     let _left = stop.on_drop();
     tokio::task::spawn_blocking(move || stop.run(work)).await.map_err(cut).flatten()
 }
 
-/// Whether a body is worked on beside the worker's thread. What one with a content coding grows to is not known before.
+/// Whether a body is processed off the worker thread. With a content coding, its decoded size is unknown.
 fn is_large_body(headers: &Headers, raw: &[u8]) -> bool {
     let most = if coding::has_content_coding(headers) { MAX_INLINE_BYTES / 32 } else { MAX_INLINE_BYTES };
     raw.len() > most
 }
 
-/// What is looked into must come without content coding; most providers obey.
+/// Asks for a response without content coding, so that it can be inspected; most providers comply.
 fn request_identity_encoding(head: &mut RequestHead) {
     head.headers.remove("accept-encoding");
     head.headers.append_unchecked(b"Accept-Encoding", b"identity");
 }
 
-/// A body that is another now, and a head that fits it.
+/// Returns the new body and adapts the head to it.
 fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
     for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
         head.headers.remove(name);
@@ -299,25 +299,25 @@ fn replace_body(head: &mut RequestHead, output: Vec<u8>) -> Body {
     Body::from(Bytes::from(output))
 }
 
-/// A request whose texts' places are not known.
+/// A request whose format is unknown, so that its texts cannot be located.
 fn handle_unknown_shape(
-    room: &RedactionService,
+    service: &RedactionService,
     settings: &RedactSettings,
     flow: &mut Flow,
     strict: bool,
     body: Body,
 ) -> Result<Body, StageVerdict> {
     if strict && settings.unknown == UnknownRule::Refuse {
-        let message = "this request is of no shape that can be redacted for certain; redact.unknown = \"pass\" lets such requests through as they are";
-        return Err(room.refuse(flow, &bad_request("unknown_operation", message)));
+        let message = "this request has no format that can be redacted reliably; redact.unknown = \"pass\" forwards such requests unchanged";
+        return Err(service.refuse(flow, &bad_request("unknown_operation", message)));
     }
     flow.tag("redact:unknown");
     Ok(body)
 }
 
-/// Tags and counts what was found.
+/// Tags the flow and counts the findings.
 pub(super) fn tag_and_count(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     choice: &EffectivePolicy,
     outcome: &RedactionOutcome,
@@ -333,12 +333,12 @@ pub(super) fn tag_and_count(
     for kind in outcome.found.keys() {
         flow.tag(format!("found:{kind}"));
     }
-    room.add_counts(&outcome.found);
+    service.add_counts(&outcome.found);
 }
 
-/// The session of this request: a conversation's own, when the provider continues it by an id.
+/// The session of this request: shared with its conversation, if the provider continues it by an id.
 fn session(
-    room: &RedactionService,
+    service: &RedactionService,
     choice: &EffectivePolicy,
     flow: &Flow,
     head: &RequestHead,
@@ -354,24 +354,24 @@ fn session(
         RequestBodyShape::Form(_) => (None, None),
     };
     let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
-    if let Some(known) = id.and_then(|id| room.cached_session(&ByteStr::from(id))) {
+    if let Some(known) = id.and_then(|id| service.cached_session(&ByteStr::from(id))) {
         return known;
     }
     let first = first.and_then(|r| body.get(r)).unwrap_or_default();
-    let key = VaultKey::for_conversation(&room.master, &conversation_key(flow, &head.headers, first));
-    Arc::new(Mutex::new(RedactionSession::reversible(vault(room, &key)).in_context(choice.context.clone())))
+    let key = VaultKey::for_conversation(&service.master, &conversation_key(flow, &head.headers, first));
+    Arc::new(Mutex::new(RedactionSession::reversible(vault(service, &key)).in_context(choice.context.clone())))
 }
 
-/// A conversation's vault. What stands in fixed prompts has the same placeholders in all of them, so that a provider's
-/// prompt cache holds for the next one too.
-pub(super) fn vault(room: &RedactionService, key: &VaultKey) -> PlaceholderVault {
-    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&room.master))
+/// A conversation's vault. Values in fixed prompts get the same placeholders in all of a client's conversations, so
+/// that the provider's prompt cache keeps matching.
+pub(super) fn vault(service: &RedactionService, key: &VaultKey) -> PlaceholderVault {
+    PlaceholderVault::new(key).with_fixed(&VaultKey::for_installation(&service.master))
 }
 
-/// Names by which clients tell their conversations apart.
+/// Header fields by which clients identify conversations.
 const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
 
-/// What tells a conversation from others: whose it is, and its own name or first message.
+/// Identifies a conversation: its owner, and its id or first message.
 fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
     let mut hash = Sha256::new();
     let mut add = |part: &[u8]| {
@@ -382,7 +382,7 @@ fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
         add(headers.get(name).unwrap_or_default());
     }
     add(flow.user.as_deref().unwrap_or_default().as_bytes());
-    // Behind virtual keys all clients share the provider's.
+    // With virtual keys, all clients share the provider's key.
     add(flow.tags.iter().find(|t| t.starts_with("key:")).map_or(&b""[..], |t| t.as_bytes()));
     match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
         Some(named) => add(named),
@@ -391,13 +391,13 @@ fn conversation_key(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// A request's body, read.
+/// A parsed request body.
 struct ParsedRequestBody {
     raw: Bytes,
-    /// Without its content codings, when it has any.
+    /// The body without its content codings, if it had any.
     plain: Option<Bytes>,
     shape: RequestBodyShape,
-    /// What the work on it takes besides.
+    /// Memory reserved for processing it.
     _working: MemoryReservation,
 }
 
@@ -406,11 +406,11 @@ enum RequestBodyShape {
     Form(Vec<multipart::FormPart>),
 }
 
-/// What a text takes while it is looked at, beside its place: its span in the redactor's words, its findings, its edit.
+/// Memory per text during redaction: its span, its findings, its edit.
 const WORK_PER_TEXT: usize = 136;
 
 impl RequestBodyShape {
-    /// What the work on a body of this length takes besides the body: a copy with other texts, and notes on each of them.
+    /// Memory for processing a body of this length besides the body: a rewritten copy, and bookkeeping for each text.
     fn working_bytes(&self, length: usize) -> u64 {
         let texts = match self {
             Self::Json(marked) => {
@@ -440,7 +440,7 @@ impl ParsedRequestBody {
         Self::with_reservation(raw, plain, shape)
     }
 
-    /// Reserves what the work on it takes.
+    /// Reserves the memory for processing it.
     fn with_reservation(raw: Bytes, plain: Option<Bytes>, shape: RequestBodyShape) -> Result<Self, LlmRefusal> {
         let length = plain.as_ref().unwrap_or(&raw).len();
         let _working = PROCESS_BUDGET.reserve(shape.working_bytes(length)).map_err(|e| overloaded(&e))?;
@@ -459,7 +459,7 @@ fn mark_spans(body: &[u8], settings: &RedactSettings) -> Result<MarkedText, LlmR
     })
 }
 
-/// The work on one body, which needs nothing of the flow.
+/// Redacts one body, independently of its flow.
 struct RedactionJob {
     settings: Arc<RedactSettings>,
     choice: Arc<EffectivePolicy>,
@@ -470,16 +470,16 @@ struct RedactionJob {
 
 impl RedactionJob {
     fn run(&self) -> Result<RedactionOutcome, LlmRefusal> {
-        // Other requests of the conversation may wait for the session: the opinion is this one's only.
+        // Other requests of the conversation may wait for the session: external findings are for this one only.
         let mut session = self.session.lock();
         session.set_external_findings(self.opinion.clone());
         self.redact_texts(&mut session)
     }
 
-    /// Every text that is going to be looked at: the same work, by one who only listens.
+    /// Collects every text that redaction would process, by a dry run.
     fn texts(&self) -> Vec<String> {
         let mut session = RedactionSession::collecting();
-        // What is wrong with the body is told by the work itself.
+        // Errors in the body are reported by the real run.
         let _ = self.redact_texts(&mut session);
         session.collected_texts()
     }
@@ -536,7 +536,7 @@ impl RedactionRun<'_> {
         Ok(redaction.output)
     }
 
-    /// What is done with media, and with text files in base64.
+    /// Handles media, and text files in base64.
     fn media(&mut self, body: &[u8], marked: &MarkedText) -> Result<Vec<ByteReplacement>, LlmRefusal> {
         let mut edits: Vec<ByteReplacement> = Vec::new();
         for span in &marked.spans {
@@ -559,7 +559,7 @@ impl RedactionRun<'_> {
         Ok(edits)
     }
 
-    /// A medium that must go; `last` is what was taken out before it, which may hold it.
+    /// Replaces a medium that must be removed; `last` is the previously removed range, which may contain it.
     fn medium(&self, media: &MediaSpan, last: Option<&Range<usize>>) -> Result<Option<ByteReplacement>, LlmRefusal> {
         match self.job.settings.media(media.kind) {
             MediaRule::Pass => Ok(None),
@@ -608,7 +608,7 @@ impl RedactionRun<'_> {
         Ok((!edits.is_empty()).then(|| splice(body, &edits)))
     }
 
-    /// A text file or a field: JSON, lines of JSON, or words.
+    /// Redacts a text file or a field: JSON, JSON lines, or plain text.
     fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, LlmRefusal> {
         let text =
             std::str::from_utf8(content).map_err(|_| bad_request("bad_form", "a field of the form is not UTF-8"))?;
@@ -647,11 +647,12 @@ fn is_json_line(line: &str) -> bool {
 
 fn blocked_media(word: &str) -> LlmRefusal {
     let class = "forbidden";
-    let message = format!("the request holds an {word} that cannot be looked into; the owner refuses those (redact)");
+    let message =
+        format!("the request contains an {word} that cannot be inspected, which the operator does not allow (redact)");
     refusal(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
 }
 
-/// The spans in the words of `redact`.
+/// The spans as types of `interflow-redact`.
 pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m MarkedText) -> impl Iterator<Item = JsonSpan> + 'm {
     marked.spans.iter().filter_map(|span| {
         let (nested, part) = match span.kind {
@@ -659,7 +660,7 @@ pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m MarkedText) -> impl Ite
             SpanKind::Text => (body.get(span.range.clone()).is_some_and(may_hold_json), JsonPart::Text),
             SpanKind::Name => (false, JsonPart::Name),
             SpanKind::Number => (false, JsonPart::Number),
-            // Another byte, and the provider takes it back no more.
+            // The provider rejects them when they change.
             SpanKind::Signed | SpanKind::Base64Text | SpanKind::Media(_) => return None,
         };
         Some(JsonSpan {

@@ -1,5 +1,5 @@
-//! Answers on their way back: looked at when the owner wants that, and given their originals back; whole ones as a whole,
-//! streams event by event.
+//! Responses: scanned if configured, and restored to their originals; buffered ones as a whole, streams event by
+//! event.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -24,52 +24,52 @@ use super::request_body::json_spans;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, SharedSession};
 
-/// Puts originals back.
+/// Restores originals.
 pub(super) async fn restore(
-    room: &Arc<RedactionService>,
+    service: &Arc<RedactionService>,
     flow: &mut Flow,
     _choice: Arc<EffectivePolicy>,
     session: SharedSession,
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, StageVerdict> {
-    let Some(answer) = ResponseScanContext::for_response(flow, head, room) else { return Ok(body) };
-    let mut pen = RestoreRewriter::new(session);
+    let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
+    let mut rewriter = RestoreRewriter::new(session);
     if answer.framing != StreamFraming::Whole {
-        return answer.rewrite_stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+        return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
-    let max = room.settings().max_body;
+    let max = service.settings().max_body;
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::TooLarge(body)) => return Ok(body),
         Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
     };
-    // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
+    // A response that cannot be decoded keeps its placeholders: that reveals nothing.
     let Ok(plain) = coding::decode_off_thread(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
     let text = plain.as_deref().unwrap_or(&raw);
-    let restored = if is_text(head) { restore_text(&pen, text) } else { restore_json(&mut pen, text) };
+    let restored = if is_text(head) { restore_text(&rewriter, text) } else { restore_json(&mut rewriter, text) };
     Ok(match restored {
         Some(restored) => replace_body(head, restored),
         None => raw.into(),
     })
 }
 
-/// Looks for personal data and secrets.
+/// Scans for personal data and secrets.
 pub(super) async fn scan(
-    room: &Arc<RedactionService>,
+    service: &Arc<RedactionService>,
     flow: &mut Flow,
     choice: Arc<EffectivePolicy>,
     head: &mut ResponseHead,
     body: Body,
 ) -> Result<Body, StageVerdict> {
-    let Some(answer) = ResponseScanContext::for_response(flow, head, room) else { return Ok(body) };
+    let Some(answer) = ResponseScanContext::for_response(flow, head, service) else { return Ok(body) };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
-    let mut pen = ScanRewriter::new(Arc::clone(room), &choice, passing.clone());
+    let mut rewriter = ScanRewriter::new(Arc::clone(service), &choice, passing.clone());
     if answer.framing != StreamFraming::Whole {
-        return answer.rewrite_stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+        return answer.rewrite_stream(head, body, rewriter).map_err(|r| service.refuse(flow, &r));
     }
     let strict = choice.outbound != OutboundMode::Flag;
-    let max = room.settings().max_body;
+    let max = service.settings().max_body;
     let raw = match body.collect(max).await {
         Ok((raw, _)) => raw,
         Err(CollectError::Broken(e)) => return Err(StageVerdict::Deny(e)),
@@ -77,74 +77,74 @@ pub(super) async fn scan(
         Err(CollectError::TooLarge(_)) => {
             let halt = StreamAbort::new(
                 "response_too_large",
-                format!("the answer is larger than {max} bytes (redact.max_body)"),
+                format!("the response is larger than {max} bytes (redact.max_body)"),
             );
-            return Err(room.refuse(flow, &abort_refusal(&halt)));
+            return Err(service.refuse(flow, &abort_refusal(&halt)));
         }
     };
     let begun = Instant::now();
     let looked = match coding::decode_off_thread(&head.headers, &raw, max as u64).await {
-        Ok(plain) => scan_whole(&mut pen, &choice, head, plain.as_ref().unwrap_or(&raw)),
+        Ok(plain) => scan_whole(&mut rewriter, &choice, head, plain.as_ref().unwrap_or(&raw)),
         Err(e) => Err(unreadable(&e)),
     };
     passing.add_scan_time(begun.elapsed().as_micros() as u64);
     match looked {
         Ok(Some(output)) if strict => Ok(replace_body(head, output)),
-        Err(halt) if strict => Err(room.refuse(flow, &abort_refusal(&halt))),
+        Err(halt) if strict => Err(service.refuse(flow, &abort_refusal(&halt))),
         _ => Ok(raw.into()),
     }
 }
 
-/// Looks at a whole answer; what stands in its place, if anything does.
+/// Scans a buffered response; returns its replacement, if any.
 fn scan_whole(
-    pen: &mut ScanRewriter,
+    rewriter: &mut ScanRewriter,
     choice: &EffectivePolicy,
     head: &ResponseHead,
     body: &Bytes,
 ) -> Result<Option<Vec<u8>>, StreamAbort> {
     let mut session = interflow_redact::RedactionSession::one_way().in_context(choice.context.clone());
-    // An error may be said in words whatever its media type says.
+    // Errors may be plain text whatever their media type.
     let error = !head.status.is_success() && spans::mark_body(body, true).is_err();
     if is_text(head) || error {
         let text = std::str::from_utf8(body).map_err(|e| unreadable(&e))?;
         let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(&e))?;
-        pen.record_findings(&redaction.spans)?;
+        rewriter.record_findings(&redaction.spans)?;
         return Ok(redaction.output.map(String::into_bytes));
     }
     let mut marked = spans::mark_body(body, true).map_err(|e| unreadable(&e))?;
     match choice.outbound {
-        // The client sends it back, and the provider refuses it when its signature no longer holds.
+        // The client sends it back later, and the provider rejects it if its signature does not match.
         OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
         _ => marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed).for_each(|s| s.kind = SpanKind::Text),
     }
     let spans = json_spans(body, &marked);
     let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(&e))?;
-    pen.record_findings(&redaction.spans)?;
+    rewriter.record_findings(&redaction.spans)?;
     Ok(redaction.output)
 }
 
 fn unreadable(e: &dyn std::fmt::Display) -> StreamAbort {
-    StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}"))
+    StreamAbort::new("response_unreadable", format!("the response cannot be inspected: {e}"))
 }
 
-/// Edits every text of a JSON answer; one that is no JSON is words.
-fn restore_json(pen: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
-    let Ok(marked) = spans::mark_body(body, true) else { return restore_text(pen, body) };
+/// Restores every text of a JSON response; a body that is not JSON is plain text.
+fn restore_json(rewriter: &mut RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
+    let Ok(marked) = spans::mark_body(body, true) else { return restore_text(rewriter, body) };
     let mut edits: Vec<ByteReplacement> = Vec::new();
     for span in &marked.spans {
         let Some(raw) = span_text(body, span) else { continue };
-        if let Ok(Some(with)) = pen.rewrite_whole(raw, &span.kind) {
+        if let Ok(Some(with)) = rewriter.rewrite_whole(raw, &span.kind) {
             edits.push((span.range.clone(), with));
         }
     }
     (!edits.is_empty()).then(|| splice(body, &edits))
 }
 
-fn restore_text(pen: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
-    pen.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
+fn restore_text(rewriter: &RestoreRewriter, body: &[u8]) -> Option<Vec<u8>> {
+    rewriter.restore_plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }
 
-/// Whether the answer is words rather than JSON: a transcript.
+/// Whether the response is plain text rather than JSON: a transcript.
 fn is_text(head: &ResponseHead) -> bool {
     let media_type = head.headers.get_str("content-type").unwrap_or_default();
     media_type.trim_start().to_ascii_lowercase().starts_with("text/")
@@ -163,7 +163,7 @@ pub(super) fn abort_refusal(halt: &StreamAbort) -> LlmRefusal {
     LlmRefusal::new(status, class, halt.code, halt.message.clone())
 }
 
-/// What is known of an answer.
+/// Context of a response to be scanned.
 struct ResponseScanContext {
     framing: StreamFraming,
     provider: Provider,
@@ -173,15 +173,15 @@ struct ResponseScanContext {
 }
 
 impl ResponseScanContext {
-    /// `None` when it holds no text: sound, an image.
-    fn for_response(flow: &mut Flow, head: &ResponseHead, room: &RedactionService) -> Option<Self> {
+    /// `None` if it has no text: audio or an image.
+    fn for_response(flow: &mut Flow, head: &ResponseHead, service: &RedactionService) -> Option<Self> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
         if silent.iter().any(|s| media_type.starts_with(s)) {
             return None;
         }
         let exchange = flow.extension::<LlmCall>()?;
-        let max = room.settings().max_body as u64;
+        let max = service.settings().max_body as u64;
         let (framing, provider) = (StreamFraming::from_headers(&head.headers, exchange.grows), exchange.provider);
         let passing = flow.extension_mut::<ResponseFindings>().clone();
         Some(Self { framing, provider, flow: flow.id, max, passing })
@@ -191,14 +191,14 @@ impl ResponseScanContext {
         self,
         head: &mut ResponseHead,
         body: Body,
-        pen: P,
+        rewriter: P,
     ) -> Result<Body, LlmRefusal> {
-        // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
+        // A stream may be unlimited in length; only the expansion of each chunk is bounded.
         let decoder = ContentDecoder::new(&head.headers, self.max.saturating_mul(64)).map_err(|e| {
-            abort_refusal(&StreamAbort::new("response_unreadable", format!("the answer cannot be looked at: {e}")))
+            abort_refusal(&StreamAbort::new("response_unreadable", format!("the response cannot be inspected: {e}")))
         })?;
         coding::strip_stale_headers(&mut head.headers);
-        let editor = EventRewriter::new(self.framing, pen);
+        let editor = EventRewriter::new(self.framing, rewriter);
         Ok(Body::stream(RewrittenBody {
             body,
             decoder,
@@ -212,18 +212,18 @@ impl ResponseScanContext {
 
 enum RewrittenBodyState {
     Running,
-    /// The last bytes are out; then the stream ends, or fails.
+    /// The last bytes were sent; then the stream fails.
     Failed(Error),
     Over,
 }
 
-/// A stream that is edited as it passes.
+/// A stream that is rewritten as it is forwarded.
 struct RewrittenBody<P> {
     body: Body,
     decoder: Option<ContentDecoder>,
     editor: EventRewriter<P>,
     answer: ResponseScanContext,
-    /// Something of the answer is out.
+    /// Part of the response was already sent.
     begun: bool,
     state: RewrittenBodyState,
 }
@@ -247,22 +247,22 @@ impl<P: TextRewriter> RewrittenBody<P> {
         self.editor.finish(out)
     }
 
-    /// Tells the client why its stream ends here.
+    /// Tells the client why the stream is cut off.
     fn abort_stream(&mut self, halt: &StreamAbort, out: &mut Vec<u8>) {
         let refusal = abort_refusal(halt);
         let mut event = refusal.to_event(self.answer.provider, self.answer.framing, self.answer.flow);
         if self.answer.framing == StreamFraming::Array && !self.begun && out.is_empty() {
-            // Nothing stands before it that it could follow.
+            // There is no element before it.
             event.splice(..1, *b"[");
         }
         out.extend(event);
         self.answer.passing.mark_cut(refusal.kind, refusal.code);
         self.state = match halt.code {
-            // The owner's wish, and the stream's proper end; whoever reads on finds nothing more.
+            // Configured by the operator, and a proper end of the stream; nothing follows.
             "outbound_blocked" => RewrittenBodyState::Over,
             _ => RewrittenBodyState::Failed(Error::new(
                 ErrorKind::BadResponse,
-                format!("the answer was cut: {}", halt.message),
+                format!("the response was cut off: {}", halt.message),
             )),
         };
     }
@@ -283,10 +283,10 @@ impl<P: TextRewriter> BodyStream for RewrittenBody<P> {
                         self.abort_stream(&halt, &mut out);
                     }
                 }
-                // The room before this one has told the client why.
+                // The previous stage has already notified the client.
                 Some(Err(e)) if self.answer.passing.is_cut() => return Poll::Ready(Some(Err(e))),
                 Some(Err(e)) => {
-                    let halt = StreamAbort::new("response_cut", format!("the provider's stream broke off: {e}"));
+                    let halt = StreamAbort::new("response_cut", format!("the provider's stream failed: {e}"));
                     self.abort_stream(&halt, &mut out);
                     self.state = RewrittenBodyState::Failed(e);
                 }

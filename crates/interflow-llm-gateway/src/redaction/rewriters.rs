@@ -1,4 +1,4 @@
-//! The two writers: one puts originals back, one looks for personal data and secrets in answers.
+//! The text rewriters: one restores originals, one scans responses for personal data and secrets.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ use super::effective_policy::EffectivePolicy;
 use super::event_rewriter::{StreamAbort, TextRewriter};
 use super::{RedactionService, SharedSession};
 
-/// Puts originals back.
+/// Restores originals.
 pub(super) struct RestoreRewriter {
     session: SharedSession,
     texts: HashMap<u64, PlaceholderRestorer>,
@@ -27,7 +27,7 @@ impl RestoreRewriter {
         Self { session, texts: HashMap::new() }
     }
 
-    /// Words outside of JSON; `None` when they stay.
+    /// Restores plain text, outside of JSON; `None` if it is unchanged.
     pub fn restore_plain(&self, text: &str) -> Option<String> {
         let session = self.session.lock();
         let restored = session.vault()?.restore(text);
@@ -78,17 +78,18 @@ impl TextRewriter for RestoreRewriter {
     }
 }
 
-/// What is given to the client as it came: text that the provider signed, which the client sends back, and numbers.
+/// Kinds that are never rewritten for the client: text signed by the provider, which the client sends back, and
+/// numbers.
 const fn is_final(kind: &SpanKind) -> bool {
     matches!(kind, SpanKind::Signed | SpanKind::Number)
 }
 
-/// First halves of surrogate pairs that stood at the end of a piece, by the text they belong to.
+/// High surrogates at the end of a fragment, by channel.
 #[derive(Default)]
 struct SurrogateHalves(HashMap<u64, String>);
 
 impl SurrogateHalves {
-    /// A raw piece without its escapes, what was left of the one before it first.
+    /// Unescapes a raw fragment, preceded by what was left of the previous one.
     fn join<'r>(&mut self, channel: u64, raw: &'r str) -> Cow<'r, str> {
         let Some(mut before) = self.0.remove(&channel) else { return self.decoded(channel, raw) };
         before.push_str(raw);
@@ -104,28 +105,28 @@ impl SurrogateHalves {
     }
 }
 
-/// Looks for personal data and secrets in answers.
+/// Scans responses for personal data and secrets.
 pub(super) struct ScanRewriter {
-    room: Arc<RedactionService>,
+    service: Arc<RedactionService>,
     redactor: Arc<Redactor>,
     mode: OutboundMode,
     session: RedactionSession,
     texts: HashMap<u64, StreamRedactor>,
     halves: SurrogateHalves,
     found: BTreeMap<String, u64>,
-    /// What the flow is told of it.
+    /// Findings, merged into the flow at its end.
     passing: ResponseFindings,
 }
 
 impl ScanRewriter {
-    pub fn new(room: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
+    pub fn new(service: Arc<RedactionService>, choice: &EffectivePolicy, passing: ResponseFindings) -> Self {
         let session = RedactionSession::one_way().in_context(choice.context.clone());
         let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
         let (texts, halves, found) = (HashMap::new(), SurrogateHalves::default(), BTreeMap::new());
-        Self { room, redactor, mode, session, texts, halves, found, passing }
+        Self { service, redactor, mode, session, texts, halves, found, passing }
     }
 
-    /// Notes what was found.
+    /// Records findings.
     pub fn record_findings(&mut self, spans: &[Replacement]) -> Result<(), StreamAbort> {
         for span in spans {
             *self.found.entry(span.type_name.clone()).or_default() += 1;
@@ -133,20 +134,20 @@ impl ScanRewriter {
         }
         match spans.first() {
             Some(first) if self.mode == OutboundMode::Block => {
-                Err(StreamAbort::new("outbound_blocked", format!("the answer holds {}", first.type_name)))
+                Err(StreamAbort::new("outbound_blocked", format!("the response contains {}", first.type_name)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Text that a provider signed is not changed: the client sends it back, and the provider refuses it when its signature
-    /// no longer holds.
+    /// Text signed by a provider is not changed: the client sends it back, and the provider rejects it if its
+    /// signature does not match.
     fn leaves_unchanged(&self, kind: &SpanKind) -> bool {
         self.mode == OutboundMode::Redact && *kind == SpanKind::Signed
     }
 
     fn scan_error(e: RedactError) -> StreamAbort {
-        StreamAbort::new("response_unreadable", format!("the answer could not be looked at: {e}"))
+        StreamAbort::new("response_unreadable", format!("the response could not be inspected: {e}"))
     }
 
     fn push(
@@ -166,7 +167,7 @@ impl ScanRewriter {
         self.passing.add_scan_time(begun.elapsed().as_micros() as u64);
         match spans {
             Ok(spans) => self.record_findings(&spans)?,
-            // Who only wants to be told has nothing cut.
+            // Flag mode never cuts a response off.
             Err(_) if self.mode == OutboundMode::Flag => drop(self.texts.remove(&channel)),
             Err(e) => return Err(Self::scan_error(e)),
         }
@@ -236,11 +237,11 @@ impl Drop for ScanRewriter {
         if !self.found.is_empty() {
             let kinds: Vec<&str> = self.found.keys().map(String::as_str).collect();
             match self.mode {
-                // Taken out as the owner wants it; counters and audit lines tell of it.
-                OutboundMode::Redact => tracing::debug!("an answer held {}", kinds.join(", ")),
-                _ => tracing::warn!("an answer held {}", kinds.join(", ")),
+                // Redacted as configured; counters and audit log report it.
+                OutboundMode::Redact => tracing::debug!("a response contained {}", kinds.join(", ")),
+                _ => tracing::warn!("a response contained {}", kinds.join(", ")),
             }
-            self.room.add_counts(&self.found);
+            self.service.add_counts(&self.found);
         }
     }
 }

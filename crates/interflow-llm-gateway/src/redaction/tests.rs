@@ -1,5 +1,5 @@
-//! Properties of the whole: what is not found stays byte for byte, and what was taken out of a request comes back in any
-//! answer, however it is cut.
+//! Properties: what is not found stays byte for byte, and what was redacted in a request is restored in any response,
+//! however it is fragmented.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn session() -> SharedSession {
     Arc::new(Mutex::new(RedactionSession::reversible(vault)))
 }
 
-/// A text's redacted form, its originals in the session.
+/// The redacted form of a text, with its originals in the session.
 fn redacted(session: &SharedSession, text: &str) -> String {
     let body = json!({ "messages": [{ "role": "user", "content": text }] }).to_string();
     let marked = interflow_llm::spans::mark_body(body.as_bytes(), true).unwrap();
@@ -41,7 +41,7 @@ fn redacted(session: &SharedSession, text: &str) -> String {
     out["messages"][0]["content"].as_str().unwrap().to_owned()
 }
 
-/// Pieces of a text at these places.
+/// Fragments of a text, split at these indices.
 fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
     let mut at: Vec<usize> = cuts.iter().map(|c| text.floor_char_boundary(c.index(text.len() + 1))).collect();
     at.extend([0, text.len()]);
@@ -49,7 +49,7 @@ fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
     at.windows(2).map(|w| &text[w[0]..w[1]]).collect()
 }
 
-/// How deltas come, what makes one of a piece of text, and where that then stands.
+/// Framing of deltas, how a delta is built from a fragment, and the path of the text in it.
 type Shape = (StreamFraming, fn(&str) -> Value, &'static str);
 
 fn shapes() -> [Shape; 6] {
@@ -116,10 +116,10 @@ fn edited(framing: StreamFraming, body: &[u8], step: usize, session: &SharedSess
 }
 
 fn scanning(mode: OutboundMode) -> ScanRewriter {
-    ScanRewriter::new(room(), &choice(mode), ResponseFindings::default())
+    ScanRewriter::new(service(), &choice(mode), ResponseFindings::default())
 }
 
-fn room() -> Arc<RedactionService> {
+fn service() -> Arc<RedactionService> {
     let nowhere: Arc<dyn HttpClient> = Arc::new(Nowhere);
     RedactionService::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap()
 }
@@ -135,7 +135,7 @@ fn choice(outbound: OutboundMode) -> EffectivePolicy {
     }
 }
 
-/// No way out.
+/// A client that cannot send.
 struct Nowhere;
 
 impl HttpClient for Nowhere {
@@ -144,13 +144,13 @@ impl HttpClient for Nowhere {
     }
 }
 
-/// A stream's events, each with a piece of a text at this mark.
+/// The mark of a fragment in a stream's event template.
 const MARK: &str = "@@";
 
-/// How a provider sends pieces: how they are framed, what one event is, and where the piece stands in it.
+/// A provider's stream format: framing, an event template, and the path of the text in it.
 type Wire = (StreamFraming, Value, &'static str);
 
-/// Every provider's deltas of text, and then those of tool calls' arguments.
+/// Every provider's text deltas, followed by those of tool call arguments.
 fn wires() -> [Vec<Wire>; 2] {
     let chat = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
     let call = json!({"tool_calls": [{"index": 0, "function": {"arguments": MARK}}]});
@@ -192,18 +192,18 @@ fn wires() -> [Vec<Wire>; 2] {
     [texts, calls]
 }
 
-/// Events with these raw pieces between their quotes.
+/// Events with these raw fragments.
 fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
     let event = event.to_string();
     pieces.iter().map(|p| event.replace(MARK, p)).collect()
 }
 
-/// What the restored stream's events are, each as it came out.
+/// The events of the restored stream.
 fn through(framing: StreamFraming, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
-    let pen = RestoreRewriter::new(Arc::clone(session));
+    let rewriter = RestoreRewriter::new(Arc::clone(session));
     let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
     if framing == StreamFraming::Messages {
-        let mut editor = EventRewriter::new(framing, pen);
+        let mut editor = EventRewriter::new(framing, rewriter);
         let mut out = Vec::new();
         for event in events {
             let (before, own) = editor.rewrite_message(event.clone().into_bytes().into());
@@ -241,7 +241,7 @@ fn through(framing: StreamFraming, events: &[String], step: usize, session: &Sha
     all
 }
 
-/// A text in pieces, cut at these places among its UTF-16 units, spelt with escapes or without.
+/// A text in fragments split between UTF-16 units, with or without escapes.
 fn spelt(text: &str, cuts: &[prop::sample::Index], escapes: bool) -> Vec<String> {
     if !escapes {
         return pieces(text, cuts)
@@ -259,7 +259,7 @@ fn spelt(text: &str, cuts: &[prop::sample::Index], escapes: bool) -> Vec<String>
     at.windows(2).map(|w| units[w[0]..w[1]].iter().map(|u| format!("\\u{u:04x}")).collect()).collect()
 }
 
-/// Anything that an answer may say, with placeholders for the values in it.
+/// Any response text, with placeholders for the values in it.
 fn any_answer() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         4 => any::<String>(),
@@ -270,7 +270,7 @@ fn any_answer() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..7).prop_map(|words| words.concat())
 }
 
-/// A session that knows a placeholder for each of the values, and for a word that begins as other words do.
+/// A session with a placeholder for each value, and for a word that is a prefix of others.
 fn stocked() -> (SharedSession, Vec<(&'static str, String)>) {
     let session = session();
     let values = VALUES.into_iter().chain(["Norwegian"]);
@@ -315,7 +315,7 @@ proptest! {
         escapes: bool,
     ) {
         let (session, made) = stocked();
-        // What is JSON is escaped as JSON demands; that has its own test.
+        // JSON is escaped as JSON requires, which has its own test.
         let wanted = format!("~{wanted}.");
         let told = made.iter().fold(wanted.clone(), |t, (value, placeholder)| t.replace(value, placeholder));
         let [texts, calls] = wires();
@@ -341,7 +341,7 @@ proptest! {
             prop_assert_eq!(got["a b"][2].as_str(), Some(wanted.as_str()));
             let inner = got["in"].as_str().unwrap_or_default();
             let deeper: Value = serde_json::from_str(inner).map_err(|e| TestCaseError::fail(format!("{e}: {inner}")))?;
-            // "~" begins no JSON, so that its text is the innermost.
+            // "~" is not valid JSON, so its text is the innermost.
             prop_assert_eq!(deeper["deeper"].as_str(), Some(wanted.as_str()));
         }
     }
@@ -401,7 +401,7 @@ proptest! {
             editor.finish(&mut out).unwrap();
             let got = texts(framing, &out, pointer);
             prop_assert!(VALUES.iter().all(|v| !got.contains(v)), "{:?}: {}", framing, got);
-            // Letters at random may make a name: then both ways of looking find it.
+            // Random letters may form a name: then both ways of scanning find it.
             let told = redacted(&session(), &text);
             prop_assert_eq!(got.contains("{{{REDACTED"), told != text, "{} {}", got, told);
         }
@@ -483,21 +483,21 @@ fn two_texts_in_one_event_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that_fails_is_told() {
+async fn a_background_scan_runs_once_and_its_failure_is_reported() {
     let one = || {
         let mut outcome = RedactionOutcome::default();
         outcome.found.insert("ssn".to_owned(), 2);
         Some(outcome)
     };
     let begin = |size: usize, found: Option<RedactionOutcome>, fails: bool| {
-        BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), size, move || {
+        BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), size, move || {
             assert!(!fails, "this look is to fail");
             found
         })
     };
     let count = |found: Option<RedactionOutcome>| found.map(|o| o.found["ssn"]);
     for size in [1, 1 << 20] {
-        // The end of the flow comes before anybody had the time to begin, or after.
+        // The flow ends before or after the scan begins.
         assert_eq!(count(begin(size, one(), false).wait_blocking().0), Some(2), "{size}");
         let late = begin(size, one(), false);
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -523,10 +523,10 @@ async fn a_look_ends_when_its_client_left() {
         ended.send(()).ok();
         None
     };
-    let aside = BackgroundScan::start(room(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
+    let aside = BackgroundScan::start(service(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     aside.cancel();
-    // Ended by the flag, or, where it had not begun, never begun.
+    // Stopped by the flag, or never begun.
     let told = end.recv_timeout(std::time::Duration::from_secs(60));
     assert_ne!(told, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
 }

@@ -1,4 +1,4 @@
-//! What a request to a provider says beside its body: the path and query of its URL, and its header fields.
+//! Redacts a request's URL (path and query) and header fields.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use interflow_types::{ByteStr, Flow, RequestHead, StatusCode, percent};
 
 use super::effective_policy::{EffectivePolicy, RedactSettings};
 
-/// Parameters of a query that are the API's own, or credentials that the provider must see as they are.
+/// Query parameters that belong to the API, or credentials that the provider needs unchanged.
 const IGNORED_PARAMETERS: [&str; 14] = [
     "key",
     "api_key",
@@ -26,7 +26,7 @@ const IGNORED_PARAMETERS: [&str; 14] = [
     "limit",
 ];
 
-/// Header fields that HTTP, a provider or its SDK defines, and credentials. A `*` stands for any ending.
+/// Header fields defined by HTTP, a provider or its SDK, and credentials. A trailing `*` matches any suffix.
 const IGNORED_HEADERS: [&str; 62] = [
     "authorization",
     "proxy-authorization",
@@ -92,8 +92,7 @@ const IGNORED_HEADERS: [&str; 62] = [
     "x-conversation-id",
 ];
 
-/// Looks at a request's URL and header fields, and replaces what is found there, or refuses the request. What was found
-/// is counted into `found`.
+/// Scans a request's URL and header fields, and redacts or rejects it. Findings are counted in `found`.
 pub(super) fn scan(
     settings: &RedactSettings,
     choice: &EffectivePolicy,
@@ -113,20 +112,21 @@ pub(super) fn scan(
         return Ok(());
     }
     let refused = [(path.is_some(), settings.url, "URL"), (!fields.is_empty(), settings.headers, "header")];
-    // What is refused is recorded without it, too.
+    // The rejected request is recorded redacted, too.
     if let Some(path) = path {
         head.url.path = path;
     }
     for (name, value) in fields {
-        // A strategy may make what no field can hold.
+        // A strategy may produce an invalid field value.
         if head.headers.set(&name, &value).is_err() {
             head.headers.remove(&name);
         }
     }
     if let Some((.., place)) = refused.iter().find(|(any, rule, _)| *any && *rule == AddressRule::Refuse) {
-        tracing::debug!(flow = %flow.id, "the {place} of a request holds what the policy takes out");
+        tracing::debug!(flow = %flow.id, "the {place} of a request contains what the policy redacts");
         let key = if *place == "URL" { "redact.url" } else { "redact.headers" };
-        let message = format!("the request's {place} holds personal data or a secret; {key} = \"redact\" removes it");
+        let message =
+            format!("the request's {place} contains personal data or a secret; {key} = \"redact\" removes it");
         return Err(LlmRefusal::new(StatusCode::FORBIDDEN, "forbidden", "address_refused", message));
     }
     Ok(())
@@ -139,7 +139,7 @@ struct UrlScan<'a> {
 }
 
 impl UrlScan<'_> {
-    /// The path and query without what was found; `None` when nothing was.
+    /// The redacted path and query; `None` if nothing was found.
     fn redact_url(&mut self, path: &ByteStr, exchange: &LlmCall) -> Result<Option<ByteStr>, LlmRefusal> {
         let (only, query) = path.split_once('?').map_or((path.as_str(), None), |(p, q)| (p, Some(q)));
         let model = model_in_path(exchange.provider, only).unwrap_or(0..0);
@@ -172,7 +172,7 @@ impl UrlScan<'_> {
         Ok(changed.then(|| out.into()))
     }
 
-    /// The fields whose values hold something, and what stands there instead.
+    /// The fields with findings, and their new values.
     fn redact_headers(&mut self, head: &RequestHead) -> Result<Vec<(String, String)>, LlmRefusal> {
         let mut changed = Vec::new();
         for (name, value) in head.headers.iter() {
@@ -189,7 +189,7 @@ impl UrlScan<'_> {
         Ok(changed)
     }
 
-    /// A part of a URL, percent-encoding undone and done again.
+    /// Redacts a percent-encoded part of a URL.
     fn redact_encoded(&mut self, name: &str, raw: &str) -> Result<Option<String>, LlmRefusal> {
         if raw.is_empty() || is_identifier_like(raw) {
             return Ok(None);
@@ -199,7 +199,7 @@ impl UrlScan<'_> {
         Ok(self.redact_value(name, &text)?.map(|with| percent_encode(&with)))
     }
 
-    /// A value without what was found in it, its name read before it.
+    /// Redacts a value, in the context of its name.
     fn redact_value(&mut self, name: &str, value: &str) -> Result<Option<String>, LlmRefusal> {
         if value.is_empty() || is_identifier_like(value) {
             return Ok(None);
@@ -226,7 +226,7 @@ impl UrlScan<'_> {
     }
 }
 
-/// A word of an API, or an identifier: letters, with digits that are no long number, whatever stands between them.
+/// An API word or identifier: letters, and no long run of digits even across separators.
 fn is_identifier_like(text: &str) -> bool {
     let (mut letters, mut upper, mut digits, mut most) = (false, false, 0usize, 0usize);
     for b in text.bytes() {
@@ -246,7 +246,7 @@ fn is_identifier_like(text: &str) -> bool {
     letters && most < MIN_PERSONAL_DIGITS && (!upper || text.bytes().any(|b| b.is_ascii_digit()))
 }
 
-/// Digits that may be somebody's number.
+/// Runs of at least this many digits may be a personal number.
 const MIN_PERSONAL_DIGITS: usize = 7;
 
 fn percent_encode(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! WebSockets to providers: events of clients redacted, events of servers looked at and given their originals back.
+//! WebSockets to providers: client events are redacted, server events are scanned and restored.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,48 +21,48 @@ use super::response_body::abort_refusal;
 use super::rewriters::{RestoreRewriter, ScanRewriter};
 use super::{RedactionService, RedactionState, SharedSession, request_body};
 
-/// The writers of one WebSocket's messages.
+/// The text rewriters of one WebSocket.
 #[derive(Default)]
 pub(crate) struct SocketRewriters {
     scanning: Option<Mutex<EventRewriter<ScanRewriter>>>,
     restoring: Option<Mutex<EventRewriter<RestoreRewriter>>>,
 }
 
-/// What is known of a WebSocket from its handshake on.
+/// State of a WebSocket from its handshake on.
 #[derive(Clone)]
 struct SocketContext {
     provider: Provider,
     head: Arc<RequestHead>,
 }
 
-/// Whether the flow is a WebSocket that is looked into.
+/// Whether the flow is an inspected WebSocket.
 pub(super) fn wants_messages(flow: &Flow) -> bool {
     flow.extension::<Option<SocketContext>>().is_some_and(Option::is_some)
 }
 
-/// The handshake: whether the WebSocket may be opened, and what is done with it.
+/// The handshake: decides whether the WebSocket may be opened, and prepares its state.
 pub(super) fn open(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     head: &mut RequestHead,
     exchange: &LlmCall,
 ) -> StageVerdict {
-    let settings = room.settings();
+    let settings = service.settings();
     let choice = match settings.effective_policy(flow, head, &mut exchange.clone()) {
         Ok(choice) => Arc::new(choice),
-        Err(missing) => return room.refuse(flow, &request_body::missing_policy(&missing)),
+        Err(missing) => return service.refuse(flow, &request_body::missing_policy(&missing)),
     };
     let strict = choice.mode == RedactMode::Redact;
-    if let Err(refusal) = request_body::redact_url_and_headers(room, &settings, &choice, flow, exchange, head) {
-        return room.refuse(flow, &refusal);
+    if let Err(refusal) = request_body::redact_url_and_headers(service, &settings, &choice, flow, exchange, head) {
+        return service.refuse(flow, &refusal);
     }
     if exchange.operation != Operation::Realtime || !realtime::is_websocket(head) {
         if !strict || settings.unknown == UnknownRule::Pass {
             return StageVerdict::Continue;
         }
-        let message = "what this WebSocket carries is not known, so that it cannot be redacted; redact.unknown = \"pass\" lets it through as it is";
+        let message = "the format of this WebSocket is unknown, so it cannot be redacted; redact.unknown = \"pass\" forwards it unchanged";
         let refusal = LlmRefusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
-        return room.refuse(flow, &refusal);
+        return service.refuse(flow, &refusal);
     }
     if choice.mode != RedactMode::Off {
         let opened = SocketContext { provider: exchange.provider, head: Arc::new(head.clone()) };
@@ -74,9 +74,9 @@ pub(super) fn open(
     StageVerdict::Continue
 }
 
-/// An event of the client.
+/// Redacts a client event.
 pub(super) async fn redact_message(
-    room: &Arc<RedactionService>,
+    service: &Arc<RedactionService>,
     flow: &mut Flow,
     message: &mut StreamMessage,
 ) -> StageVerdict {
@@ -84,30 +84,30 @@ pub(super) async fn redact_message(
     let (true, Some(opened), Some(choice)) = (told, socket_context(flow), socket_policy(flow)) else {
         return StageVerdict::Continue;
     };
-    let settings = room.settings();
+    let settings = service.settings();
     let strict = choice.mode == RedactMode::Redact;
     if !realtime::is_known_event(opened.provider, &message.payload) {
         if strict && settings.unknown == UnknownRule::Refuse {
-            let text = "this event is of no type that can be redacted for certain; redact.unknown = \"pass\" lets such events through as they are";
+            let text = "this event has no type that can be redacted reliably; redact.unknown = \"pass\" forwards such events unchanged";
             let refusal = LlmRefusal::new(StatusCode::BAD_REQUEST, "invalid_request", "unknown_event", text);
-            return refuse(room, flow, &opened, &refusal);
+            return refuse(service, flow, &opened, &refusal);
         }
         flow.tag("redact:unknown");
         return StageVerdict::Continue;
     }
-    let session = session(room, flow, &opened, &choice, &message.payload);
+    let session = session(service, flow, &opened, &choice, &message.payload);
     let begun = Instant::now();
     let outcome = match request_body::redact_event(&settings, &choice, &session, message.payload.clone(), strict).await
     {
         Ok(outcome) => outcome,
-        Err(refusal) if strict => return refuse(room, flow, &opened, &refusal),
+        Err(refusal) if strict => return refuse(service, flow, &opened, &refusal),
         Err(_) => {
             flow.tag("redact:unread");
             return StageVerdict::Continue;
         }
     };
-    request_body::tag_and_count(room, flow, &choice, &outcome);
-    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    request_body::tag_and_count(service, flow, &choice, &outcome);
+    service.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     record_findings(flow, &choice, &outcome, begun);
     if let Some(output) = outcome.output.filter(|_| strict) {
         message.payload = output.into();
@@ -130,21 +130,28 @@ fn record_findings(
     }
 }
 
-/// An event of the server: looked at, when the owner wants that.
-pub(super) fn scan_message(room: &Arc<RedactionService>, flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
+/// Scans a server event, if configured.
+pub(super) fn scan_message(
+    service: &Arc<RedactionService>,
+    flow: &mut Flow,
+    message: &mut StreamMessage,
+) -> StageVerdict {
     let Some(choice) = socket_policy(flow).filter(|c| c.outbound != OutboundMode::Off) else {
         return StageVerdict::Continue;
     };
     let passing = flow.extension_mut::<ResponseFindings>().clone();
     let begin = || {
-        Mutex::new(EventRewriter::new(StreamFraming::Messages, ScanRewriter::new(Arc::clone(room), &choice, passing)))
+        Mutex::new(EventRewriter::new(
+            StreamFraming::Messages,
+            ScanRewriter::new(Arc::clone(service), &choice, passing),
+        ))
     };
     let editor = flow.extension_mut::<RedactionState>().rewriters.scanning.get_or_insert_with(begin).get_mut();
     let edited = rewrite(editor, message);
     apply_rewrite(flow, message, edited)
 }
 
-/// An event of the server: gets its originals back.
+/// Restores a server event.
 pub(super) fn restore_message(flow: &mut Flow, message: &mut StreamMessage) -> StageVerdict {
     let note = flow.extension_mut::<RedactionState>();
     let (Some(session), Some(choice)) = (note.session.clone(), note.choice.clone()) else {
@@ -174,7 +181,7 @@ fn rewrite<P: TextRewriter>(editor: &mut EventRewriter<P>, message: &StreamMessa
     }
 }
 
-/// Sends on what an event of the server has become, or tells the client why nothing more comes.
+/// Applies the rewritten server event, or tells the client why the stream is cut off.
 fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edited): RewrittenMessage) -> StageVerdict {
     let verdict = match edited {
         Ok(Some(payload)) => {
@@ -187,7 +194,7 @@ fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edite
             let provider = socket_context(flow).map(|o| o.provider).unwrap_or_default();
             ahead.push(refusal.to_event(provider, StreamFraming::Messages, flow.id).into());
             flow.extension_mut::<ResponseFindings>().mark_cut(refusal.kind, refusal.code);
-            StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("the answer was cut: {}", halt.message)))
+            StageVerdict::Deny(Error::new(ErrorKind::Denied, format!("the response was cut off: {}", halt.message)))
         }
     };
     if !ahead.is_empty() {
@@ -196,10 +203,10 @@ fn apply_rewrite(flow: &mut Flow, message: &mut StreamMessage, (mut ahead, edite
     verdict
 }
 
-/// Tells the client that its event does not go on; the connection stays.
-fn refuse(room: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> StageVerdict {
-    // Counts, tags and logs as for a request; the answer to one is of no use here.
-    drop(room.refuse(flow, refusal));
+/// Tells the client that its event was rejected; the connection stays open.
+fn refuse(service: &RedactionService, flow: &mut Flow, opened: &SocketContext, refusal: &LlmRefusal) -> StageVerdict {
+    // Counts, tags and logs as for a request; the HTTP response is not usable here.
+    drop(service.refuse(flow, refusal));
     let event = refusal.to_event(opened.provider, StreamFraming::Messages, flow.id);
     flow.extension_mut::<InjectedMessages>().reply.push(event.into());
     StageVerdict::Drop
@@ -214,10 +221,9 @@ fn socket_policy(flow: &Flow) -> Option<Arc<EffectivePolicy>> {
     flow.extension::<RedactionState>()?.choice.clone()
 }
 
-/// The connection's placeholders and originals, begun by its first event; those of the answer that it continues, if they
-/// are known.
+/// The connection's session, created by its first event; that of the response it continues, if known.
 fn session(
-    room: &RedactionService,
+    service: &RedactionService,
     flow: &mut Flow,
     opened: &SocketContext,
     choice: &EffectivePolicy,
@@ -233,12 +239,12 @@ fn session(
     let marked = spans::mark_body(event, false).unwrap_or_default();
     let text = |range: Option<std::ops::Range<usize>>| range.and_then(|r| event.get(r));
     let continued = text(marked.continues).and_then(|id| std::str::from_utf8(id).ok());
-    let known = continued.and_then(|id| room.cached_session(&id.into()));
+    let known = continued.and_then(|id| service.cached_session(&id.into()));
     let session = known.unwrap_or_else(|| {
         let id = flow.id.to_string();
         let first = text(marked.first_message).unwrap_or(id.as_bytes());
-        let key = request_body::vault_key(room, flow, &opened.head, first);
-        Arc::new(Mutex::new(RedactionSession::reversible(request_body::vault(room, &key)).in_context(context)))
+        let key = request_body::vault_key(service, flow, &opened.head, first);
+        Arc::new(Mutex::new(RedactionSession::reversible(request_body::vault(service, &key)).in_context(context)))
     });
     flow.extension_mut::<RedactionState>().session = Some(Arc::clone(&session));
     session

@@ -1,4 +1,4 @@
-//! Answers: held back no more than they must be, ended in good order, cut when they must be.
+//! Streaming responses: buffered no more than necessary, ended properly, cut off when required.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Gate, MAIL, chat_text, sse};
 
-/// A provider that streams what `pieces` makes of the placeholder for the address.
+/// A provider that streams what `pieces` makes of the address's placeholder.
 async fn streaming(media_type: &'static str, pieces: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> Origin {
     let answer = move |r: &interflow_testkit::Request| {
         let text = String::from_utf8_lossy(&r.body).into_owned();
@@ -59,7 +59,7 @@ async fn a_stream_that_ends_inside_a_placeholder_is_an_error_and_half_of_one_nev
     assert_eq!(gate.proxy.flow().await.error(), Some(ErrorKind::BadResponse));
 }
 
-/// A chat's stream whose answer holds a number in two pieces.
+/// A chat stream with a number in two fragments.
 async fn telling() -> Origin {
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     let events = [delta("It is 123-45"), delta("-6789, is it not?"), end];
@@ -67,7 +67,7 @@ async fn telling() -> Origin {
 }
 
 #[tokio::test]
-async fn what_a_streamed_answer_holds_is_told_by_the_flows_tags() {
+async fn findings_in_a_streamed_response_tag_the_flow() {
     for (mode, clear) in [(OutboundMode::Flag, true), (OutboundMode::Redact, false)] {
         let origin = telling().await;
         let gate = Gate::with(&origin, |r| r.redact.responses = mode).await;

@@ -1,4 +1,5 @@
-//! What clients and providers get wrong: a clear error to the right party, nothing forwarded unredacted, and on it goes.
+//! Invalid input from clients and providers: a clear error to the right side, nothing forwarded unredacted, and
+//! service continues.
 
 use std::io::Write;
 use std::time::Duration;
@@ -163,7 +164,7 @@ async fn images_are_dropped_by_rule_and_text_files_are_read() {
 }
 
 #[tokio::test]
-async fn unknown_requests_pass_when_the_owner_says_so() {
+async fn unknown_requests_pass_if_configured() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Pass).await;
     assert_eq!(gate.post("/v1/threads", "no JSON").await.status, 200);

@@ -1,4 +1,4 @@
-//! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
+//! Nothing of a prompt reaches the provider or the recorder, and the client gets everything back.
 
 use interflow_redact::{AddressRule, OutboundMode, RedactMode};
 use interflow_testkit::{Ending, Origin, Reply, llm};
@@ -34,7 +34,7 @@ fn watched(
     (builder, received)
 }
 
-/// The texts of an answer, whole or in deltas, in any of the three shapes.
+/// The texts of a response, buffered or streamed, in any of the three formats.
 fn said(body: &str, stream: bool) -> String {
     let text = |v: &Value| {
         let places = [
@@ -95,7 +95,7 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
         let origin = origin.start().await;
         let gate = Gate::with(&origin, |r| {
             r.redact.proxied = mode;
-            // Where requests are only flagged, answers pass as well.
+            // Where requests are only flagged, responses pass as well.
             r.redact.responses = if mode == RedactMode::Redact { OutboundMode::Off } else { OutboundMode::Block };
             r.trusted = vec![&origin];
         })
@@ -162,7 +162,7 @@ async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_por
         let got = arrived(&origin);
         assert!(!got.contains(SSN) && !got.contains(MAIL), "{path}: {got}");
     }
-    // What is no conversation goes on byte for byte.
+    // A request that is not an LLM call is forwarded byte for byte.
     let body = json!({"room": "lobby", "text": prompt}).to_string();
     let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
     let (at, length) = (origin.authority(), body.len());
@@ -175,7 +175,7 @@ async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_por
 }
 
 #[tokio::test]
-async fn what_is_flagged_is_told_however_large_the_request_is_and_however_it_ends() {
+async fn flagged_findings_are_reported_for_any_size_and_ending() {
     let text = |size: usize| format!("SSN {SSN}. {}", "and so it goes on ".repeat(size / 18));
     let chat = |size: usize| json!({"model": "m", "messages": [{"role": "user", "content": text(size)}]}).to_string();
     for (body, path, tag) in [
@@ -324,7 +324,7 @@ async fn what_was_signed_and_what_routes_a_request_goes_on_byte_for_byte() {
     assert_eq!(arrived(&origin), body);
 }
 
-/// How many bytes two bodies have in common before they differ.
+/// The length of two bodies' common prefix.
 fn common(a: &str, b: &str) -> usize {
     a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
 }
@@ -348,7 +348,7 @@ async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hol
     let prefix = sent[0].find("\"messages\"").unwrap();
     assert!(sent.iter().all(|s| !s.contains(MAIL) && !s.contains("Jenny")), "{sent:?}");
     assert!(common(&sent[0], &sent[1]) > prefix, "{} of {prefix}: {sent:?}", common(&sent[0], &sent[1]));
-    // What stands in the conversation alone has another placeholder in each.
+    // Values only in the conversation have a different placeholder in each.
     let bob = |s: &str| s.rsplit("and ").next().map(str::to_owned);
     assert_ne!(bob(&sent[0]), bob(&sent[1]));
 }
@@ -415,7 +415,7 @@ async fn urls_and_header_fields_are_scanned_or_refused() {
         "{head}"
     );
     assert!(head.contains("id=req_012") && head.contains("5f2-"), "{head}");
-    let refuse = |r: &mut super::Rooms<'_>| r.redact.url = AddressRule::Refuse;
+    let refuse = |r: &mut super::Components<'_>| r.redact.url = AddressRule::Refuse;
     let gate = Gate::with(&origin, refuse).await;
     let answer = gate.send("GET", "/v1/files/anna.berg%40firm.com", "", b"").await.unwrap();
     assert!(answer.text().contains("address_refused"));

@@ -1,11 +1,11 @@
-//! LLM traffic through gateway and proxy, redacted and restored, with a provider that would tell of every leak.
+//! LLM traffic through gateway and proxy, redacted and restored, with a provider that detects leaks.
 
 mod answers;
 mod bad_input;
 mod leaks;
 mod routing;
 mod sockets;
-/// The harness of the proxy's own tests, of which these use a part.
+/// The harness of the proxy's own tests, partly used.
 #[allow(dead_code, unexpected_cfgs)]
 #[path = "../../../interflow-proxy/tests/proxy/support.rs"]
 mod support;
@@ -29,11 +29,11 @@ use support::Proxy;
 pub const SSN: &str = "123-45-6789";
 pub const MAIL: &str = "anna.berg@firm.com";
 
-/// The engine's way out, once it runs.
+/// The proxy's unrecorded client, once it runs.
 #[derive(Default)]
-struct Late(OnceLock<Weak<ProxyServer>>);
+struct DeferredClient(OnceLock<Weak<ProxyServer>>);
 
-impl HttpClient for Late {
+impl HttpClient for DeferredClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
             let engine =
@@ -43,12 +43,12 @@ impl HttpClient for Late {
     }
 }
 
-/// A proxy with the rooms of LLM and redaction, and every built-in upstream at this origin.
+/// A proxy with LLM and redaction components, and every built-in upstream at this origin.
 pub struct Gate {
     pub proxy: Proxy,
 }
 
-pub struct Rooms<'a> {
+pub struct Components<'a> {
     pub redact: RedactConfig,
     pub llm: LlmConfig,
     pub trusted: Vec<&'a Origin>,
@@ -59,27 +59,29 @@ impl Gate {
         Self::with(origin, |_| ()).await
     }
 
-    pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Rooms<'a>)) -> Self {
-        let mut rooms = Rooms { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
+    pub async fn with<'a>(origin: &'a Origin, change: impl FnOnce(&mut Components<'a>)) -> Self {
+        let mut components =
+            Components { redact: RedactConfig::default(), llm: LlmConfig::default(), trusted: Vec::new() };
         for name in ["openai", "anthropic", "gemini", "ollama", "azure", "bedrock", "vertex", "cohere", "mistral"] {
             let at = LlmUpstreamConfig {
                 url: Some(origin.url("").trim_end_matches('/').into()),
                 ..LlmUpstreamConfig::default()
             };
-            rooms.llm.provider.insert(name.into(), at);
+            components.llm.provider.insert(name.into(), at);
         }
-        change(&mut rooms);
+        change(&mut components);
         let secret = |text: &str| Ok(text.to_owned());
-        let late = Arc::new(Late::default());
+        let late = Arc::new(DeferredClient::default());
         let gateway = LlmGateway::new(
-            LlmGateway::compile(&rooms.llm, &secret).unwrap(),
+            LlmGateway::compile(&components.llm, &secret).unwrap(),
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
         );
-        let redaction = RedactionService::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
-        let room = Arc::clone(&redaction);
-        gateway.set_inspection_check(move |transport| room.redacts(transport));
+        let redaction =
+            RedactionService::new(&components.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+        let service = Arc::clone(&redaction);
+        gateway.set_inspection_check(move |transport| service.redacts(transport));
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(ProviderDetector::new(Arc::clone(&gateway))),
@@ -87,7 +89,8 @@ impl Gate {
             restore,
             Arc::new(Dispatcher(Arc::clone(&gateway))),
         ];
-        let proxy = Proxy::with_components(&rooms.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
+        let proxy =
+            Proxy::with_components(&components.trusted, stages, vec![Arc::new(LlmGatewayMount(gateway))], |_| ());
         let _ = late.0.set(Arc::downgrade(&proxy.engine));
         Self { proxy }
     }
@@ -112,7 +115,7 @@ pub async fn provider(media_type: &'static str, body: impl Into<Vec<u8>>) -> Ori
     Origin::http().answering(move |_| Answering::ok(body.clone()).header("Content-Type", media_type)).start().await
 }
 
-/// A provider that sends back, as the text of a chat, what it was told.
+/// A provider that echoes what it received as the text of a chat.
 pub async fn parrot() -> Origin {
     let say = |request: &interflow_testkit::Request| {
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -122,19 +125,18 @@ pub async fn parrot() -> Origin {
     Origin::http().answering(say).start().await
 }
 
-/// What arrived at the provider, as text.
+/// What the provider received, as text.
 pub fn arrived(origin: &Origin) -> String {
     String::from_utf8_lossy(&origin.requests().last().expect("a request arrived").body).into_owned()
 }
 
-/// Server-sent events of these payloads.
 pub fn sse(payloads: &[Value]) -> Vec<u8> {
     let mut out: String = payloads.iter().map(|p| format!("data: {p}\n\n")).collect();
     out.push_str("data: [DONE]\n\n");
     out.into_bytes()
 }
 
-/// The text that the deltas of a chat's stream make up.
+/// The concatenated deltas of a chat stream.
 pub fn chat_text(stream: &str) -> String {
     let data = stream.lines().filter_map(|l| l.strip_prefix("data: ")).filter(|d| *d != "[DONE]");
     data.filter_map(|d| {

@@ -1,4 +1,4 @@
-//! The gateway's doors: where paths lead, whose key goes along, and what happens when an upstream fails.
+//! The gateway's endpoints: routing, provider keys, and fallback when an upstream fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ fn at(origin: &Origin, path: &str) -> LlmUpstreamConfig {
 }
 
 #[tokio::test]
-async fn each_upstream_has_a_door_and_the_providers_own_paths_work() {
+async fn each_upstream_has_an_endpoint_and_the_providers_own_paths_work() {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
         r.llm.provider.insert("local".into(), at(&origin, "/base"));
@@ -99,7 +99,7 @@ async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fal
         openai.models.insert("own".into(), "gpt-5-mini".into());
         let mut spare = at(&second, "");
         spare.models.insert("gpt-5".into(), "deploy-5".into());
-        // Each other's fallback: none is asked twice.
+        // Each other's fallback: none is tried twice.
         spare.fallback = vec!["openai".into(), "third".into()];
         r.llm.provider.insert("second".into(), spare);
         let mut last = at(&third, "");
@@ -168,7 +168,7 @@ async fn another_upstream_takes_over_with_its_own_key_and_model_and_sees_only_wh
 }
 
 #[tokio::test]
-async fn when_no_upstream_answers_the_client_is_told_in_its_own_shape() {
+async fn when_no_upstream_answers_the_client_gets_an_error_in_its_format() {
     let nobody = Origin::nobody().await;
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {
@@ -243,7 +243,7 @@ fn a_wrong_config_is_named_by_its_key() {
 }
 
 #[tokio::test]
-async fn a_provider_that_cannot_be_reached_is_told_in_its_own_shape() {
+async fn an_unreachable_provider_yields_an_error_in_the_clients_format() {
     let nobody = crate::support::Nobody::new();
     let origin = provider("application/json", "{}").await;
     let gate = Gate::with(&origin, |r| {

@@ -1,4 +1,4 @@
-//! WebSockets to providers: events of clients redacted, events of servers given their originals back, by gateway and proxy.
+//! WebSockets to providers by gateway and proxy: client events redacted, server events restored.
 
 use futures_util::{SinkExt, StreamExt};
 use interflow_redact::{AddressRule, OutboundMode, RedactMode, UnknownRule};
@@ -24,7 +24,7 @@ async fn tell(socket: &mut Socket, event: Value) {
     socket.send(Frame::text(event.to_string())).await.unwrap();
 }
 
-/// Events up to the one of this type.
+/// Events up to one of this type.
 async fn until(socket: &mut Socket, last: &str) -> Vec<Value> {
     let mut all = Vec::new();
     loop {
@@ -59,7 +59,7 @@ async fn responses_over_a_websocket_are_redacted_and_restored() {
     let (origin, received) = provider().await;
     let gate = Gate::start(&origin).await;
     let mut socket = open(&gate, "/openai/v1/responses?echo=1&chunks=20").await;
-    // Ends with what may begin a placeholder, which then comes in an event of its own.
+    // Ends with a possible placeholder prefix, which is then sent as an event of its own.
     let said = format!("mail {MAIL}, SSN {SSN}, grade E");
     for _ in 0..2 {
         tell(&mut socket, ask(&said)).await;
@@ -129,7 +129,7 @@ async fn a_websocket_of_another_path_is_refused() {
     let answer = gate.send("GET", "/openai/v1/voices", upgrade, b"").await.unwrap();
     assert_eq!(answer.status, 501);
     assert_eq!(answer.json()["error"]["code"], "websocket_unscannable");
-    // Nor does another protocol get in behind a chat.
+    // Nor can another protocol be smuggled in behind a chat.
     let upgrade = "Connection: Upgrade\r\nUpgrade: raw\r\n";
     let answer = gate.send("POST", "/openai/v1/chat/completions", upgrade, b"{}").await.unwrap();
     assert_eq!(answer.status, 501, "{}", answer.text());
@@ -140,7 +140,7 @@ async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
     let (origin, _) = provider().await;
     let gate = Gate::with(&origin, |r| {
         r.redact.responses = OutboundMode::Block;
-        // The query tells the origin what to say.
+        // The query tells the origin what to answer.
         r.redact.url = AddressRule::Pass;
     })
     .await;
@@ -169,7 +169,7 @@ async fn what_is_no_websocket_goes_no_further() {
 }
 
 #[tokio::test]
-async fn an_intercepted_websocket_is_flagged_or_redacted_as_the_owner_says() {
+async fn an_intercepted_websocket_is_flagged_or_redacted_as_configured() {
     for (mode, tag, leaks) in [(RedactMode::Flag, "redact:flagged", 1), (RedactMode::Redact, "redacted", 0)] {
         let (origin, received) = provider().await;
         let gate = Gate::with(&origin, |r| r.redact.proxied = mode).await;

@@ -1,4 +1,4 @@
-//! The shapes at which others leak, lose members or change numbers, one test each.
+//! Inputs that are often handled wrongly (leaks, lost members, changed numbers), one test each.
 
 use interflow_redact::OutboundMode;
 use interflow_testkit::{Origin, Reply};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived, provider, sse};
 
-/// Sends a body and asserts that it arrives byte for byte but for what stands in for the SSN and the address.
+/// Sends a body and asserts that it arrives byte for byte, except for the placeholders.
 async fn only_the_values_change(path: &str, body: &str) {
     let origin = provider("application/json", "{}").await;
     let gate = Gate::start(&origin).await;
@@ -87,7 +87,7 @@ async fn v7_requests_without_bodies_and_answers_without() {
 }
 
 #[tokio::test]
-async fn v8_compressed_answers_are_looked_into() {
+async fn v8_compressed_responses_are_inspected() {
     use std::io::Write;
     let text = json!({"choices": [{"message": {"content": format!("SSN {SSN}")}}]}).to_string();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

@@ -1,4 +1,4 @@
-//! Which names addresses were given for, bounded in number and time.
+//! Maps addresses to the names they were resolved from, bounded in number and time.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 
 use super::config::DnsConfig;
 
-/// Names that are remembered for one address: a host of many sites has many.
+/// Names kept per address: one address may host many sites.
 const MAX_NAMES_PER_ADDRESS: usize = 32;
-/// The longest that a name is remembered, whatever its answer says.
+/// The longest that a name is kept, whatever its TTL.
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// What the DNS port has heard.
+/// Names seen in the DNS listener's responses, by address.
 #[derive(Debug)]
 pub struct AddressNames {
     keep: Duration,
@@ -26,40 +26,37 @@ pub struct AddressNames {
 #[derive(Debug, Default)]
 struct AddressNamesState {
     known: HashMap<IpAddr, Vec<(Arc<str>, Instant)>>,
-    /// Addresses in the order in which they were first heard of.
+    /// Addresses in the order in which they were first seen.
     order: VecDeque<IpAddr>,
 }
 
 impl AddressNames {
-    /// Nothing is known yet.
     pub fn new(config: &DnsConfig) -> Self {
         Self { keep: config.min_ttl.0, most: config.max_names.max(1), inner: Mutex::default() }
     }
 
-    /// Remembers what was answered.
-    pub fn record_answer(&self, told: &AddressRecords) {
+    /// Records the addresses in a DNS response.
+    pub fn record_answer(&self, response: &AddressRecords) {
         let now = Instant::now();
-        let name: Arc<str> = told.question.name.as_str().into();
+        let name: Arc<str> = response.question.name.as_str().into();
         let mut inner = self.inner.lock();
-        for (address, ttl) in &told.addresses {
+        for (address, ttl) in &response.addresses {
             let until = now + Duration::from_secs((*ttl).into()).clamp(self.keep.min(MAX_TTL), MAX_TTL);
             inner.add(address.to_canonical(), &name, until, self.most);
         }
     }
 
-    /// The names that this address was given for, the latest first.
+    /// The names that resolved to this address, the latest first.
     pub fn names_for(&self, address: IpAddr) -> Vec<Arc<str>> {
         let (inner, now) = (self.inner.lock(), Instant::now());
         let names = inner.known.get(&address.to_canonical()).into_iter().flatten();
         names.rev().filter(|(_, until)| *until > now).map(|(name, _)| Arc::clone(name)).collect()
     }
 
-    /// How many addresses are remembered.
     pub fn len(&self) -> usize {
         self.inner.lock().known.len()
     }
 
-    /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -89,7 +86,7 @@ mod tests {
     use interflow_codec::dns::DnsQuestion;
     use interflow_types::units::HumanDuration;
 
-    fn told(name: &str, addresses: &[&str]) -> AddressRecords {
+    fn records(name: &str, addresses: &[&str]) -> AddressRecords {
         AddressRecords {
             question: DnsQuestion { id: 1, name: name.into(), kind: 1 },
             addresses: addresses.iter().map(|a| (a.parse().unwrap(), 0)).collect(),
@@ -104,7 +101,7 @@ mod tests {
     fn an_address_has_every_name_it_was_given_for_the_latest_first() {
         let names = AddressNames::new(&DnsConfig::default());
         for name in ["a.test", "b.test", "a.test"] {
-            names.record_answer(&told(name, &["192.0.2.1"]));
+            names.record_answer(&records(name, &["192.0.2.1"]));
         }
         assert_eq!(of(&names, "::ffff:192.0.2.1"), ["a.test", "b.test"]);
         assert!(of(&names, "192.0.2.2").is_empty());
@@ -114,16 +111,16 @@ mod tests {
     fn what_is_remembered_is_bounded_and_ends() {
         let names = AddressNames::new(&DnsConfig { max_names: 3, ..DnsConfig::default() });
         for i in 0..10 {
-            names.record_answer(&told(&format!("n{i}.test"), &[&format!("192.0.2.{i}")]));
+            names.record_answer(&records(&format!("n{i}.test"), &[&format!("192.0.2.{i}")]));
         }
         assert_eq!(names.len(), 3);
         assert!(of(&names, "192.0.2.6").is_empty() && of(&names, "192.0.2.9") == ["n9.test"]);
         for i in 0..100 {
-            names.record_answer(&told(&format!("n{i}.test"), &["192.0.2.9"]));
+            names.record_answer(&records(&format!("n{i}.test"), &["192.0.2.9"]));
         }
         assert_eq!(of(&names, "192.0.2.9").len(), MAX_NAMES_PER_ADDRESS);
         let short = AddressNames::new(&DnsConfig { min_ttl: HumanDuration::from_secs(0), ..DnsConfig::default() });
-        short.record_answer(&told("a.test", &["192.0.2.1"]));
+        short.record_answer(&records("a.test", &["192.0.2.1"]));
         assert!(of(&short, "192.0.2.1").is_empty(), "its time to live is over");
     }
 }

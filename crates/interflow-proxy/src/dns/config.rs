@@ -6,21 +6,21 @@ use interflow_types::units::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The DNS port: passes questions on and remembers answers, so that connections which clients make to addresses have names.
+/// The DNS listener: forwards queries and records the responses, so that connections to bare addresses can be given
+/// names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DnsConfig {
-    /// The address to listen on, UDP and TCP; nowhere when it is not set.
+    /// The address to listen on, UDP and TCP; if unset, there is no DNS listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// The servers that are asked, in order: `192.0.2.53:53`; the system's when the list is empty.
+    /// Upstream servers in order: `192.0.2.53:53`; if empty, the system's.
     pub servers: Vec<SocketAddr>,
-    /// A name is remembered as long as its answer may be kept, and at least this long: programs keep addresses longer than
-    /// they should.
+    /// A name is kept for its TTL, and at least this long: programs use addresses longer than the TTL allows.
     pub min_ttl: HumanDuration,
-    /// Addresses whose names are remembered; the ones heard of longest ago go first.
+    /// Addresses whose names are kept; the oldest are dropped first.
     pub max_names: usize,
-    /// Questions under way at a time; more go unanswered.
+    /// Concurrent queries; further ones are dropped.
     pub max_queries: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The DNS port, and what is learnt there: which names clients had in mind when they connect to addresses.
+//! The DNS listener, and the names it learns for the addresses that clients connect to.
 
 mod address_names;
 pub mod config;
@@ -15,13 +15,14 @@ pub use address_names::AddressNames;
 use config::DnsConfig;
 pub use stage::DnsNamesStage;
 
-/// How long one server may take.
+/// Timeout of a query to one server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Binds the DNS port and answers there until the returned task is aborted; where it listens. Names go into `names`.
+/// Binds the DNS listener, records responses in `names`, and serves until the returned task is aborted. Returns the
+/// bound address.
 ///
 /// # Errors
-/// The address is taken, or no server to ask is known.
+/// The address is in use, or there is no upstream server.
 pub async fn start(
     config: &DnsConfig,
     names: &Arc<AddressNames>,
@@ -32,16 +33,16 @@ pub async fn start(
         .local_addr()
         .map_err(|e| Error::new(interflow_types::ErrorKind::Internal, "the DNS port").with_source(e))?;
     let mut servers = if config.servers.is_empty() { system_name_servers() } else { config.servers.clone() };
-    // The system may be set up to ask this very port.
+    // The system may be configured to use this listener.
     servers.retain(|s| *s != addr);
     if servers.is_empty() {
         return Err(Error::new(
             interflow_types::ErrorKind::Dns,
-            "the DNS port knows no server to ask: name some in dns.servers",
+            "the DNS listener has no upstream server: set dns.servers",
         ));
     }
     let names = Arc::clone(names);
     let options = DnsOptions { servers, timeout: SERVER_TIMEOUT, most: config.max_queries };
-    let serve = port.serve(options, Arc::new(move |told| names.record_answer(told)));
+    let serve = port.serve(options, Arc::new(move |records| names.record_answer(records)));
     Ok(Some((addr, tokio::spawn(serve))))
 }

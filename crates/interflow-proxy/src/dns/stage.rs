@@ -1,4 +1,4 @@
-//! The stage that writes down by which names an address is known.
+//! The stage that adds the DNS names of an address to a flow.
 
 use std::sync::Arc;
 
@@ -8,14 +8,13 @@ use interflow_types::{
 
 use super::AddressNames;
 
-/// See the module.
 pub struct DnsNamesStage {
     names: Arc<AddressNames>,
     enabled: bool,
 }
 
 impl DnsNamesStage {
-    /// The stage; it wants nothing where no DNS port listens.
+    /// Without a DNS listener (`enabled` is false) the stage registers interest in no phase.
     pub fn new(names: Arc<AddressNames>, enabled: bool) -> Self {
         Self { names, enabled }
     }

@@ -1,5 +1,5 @@
-//! Pages that the proxy port serves itself: help for a request that is none for a proxy, and the CA for people who
-//! set up a device (`http://interflow.local/`).
+//! Pages that the proxy port serves itself: help for requests that are not proxy requests, and the CA certificate for
+//! installation on devices (`http://interflow.local/`).
 
 use std::net::SocketAddr;
 
@@ -11,15 +11,14 @@ use interflow_types::{Body, Host, Method, RequestHead, Response, ResponseHead, S
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
-/// The name that is answered by the proxy itself.
+/// The host name that the proxy serves itself.
 const LOCAL_HOST: &str = "interflow.local";
 
-/// Whether a request is for the proxy's own pages.
 pub(crate) fn is_local(host: &Host) -> bool {
     host.name().is_some_and(|name| name == LOCAL_HOST)
 }
 
-/// For a request in origin-form on the proxy port.
+/// The response to a request in origin-form on the proxy port.
 pub(crate) fn not_a_proxy_request(local: SocketAddr) -> Response {
     let proxy = escape(&format!("http://{local}"));
     let body = format!(
@@ -41,7 +40,7 @@ pub(crate) fn serve_local(url: &Url, ca: &CertificateAuthority) -> Response {
         "/ca.pem" => {
             file_response("application/x-pem-file", "interflow-ca.pem", ca.certificate_pem().to_owned().into())
         }
-        // The media type that phones and desktops open with their certificate installers.
+        // The media type that opens the certificate installer on phones and desktops.
         "/ca.crt" | "/ca.cer" | "/ca.der" => file_response(
             "application/x-x509-ca-cert",
             "interflow-ca.crt",
@@ -62,7 +61,7 @@ fn file_response(media_type: &str, name: &str, bytes: Bytes) -> Response {
     response
 }
 
-/// System, then the steps that make it trust the CA.
+/// A system, and the steps that make it trust the CA.
 const INSTALL_STEPS: [(&str, &str); 8] = [
     (
         "Debian, Ubuntu",
@@ -94,7 +93,7 @@ fn install_page(ca: &CertificateAuthority) -> String {
     html_page("Interflow's certificate authority", &body)
 }
 
-/// What a TRACE or OPTIONS gets that may not go further (RFC 9110 7.6.2, 9.3.8).
+/// The response to a TRACE or OPTIONS whose `Max-Forwards` is used up (RFC 9110 7.6.2, 9.3.8).
 pub(crate) fn max_forwards_response(head: &RequestHead) -> Response {
     if head.method == Method::TRACE {
         let mut text = format!("TRACE {} {}\r\n", head.url, head.version).into_bytes();

@@ -1,4 +1,5 @@
-//! A client's connection, or the inside of its tunnel: whom requests come from, and where those in origin-form go.
+//! A client connection, or the decrypted inside of its tunnel: who sends the requests, and where origin-form requests
+//! go.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,50 +23,52 @@ use crate::upstream::fingerprint::ClientFingerprint;
 use crate::upstream::plan::{PlanKey, RequestPlan};
 use crate::worker::{ActiveConfig, ProxyWorker};
 
-/// A connection that speaks HTTP to us.
+/// An HTTP connection from a client.
 pub(crate) struct ClientConnection {
     pub worker: Arc<ProxyWorker>,
     pub client: Arc<ClientInfo>,
     pub entry: ConnectionKind,
-    /// TLS that we terminated on this connection: of a tunnel, or of the proxy port itself.
+    /// TLS that Interflow terminated on this connection: a tunnel's, or the proxy port's own.
     pub tls: Option<Arc<ClientTls>>,
-    /// The last credentials that were right, and whose they were, so that a kept-alive connection asks no map.
+    /// The last verified credentials and their user, so that a kept-alive connection needs no lookup.
     verified_credentials: Mutex<Option<(Vec<u8>, Arc<str>)>>,
     last_plan: Mutex<Option<LastPlan>>,
-    /// The client that a trusted reverse proxy named last on this connection.
+    /// The client that a trusted reverse proxy last named on this connection.
     last_forwarded: Mutex<Option<Arc<ClientInfo>>>,
-    /// Credentials were bound to an upstream connection: from then on this client shares none.
+    /// Credentials were bound to an upstream connection (NTLM, Negotiate): from then on this client shares none with
+    /// others.
     pinned_upstream: AtomicBool,
-    /// The client is a program that `interflow exec` started: it showed the credentials that it was given.
+    /// The client was started by `interflow exec`: it authenticated with ephemeral credentials.
     of_exec: AtomicBool,
-    /// How this client greeted us, for origins that are to be greeted alike.
+    /// The client's TLS and HTTP/2 fingerprint, for origins to which it is mirrored.
     pub client_fingerprint: ClientFingerprint,
 }
 
-/// The plan of the last request, with the generation of the settings, and the client that it was allowed for.
+/// The last request's plan, with the configuration generation and the client that it was allowed for.
 type LastPlan = (u64, IpAddr, PlanKey, Arc<RequestPlan>);
 
-/// How the connection came to be.
+/// How the connection reached Interflow.
 pub(crate) enum ConnectionKind {
-    /// On the proxy port: each request names its authority and shows its credentials.
+    /// On the proxy port: each request names its authority and carries its credentials.
     Proxy,
-    /// On the gateway port: routes decide where requests go.
+    /// On the gateway port: routes select the origin.
     Gateway,
-    /// In a tunnel, whose authority and user hold for all requests.
+    /// In a tunnel, whose authority and user apply to all requests.
     Inside(TunnelTarget),
 }
 
-/// The inside of a tunnel.
+/// The destination of a tunnel.
 #[derive(Clone)]
 pub(crate) struct TunnelTarget {
     pub scheme: Scheme,
-    /// What requests are for.
+    /// The authority of the tunnel's requests.
     pub authority: Authority,
-    /// Where to connect, when that is not the authority: the client named an address, and its TLS a name.
+    /// The address to connect to, if it differs from the authority: the client requested an address, and its SNI a
+    /// name.
     pub dial: Option<Authority>,
     pub transport: EntryKind,
     pub user: Option<Arc<str>>,
-    /// What `Via` said in the CONNECT that opened the tunnel.
+    /// The `Via` of the CONNECT request that opened the tunnel.
     pub received_via: Option<Arc<str>>,
 }
 
@@ -90,14 +93,15 @@ impl ClientConnection {
         }
     }
 
-    /// With the hello that the client began its TLS with.
+    /// Sets the ClientHello that the client's TLS began with.
     #[must_use]
     pub fn with_client_hello(self, hello: Option<Arc<ClientHello>>) -> Self {
         Self { client_fingerprint: ClientFingerprint::new(hello), ..self }
     }
 
-    /// What keeps this client's requests off the upstream connections of others: NTLM and Negotiate prove who asks
-    /// once per connection, and whoever sent a request on it later would pass for the same (RFC 4559 6).
+    /// Isolation key that keeps this client's requests off upstream connections of others: NTLM and Negotiate
+    /// authenticate a connection rather than a request, and whoever sent a later request on it would be taken for the
+    /// same user (RFC 4559 section 6).
     pub fn partition(&self, headers: &Headers) -> u64 {
         let binds = |value: &[u8]| {
             let scheme = value.split(|b| *b == b' ').next().unwrap_or_default();
@@ -109,7 +113,7 @@ impl ClientConnection {
         if self.pinned_upstream.load(Relaxed) { self.client.connection } else { 0 }
     }
 
-    /// A new flow of this connection, which began with the clock. Boxed, since it goes through many hands.
+    /// A new flow on this connection. Boxed, because it is moved often.
     pub fn flow(
         &self,
         clock: FlowClock,
@@ -129,7 +133,7 @@ impl ClientConnection {
         self.tls.as_ref().and_then(|tls| tls.client_name.clone())
     }
 
-    /// Whom a request on the gateway port comes from, when a trusted reverse proxy says so.
+    /// The client of a request on the gateway port, when a trusted reverse proxy names it.
     pub fn forwarded_client(&self, live: &ActiveConfig, headers: &Headers) -> Option<Arc<ClientInfo>> {
         let gateway = &live.settings.config.gateway;
         let peer = self.client.peer.ip().to_canonical();
@@ -144,22 +148,23 @@ impl ClientConnection {
         if let Some(known) = last.as_ref().filter(|known| known.peer.ip() == client) {
             return Some(Arc::clone(known));
         }
-        // Process and container are the proxy's; the client's port nobody knows.
+        // Process and container would be the reverse proxy's; the client's port is unknown.
         let peer = SocketAddr::new(client, 0);
         let info = Arc::new(ClientInfo { peer, process: None, container: None, ..(*self.client).clone() });
         *last = Some(Arc::clone(&info));
         Some(info)
     }
 
-    /// Whose request this is, when that takes no time: without users, or when it shows what the last one did.
+    /// The request's user if no verification is needed: no users are configured, or the credentials are those of the
+    /// last request.
     pub fn cached_user(&self, live: &ActiveConfig, headers: &Headers) -> Option<Option<Arc<str>>> {
         if live.settings.users.is_none() {
             let trusting = live.settings.config.auth.accept_unverified_names;
-            let Some(shown) = headers.get("proxy-authorization") else { return Some(None) };
+            let Some(value) = headers.get("proxy-authorization") else { return Some(None) };
             if !trusting && self.is_from_exec() {
                 return Some(None);
             }
-            let claimed = BasicCredentials::from_basic(shown);
+            let claimed = BasicCredentials::from_basic(value);
             if let Some(claimed) = &claimed {
                 self.has_ephemeral_credentials(claimed);
             }
@@ -170,7 +175,7 @@ impl ClientConnection {
         known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Some(Arc::clone(user)))
     }
 
-    /// Whose request this is. Every request is asked, not every connection.
+    /// Authenticates a request. Every request is authenticated, not every connection.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthorized`].
@@ -180,7 +185,7 @@ impl ClientConnection {
         }
         let Some(users) = &live.settings.users else { return Ok(None) };
         let Some(value) = headers.get("proxy-authorization") else {
-            return Err(Error::new(ErrorKind::Unauthorized, "this proxy asks for a user name and a password"));
+            return Err(Error::new(ErrorKind::Unauthorized, "this proxy requires a user name and a password"));
         };
         let wrong = || Error::new(ErrorKind::Unauthorized, "the user name or the password is wrong");
         let credentials = BasicCredentials::from_basic(value).ok_or_else(wrong)?;
@@ -192,10 +197,10 @@ impl ClientConnection {
         Ok(Some(user))
     }
 
-    /// Whether these are a user's credentials, or a pass.
+    /// Whether these are valid credentials, of a user or ephemeral ones.
     ///
     /// # Errors
-    /// [`ErrorKind::Limited`]: too many attempts of this client wait.
+    /// [`ErrorKind::Limited`]: too many attempts of this client are waiting.
     pub async fn verify(&self, users: &UserDatabase, credentials: &BasicCredentials) -> Result<bool> {
         if self.has_ephemeral_credentials(credentials) {
             return Ok(true);
@@ -203,7 +208,7 @@ impl ClientConnection {
         users.verify(credentials, self.client.peer.ip()).await.map_err(|LoginQueueFull| {
             Error::new(
                 ErrorKind::Limited,
-                "too many passwords of this client wait to be checked; try again in a moment",
+                "too many passwords of this client are waiting to be verified; try again in a moment",
             )
         })
     }
@@ -216,12 +221,12 @@ impl ClientConnection {
         opens
     }
 
-    /// Whether the client is a program that `interflow exec` started.
+    /// Whether the client was started by `interflow exec`.
     pub fn is_from_exec(&self) -> bool {
         self.of_exec.load(Relaxed)
     }
 
-    /// The plan for this authority, and whether the access rules let the request through.
+    /// The plan for this authority, after the access rules allowed the request.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
@@ -236,20 +241,20 @@ impl ClientConnection {
         {
             return Ok(Arc::clone(plan));
         }
-        let asked = AccessRequest { user: key.user.as_deref(), client, authority: &key.authority, method };
-        self.check_access(live, &asked)?;
+        let request = AccessRequest { user: key.user.as_deref(), client, authority: &key.authority, method };
+        self.check_access(live, &request)?;
         let plan = live.plans.get(&live.settings, key.clone());
         *last = Some((live.generation, client, key.clone(), Arc::clone(&plan)));
         Ok(plan)
     }
 
-    /// Whether the access rules let this through.
+    /// Checks the access rules.
     ///
     /// # Errors
     /// [`ErrorKind::Denied`].
-    pub fn check_access(&self, live: &ActiveConfig, asked: &AccessRequest<'_>) -> Result<()> {
-        live.settings.rules.check(asked).map_err(|i| {
-            Error::new(ErrorKind::Denied, format!("access to {} is denied by access.rule[{i}]", asked.authority))
+    pub fn check_access(&self, live: &ActiveConfig, request: &AccessRequest<'_>) -> Result<()> {
+        live.settings.rules.check(request).map_err(|i| {
+            Error::new(ErrorKind::Denied, format!("access to {} is denied by access.rule[{i}]", request.authority))
         })
     }
 
@@ -268,7 +273,7 @@ impl ClientConnection {
         let live = self.worker.active_config();
         match &self.entry {
             ConnectionKind::Proxy => match incoming.target {
-                // What is rare for a connection does not make the place for what is not any larger.
+                // Boxed: a rare path must not enlarge the future of the common one.
                 interflow_types::RequestTarget::Authority(_) => {
                     PipelineStart::Later(Box::pin(connect::http_connect(self, live, incoming)))
                 }
@@ -281,7 +286,7 @@ impl ClientConnection {
 }
 
 impl HttpService for ClientConnection {
-    // No `async fn`: its future would carry the request a second time, beside the one that it waits for.
+    // Not an `async fn`: its future would hold the request twice, here and in the future that it awaits.
     fn call(&self, incoming: IncomingRequest) -> impl Future<Output = ServiceReply> + Send {
         pipeline::run_request(self, self.begin_request(incoming))
     }
@@ -292,7 +297,7 @@ impl HttpService for ClientConnection {
     }
 }
 
-/// The response to a request without the right credentials.
+/// Turns a response into an authentication challenge.
 pub(crate) fn challenge(mut response: Response, realm: &str) -> Response {
     let realm: String = realm.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
     let value = ByteStr::from(format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));

@@ -1,4 +1,5 @@
-//! Which Docker or Podman container a client is: by its address on a network of theirs, or by its process's control group.
+//! Finds a client's Docker or Podman container, by its address on a container network or by its process's control
+//! group.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,16 +10,16 @@ use interflow_types::ByteStr;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-/// How long a list of containers holds.
+/// How long a container list is cached.
 const CACHE_TTL: Duration = Duration::from_secs(30);
-/// How soon it is asked for again when a client is not on it.
+/// How soon the list is fetched again when a client is not on it.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long the engine of containers may take.
+/// Timeout of a request to the container engine.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest list that is read, in bytes.
+/// Bound on the container list, in bytes.
 const MAX_RESPONSE_BYTES: u64 = 16 << 20;
 
-/// Names of containers, asked of the engines' sockets.
+/// Container names, queried from the engines' sockets.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerLookup {
     known: Mutex<ContainerNames>,
@@ -32,7 +33,7 @@ struct ContainerNames {
 }
 
 impl ContainerLookup {
-    /// The container with this address, or the one that this process runs in. Blocks, so it belongs on a thread that may.
+    /// The container with this address, or the one this process runs in. Blocking: call from a blocking thread.
     pub fn name_for(&self, sockets: &[PathBuf], peer: IpAddr, pid: Option<u32>) -> Option<ByteStr> {
         let peer = peer.to_canonical();
         let id = pid.and_then(container_of_process);
@@ -49,18 +50,18 @@ impl ContainerLookup {
                 return named.cloned();
             }
         }
-        // It is one, though its engine does not say which.
+        // The process runs in a container, although its engine does not list it.
         id.map(|id| id[..12].into())
     }
 }
 
-/// Where the engines' sockets usually are.
+/// The engines' default socket paths.
 pub(crate) fn default_sockets() -> Vec<PathBuf> {
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(|d| PathBuf::from(d).join("podman/podman.sock"));
     ["/var/run/docker.sock", "/run/podman/podman.sock"].into_iter().map(PathBuf::from).chain(user).collect()
 }
 
-/// The id in a process's control groups (Linux): Docker and Podman write it as 64 hexadecimal digits.
+/// The container id in a process's control groups (Linux): 64 hexadecimal digits in Docker and Podman.
 fn container_of_process(pid: u32) -> Option<String> {
     container_id(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
 }
@@ -99,18 +100,18 @@ impl ContainerNames {
     }
 }
 
-/// The running containers, in the words of Docker's API, which Podman speaks too.
+/// The running containers, by Docker's API, which Podman supports too.
 #[cfg(unix)]
 fn list_containers(socket: &std::path::Path) -> std::io::Result<Value> {
     use std::io::{Error, Read as _, Write as _};
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(SOCKET_TIMEOUT))?;
     stream.set_write_timeout(Some(SOCKET_TIMEOUT))?;
-    // HTTP/1.0: the answer ends with the connection, in no chunks.
+    // HTTP/1.0: the response is delimited by the end of the connection, never chunked.
     stream.write_all(b"GET /containers/json HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer)?;
-    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| Error::other("no answer of HTTP"))?;
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(|| Error::other("not an HTTP response"))?;
     let status = answer.split(|b| *b == b' ').nth(1).unwrap_or_default();
     if status != b"200" {
         return Err(Error::other(format!("status {}", String::from_utf8_lossy(status))));
@@ -132,7 +133,7 @@ mod tests {
 
     const ID: &str = "4f5e6d7c8b9a00112233445566778899aabbccddeeff00112233445566778899";
 
-    /// An engine that knows one container; how often it was asked.
+    /// A fake engine that lists one container, and the number of its requests.
     fn engine(dir: &std::path::Path, status: &'static str) -> (PathBuf, Arc<AtomicUsize>) {
         let path = dir.join(format!("{}.sock", status.len()));
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_fails_names_nobody() {
+    fn a_failing_container_engine_yields_no_name() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, _) = engine(dir.path(), "500 Internal Server Error");
         assert_eq!(ContainerLookup::default().name_for(&[socket], "172.17.0.2".parse().unwrap(), None), None);

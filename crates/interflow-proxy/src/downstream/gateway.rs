@@ -1,4 +1,4 @@
-//! The gateway port's routes: which origin a request in origin-form goes to.
+//! The gateway port's routes: selects the origin of a request in origin-form.
 
 use interflow_types::{Authority, ByteStr, GatewayRequest, Host, MountTarget, Response, Scheme, StatusCode, Url};
 
@@ -8,7 +8,7 @@ use crate::downstream::access::HostGlobs;
 use crate::http::error_response::html_page;
 use interflow_codec::html::escape;
 
-/// The routes, compiled; the longest path first.
+/// Compiled routes, the longest path first.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayRoutes {
     routes: Vec<CompiledGatewayRoute>,
@@ -25,47 +25,46 @@ struct CompiledGatewayRoute {
     keep_host: bool,
 }
 
-/// Where a request goes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GatewayRouteMatch {
     pub url: Url,
     pub keep_host: bool,
 }
 
-/// Where a request of the gateway port goes: by the operator's routes, or else by the mounts; and whether the mount itself
-/// decides who may send it.
-pub(crate) fn find_target(settings: &CompiledConfig, knock: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
-    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
+/// The target of a request on the gateway port: a configured route, or else a mount. The flag is true if the mount
+/// itself authorizes requests.
+pub(crate) fn find_target(settings: &CompiledConfig, request: &GatewayRequest<'_>) -> Option<(MountTarget, bool)> {
+    if let Some(GatewayRouteMatch { url, keep_host }) = settings.routes.find(request.path, request.host) {
         return Some((MountTarget::Forward { url, keep_host, endpoint: None }, false));
     }
-    settings.mounts.iter().find_map(|m| Some((m.find(knock)?, m.authorizes_requests())))
+    settings.mounts.iter().find_map(|m| Some((m.find(request)?, m.authorizes_requests())))
 }
 
 impl GatewayRoutes {
     /// Compiles the routes of a config.
     ///
     /// # Errors
-    /// A text that names the route (`gateway.route[2]`) and what is wrong.
+    /// Names the invalid route (`gateway.route[2]`) and what is wrong.
     pub fn new(config: &[GatewayRoute]) -> Result<Self, String> {
         let compile = |(i, r): (usize, &GatewayRoute)| {
             CompiledGatewayRoute::new(r).map_err(|e| format!("gateway.route[{i}]: {e}"))
         };
         let mut routes = config.iter().enumerate().map(compile).collect::<Result<Vec<_>, _>>()?;
-        // Stable, so that of two equal paths the first one in the file wins.
+        // Stable, so that of two equal paths the first in the file wins.
         routes.sort_by_key(|r| std::cmp::Reverse(r.path.len()));
         Ok(Self { routes })
     }
 
-    /// The way of a request with this path (and query) and host.
+    /// The route for this path (with query) and host.
     pub fn find(&self, path: &str, host: Option<&Host>) -> Option<GatewayRouteMatch> {
         let route = self.routes.iter().find(|r| r.matches(path, host))?;
         Some(GatewayRouteMatch { url: route.target_url(path), keep_host: route.keep_host })
     }
 
-    /// What a request without a route gets.
+    /// The response to a request without a route.
     pub fn not_found(&self, path: &str, accept: &str) -> Response {
         if !accept.contains("text/html") {
-            // A program, most likely an SDK with a wrong base URL.
+            // Probably a program: an SDK with a wrong base URL.
             let message = format!("this gateway has no route for {path}");
             let error =
                 serde_json::json!({ "message": message, "type": "not_found", "param": null, "code": "no_route" });
@@ -93,12 +92,12 @@ impl CompiledGatewayRoute {
         if !config.path.starts_with('/') {
             return Err(format!("the path `{}` must begin with /", config.path));
         }
-        let wrong = |why: &str| format!("`{}` is no origin: {why}; write it as https://host/path", config.to);
+        let wrong = |why: &str| format!("`{}` is not an origin: {why}; write it as https://host/path", config.to);
         let (scheme, rest) = config.to.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
         let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         if base.contains(['?', '#']) {
-            return Err(wrong("a query has no place here"));
+            return Err(wrong("a query is not allowed here"));
         }
         let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
         Ok(Self {

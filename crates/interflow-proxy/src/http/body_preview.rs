@@ -1,4 +1,4 @@
-//! Reads a short request body while its request waits for a person's decision, so that the person can see it.
+//! Reads a short request body while its request waits for an operator's decision, so that the operator can see it.
 
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -8,11 +8,11 @@ use interflow_types::{
     RequestHead, Result, StageVerdict,
 };
 
-/// The longest body that is read ahead, in bytes.
+/// The longest body that is previewed, in bytes.
 const MOST_READ: u64 = 64 << 10;
 
-/// Waits for an answer; meanwhile a short body of known length is read, for whoever is asked. A client that waits for
-/// `100 Continue` sends it later: nothing is asked of it for a look.
+/// Waits for the decision; meanwhile reads a short body of known length for preview. A client that waits for `100
+/// Continue` is not asked for its body.
 pub(crate) async fn wait_and_read(
     preview: Option<BodyPreview>,
     step: MaybeFuture<'_, StageVerdict>,
@@ -54,7 +54,7 @@ pub(crate) async fn wait_and_read(
         }
     };
     if let Some((_, edited)) = preview.replacement() {
-        // Trailers stay; of the body nothing is left behind what was read.
+        // Only trailers are kept; the data that was read precedes them.
         read.retain(|frame| !matches!(frame, BodyFrame::Data(_)));
         if !edited.is_empty() {
             read.insert(0, BodyFrame::Data(edited));
@@ -69,7 +69,7 @@ pub(crate) async fn wait_and_read(
     (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
 }
 
-/// Keeps the request as it came beside what goes on, when its body was edited, and fits the head to the new one.
+/// Applies an edited body: keeps the original request beside the edited one and updates the header section.
 pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &mut RequestHead) {
     let Some((came, edited)) = preview.replacement() else { return };
     let original = OriginalMessage { head: head.clone(), body: Some(OriginalBody::Full(came)) };
@@ -80,10 +80,10 @@ pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &m
     let _ = head.headers.set("Content-Length", edited.len().to_string());
 }
 
-/// Fields that say what the body's bytes are, and would lie about another body.
+/// Digests of the body, invalid once it is edited.
 const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
-/// A place for a look at this body, if it is one that is read beforehand.
+/// A preview for this body, if it is one that can be read ahead.
 pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
     let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
     let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));
@@ -92,7 +92,7 @@ pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Op
     (short && !coded && !waits && !body.is_empty()).then(|| flow.extension_mut::<BodyPreview>().clone())
 }
 
-/// A body of which some was read.
+/// A body whose beginning was already read.
 struct Joined {
     read: std::vec::IntoIter<BodyFrame>,
     failed: Option<interflow_types::Error>,
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn another_body_goes_on_when_whoever_decides_edits_it() {
+    async fn an_edited_body_replaces_the_original() {
         for (edit, goes_on) in [("one, 2 and three", "one, 2 and three"), ("", ""), ("one two", "one two")] {
             let preview = BodyPreview::default();
             let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));

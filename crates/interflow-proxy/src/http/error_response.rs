@@ -1,9 +1,9 @@
-//! The one table from errors to responses, and the pages that Interflow writes itself.
+//! The table that maps errors to responses, and the HTML pages that Interflow generates.
 
 use interflow_codec::html::escape;
 use interflow_types::{Error, ErrorKind, FlowId, Headers, Response, StatusCode};
 
-/// The response for an error: a page for people, JSON or text for programs, as `Accept` says.
+/// The response for an error, by `Accept`: HTML for people, JSON or text for programs.
 pub(crate) fn error_response(error: &Error, flow: Option<FlowId>, request: Option<&Headers>) -> Response {
     let kind = error.kind();
     let status = kind.status();
@@ -51,7 +51,7 @@ fn error_page(status: StatusCode, kind: ErrorKind, message: &str, flow: Option<&
     html_page(&title, &body)
 }
 
-/// A page in Interflow's plain dress; `body` is HTML.
+/// A page in Interflow's style; `body` is HTML.
 pub(crate) fn html_page(title: &str, body: &str) -> String {
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\

@@ -1,4 +1,4 @@
-//! Bodies that clients hold back until they are told to go on (`Expect: 100-continue`, RFC 9110 10.1.1).
+//! Bodies that clients send only after `100 Continue` (`Expect: 100-continue`, RFC 9110 10.1.1).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -7,28 +7,28 @@ use std::task::{Context, Poll};
 use interflow_net::ingress::InformationalSender;
 use interflow_types::{Body, BodyFrame, BodyStream, RequestHead, ResponseHead, Result, StatusCode};
 
-/// The client waits for a word.
+/// The client is waiting for 100.
 const PENDING: u8 = 0;
-/// It was told to go on.
+/// Interflow sent 100.
 const SENT: u8 = 1;
-/// What it is told is the origin's affair.
+/// The expectation is forwarded; the origin answers it.
 const FORWARDED: u8 = 2;
 
-/// Such a body, which a stage may want before the origin is asked: whoever reads it first says so. Where nobody does, the
-/// origin is asked, which may refuse.
+/// A body whose first reader sends `100 Continue`: a stage may need the body before the origin is contacted. If
+/// nobody reads it, the expectation is forwarded to the origin, which may refuse.
 struct ExpectContinueBody {
     body: Body,
     interim: InformationalSender,
     word: Arc<AtomicU8>,
 }
 
-/// The body of a client that waits, with what became of its waiting.
+/// Wraps the body of a waiting client; also returns the state of its expectation.
 pub(crate) fn defer_continue(body: Body, interim: InformationalSender) -> (Body, Arc<AtomicU8>) {
     let word = Arc::new(AtomicU8::new(PENDING));
     (Body::stream(ExpectContinueBody { body, interim, word: Arc::clone(&word) }), word)
 }
 
-/// The request leaves: an expectation that a stage has met, or whose body it replaced, is none for the origin.
+/// Called before the request is sent: removes an expectation that a stage has already met, or whose body it replaced.
 pub(crate) fn finish_expectation(word: &AtomicU8, head: &mut RequestHead, body: &Body) {
     let untouched = word.compare_exchange(PENDING, FORWARDED, Relaxed, Relaxed).is_ok();
     if !untouched || !matches!(body, Body::Stream(_)) {

@@ -1,5 +1,5 @@
-//! Phase `StreamMessage` for gRPC: the messages in a body are shown to the stages one by one, and what they leave goes on.
-//! A message that nobody changed keeps its bytes.
+//! Phase `StreamMessage` for gRPC: passes each message in a body to the stages and forwards the result. Unchanged
+//! messages keep their bytes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,7 +17,7 @@ use crate::http::messages::{GrpcKind, MAX_MESSAGE_BYTES};
 use crate::observe::flow_guard::FlowGuard;
 use crate::upstream::plan::RequestPlan;
 
-/// The flow as the messages of both directions see it, while its exchange goes on.
+/// The flow as seen by the messages of both directions while its exchange is in progress.
 #[derive(Clone)]
 pub(crate) struct ForkedFlow(Arc<Mutex<Flow>>);
 
@@ -26,19 +26,18 @@ impl ForkedFlow {
         Self(Arc::new(Mutex::new(flow.fork())))
     }
 
-    /// Takes the notes back, and keeps messages waiting as long as the guard lives.
+    /// Merges the extensions back; messages wait while the returned guard is alive.
     pub async fn merge(self, flow: &mut Flow) -> OwnedMutexGuard<Flow> {
         let mut lent = self.0.lock_owned().await;
         flow.merge(&mut lent);
         lent
     }
 
-    /// The flow that this guard holds.
     pub fn from_guard(guard: &OwnedMutexGuard<Flow>) -> Self {
         Self(Arc::clone(OwnedMutexGuard::mutex(guard)))
     }
 
-    /// The same at the flow's end. A message that a stage still holds keeps its notes, and is heard no more.
+    /// Merges at the flow's end. A message that a stage still holds keeps its extensions; they are not merged.
     pub fn merge_at_end(&self, flow: &mut Flow) {
         if let Ok(mut lent) = self.0.try_lock() {
             flow.merge(&mut lent);
@@ -46,8 +45,8 @@ impl ForkedFlow {
     }
 }
 
-/// The body with its messages shown to the stages, if it is one of gRPC and a stage wants that. The length that the
-/// head tells would not hold any more, and is taken out.
+/// Wraps a gRPC body so that stages see its messages, if one wants to. `Content-Length` is removed, because it may no
+/// longer be correct.
 pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, headers: &mut Headers, body: Body) -> Body {
     if matches!(body, Body::Empty) || GrpcKind::from_headers(headers).is_none() || !tracker.wants_messages() {
         return body;
@@ -63,7 +62,7 @@ pub(crate) fn inspect_body(tracker: &mut FlowGuard, direction: Direction, header
         lent,
         buffer: BytesMut::new(),
         held: MemoryReservation::default(),
-        asked: None,
+        decision: None,
         last: None,
     })
 }
@@ -75,20 +74,20 @@ struct GrpcBody {
     plan: Arc<RequestPlan>,
     lent: ForkedFlow,
     buffer: BytesMut,
-    /// Counts the buffer towards the process's budget.
+    /// The buffer's share of the process's memory budget.
     held: MemoryReservation,
-    /// What the stages say of the message that they are being shown.
-    asked: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
-    /// What ended the body; the buffer may still hold messages.
+    /// The stages' pending decision on the current message.
+    decision: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
+    /// How the body ended; the buffer may still hold messages.
     last: Option<Option<Result<BodyFrame>>>,
 }
 
 impl BodyStream for GrpcBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<BodyFrame>>> {
         loop {
-            if let Some(asked) = &mut self.asked {
-                let said = ready!(asked.as_mut().poll(cx));
-                self.asked = None;
+            if let Some(decision) = &mut self.decision {
+                let said = ready!(decision.as_mut().poll(cx));
+                self.decision = None;
                 match said {
                     Ok(Some(bytes)) => return Poll::Ready(Some(Ok(BodyFrame::Data(bytes)))),
                     Ok(None) => {}
@@ -102,7 +101,7 @@ impl BodyStream for GrpcBody {
                 if self.buffer.is_empty() {
                     return Poll::Ready(last);
                 }
-                // Less than a message: not ours to judge.
+                // Less than a message: forwarded unchanged.
                 self.last = Some(last);
                 return Poll::Ready(Some(Ok(BodyFrame::Data(self.buffer.split().freeze()))));
             }
@@ -122,7 +121,7 @@ impl BodyStream for GrpcBody {
 }
 
 impl GrpcBody {
-    /// Shows the next whole message to the stages; false when there is none.
+    /// Passes the next whole message to the stages; false if there is none.
     fn start_next_message(&mut self) -> bool {
         if self.kind.lost {
             return false;
@@ -134,26 +133,26 @@ impl GrpcBody {
                 self.kind.lost = true;
                 if !self.buffer.is_empty() {
                     let rest = self.buffer.split().freeze();
-                    self.asked = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
+                    self.decision = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
                 }
                 return true;
             }
         };
         let payload = self.kind.payload(&message);
         let seen = StreamMessage { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
-        self.asked = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
+        self.decision = Some(Box::pin(run_stages(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
         true
     }
 }
 
-/// What the stages leave of a message: its bytes as they came, new ones, or nothing.
+/// Runs the stages on a message: its original bytes, new ones, or `None` if it was dropped.
 async fn run_stages(
     plan: Arc<RequestPlan>,
     lent: ForkedFlow,
     mut seen: StreamMessage,
     message: GrpcMessage,
 ) -> Result<Option<Bytes>> {
-    // The trailers of gRPC-Web are no message.
+    // The trailers frame of gRPC-Web is not a message.
     if message.trailers {
         return Ok(Some(message.raw));
     }
@@ -173,22 +172,22 @@ async fn run_stages(
             Some(_) => append_injected(&mut flow, raw.to_vec()).unwrap_or_default(),
         }));
     }
-    // What was shown as it came must be what the flag says; what was shown in the clear goes on in the clear, which
-    // every message may.
+    // A message given to stages compressed keeps its compressed flag; one given decompressed is sent uncompressed,
+    // which gRPC always allows.
     let compressed = message.compressed && before == message.data;
     let length = u32::try_from(seen.payload.len())
-        .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage made a gRPC message of 4 GiB or more"))?;
+        .map_err(|_| Error::new(ErrorKind::BodyTooLarge, "a stage produced a gRPC message of 4 GiB or more"))?;
     let mut out = Vec::with_capacity(grpc::PREFIX_LEN + seen.payload.len());
     grpc::write_prefix(&mut out, compressed, length);
     out.extend_from_slice(&seen.payload);
     Ok(append_injected(&mut flow, out))
 }
 
-/// The bytes, and behind them the messages that stages put in.
+/// Appends messages that stages injected.
 fn append_injected(flow: &mut Flow, mut out: Vec<u8>) -> Option<Bytes> {
     if flow.extension::<InjectedMessages>().is_some() {
         for payload in std::mem::take(flow.extension_mut::<InjectedMessages>()).forward {
-            // One of 4 GiB could not have been made here.
+            // A message of 4 GiB cannot arise here.
             let Ok(length) = u32::try_from(payload.len()) else { continue };
             grpc::write_prefix(&mut out, false, length);
             out.extend_from_slice(&payload);

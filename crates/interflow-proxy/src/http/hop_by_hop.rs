@@ -1,24 +1,24 @@
-//! What one hop owes the next: targets resolved, hop-by-hop fields taken out, `Via` and `Max-Forwards` kept
-//! (RFC 9110 7.6, RFC 9112 3.2).
+//! Hop-by-hop handling (RFC 9110 7.6, RFC 9112 3.2): resolves targets, strips connection-specific fields, maintains
+//! `Via` and `Max-Forwards`.
 
 use interflow_types::{
-    Authority, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
-    RequestTarget, Result, Scheme, Url,
+    Authority, Body, ByteStr, EntryKind, Error, ErrorKind, HeaderNameMask, Headers, HttpVersion, Method, RequestHead,
+    RequestTarget, ResponseHead, Result, Scheme, StatusCode, Url,
 };
 use smallvec::SmallVec;
 
-/// Where a connection leads by itself, so that a request in origin-form has somewhere to go.
+/// The destination of a tunnel, for requests in origin-form.
 #[derive(Clone, Debug)]
 pub(crate) struct TunnelTargetRef<'a> {
     pub scheme: Scheme,
     pub authority: &'a Authority,
 }
 
-/// The URL that a request in a tunnel asks for: it goes where the tunnel goes. A target that names another authority
-/// (gRPC clients do, for a service behind an address) says it in `Host` (RFC 9112 3.2.2).
+/// The URL of a request in a tunnel, which goes where the tunnel goes. If the target names another authority (gRPC
+/// clients do, for a service behind an address), it is kept in `Host` (RFC 9112 3.2.2).
 ///
 /// # Errors
-/// A CONNECT.
+/// The request is a CONNECT.
 pub(crate) fn resolve_tunnel_url(
     target: RequestTarget,
     inside: &TunnelTargetRef<'_>,
@@ -40,8 +40,8 @@ pub(crate) fn resolve_tunnel_url(
     Ok(Url { scheme: inside.scheme, authority: inside.authority.clone(), path })
 }
 
-/// Fields that never pass a hop, whether `Connection` names them or not. `Proxy-Authorization` belongs to this hop:
-/// an origin must never see it.
+/// Fields removed at every hop, whether `Connection` lists them or not. `Proxy-Authorization` is for this hop: an
+/// origin must never see it.
 const HOP_FIELDS: [&str; 8] = [
     "te",
     "upgrade",
@@ -54,21 +54,21 @@ const HOP_FIELDS: [&str; 8] = [
 ];
 
 fn is_hop_field(name: &[u8]) -> bool {
-    // The lengths that they have: most fields are told apart by theirs alone.
+    // Checks the length first, which rules out most fields.
     matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
         && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
 
-/// Fields that route or frame a message: `Connection` cannot take them out.
+/// Fields that route or frame a message: `Connection` cannot remove them.
 fn is_protected(name: &[u8]) -> bool {
     ["host", "content-length", "content-type", "content-encoding", "trailer", "date", "authorization", "cookie"]
         .iter()
         .any(|p| name.eq_ignore_ascii_case(p.as_bytes()))
 }
 
-/// The fields that `Connection` names, without those that it may not name.
+/// The fields that `Connection` lists, without the protected ones.
 fn connection_options(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
-    // What nearly all of them say.
+    // The common values.
     let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
     if headers.get_all("connection").all(plain) {
         return SmallVec::new();
@@ -81,7 +81,7 @@ fn connection_options(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
 }
 
 fn strip_hop_fields(headers: &mut Headers) {
-    // `Connection` is one of them: without any, none is named either.
+    // `Connection` is in the list, so if none of them is present, nothing else is listed either.
     const HOP_FIELD_MASK: HeaderNameMask = HeaderNameMask::from_names(&HOP_FIELDS);
     if !headers.may_contain(HOP_FIELD_MASK) || !headers.iter().any(|(name, _)| is_hop_field(name)) {
         return;
@@ -90,8 +90,7 @@ fn strip_hop_fields(headers: &mut Headers) {
     headers.retain(|name, _| !is_hop_field(name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name)));
 }
 
-/// Makes a request's fields fit for the next hop. An upgrade that may go through stays, and is named in
-/// `head.protocol`.
+/// Strips a request's hop-by-hop fields. A permitted upgrade is kept, and recorded in `head.protocol`.
 pub(crate) fn clean_request(head: &mut RequestHead) {
     let trailers = head.headers.has_token("te", "trailers");
     let upgrade = head.protocol.clone().or_else(|| requested_upgrade(head));
@@ -108,8 +107,8 @@ pub(crate) fn clean_request(head: &mut RequestHead) {
     head.protocol = upgrade;
 }
 
-/// The protocol that an HTTP/1.1 client wants to change to. `h2c` is answered in HTTP/1.1 instead, as RFC 9113 3.1
-/// allows: prior knowledge is the way in.
+/// The protocol that an HTTP/1.1 client wants to upgrade to. `h2c` is ignored, as RFC 9113 3.1 allows: only prior
+/// knowledge is supported.
 fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
     if head.version != HttpVersion::Http11 || !head.headers.has_token("connection", "upgrade") {
         return None;
@@ -118,11 +117,11 @@ fn requested_upgrade(head: &RequestHead) -> Option<ByteStr> {
     std::str::from_utf8(wanted).ok().map(ByteStr::from)
 }
 
-/// Makes a response's fields fit for the client. `upgraded` keeps what a 101 needs.
+/// Strips a response's hop-by-hop fields; with `upgraded`, keeps those that a 101 needs.
 pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
     let protocol = if upgraded { headers.get("upgrade").map(<[u8]>::to_vec) } else { None };
     strip_hop_fields(headers);
-    // An origin has no business asking for the proxy's password.
+    // Origins must not be able to request the proxy's password.
     headers.remove("proxy-authenticate");
     headers.remove("proxy-authentication-info");
     if let Some(protocol) = protocol {
@@ -131,8 +130,19 @@ pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
     }
 }
 
-/// As [`set_host`], but where something else than `Host` decided where to (a tunnel, a gateway's route), a `Host` that
-/// is there goes through as it is.
+/// Drops a body that the response must not have: to HEAD, or with 204 and 304 (RFC 9110 6.4.1). A streaming body is
+/// kept, because the flow ends with it.
+pub(crate) fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
+    let none =
+        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    match body {
+        Body::Full(_) if none => Body::Empty,
+        body => body,
+    }
+}
+
+/// As [`set_host`], but if the destination came from something else than `Host` (a tunnel, a gateway route), an
+/// existing `Host` is kept.
 pub(crate) fn set_host_for(head: &mut RequestHead, transport: EntryKind) {
     let decided = !matches!(transport, EntryKind::Absolute | EntryKind::Internal);
     if !(decided && head.headers.contains("host")) {
@@ -140,7 +150,7 @@ pub(crate) fn set_host_for(head: &mut RequestHead, transport: EntryKind) {
     }
 }
 
-/// Puts the URL's authority into `Host` when the field says something else or is missing (RFC 9112 3.2.2).
+/// Sets `Host` to the URL's authority (RFC 9112 3.2.2).
 pub(crate) fn set_host(head: &mut RequestHead) {
     let (url, default) = (&head.url, head.url.scheme.default_port());
     let right = head.headers.get_str("host").is_some_and(|host| {
@@ -159,16 +169,16 @@ pub(crate) fn add_via(headers: &mut Headers, version: HttpVersion, pseudonym: &s
     let _ = headers.append("Via", format!("{version} {pseudonym}"));
 }
 
-/// What `Max-Forwards` says of a TRACE or OPTIONS.
+/// The effect of `Max-Forwards` on a TRACE or OPTIONS.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MaxForwards {
-    /// Go on; the field, if there was one, counts one less.
+    /// Forward; the field, if present, was decremented.
     Forward,
-    /// This hop is the last: answer.
+    /// This hop is the last: answer the request.
     Answer,
 }
 
-/// Obeys `Max-Forwards` (RFC 9110 7.6.2).
+/// Applies `Max-Forwards` (RFC 9110 7.6.2).
 pub(crate) fn max_forwards(head: &mut RequestHead) -> MaxForwards {
     if head.method != Method::TRACE && head.method != Method::OPTIONS {
         return MaxForwards::Forward;

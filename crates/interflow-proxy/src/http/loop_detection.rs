@@ -1,5 +1,5 @@
-//! Forwarding loops: each instance has a pseudonym of its own, which it puts into `Via` where the next hop may be another
-//! proxy or gateway (RFC 9110 7.6.3). A request that comes back with it has come round.
+//! Detects forwarding loops: each instance adds its pseudonym to `Via` where the next hop may be another proxy or
+//! gateway (RFC 9110 7.6.3). A request that arrives with it is a loop.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -8,21 +8,20 @@ use interflow_net::egress::UpstreamRoute;
 use interflow_net::egress::proxy::ProxyKind;
 use interflow_types::{EndpointId, EntryKind, Error, ErrorKind, Flow, Headers, Host, RequestHead, Result, Scheme};
 
-/// The pseudonym of this instance, made anew with each start, so that it identifies no installation over time.
+/// The pseudonym of this instance, random at each start, so that it does not identify an installation over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ViaPseudonym {
-    /// The pseudonym; empty for none.
+    /// The pseudonym; empty if disabled.
     name: Arc<str>,
-    /// What stands in `Via` for us: protocol version and pseudonym.
+    /// The `Via` entry: protocol version and pseudonym.
     entry: Arc<str>,
 }
 
-/// What `Via` said in the CONNECT that a tunnel began with: a note on the flows of the tunnel.
+/// The `Via` of a tunnel's CONNECT, an extension on the tunnel's flows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReceivedVia(pub Option<Arc<str>>);
 
 impl ViaPseudonym {
-    /// A new one, at random.
     pub fn random() -> Self {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
@@ -33,24 +32,24 @@ impl ViaPseudonym {
         Self { entry: format!("1.1 {name}").into(), name: name.into() }
     }
 
-    /// Refuses a request that has passed this instance before.
+    /// Rejects a request that has already passed this instance.
     ///
     /// # Errors
     /// [`ErrorKind::Loop`].
     pub fn check(&self, headers: &Headers) -> Result<()> {
-        let is_ours = |entry: &[u8]| {
+        let is_local = |entry: &[u8]| {
             let name = entry.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).nth(1);
             name.is_some_and(|name| name.eq_ignore_ascii_case(self.name.as_bytes()))
         };
-        if headers.list_items("via").any(is_ours) {
-            let text = "the request has passed this proxy before (its own pseudonym stands in Via): it is forwarded in a \
-                        circle; check upstream.proxy and the gateway's routes of the proxies on its way";
+        if headers.list_items("via").any(is_local) {
+            let text = "the request has passed this proxy before (its own pseudonym is in Via): this is a \
+                        forwarding loop; check upstream.proxy and the gateway's routes of the proxies on the path";
             return Err(Error::new(ErrorKind::Loop, text));
         }
         Ok(())
     }
 
-    /// The `Via` of CONNECT requests to upstream proxies: what was received, and our own entry behind it.
+    /// The `Via` of CONNECT requests to upstream proxies: the received value, followed by this instance's entry.
     pub fn connect_via(&self, received: Option<&str>) -> Option<Arc<str>> {
         match received {
             _ if self.name.is_empty() => None,
@@ -59,14 +58,14 @@ impl ViaPseudonym {
         }
     }
 
-    /// Puts what a tunnel's CONNECT said into the route of what goes through it.
+    /// Adds a tunnel's `Via` to the route of the requests in it.
     pub fn add_tunnel_via(&self, route: &mut UpstreamRoute, flow: &Flow) {
         if let Some(ReceivedVia(Some(received))) = flow.extension::<ReceivedVia>() {
             route.connect_via = self.connect_via(Some(received));
         }
     }
 
-    /// Adds our entry to a request that goes where it may come round from.
+    /// Adds this instance's entry to a request whose route could loop.
     pub fn add_via(&self, head: &RequestHead, leaving: &mut Option<RequestHead>, route: &UpstreamRoute, flow: &Flow) {
         if !self.name.is_empty() && may_loop(head, route, flow) {
             let leaving = leaving.get_or_insert_with(|| head.clone());
@@ -75,9 +74,9 @@ impl ViaPseudonym {
     }
 }
 
-/// Whether the next hop may forward the request as it is. For TLS through an HTTP proxy, the CONNECT request tells of us,
-/// and the request itself stays as it is. Of a gateway's routes, only those to providers by their public names lead to no
-/// other gateway.
+/// Whether the next hop may forward the request as it is. For TLS through an HTTP proxy the CONNECT carries `Via`,
+/// and the request itself is unchanged. Of a gateway's routes, only those to public provider hosts cannot lead to
+/// another gateway.
 fn may_loop(head: &RequestHead, route: &UpstreamRoute, flow: &Flow) -> bool {
     if !route.via.is_empty() {
         return head.url.scheme == Scheme::Http || route.via.iter().any(|p| p.kind == ProxyKind::Socks5);
@@ -102,30 +101,30 @@ mod tests {
 
     #[test]
     fn only_our_own_pseudonym_is_a_loop() {
-        let (ours, other) = (ViaPseudonym::random(), ViaPseudonym::random());
+        let (local, other) = (ViaPseudonym::random(), ViaPseudonym::random());
         for (via, looped) in [
             (String::new(), false),
             ("1.1 interflow".into(), false),
             (format!("1.0 fred, {}", other.entry), false),
-            (format!("1.0 fred, 1.1 x.example.com (Apache), {}", ours.entry), true),
-            (format!("HTTP/2.0   {} (a comment)", ours.name.to_uppercase()), true),
-            (ours.name.to_string(), false),
+            (format!("1.0 fred, 1.1 x.example.com (Apache), {}", local.entry), true),
+            (format!("HTTP/2.0   {} (a comment)", local.name.to_uppercase()), true),
+            (local.name.to_string(), false),
         ] {
             let headers: Headers = [("Via", via.as_str())].into_iter().collect();
-            assert_eq!(ours.check(&headers).is_err(), looped, "{via}");
+            assert_eq!(local.check(&headers).is_err(), looped, "{via}");
         }
     }
 
     #[test]
     fn a_tunnel_hands_on_what_it_received_and_adds_itself() {
-        let ours = ViaPseudonym::random();
+        let local = ViaPseudonym::random();
         let headers: Headers = [("Via", "1.1 a"), ("via", "1.1 b, 1.1 c")].into_iter().collect();
         let received = received_via(&headers);
         assert_eq!(
-            ours.connect_via(received.as_deref()).unwrap().as_ref(),
-            format!("1.1 a, 1.1 b, 1.1 c, {}", ours.entry)
+            local.connect_via(received.as_deref()).unwrap().as_ref(),
+            format!("1.1 a, 1.1 b, 1.1 c, {}", local.entry)
         );
-        assert_eq!(ours.connect_via(None).unwrap(), ours.entry);
+        assert_eq!(local.connect_via(None).unwrap(), local.entry);
         assert_eq!(ViaPseudonym::default().connect_via(None), None);
         assert_eq!(received_via(&Headers::new()), None);
     }

@@ -1,4 +1,5 @@
-//! Messages seen as they pass: server-sent events, gRPC messages, WebSocket messages. A tap changes and delays nothing.
+//! Splits bodies into messages for observers: server-sent events, gRPC and WebSocket messages. A tap neither changes
+//! nor delays the body.
 
 use bytes::{Bytes, BytesMut};
 use interflow_codec::grpc::{self, GrpcMessage};
@@ -10,10 +11,10 @@ use interflow_codec::websocket::{
 use interflow_types::budget::MemoryReservation;
 use interflow_types::{Direction, Headers, MessageKind, StreamMessage, Timestamp};
 
-/// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
+/// The largest message that is parsed. Larger ones are forwarded and recorded only as bytes of the body.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// Looks for messages in a body.
+/// Parses the messages in a body.
 pub(crate) struct MessageTap {
     direction: Direction,
     kind: MessageTapKind,
@@ -22,13 +23,12 @@ pub(crate) struct MessageTap {
 enum MessageTapKind {
     Events(SseParser),
     Grpc(GrpcKind, BytesMut, MemoryReservation),
-    /// What came could not be told apart, and nothing behind it can.
+    /// Framing was lost; nothing more can be parsed.
     Lost,
 }
 
 impl MessageTap {
-    /// A tap, when the head says that the body is a stream of messages. A stream that is compressed as a whole is not
-    /// looked into.
+    /// A tap, if the header section announces a stream of messages. Streams with a content coding are not parsed.
     pub fn for_body(direction: Direction, headers: &Headers) -> Option<Self> {
         let kind = if media_type(headers)?.eq_ignore_ascii_case("text/event-stream") {
             MessageTapKind::Events(SseParser::new(MAX_MESSAGE_BYTES))
@@ -38,7 +38,7 @@ impl MessageTap {
         (!headers.contains("content-encoding")).then_some(Self { direction, kind })
     }
 
-    /// Takes the body's next bytes; `see` is shown each message that they complete.
+    /// Feeds the body's next bytes; calls `see` with each message that they complete.
     pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&StreamMessage)) {
         let (direction, at) = (self.direction, Timestamp::now());
         let mut give = |kind, payload| see(&StreamMessage { direction, kind, payload, at });
@@ -56,18 +56,18 @@ impl MessageTap {
     }
 }
 
-/// How the gRPC messages of a body are to be read.
+/// How the gRPC messages of a body are encoded.
 pub(crate) struct GrpcKind {
     encoding: String,
-    /// What came could not be told apart, and nothing behind it can.
+    /// Framing was lost; nothing more can be parsed.
     pub lost: bool,
 }
 
 impl GrpcKind {
-    /// `None` when the head is not one of gRPC, or its body is compressed as a whole or written in base64.
+    /// `None` if this is not gRPC, or the body has a content coding or is base64 text.
     pub fn from_headers(headers: &Headers) -> Option<Self> {
         const START: &[u8] = b"application/grpc";
-        // Every body is asked about, and few are of gRPC.
+        // Fast path: called for every body, and few are gRPC.
         let value = headers.get("content-type")?.trim_ascii_start();
         if !value.get(..START.len())?.eq_ignore_ascii_case(START) {
             return None;
@@ -78,7 +78,7 @@ impl GrpcKind {
         readable.then_some(Self { encoding, lost: false })
     }
 
-    /// The content of a message, decompressed where that can be done.
+    /// The content of a message, decompressed if possible.
     pub fn payload(&self, message: &GrpcMessage) -> Bytes {
         let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, MAX_MESSAGE_BYTES));
         clear.flatten().unwrap_or_else(|| message.data.clone())
@@ -89,7 +89,7 @@ fn media_type(headers: &Headers) -> Option<&str> {
     Some(headers.get_str("content-type")?.split(';').next()?.trim())
 }
 
-/// `None` when the stream cannot be followed any further.
+/// `None` when the stream can no longer be parsed.
 fn sse_events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
     parser.push(bytes);
     while let Some(event) = parser.next_event().ok()? {
@@ -111,30 +111,30 @@ fn grpc_messages(
     Some(())
 }
 
-/// One direction of a WebSocket: its bytes go on as they came unless a stage changes a message.
+/// One direction of a WebSocket: bytes are forwarded unchanged unless a stage changes a message.
 pub(crate) struct WsDirection {
     direction: Direction,
     decoder: Option<WebSocketDecoder>,
     forwarder: MessageForwarder,
     buffer: BytesMut,
-    /// A message that is too large to be held goes through in parts, or nothing can be told apart any more.
+    /// A message too large to hold is forwarded in parts, or framing was lost.
     in_parts: bool,
 }
 
-/// What a decoder made of the bytes that came.
+/// A decoded WebSocket event.
 pub(crate) enum WsEvent {
-    /// A message, and the frames that it came in.
+    /// A message and its frames.
     Message(StreamMessage, websocket::WebSocketMessage),
     /// A part of a message too large to be held.
     Part(Bytes, bool),
-    /// From here on nothing can be told apart: these bytes, and all that come, go on as they are.
+    /// Framing was lost: these bytes, and all that follow, are forwarded unchanged.
     Lost(Bytes),
-    /// As [`Lost`](Self::Lost), since the memory for messages is spent.
+    /// As [`Lost`](Self::Lost), because the memory budget is exhausted.
     Overloaded,
 }
 
 impl WsDirection {
-    /// A leg of a WebSocket whose handshake ended with this response.
+    /// One direction of a WebSocket whose handshake ended with this response.
     pub fn new(direction: Direction, response: &Headers) -> Self {
         let agreed = PermessageDeflate::from_response(response);
         let sender = sender(direction);
@@ -149,17 +149,15 @@ impl WsDirection {
         Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false }
     }
 
-    /// Whose messages it carries.
     pub const fn direction(&self) -> Direction {
         self.direction
     }
 
-    /// Takes bytes that came.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// What they hold next; `None` when more must come.
+    /// The next event; `None` if more bytes are needed.
     pub fn next(&mut self) -> Option<WsEvent> {
         let Some(decoder) = &mut self.decoder else {
             self.in_parts = true;
@@ -172,7 +170,7 @@ impl WsDirection {
                 Some(WsEvent::Part(raw, compressed))
             }
             Ok(Some(WebSocketItem::Message(message))) => {
-                // A control frame may come between the parts of another message.
+                // A control frame may be interleaved with the parts of another message.
                 self.in_parts &= !message.passed && is_control(message.kind);
                 let seen = StreamMessage {
                     direction: self.direction,
@@ -183,7 +181,7 @@ impl WsDirection {
                 Some(WsEvent::Message(seen, message))
             }
             Err(WebSocketError::Overloaded) => {
-                // Whoever only looks has passed these bytes on; whoever decides by them has to end the connection.
+                // Observers have already forwarded these bytes; stages that decide on them must close the connection.
                 self.decoder = None;
                 self.buffer.clear();
                 Some(WsEvent::Overloaded)
@@ -197,10 +195,10 @@ impl WsDirection {
         }
     }
 
-    /// Writes what a stage left of a message: nothing when it is dropped.
+    /// Writes a message as stages left it; nothing if it was dropped.
     ///
     /// # Errors
-    /// A message too large to be written anew.
+    /// The message is too large to be re-encoded.
     pub fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -217,12 +215,12 @@ impl WsDirection {
         Ok(())
     }
 
-    /// Whether another message may be written now.
+    /// Whether another message may be written now, at a message boundary.
     pub fn is_between_messages(&self) -> bool {
         !self.in_parts
     }
 
-    /// Writes a message that nobody sent.
+    /// Writes an injected message.
     pub fn write_injected(&self, out: &mut Vec<u8>, message: &StreamMessage) {
         let opcode = if message.kind == MessageKind::Binary { Opcode::Binary } else { Opcode::Text };
         websocket::write_frame(out, opcode, &message.payload, mask_for(self.direction));
@@ -248,7 +246,7 @@ const fn sender(direction: Direction) -> FrameSender {
     }
 }
 
-/// A client masks each frame with a key that nobody can foresee (RFC 6455 10.3).
+/// A client masks each frame with an unpredictable key (RFC 6455 10.3).
 fn mask_for(direction: Direction) -> Option<[u8; 4]> {
     (direction == Direction::Request).then(|| {
         let mut key = [0; 4];
@@ -293,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_compressed_grpc_message_is_seen_in_the_clear_and_one_that_cannot_be_as_it_came() {
-        // "aa" in zlib's format, uncompressed block; then junk under the same flag.
+        // "aa" in zlib format, uncompressed block; then garbage under the same flag.
         let zlib = b"\x01\0\0\0\x0d\x78\x01\x01\x02\0\xfd\xffaa\x01\x25\0\xc3";
         assert_eq!(seen("application/grpc", &[zlib, b"\x01\0\0\0\x01?"]), [b"aa".to_vec(), b"?".to_vec()]);
     }

@@ -1,5 +1,5 @@
-//! Hands messages as they came in, before stages edited them, to the recorder; unless a stage withholds them because they hold
-//! what it removes.
+//! Passes messages as received, before stages edited them, to the recorder; unless a stage withholds them because
+//! they contain what it removes.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use interflow_types::{
 use crate::observe::flow_guard::SharedCapture;
 use crate::upstream::plan::RequestPlan;
 
-/// The mark of flows whose request or response as it came in is recorded beside what went on.
+/// The tag of flows whose original request or response is recorded beside the edited one.
 const EDITED_TAG: &str = "edited";
 
-/// The request as it came in, when it was edited and may be recorded.
+/// The original request, if it was edited and may be recorded.
 pub(crate) fn take_request(flow: &mut Flow, plan: &RequestPlan) -> Option<Box<OriginalMessage<RequestHead>>> {
     flow.extension::<OriginalMessages>()?;
     let original = flow.extension_mut::<OriginalMessages>().request.take();
     if_recordable(flow, plan, original)
 }
 
-/// The response as it came in, when it was edited and may be recorded.
+/// The original response, if it was edited and may be recorded.
 pub(crate) fn take_response(flow: &mut Flow, plan: &RequestPlan) -> Option<Box<OriginalMessage<ResponseHead>>> {
     flow.extension::<OriginalMessages>()?;
     let original = flow.extension_mut::<OriginalMessages>().response.take();
@@ -37,7 +37,7 @@ fn if_recordable<T>(flow: &mut Flow, plan: &RequestPlan, original: Option<T>) ->
 }
 
 impl SharedCapture {
-    /// Shows the recorder a request as it came in.
+    /// Records a request as received.
     pub(crate) fn original_request(self: &Arc<Self>, original: OriginalMessage<RequestHead>) {
         let OriginalMessage { head, body } = original;
         if let Some(capture) = self.capture.lock().as_mut() {
@@ -46,7 +46,7 @@ impl SharedCapture {
         self.original_body(Direction::Request, body);
     }
 
-    /// Shows the recorder a response as it came in.
+    /// Records a response as received.
     pub(crate) fn original_response(self: &Arc<Self>, flow: &Flow, original: OriginalMessage<ResponseHead>) {
         let OriginalMessage { head, body } = original;
         if let Some(capture) = self.capture.lock().as_mut() {

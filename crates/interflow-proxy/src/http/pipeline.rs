@@ -1,17 +1,16 @@
-//! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
+//! The request pipeline: one HTTP exchange, phase by phase, until the response's last byte.
 
 use std::sync::Arc;
 
+use interflow_codec::ja4h;
 use interflow_net::egress::{UpstreamClient, UpstreamReport, UpstreamResponse, UpstreamRoute};
 use interflow_net::ingress::{IncomingRequest, InformationalSender, ServiceReply};
 use interflow_types::{
     Authority, Body, BoxFuture, ByteStr, ClientInfo, Direction, EndpointId, EntryKind, Error, ErrorKind, ErrorRenderer,
-    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, Method,
-    MountTarget, NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead,
-    ResponseHeadFilter, Result, Scheme, StageVerdict, StatusCode, Timestamp, Url,
+    Flow, FlowClock, FlowId, ForwardedBy, GatewayRequest, Host, HttpVersion, LocalHandler, MaybeFuture, MountTarget,
+    NotRecorded, Phase, Request, RequestHead, RequestId, RequestTarget, Response, ResponseHead, ResponseHeadFilter,
+    Result, Scheme, StageVerdict, Timestamp, Url,
 };
-
-use interflow_codec::ja4h;
 
 use crate::downstream::access::AccessRequest;
 use crate::downstream::connection::{ClientConnection, ConnectionKind, TunnelTarget, challenge};
@@ -25,28 +24,28 @@ use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
 use crate::worker::ActiveConfig;
 
-/// How a request's exchange begins.
+/// How the processing of a request begins.
 pub(crate) enum PipelineStart<'a> {
-    /// As nearly every one does: into the corridor.
+    /// The common case: the request enters the pipeline.
     Pipeline(Box<PipelineRequest>),
-    /// Something must be waited for first.
+    /// Something must be awaited first, such as authentication.
     Later(BoxFuture<'a, ServiceReply>),
-    /// It is over already.
+    /// It has already been answered.
     Done(ServiceReply),
 }
 
-/// What goes into the corridor. Boxed, since futures carry it through several hands before they first run.
+/// Input of the pipeline. Boxed, because it is moved between futures before they first run.
 pub(crate) struct PipelineRequest {
     live: Arc<ActiveConfig>,
     flow: Box<Flow>,
     key: PlanKey,
     url: Url,
     incoming: IncomingRequest,
-    /// At the corridor's far end stands a room of ours in the origin's place.
+    /// Answers in the origin's place.
     handler: Option<Arc<dyn LocalHandler>>,
 }
 
-/// A request on the proxy port, in absolute-form, or by mistake in origin-form.
+/// A request on the proxy port, normally in absolute-form.
 pub(crate) fn from_proxy(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -73,7 +72,7 @@ pub(crate) fn from_proxy(
     }
 }
 
-/// The same once it is known whose request it is.
+/// The request after authentication.
 fn from_authenticated_proxy<'a>(
     conn: &'a ClientConnection,
     live: Arc<ActiveConfig>,
@@ -95,9 +94,9 @@ pub(crate) fn from_gateway(
     live: Arc<ActiveConfig>,
     mut incoming: IncomingRequest,
 ) -> PipelineStart<'_> {
-    // The port takes connections without TLS too, and one may be older than the config.
+    // The port also accepts connections without TLS, and a connection may be older than the configuration.
     if live.settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
-        let text = "this gateway asks for a client certificate: use https:// and show one";
+        let text = "this gateway requires a client certificate: use https:// and present one";
         let error = Error::new(ErrorKind::Denied, text);
         conn.worker.counters.error(&error);
         tracing::debug!(client = %conn.client.peer, "gateway: a request without a client certificate is refused");
@@ -113,28 +112,28 @@ pub(crate) fn from_gateway(
         }
         RequestTarget::Absolute(url) => (url.path, Some(url.authority), false),
         RequestTarget::Asterisk | RequestTarget::Authority(_) => {
-            let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
+            let text = "the gateway accepts requests for a path; tunnels belong on the proxy port";
             let refused = reject_malformed(conn, &live, &Error::new(ErrorKind::Unsupported, text));
             return PipelineStart::Done(ServiceReply::Response(refused));
         }
     };
-    let knock = GatewayRequest {
+    let request = GatewayRequest {
         method: &incoming.method,
         path: &path,
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let found = gateway::find_target(&live.settings, &knock);
+    let found = gateway::find_target(&live.settings, &request);
     let authorized = matches!(found, Some((_, true)));
     if !authorized
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
     {
         let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
-        tracing::debug!(%client, ?refusal, "gateway: a request of a web page is refused");
+        tracing::debug!(%client, ?refusal, "gateway: a web page's request was refused");
         return PipelineStart::Done(ServiceReply::Response(refusal.response()));
     }
-    let (url, keep_host, door) = match found.map(|(mounted, _)| mounted) {
-        Some(MountTarget::Forward { url, keep_host, endpoint: door }) => (url, keep_host, door),
+    let (url, keep_host, endpoint) = match found.map(|(mounted, _)| mounted) {
+        Some(MountTarget::Forward { url, keep_host, endpoint }) => (url, keep_host, endpoint),
         Some(MountTarget::Serve(handler)) => {
             return PipelineStart::Pipeline(Box::new(handler_request(
                 conn, live, handler, authority, path, incoming, forwarded,
@@ -148,18 +147,18 @@ pub(crate) fn from_gateway(
         }
     };
     if !keep_host {
-        // Put in anew for the origin.
+        // Set again for the origin.
         incoming.headers.remove("host");
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, EntryKind::Gateway, conn.client_name());
     let mut flow = gateway_flow(conn, incoming.clock, url.scheme, url.authority.clone(), forwarded);
-    if door.is_some() {
-        *flow.extension_mut::<EndpointId>() = EndpointId(door);
+    if endpoint.is_some() {
+        *flow.extension_mut::<EndpointId>() = EndpointId(endpoint);
     }
     PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
 }
 
-/// A flow of the gateway port: of the client that a trusted reverse proxy names, and the name in its certificate.
+/// A flow on the gateway port: of the client that a trusted reverse proxy names, with the name in its certificate.
 fn gateway_flow(
     conn: &ClientConnection,
     clock: FlowClock,
@@ -179,7 +178,7 @@ fn gateway_flow(
     flow
 }
 
-/// A request that a room answers in an origin's place. To the plan, the origin is our own address.
+/// A request that a local handler answers. Its plan has Interflow's own address as the origin.
 fn handler_request(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -228,13 +227,13 @@ pub(crate) fn from_tunnel<'a>(
     }
     if let Some(other) = fronted_host(inside, &incoming) {
         flow.tag("host_mismatch");
-        let asked = AccessRequest {
+        let access = AccessRequest {
             user: inside.user.as_deref(),
             client: conn.client.peer.ip(),
             authority: &other,
             method: incoming.method.as_str(),
         };
-        if let Err(denied) = conn.check_access(&live, &asked) {
+        if let Err(denied) = conn.check_access(&live, &access) {
             return PipelineStart::Later(Box::pin(async move {
                 reject(conn, &live, flow, key, url, incoming, denied).await
             }));
@@ -243,8 +242,8 @@ pub(crate) fn from_tunnel<'a>(
     PipelineStart::Pipeline(Box::new(PipelineRequest { live, flow, key, url, incoming, handler: None }))
 }
 
-/// A redirected client connects to an address and names its host in each request only, as it would to the origin: then
-/// the name is the authority, and the address where to connect. A client that takes us for the origin names it there too.
+/// A redirected client connects to an address and names the host only in each request: then the name is the
+/// authority, and the address is where to connect. The same applies to clients of a reverse-proxy listener.
 fn retarget_by_host(
     conn: &ClientConnection,
     inside: &TunnelTarget,
@@ -256,7 +255,7 @@ fn retarget_by_host(
             let authority = named().filter(|a| matches!(a.host, Host::Name(_)))?;
             Some(TunnelTarget { authority, dial: Some(inside.authority.clone()), ..inside.clone() })
         }
-        // Without TLS, in whose hello the name stood.
+        // Without TLS there is no SNI to name the origin.
         EntryKind::Reverse if inside.scheme == Scheme::Http => {
             let Authority { host, port } = named()?;
             let own = inside.authority.port;
@@ -267,16 +266,15 @@ fn retarget_by_host(
     }
 }
 
-/// The authority in `Host`, when it is not the tunnel's: what one host serves for another (domain fronting) must be
-/// allowed for both.
+/// The authority in `Host`, if it differs from the tunnel's: domain fronting must be allowed for both.
 fn fronted_host(inside: &TunnelTarget, incoming: &IncomingRequest) -> Option<Authority> {
     let host = incoming.headers.get_str("host")?;
     let named = Authority::parse(host, Some(inside.scheme.default_port())).ok()?;
     (named.host != inside.authority.host).then_some(named)
 }
 
-/// A request that could not be read, or not be taken for any origin: kept as a flow with its error, for the tunnel's
-/// authority or our own address.
+/// Answers a request that could not be parsed or has no destination. It is recorded as a failed flow, for the
+/// tunnel's authority or Interflow's own address.
 pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, error: &Error) -> Response {
     let (scheme, authority, transport, user) = match &conn.entry {
         ConnectionKind::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
@@ -303,7 +301,7 @@ pub(crate) fn reject_malformed(conn: &ClientConnection, live: &ActiveConfig, err
     response
 }
 
-/// A request that is not let in: kept as a flow with its error.
+/// Rejects a request; it is recorded as a failed flow.
 async fn reject(
     conn: &ClientConnection,
     live: &Arc<ActiveConfig>,
@@ -330,16 +328,16 @@ fn request_head(
     RequestHead { method, url, version, headers, protocol }
 }
 
-/// An exchange from its beginning.
+/// Runs an exchange from its beginning.
 pub(crate) async fn run_request(conn: &ClientConnection, start: PipelineStart<'_>) -> ServiceReply {
     match start {
-        PipelineStart::Pipeline(asking) => run_pipeline(conn, asking).await,
+        PipelineStart::Pipeline(pending) => run_pipeline(conn, pending).await,
         PipelineStart::Later(outgoing) => outgoing.await,
         PipelineStart::Done(outgoing) => outgoing,
     }
 }
 
-/// A flow at the corridor's entrance.
+/// A flow before it enters the pipeline.
 struct PipelineState {
     live: Arc<ActiveConfig>,
     tracker: FlowGuard,
@@ -347,18 +345,18 @@ struct PipelineState {
     body: Body,
     interim: InformationalSender,
     handler: Option<Arc<dyn LocalHandler>>,
-    /// The access rules do not let it in.
+    /// The access rules deny it.
     denied: Option<Error>,
 }
 
-fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState {
-    let PipelineRequest { live, mut flow, key, url, incoming, handler } = asking;
+fn begin_flow(conn: &ClientConnection, pending: PipelineRequest) -> PipelineState {
+    let PipelineRequest { live, mut flow, key, url, incoming, handler } = pending;
     let IncomingRequest { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.timings.request_head = Some(clock.micros());
     flow.client_http2 = opening;
     if flow.client_tls.is_some() && live.settings.recorder.is_some() {
-        // Before hop-by-hop fields go, which are part of a client's habits.
+        // Computed before hop-by-hop fields are stripped, since they are part of the fingerprint.
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
     let head = request_head(method, url, version, headers, protocol);
@@ -373,14 +371,14 @@ fn begin_flow(conn: &ClientConnection, asking: PipelineRequest) -> PipelineState
     PipelineState { live, tracker, head, body, interim, handler, denied }
 }
 
-/// The corridor, whose far end is an origin or a room of ours.
-async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> ServiceReply {
-    let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *asking);
+/// Runs the pipeline; the request is answered by an origin or a local handler.
+async fn run_pipeline(conn: &ClientConnection, pending: Box<PipelineRequest>) -> ServiceReply {
+    let PipelineState { live, mut tracker, mut head, body, interim, handler, denied } = begin_flow(conn, *pending);
     if let Some(e) = denied.or_else(|| live.settings.pseudonym.check(&head.headers).err()) {
         tracker.begin_capture(&live.settings, Some(&head)).await;
         return fail(tracker, &live, &head, &e);
     }
-    let asked = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
+    let body = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
         Ok(body) => body,
         Err(end) => {
             tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -389,7 +387,7 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
     };
     tracker.begin_capture(&live.settings, Some(&head)).await;
     if let Some(handler) = handler {
-        return Box::pin(serve_locally(tracker, &live, head, asked, &*handler)).await;
+        return Box::pin(serve_locally(tracker, &live, head, body, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
     if tracker.plan.wants(Phase::UpstreamConnect) {
@@ -399,8 +397,8 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
         Ok(route) => route,
         Err(end) => return exit_early(tracker, &live, &head, end),
     };
-    let asked = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, asked);
-    let body = tracker.request_body(asked, &head);
+    let body = grpc::inspect_body(&mut tracker, Direction::Request, &mut head.headers, body);
+    let body = tracker.request_body(body, &head);
     let (mut leaving, body) = match before_send(&mut tracker, &head, body).await {
         Ok(leaving) => leaving,
         Err(end) => return exit_early(tracker, &live, &head, end),
@@ -420,7 +418,8 @@ async fn run_pipeline(conn: &ClientConnection, asking: Box<PipelineRequest>) -> 
     }
 }
 
-/// The last phase on the way out. What stages change here is kept apart from the head that everybody else sees.
+/// The last phase before the request is sent. What stages change here goes into a separate copy of the head, hidden
+/// from recorder and other stages.
 pub(crate) async fn before_send(
     tracker: &mut FlowGuard,
     head: &RequestHead,
@@ -443,15 +442,15 @@ pub(crate) async fn before_send(
     Ok((Some(leaving), body))
 }
 
-/// A room answers in the origin's place.
+/// Answers the request from a local handler.
 async fn serve_locally(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
     head: RequestHead,
-    asked: Body,
+    body: Body,
     handler: &dyn LocalHandler,
 ) -> ServiceReply {
-    let body = tracker.request_body(asked, &head);
+    let body = tracker.request_body(body, &head);
     let served = handler.serve(&mut tracker.flow, Request { head: head.clone(), body }).await;
     match served {
         Ok(Response { head: answered, body }) => deliver(tracker, live, &head, answered, body).await,
@@ -459,14 +458,14 @@ async fn serve_locally(
     }
 }
 
-/// Why a request does not go upstream.
+/// Why a request is not sent upstream.
 pub(crate) enum EarlyExit {
     Response(Box<Response>),
     Error(Error),
 }
 
 impl EarlyExit {
-    /// What a stage's verdict means for the flow, if it ends it.
+    /// The outcome of a stage's verdict, if it ends the flow.
     pub fn from_verdict(verdict: StageVerdict) -> Option<Self> {
         match verdict {
             StageVerdict::Answer(response) => Some(Self::Response(response)),
@@ -475,19 +474,19 @@ impl EarlyExit {
         }
     }
 
-    /// What it means for a request of our own, which wants the origin's response or none.
+    /// The error for a local request, which needs the origin's response.
     pub fn into_error(self) -> Error {
         match self {
             Self::Error(error) => error,
             Self::Response(response) => {
                 let status = response.head.status.as_u16();
-                Error::new(ErrorKind::Denied, format!("it was answered with {status} before it was sent"))
+                Error::new(ErrorKind::Denied, format!("a stage answered with {status} before the request was sent"))
             }
         }
     }
 }
 
-/// From the request's head as received to what goes upstream.
+/// Processes the request head from as received to as sent upstream.
 async fn request_phases(
     tracker: &mut FlowGuard,
     head: &mut RequestHead,
@@ -496,11 +495,11 @@ async fn request_phases(
     live: &ActiveConfig,
 ) -> Result<Body, EarlyExit> {
     hop_by_hop::clean_request(head);
-    // What the target says holds; what a stage then puts into `Host` stays, whatever the protocol (RFC 9112 3.2.2).
+    // The URL's authority wins over `Host`; what a stage then sets in `Host` is kept (RFC 9112 3.2.2).
     hop_by_hop::set_host_for(head, tracker.flow.transport);
     tracker.flow.has_request_body = Some(!body.is_empty());
     let plan = Arc::clone(&tracker.plan);
-    // A tunnel's requests were asked about with their tunnel.
+    // Requests in a tunnel were authorized with their tunnel.
     let alone = matches!(tracker.flow.transport, EntryKind::Absolute | EntryKind::Gateway)
         || tracker.flow.transport == EntryKind::Reverse && tracker.flow.scheme == Scheme::Http;
     if alone {
@@ -514,7 +513,7 @@ async fn request_phases(
         return Err(EarlyExit::Response(Box::new(builtin_pages::max_forwards_response(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
-        // A client that leaves withdraws the request that a person was to decide.
+        // A client that disconnects withdraws a request that waits for an operator's decision.
         let may_wait = stage.may_wait_for_human();
         let preview = if may_wait { body_preview::preview_of(&mut tracker.flow, head, &body) } else { None };
         let verdict = match stage.request_head(&mut tracker.flow, head) {
@@ -562,7 +561,10 @@ async fn request_phases(
 }
 
 pub(crate) fn missing_body_error(name: &str) -> Error {
-    Error::new(ErrorKind::StageFailed, format!("the stage {name} took the request's body and gave nothing back"))
+    Error::new(
+        ErrorKind::StageFailed,
+        format!("stage `{name}` consumed the message body without returning one (a bug in the stage)"),
+    )
 }
 
 pub(crate) async fn send(
@@ -589,7 +591,7 @@ pub(crate) async fn send(
     answer
 }
 
-/// Passes 1xx on and keeps them for the recorder.
+/// Forwards 1xx responses and keeps them for the recorder.
 struct InterimRelay<'a> {
     to: &'a InformationalSender,
     heads: Vec<ResponseHead>,
@@ -601,14 +603,14 @@ impl InterimRelay<'_> {
         hop_by_hop::clean_response(&mut head.headers, false);
         self.filter.apply(&mut head);
         self.to.send(head.clone());
-        // An origin may send 1xx without end; a few tell the story.
+        // An origin may send 1xx without end; the first few are enough.
         if self.heads.len() < 8 {
             self.heads.push(head);
         }
     }
 }
 
-/// From the origin's response to what goes to the client.
+/// Processes the origin's response and hands it to the client.
 async fn deliver(
     mut tracker: FlowGuard,
     live: &ActiveConfig,
@@ -647,25 +649,14 @@ async fn deliver(
         hop_by_hop::add_via(&mut head.headers, version, via);
     }
     tracker.release_messages(held);
-    let body = strip_forbidden_body(request, &head, body);
+    let body = hop_by_hop::strip_forbidden_body(request, &head, body);
     let body = grpc::inspect_body(&mut tracker, Direction::Response, &mut head.headers, body);
     tracker.response(&head);
     let body = tracker.response_body(body, &head);
     ServiceReply::Response(Response { head, body })
 }
 
-/// The body as far as there is one: none to HEAD, nor with 204 and 304 (RFC 9110 6.4.1), whatever a stage gave. One
-/// that is a stream carries the exchange to its end, and stays.
-fn strip_forbidden_body(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
-    let none =
-        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    match body {
-        Body::Full(_) if none => Body::Empty,
-        body => body,
-    }
-}
-
-/// A stage answered or denied.
+/// Answers with a stage's response or denial.
 fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, end: EarlyExit) -> ServiceReply {
     match end {
         EarlyExit::Error(e) => fail(tracker, live, request, &e),
@@ -674,13 +665,13 @@ fn exit_early(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead
             tracker.flow.tag("answered-locally");
             RequestId::echo(&tracker.flow, &mut head.headers);
             tracker.response(&head);
-            let body = tracker.response_body(strip_forbidden_body(request, &head, body), &head);
+            let body = tracker.response_body(hop_by_hop::strip_forbidden_body(request, &head, body), &head);
             ServiceReply::Response(Response { head, body })
         }
     }
 }
 
-/// Ends the flow with an error, and tells the client.
+/// Ends the flow with an error and answers the client.
 pub(crate) fn fail(mut tracker: FlowGuard, live: &ActiveConfig, request: &RequestHead, error: &Error) -> ServiceReply {
     if error.kind() == ErrorKind::ClientGone {
         tracker.fail(error);

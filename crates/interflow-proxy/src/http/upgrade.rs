@@ -1,5 +1,5 @@
-//! After a protocol change: WebSocket messages seen as they pass, other protocols as bytes, both ways until both ends
-//! are done.
+//! Upgraded connections: relays bytes both ways until both sides have closed, and passes WebSocket messages to
+//! recorder and stages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::http::{hop_by_hop, websocket_messages};
 use crate::observe::flow_guard::FlowGuard;
 use crate::worker::ActiveConfig;
 
-/// The origin changed the protocol: tells the client in its own version's way, then carries what follows.
+/// The origin switched protocols: answers the client in its own HTTP version, then relays.
 pub(crate) fn complete_upgrade(
     mut tracker: FlowGuard,
     live: &Arc<ActiveConfig>,
@@ -56,8 +56,8 @@ pub(crate) fn complete_upgrade(
     ServiceReply::Upgrade(head, Box::new(move |client| Box::pin(relay(tracker, client, upstream, legs, idle))))
 }
 
-/// What a 101 over HTTP/1 needs when the origin answered over HTTP/2, or a key of our own was used
-/// (RFC 6455 4.2.2, RFC 8441 5).
+/// Sets what a 101 over HTTP/1 needs if the origin answered over HTTP/2, or if Interflow used its own key (RFC 6455
+/// 4.2.2, RFC 8441 5).
 fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
     if let Some(protocol) = &request.protocol
         && !head.headers.contains("upgrade")
@@ -71,25 +71,25 @@ fn set_upgrade_headers(request: &RequestHead, head: &mut ResponseHead) {
     }
 }
 
-/// What both directions of an upgraded connection share.
+/// State shared by both directions of an upgraded connection.
 struct UpgradedState {
     tracker: FlowGuard,
     bytes: ByteCounts,
     moved: tokio::time::Instant,
-    /// Whether the client, and the origin, have said that they close (RFC 6455 5.5.1): nothing can be lost behind that.
+    /// Whether the client, and the origin, have sent a Close frame (RFC 6455 5.5.1): no data can follow it.
     closed: [bool; 2],
-    /// Whether stages are shown the messages.
+    /// Whether stages inspect the messages.
     followed: bool,
-    /// Messages that stages put in while they were shown one of the other direction, by where they go.
+    /// Messages that stages injected while processing one of the other direction, by the direction they are sent in.
     injected: [Vec<StreamMessage>; 2],
-    /// How many bytes they take.
+    /// Their size in bytes.
     unread: [usize; 2],
-    /// Counts them towards the process's budget.
+    /// Their share of the process's memory budget.
     held: [MemoryReservation; 2],
 }
 
 impl UpgradedState {
-    /// Has the other direction write what stages put in for it while they were shown one of this.
+    /// Queues messages that stages injected for the other direction, and wakes it.
     fn inject_reply(&mut self, from: Direction, back: Vec<StreamMessage>, waiting: &[Notify; 2]) -> Result<()> {
         if back.is_empty() {
             return Ok(());
@@ -98,7 +98,7 @@ impl UpgradedState {
         self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE_OVERHEAD).sum::<usize>();
         self.injected[other].extend(back);
         if self.unread[other] > MAX_INJECTED_BYTES {
-            let what = "the messages that a stage puts in are not read by the one they go to";
+            let what = "the receiver does not read the messages that a stage injects";
             return Err(Error::new(ErrorKind::BodyTooLarge, what));
         }
         self.held[other].resize(self.unread[other])?;
@@ -107,11 +107,11 @@ impl UpgradedState {
     }
 }
 
-/// The most bytes of messages put in that wait to be written, each counted with what it takes itself.
+/// Bound on queued injected messages in bytes, including their overhead.
 const MAX_INJECTED_BYTES: usize = 4 << 20;
 const MESSAGE_OVERHEAD: usize = size_of::<StreamMessage>();
 
-/// How long the ends of a WebSocket that both have closed may take to let go of their connections.
+/// How long both sides of a WebSocket have to close their connections after both sent Close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const fn direction_index(direction: Direction) -> usize {
@@ -121,7 +121,7 @@ const fn direction_index(direction: Direction) -> usize {
     }
 }
 
-/// The two legs of a WebSocket; `None` for another protocol.
+/// The two directions of a WebSocket; `None` for another protocol.
 type WsDirections = Option<(WsDirection, WsDirection)>;
 
 async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: WsDirections, idle: Duration) {
@@ -172,7 +172,7 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     };
     let end = tokio::select! {
         done = both => done.map(|_| ()),
-        () = watch => Err(Error::new(ErrorKind::ClientTimeout, "nothing moved for too long")),
+        () = watch => Err(Error::new(ErrorKind::ClientTimeout, "idle timeout: no traffic")),
         () = async { over.notified().await; tokio::time::sleep(CLOSE_TIMEOUT).await } => Ok(()),
     };
     let UpgradedState { tracker, bytes, .. } = carried.into_inner();
@@ -187,12 +187,12 @@ async fn relay(tracker: FlowGuard, client: IoStream, upstream: IoStream, legs: W
     }
 }
 
-/// Tells the client why its WebSocket ends: a close frame with 1008, a policy's violation (RFC 6455 7.4.1), or 1013, try
-/// again later (IANA's registry of close codes).
+/// Tells the client why its WebSocket ends: a Close frame with 1008 (policy violation, RFC 6455 7.4.1) or 1013 (try
+/// again later, IANA registry of close codes).
 async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
     let code: u16 = if e.kind() == ErrorKind::Overloaded { 1013 } else { 1008 };
     let why = e.message();
-    // A control frame holds 125 bytes (5.5), two of which are the code.
+    // A control frame holds 125 bytes (5.5), two of which are the status code.
     let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();
     let payload = [&code.to_be_bytes()[..], why.as_bytes()].concat();
     let mut frame = Vec::new();
@@ -204,15 +204,15 @@ async fn send_close_frame(client: &mut WriteHalf<IoStream>, e: &Error) {
     let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
 }
 
-/// One direction, to its end; the end is passed on.
+/// Copies one direction until its end, and forwards the end.
 struct UpgradedCopy<'a> {
     from: ReadHalf<IoStream>,
     to: &'a mut WriteHalf<IoStream>,
     direction: Direction,
     leg: Option<WsDirection>,
-    /// What both directions know, and word that both sides have closed.
+    /// Shared state, and the signal that both sides have closed.
     shared: (&'a Mutex<UpgradedState>, &'a Notify),
-    /// Told when a message was put in, by where it goes.
+    /// Signals that a message was injected, by the direction it is sent in.
     waiting: &'a [Notify; 2],
 }
 
@@ -234,7 +234,7 @@ impl UpgradedCopy<'_> {
                 () = self.waiting[direction_index(self.direction)].notified() => None,
             };
             let read = match came {
-                // Whoever has closed need not take leave of TLS as well.
+                // After a Close frame, a missing TLS close_notify is not an error.
                 Some(Err(_)) if self.shared.0.lock().await.closed[direction_index(self.direction)] => Some(0),
                 Some(read) => Some(read.map_err(|e| gone(reads, e))?),
                 None => None,
@@ -253,18 +253,18 @@ impl UpgradedCopy<'_> {
                 self.to.flush().await
             };
             if let Err(e) = written.await {
-                // Nor does whoever has closed need to hear more.
+                // After a Close frame, a failed write is not an error either.
                 let heard = self.shared.0.lock().await.closed[1 - direction_index(self.direction)];
                 return if heard { Ok(()) } else { Err(gone(writes, e)) };
             }
-            // What stands before a message that ends the connection goes out before its end.
+            // Messages before the one that ends the connection are still sent.
             looked?;
             guarded?;
         }
     }
 
-    /// Writes what was put in for this direction, unless a message is under way that nothing may come between.
-    /// What goes to the origin is looked at like anything that the client says: a rule may have made it of an answer.
+    /// Writes what was injected for this direction, unless a fragmented message is in progress. Messages to the
+    /// origin are inspected as the client's are: a rule may have built one from a response.
     async fn write_injected(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
         let carried = &mut *self.shared.0.lock().await;
@@ -286,7 +286,7 @@ impl UpgradedCopy<'_> {
         Ok(())
     }
 
-    /// Counts the bytes, shows the messages in them around, and puts into `out` what goes on.
+    /// Counts the bytes, passes their messages to recorder and stages, and appends to `out` what is to be forwarded.
     async fn inspect(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let (carried, over) = self.shared;
         let carried = &mut *carried.lock().await;
@@ -302,7 +302,7 @@ impl UpgradedCopy<'_> {
             return Ok(());
         };
         if !carried.followed {
-            // Nobody changes anything: the bytes go on at once, whether a message is whole or not.
+            // Nobody changes messages: the bytes are forwarded at once, even of incomplete messages.
             out.extend_from_slice(bytes);
             leg.push(bytes);
             while let Some(seen) = leg.next() {

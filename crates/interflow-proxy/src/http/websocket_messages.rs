@@ -1,4 +1,4 @@
-//! Phase `StreamMessage` for WebSockets: what the stages make of one message, and of those that they put in beside it.
+//! Phase `StreamMessage` for WebSockets: runs the stages on a message and on the messages that they inject.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use interflow_types::{
 use crate::http::messages::{WsDirection, WsEvent};
 use crate::observe::flow_guard::FlowGuard;
 
-/// Shows the stages what came, and writes what they leave of it. Gives back what they put in the other way, whatever
-/// came of the message.
+/// Runs the stages on a message and writes the result. Always returns the messages injected for the other direction,
+/// even on failure.
 pub(crate) async fn run_message_stages(
     tracker: &mut FlowGuard,
     leg: &mut WsDirection,
@@ -31,17 +31,19 @@ async fn run_stages(
     back: &mut Vec<StreamMessage>,
 ) -> Result<()> {
     let too_large = |e| Error::new(ErrorKind::BodyTooLarge, "a WebSocket message cannot be changed").with_source(e);
-    let unread = |why: &str| Err(Error::new(ErrorKind::Denied, format!("nothing may pass unread, and {why}")));
+    let unread = |why: &str| {
+        Err(Error::new(ErrorKind::Denied, format!("message blocked: every message must be inspected, and {why}")))
+    };
     let strict = MessagePolicy::is_strict(&tracker.flow);
     let (message, frames) = match seen {
         WsEvent::Overloaded => {
             let what = "the memory budget for WebSocket messages is exhausted (limits.held_bytes)";
             return Err(Error::new(ErrorKind::Overloaded, what));
         }
-        WsEvent::Lost(_) if strict => return unread("this is no WebSocket"),
-        WsEvent::Part(..) if strict => return unread("this message is too large to be held"),
+        WsEvent::Lost(_) if strict => return unread("this is not a valid WebSocket stream"),
+        WsEvent::Part(..) if strict => return unread("this message exceeds the inspection limit"),
         WsEvent::Message(_, frames) if strict && frames.size > frames.data.len() as u64 => {
-            return unread("this message is too large to be held");
+            return unread("this message exceeds the inspection limit");
         }
         WsEvent::Lost(bytes) => {
             out.extend_from_slice(&bytes);
@@ -84,8 +86,8 @@ async fn run_stages(
     batch.denied.map_or(Ok(()), Err)
 }
 
-/// Shows what stages put in on its way to the origin to those that answer for all that leaves; gives what goes on, and puts
-/// into `back` what they have to say to the client.
+/// Runs the stages that inspect injected messages on those going to the origin; returns what is to be sent, and adds
+/// their replies to the client to `back`.
 pub(crate) async fn inspect_injected(
     tracker: &mut FlowGuard,
     put_in: StreamMessage,
@@ -102,7 +104,7 @@ pub(crate) async fn inspect_injected(
     (batch.messages.into_iter().map(|(message, _)| message).collect(), batch.denied.map_or(Ok(()), Err))
 }
 
-/// A message on its way through the stages, among those that they put in; each is marked whether it is the one that came.
+/// A message and those that stages injected beside it; each is marked whether it is the original one.
 struct MessageBatch {
     messages: Vec<(StreamMessage, bool)>,
     denied: Option<Error>,
@@ -113,7 +115,7 @@ impl MessageBatch {
         self.messages.iter().for_each(|(message, _)| tracker.message(message));
     }
 
-    /// Shows a stage all of them; those that it puts in are shown to the stages behind it.
+    /// Runs a stage on all of them; those that it injects are passed only to later stages.
     async fn run_stage(&mut self, stage: &dyn Stage, flow: &mut Flow, back: &mut Vec<StreamMessage>) {
         for (mut message, own) in std::mem::take(&mut self.messages) {
             let (direction, kind) = (message.direction, data_kind(message.kind));
@@ -146,7 +148,7 @@ fn take_injected(flow: &mut Flow) -> InjectedMessages {
     std::mem::take(flow.extension_mut::<InjectedMessages>())
 }
 
-/// What is put in beside a control frame is a text.
+/// The kind of messages injected beside this one: text beside a control frame.
 const fn data_kind(kind: MessageKind) -> MessageKind {
     match kind {
         MessageKind::Binary => MessageKind::Binary,

@@ -1,4 +1,4 @@
-//! Follows one flow to its end, whatever the end is, and tells the recorder, the counters and the stages.
+//! Follows a flow to its end, on every path, and reports it to the recorder, the counters and the stages.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,25 +20,26 @@ use crate::http::original_messages;
 use crate::observe::stats::WorkerCounters;
 use crate::upstream::plan::RequestPlan;
 
-/// What the two legs of a flow both write to.
+/// Recording state written by both directions of a flow.
 pub(crate) struct SharedCapture {
     pub(crate) capture: Mutex<Option<Box<dyn FlowRecording>>>,
-    /// Microseconds at which the request body was over; 0: not yet.
+    /// Time at which the request body ended, in microseconds; 0: not yet.
     request_body: AtomicU64,
 }
 
-/// A flow under way. Dropped before its end, it counts as left by the client.
+/// Owns a flow until it ends. If dropped before it is completed or failed, the flow is recorded as aborted by the
+/// client.
 pub(crate) struct FlowGuard {
     pub flow: Box<Flow>,
     pub plan: Arc<RequestPlan>,
     counters: Arc<WorkerCounters>,
     shared: Option<Arc<SharedCapture>>,
     forked: Option<ForkedFlow>,
-    /// What the client was told that holds its body back, while a stage may want the body.
+    /// State of the client's `Expect: 100-continue`.
     pub continue_state: Option<Arc<AtomicU8>>,
     status: u16,
-    /// The recorder was shown the response before a stage made it into what only the client may see.
-    shown: bool,
+    /// The response was recorded before a stage restored secrets for the client.
+    response_recorded: bool,
     over: bool,
 }
 
@@ -53,7 +54,7 @@ impl FlowGuard {
             forked: None,
             continue_state: None,
             status: 0,
-            shown: false,
+            response_recorded: false,
             over: false,
         }
     }
@@ -62,19 +63,20 @@ impl FlowGuard {
         &self.counters
     }
 
-    /// Waits for work that stages run beside the flow, so that the stages of the next phase see its results.
+    /// Waits for work that stages run concurrently with the flow, so that the stages of the next phase see its
+    /// results.
     pub async fn join_deferred(&mut self) {
         for work in self.flow.take_deferred() {
             work.join(&mut self.flow).await;
         }
     }
 
-    /// The flow for the phase `StreamMessage`, which runs beside the others.
+    /// The flow for the phase `StreamMessage`, which runs concurrently with the other phases.
     pub fn fork(&mut self) -> ForkedFlow {
         self.forked.get_or_insert_with(|| ForkedFlow::new(&mut self.flow)).clone()
     }
 
-    /// Runs phases of the response: messages wait for them, and they find the notes in the flow.
+    /// Pauses message processing while response phases run, and merges its extensions into the flow.
     pub async fn hold_messages(&mut self) -> Option<OwnedMutexGuard<Flow>> {
         match self.forked.take() {
             Some(lent) => Some(lent.merge(&mut self.flow).await),
@@ -82,7 +84,7 @@ impl FlowGuard {
         }
     }
 
-    /// Lets the messages go on.
+    /// Resumes message processing.
     pub fn release_messages(&mut self, held: Option<OwnedMutexGuard<Flow>>) {
         if let Some(mut held) = held {
             *held = self.flow.fork();
@@ -90,7 +92,8 @@ impl FlowGuard {
         }
     }
 
-    /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
+    /// Reports the flow's beginning to the recorder; waits if the recorder has fallen behind and is configured to
+    /// slow traffic down.
     pub async fn begin_capture(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
         self.begin_capture_at_once(settings, head);
         if let Some(shared) = &self.shared {
@@ -98,7 +101,7 @@ impl FlowGuard {
         }
     }
 
-    /// The same where nothing may be waited for.
+    /// As [`begin_capture`](Self::begin_capture), without waiting.
     pub fn begin_capture_at_once(&mut self, settings: &CompiledConfig, head: Option<&RequestHead>) {
         if self.flow.extension::<NotRecorded>().is_some() {
             return;
@@ -120,7 +123,7 @@ impl FlowGuard {
         }
     }
 
-    /// The request body as it goes on: counted, and shown to the recorder.
+    /// Wraps the request body: counts and records what is sent.
     pub fn request_body(&mut self, body: Body, head: &RequestHead) -> Body {
         match &body {
             Body::Empty => return body,
@@ -152,12 +155,12 @@ impl FlowGuard {
         self.with_capture(|c, _| c.interim(head));
     }
 
-    /// The response's head as it goes to the client.
+    /// Records the response head sent to the client.
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
         let original = original_messages::take_response(&mut self.flow, &self.plan);
-        if !self.shown {
+        if !self.response_recorded {
             self.with_capture(|c, flow| c.response(flow, head));
             if let (Some(shared), Some(original)) = (&self.shared, original) {
                 shared.original_response(&self.flow, *original);
@@ -165,18 +168,18 @@ impl FlowGuard {
         }
     }
 
-    /// Shows the recorder the response as it is now: what stages make of it from here on is for the client alone.
+    /// Records the response as it is now; later stages restore secrets, which only the client may see.
     pub fn record_before_restore(&mut self, body: Body, head: &ResponseHead) -> Body {
-        let Some(shared) = self.shared.clone().filter(|_| !self.shown) else { return body };
+        let Some(shared) = self.shared.clone().filter(|_| !self.response_recorded) else { return body };
         self.response(head);
-        self.shown = true;
+        self.response_recorded = true;
         if matches!(body, Body::Empty) {
             return body;
         }
         Body::stream(PreRestoreTap { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
-    /// The response body on its way to the client; the flow ends with it.
+    /// Wraps the response body sent to the client; the flow ends with it.
     pub fn response_body(mut self, body: Body, head: &ResponseHead) -> Body {
         match body {
             Body::Empty => {
@@ -185,7 +188,7 @@ impl FlowGuard {
             }
             Body::Full(bytes) => {
                 self.counters.bytes_received.fetch_add(bytes.len() as u64, Relaxed);
-                if !self.shown {
+                if !self.response_recorded {
                     let tap = self.response_tap(head);
                     self.with_capture(|c, _| {
                         c.data(Direction::Response, &bytes);
@@ -208,28 +211,28 @@ impl FlowGuard {
 
     fn response_tap(&self, head: &ResponseHead) -> Option<MessageTap> {
         let tap = |_| MessageTap::for_body(Direction::Response, &head.headers);
-        self.shared.as_ref().filter(|_| !self.shown).and_then(tap)
+        self.shared.as_ref().filter(|_| !self.response_recorded).and_then(tap)
     }
 
-    /// The body of a response of our own.
+    /// The body of a response that Interflow generated.
     pub fn local_response(&self, bytes: &Bytes) {
-        if !self.shown {
+        if !self.response_recorded {
             self.with_capture(|c, _| c.data(Direction::Response, bytes));
         }
     }
 
-    /// Whether a stage wants to be shown the messages of this WebSocket.
+    /// Whether a stage wants the messages of this WebSocket.
     pub fn wants_messages(&self) -> bool {
         self.plan.stages(Phase::Message).any(|s| s.wants_messages(&self.flow))
     }
 
-    /// One message of a WebSocket.
+    /// Records and counts a WebSocket message.
     pub fn message(&self, message: &StreamMessage) {
         self.counters.messages.fetch_add(1, Relaxed);
         self.with_capture(|c, _| c.message(message));
     }
 
-    /// Ready when the recorder is.
+    /// Waits for the recorder's backpressure.
     pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         match &self.shared {
             Some(shared) => shared.poll_ready(cx),
@@ -237,29 +240,29 @@ impl FlowGuard {
         }
     }
 
-    /// The end, as it should be.
+    /// Completes the flow.
     pub fn complete(mut self) {
         self.finish(FlowOutcome::Complete);
     }
 
-    /// What this flow was opened for is told by other flows: a tunnel whose inside is seen leaves no trace of its own.
+    /// Drops the flow without recording it: an intercepted tunnel is represented by the flows inside it.
     pub fn discard(mut self) {
         self.over = true;
         self.counters.active.fetch_sub(1, Relaxed);
     }
 
-    /// The end of a tunnel.
+    /// Completes a tunnel.
     pub fn tunnelled(mut self, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish(FlowOutcome::Tunnelled(bytes));
     }
 
-    /// The end, with an error.
+    /// Fails the flow.
     pub fn fail(mut self, error: &Error) {
         self.finish_with_error(error, ByteCounts::default());
     }
 
-    /// The end of a tunnel, with an error.
+    /// Fails a tunnel.
     pub fn tunnel_failed(mut self, error: &Error, bytes: ByteCounts) {
         self.count_tunnel(bytes);
         self.finish_with_error(error, bytes);
@@ -344,7 +347,7 @@ impl SharedCapture {
     }
 }
 
-/// A request body being uploaded.
+/// Counts and records a request body.
 struct RequestTap {
     body: Body,
     shared: Option<Arc<SharedCapture>>,
@@ -380,7 +383,7 @@ impl BodyStream for RequestTap {
     }
 }
 
-/// A response body that the recorder is shown before stages put into it what only the client may see.
+/// Records a response body before stages restore secrets in it, which only the client may see.
 struct PreRestoreTap {
     body: Body,
     shared: Arc<SharedCapture>,
@@ -402,7 +405,7 @@ impl BodyStream for PreRestoreTap {
     }
 }
 
-/// A response body being delivered; it carries the flow to its end.
+/// Counts and records a response body; the flow ends with it.
 struct ResponseTap {
     body: Body,
     tracker: Option<FlowGuard>,
@@ -419,11 +422,11 @@ impl BodyStream for ResponseTap {
                 if let BodyFrame::Data(data) = f {
                     tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
                 }
-                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.shown) {
+                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.response_recorded) {
                     let seen = shared.record_frame(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }
-                // Nobody needs to ask again behind the trailers.
+                // Nothing follows the trailers.
                 if matches!(f, BodyFrame::Trailers(_)) || self.body.remaining() == Some(0) {
                     self.finish(Ok(()));
                 }
@@ -450,7 +453,7 @@ impl ResponseTap {
     }
 }
 
-/// The bytes of a response of our own, for the recorder.
+/// The bytes of a response that Interflow generated, for the recorder.
 pub(crate) fn local_body_bytes(body: &Body) -> Option<&Bytes> {
     match body {
         Body::Full(bytes) => Some(bytes),

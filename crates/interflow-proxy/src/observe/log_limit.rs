@@ -1,14 +1,13 @@
-//! Lines of the log that a flood of the same cause cannot multiply.
+//! Rate-limited log lines: a flood with one cause must not flood the log.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// At most one line in this time.
+/// At most one line per interval.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Says when a line may be written again.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimiter {
     last: Mutex<Option<Instant>>,
@@ -16,7 +15,7 @@ pub(crate) struct LogLimiter {
 }
 
 impl LogLimiter {
-    /// Whether a line may be written now, and how many were kept back since the last one.
+    /// Whether a line may be logged now, and how many were suppressed since the last one.
     pub fn suppressed_if_due(&self) -> Option<u64> {
         self.suppressed_if_due_at(Instant::now())
     }
@@ -38,8 +37,8 @@ mod tests {
 
     #[test]
     fn one_line_in_ten_seconds_says_how_many_it_stands_for() {
-        let (seldom, start) = (LogLimiter::default(), Instant::now());
-        let at = |seconds| seldom.suppressed_if_due_at(start + Duration::from_secs(seconds));
+        let (limiter, start) = (LogLimiter::default(), Instant::now());
+        let at = |seconds| limiter.suppressed_if_due_at(start + Duration::from_secs(seconds));
         assert_eq!([at(0), at(1), at(9), at(10), at(11), at(25)], [Some(0), None, None, Some(2), None, Some(1)]);
     }
 }

@@ -1,4 +1,4 @@
-//! What watches flows: the guard that ends each flow exactly once, counters, rate-limited logging.
+//! Observation of flows: the guard that ends each flow exactly once, counters, rate-limited logging.
 
 pub(crate) mod flow_guard;
 pub(crate) mod log_limit;

@@ -1,11 +1,11 @@
-//! Counters of what the corridor does, one set per worker so that no two processors write to the same line.
+//! Counters, one set per worker, so that no two processors write to the same cache line.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use interflow_types::{Error, ErrorKind};
 
-/// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket takes the rest.
+/// Upper bounds of the latency histogram's buckets, in microseconds; a last bucket counts the rest.
 pub const LATENCY_BOUNDS: [u64; 14] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000];
 
@@ -18,23 +18,23 @@ pub struct WorkerCounters {
     pub connections: AtomicU64,
     /// Client connections refused by a limit.
     pub connections_refused: AtomicU64,
-    /// Requests that began.
+    /// Requests started.
     pub requests: AtomicU64,
-    /// Flows under way.
+    /// Flows in progress.
     pub active: AtomicI64,
-    /// Responses by the first digit of their status; 0 stands for none.
+    /// Responses by the first digit of their status; index 0: no response.
     pub responses: [AtomicU64; 6],
-    /// Tunnels that passed unseen or were not HTTP.
+    /// Tunnels that were passed through without inspection or were not HTTP.
     pub tunnels: AtomicU64,
-    /// Client handshakes that we answered with a leaf.
+    /// Client TLS handshakes completed with an issued leaf.
     pub intercepted: AtomicU64,
-    /// Times that a client refused our leaf.
+    /// Leaves refused by clients.
     pub leaf_refused: AtomicU64,
     /// Bytes of request bodies and tunnels towards origins.
     pub bytes_sent: AtomicU64,
     /// Bytes of response bodies and tunnels from origins.
     pub bytes_received: AtomicU64,
-    /// WebSocket messages, server-sent events and gRPC messages seen.
+    /// WebSocket, server-sent event and gRPC messages.
     pub messages: AtomicU64,
     errors: [AtomicU64; ERROR_KIND_COUNT],
     latency: [AtomicU64; LATENCY_BOUNDS.len() + 1],
@@ -42,12 +42,11 @@ pub struct WorkerCounters {
 }
 
 impl WorkerCounters {
-    /// Counts an error by its kind.
     pub fn error(&self, error: &Error) {
         self.errors[error.kind() as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts a response and how long the flow took, in microseconds.
+    /// Counts a response and the flow's duration in microseconds.
     pub fn response(&self, status: u16, micros: u64) {
         let class = usize::from(status / 100).min(5);
         self.responses[class].fetch_add(1, Relaxed);
@@ -57,14 +56,14 @@ impl WorkerCounters {
     }
 }
 
-/// The sum over all workers at one moment.
+/// Sums over all workers at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct StatsSnapshot {
     /// See [`WorkerCounters::connections`].
     pub connections: u64,
     /// See [`WorkerCounters::connections_refused`].
     pub connections_refused: u64,
-    /// Client connections open now.
+    /// Client connections that are open.
     pub connections_open: u64,
     /// See [`WorkerCounters::requests`].
     pub requests: u64,
@@ -84,32 +83,28 @@ pub struct StatsSnapshot {
     pub bytes_received: u64,
     /// See [`WorkerCounters::messages`].
     pub messages: u64,
-    /// Errors by kind, those that happened.
+    /// Errors by kind, without zero counts.
     pub errors: Vec<(&'static str, u64)>,
     /// Flows by duration: counts for [`LATENCY_BOUNDS`], and one for the rest.
     pub latency: Vec<u64>,
-    /// All durations together, in microseconds.
+    /// Sum of all durations, in microseconds.
     pub latency_sum: u64,
 }
 
-/// Every worker's counters.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStats {
     workers: Vec<Arc<WorkerCounters>>,
 }
 
 impl ServerStats {
-    /// Counters for so many workers.
     pub fn new(workers: usize) -> Self {
         Self { workers: (0..workers).map(|_| Arc::default()).collect() }
     }
 
-    /// The counters of one worker.
     pub fn worker(&self, index: usize) -> Arc<WorkerCounters> {
         Arc::clone(&self.workers[index])
     }
 
-    /// Sums up.
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut s = StatsSnapshot { latency: vec![0; LATENCY_BOUNDS.len() + 1], ..StatsSnapshot::default() };
         let mut errors = [0; ERROR_KIND_COUNT];

@@ -1,4 +1,5 @@
-//! Tunnels: CONNECT and SOCKS5, who may have one, and whether it is inspected or passed through.
+//! Opens tunnels for CONNECT, SOCKS5, transparent and reverse-proxy connections: authorization, then interception or
+//! passthrough.
 
 use std::sync::Arc;
 
@@ -19,21 +20,21 @@ use crate::observe::flow_guard::FlowGuard;
 use crate::tunnel::intercept::{InterceptOverride, TunnelContext, dial, inspect, inspect_passthrough};
 use crate::worker::{ActiveConfig, ProxyWorker};
 
-/// What is decided about a tunnel before a byte of it has come.
+/// The interception decision before the tunnel's first byte.
 enum TunnelMode {
-    /// Look at what the client says first; TLS is intercepted in any case when a stage said so.
+    /// Inspect the client's first bytes; TLS is always intercepted if a stage said so.
     Inspect(InterceptOverride),
-    /// Pass it through, unless the name in its TLS says otherwise.
+    /// Pass it through, unless the SNI changes the decision.
     Passthrough(InterceptOverride, Passthrough),
 }
 
-/// A tunnel that was asked for and may be.
+/// An authorized tunnel.
 struct AdmittedTunnel {
     tracker: FlowGuard,
     choice: TunnelMode,
 }
 
-/// Users, access rules and stages have their say.
+/// Applies users, access rules and stages.
 async fn authorize_tunnel(
     conn: &ClientConnection,
     live: &ActiveConfig,
@@ -54,16 +55,16 @@ async fn authorize_tunnel(
         return Err((tracker, e));
     }
     let plan = Arc::clone(&tracker.plan);
-    let mut wish = InterceptOverride::None;
+    let mut interception = InterceptOverride::None;
     for stage in plan.stages(Phase::Authority) {
         match stage.authority(&mut tracker.flow).resolve().await {
             StageVerdict::Deny(e) => return Err((tracker, e)),
-            verdict => wish.apply_verdict(&verdict),
+            verdict => interception.apply_verdict(&verdict),
         }
     }
-    let choice = match wish.passthrough(&live.settings, &[&authority.host]) {
-        Some(why) if !builtin_pages::is_local(&authority.host) => TunnelMode::Passthrough(wish, why),
-        _ => TunnelMode::Inspect(wish),
+    let choice = match interception.passthrough(&live.settings, &[&authority.host]) {
+        Some(why) if !builtin_pages::is_local(&authority.host) => TunnelMode::Passthrough(interception, why),
+        _ => TunnelMode::Inspect(interception),
     };
     Ok(AdmittedTunnel { tracker, choice })
 }
@@ -95,16 +96,16 @@ pub(crate) async fn http_connect(
     let place = TunnelContext::from_connection(conn);
     let established = ResponseHead { reason: "Connection established".into(), ..ResponseHead::new(StatusCode::OK) };
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
+        TunnelMode::Inspect(interception) => {
             let tracker = tunnel.tracker;
-            ServiceReply::Upgrade(established, Box::new(move |io| inspect(place, live, tracker, io, wish)))
+            ServiceReply::Upgrade(established, Box::new(move |io| inspect(place, live, tracker, io, interception)))
         }
-        TunnelMode::Passthrough(wish, why) => {
+        TunnelMode::Passthrough(interception, why) => {
             let mut tracker = tunnel.tracker;
             match dial(&mut tracker, &live).await {
                 Ok(upstream) => ServiceReply::Upgrade(
                     established,
-                    Box::new(move |io| inspect_passthrough(place, live, tracker, (io, upstream), wish, why)),
+                    Box::new(move |io| inspect_passthrough(place, live, tracker, (io, upstream), interception, why)),
                 ),
                 Err(e) => {
                     tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -115,7 +116,7 @@ pub(crate) async fn http_connect(
     }
 }
 
-/// A SOCKS5 connection, from its greeting on (RFC 1928, RFC 1929).
+/// A SOCKS5 connection, from its method negotiation on (RFC 1928, RFC 1929).
 pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>, io: IoStream) -> Result<()> {
     let timeout = live.settings.config.timeouts.header_timeout.0;
     let settings = Arc::clone(&live.settings);
@@ -147,15 +148,22 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
     };
     let mut tracker = tunnel.tracker;
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
+        TunnelMode::Inspect(interception) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-            inspect(TunnelContext::from_connection(conn), live, tracker, io, wish).await;
+            inspect(TunnelContext::from_connection(conn), live, tracker, io, interception).await;
         }
-        TunnelMode::Passthrough(wish, why) => match dial(&mut tracker, &live).await {
+        TunnelMode::Passthrough(interception, why) => match dial(&mut tracker, &live).await {
             Ok(upstream) => {
                 socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-                inspect_passthrough(TunnelContext::from_connection(conn), live, tracker, (io, upstream), wish, why)
-                    .await;
+                inspect_passthrough(
+                    TunnelContext::from_connection(conn),
+                    live,
+                    tracker,
+                    (io, upstream),
+                    interception,
+                    why,
+                )
+                .await;
             }
             Err(e) => {
                 let _ = socks5::reply(&mut io, socks_reply(e.kind()), None).await;
@@ -167,8 +175,8 @@ pub(crate) async fn serve_socks(conn: &ClientConnection, live: Arc<ActiveConfig>
     Ok(())
 }
 
-/// A connection that the firewall sent here instead of to `wanted`. Its client knows of no proxy: it cannot say who it
-/// is, and an end without a word is all it can be told.
+/// A connection to `wanted` that the firewall redirected here. Its client cannot authenticate, and errors can only
+/// close the connection.
 pub(crate) async fn serve_transparent(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -178,7 +186,7 @@ pub(crate) async fn serve_transparent(
     open_tunnel(conn, live, io, EntryKind::Transparent, wanted).await;
 }
 
-/// A tunnel whose client did not ask for one.
+/// Opens a tunnel that the client did not request.
 async fn open_tunnel(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -194,17 +202,17 @@ async fn open_tunnel(
         }
     };
     match tunnel.choice {
-        TunnelMode::Inspect(wish) => {
-            inspect(TunnelContext::from_connection(conn), live, tunnel.tracker, io, wish).await
+        TunnelMode::Inspect(interception) => {
+            inspect(TunnelContext::from_connection(conn), live, tunnel.tracker, io, interception).await
         }
-        TunnelMode::Passthrough(wish, why) => match dial(&mut tunnel.tracker, &live).await {
+        TunnelMode::Passthrough(interception, why) => match dial(&mut tunnel.tracker, &live).await {
             Ok(upstream) => {
                 inspect_passthrough(
                     TunnelContext::from_connection(conn),
                     live,
                     tunnel.tracker,
                     (io, upstream),
-                    wish,
+                    interception,
                     why,
                 )
                 .await
@@ -217,11 +225,11 @@ async fn open_tunnel(
     }
 }
 
-/// A connection from a client that takes us for the origin: the name in its TLS hello, or in each of its requests, says for
-/// which one. `port` is the origins' port, where clients cannot know it.
+/// A connection on a reverse-proxy listener: the origin is named by the SNI, or by `Host` in each request. `port` is
+/// the origins' port, if it differs from the default.
 ///
 /// # Errors
-/// What the client says first names no origin.
+/// The client's first bytes do not name an origin.
 pub(crate) async fn serve_reverse(
     worker: &Arc<ProxyWorker>,
     client: &Arc<ClientInfo>,
@@ -235,8 +243,12 @@ pub(crate) async fn serve_reverse(
     let (detected, io) = ingress::sniff(io, expect).await?;
     let conn = |entry| ClientConnection::new(Arc::clone(worker), Arc::clone(client), entry, None);
     if let ClientProtocol::Tls(hello) = &detected {
-        let nameless =
-            || Error::new(ErrorKind::UnknownProtocol, "the client's TLS names no server (SNI), so no origin is known");
+        let nameless = || {
+            Error::new(
+                ErrorKind::UnknownProtocol,
+                "the client's TLS has no server name (SNI), so the origin is unknown",
+            )
+        };
         let name = hello.server_name.as_deref().and_then(|n| Host::parse(n).ok()).ok_or_else(nameless)?;
         open_tunnel(
             &conn(ConnectionKind::Proxy),

@@ -1,4 +1,4 @@
-//! The inside of a tunnel: what its first bytes are, whether its TLS is intercepted, and what is passed through uninspected.
+//! The inside of a tunnel: detects its protocol, decides on interception, terminates TLS or passes it through.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,13 +28,13 @@ use crate::upstream::plan::PlanKey;
 use crate::upstream::route;
 use crate::worker::{ActiveConfig, ProxyWorker};
 
-/// What the inside of a tunnel keeps of the connection that it came by.
+/// What a tunnel's inside keeps of the client connection.
 pub(crate) struct TunnelContext {
     worker: Arc<ProxyWorker>,
     client: Arc<interflow_types::ClientInfo>,
-    /// Kept only by builds that can greet origins alike.
+    /// Kept only in builds that can impersonate fingerprints.
     hello: Option<Arc<ClientHello>>,
-    /// The client is a program that `interflow exec` started.
+    /// The client was started by `interflow exec`.
     of_exec: bool,
 }
 
@@ -48,7 +48,7 @@ impl TunnelContext {
         }
     }
 
-    /// The program that sent the hello of this flow.
+    /// The program that sent this flow's ClientHello.
     fn program(&self, tracker: &FlowGuard) -> ClientProgram {
         ClientProgram::from_client(&self.client, tracker.flow.client_tls.as_ref().and_then(|tls| tls.ja4.as_ref()))
     }
@@ -78,7 +78,7 @@ impl TunnelContext {
     }
 }
 
-/// What stages wish of a tunnel's TLS.
+/// The stages' decision about a tunnel's TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InterceptOverride {
     None,
@@ -87,7 +87,7 @@ pub(crate) enum InterceptOverride {
 }
 
 impl InterceptOverride {
-    /// The last stage that says something is followed.
+    /// The last stage with a decision wins.
     pub fn apply_verdict(&mut self, verdict: &StageVerdict) {
         match verdict {
             StageVerdict::Intercept => *self = Self::Intercept,
@@ -96,7 +96,7 @@ impl InterceptOverride {
         }
     }
 
-    /// Why a host of these names is passed through, if it is, as far as stages and configuration say.
+    /// Why TLS to a host with these names is passed through, if it is, by stages and configuration.
     pub fn passthrough(self, settings: &CompiledConfig, names: &[&Host]) -> Option<Passthrough> {
         match self {
             Self::Intercept => None,
@@ -106,15 +106,16 @@ impl InterceptOverride {
     }
 }
 
-/// The tunnel stands; what comes out of it decides what it is. Boxed, since requests inside may open tunnels again.
+/// Serves an established tunnel by the protocol of its first bytes. Boxed, because requests inside may open tunnels
+/// again.
 pub(crate) fn inspect(
     place: TunnelContext,
     live: Arc<ActiveConfig>,
     tracker: FlowGuard,
     io: IoStream,
-    wish: InterceptOverride,
+    interception: InterceptOverride,
 ) -> BoxFuture<'static, ()> {
-    Box::pin(sniff(place, live, tracker, io, wish))
+    Box::pin(sniff(place, live, tracker, io, interception))
 }
 
 async fn sniff(
@@ -122,7 +123,7 @@ async fn sniff(
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     io: IoStream,
-    wish: InterceptOverride,
+    interception: InterceptOverride,
 ) {
     let expect = sniff_timeouts(&live);
     let (mut detected, mut io) = match ingress::sniff(io, expect).await {
@@ -131,7 +132,7 @@ async fn sniff(
     };
     let mut upstream = None;
     if matches!(detected, ClientProtocol::Timeout) {
-        // A slow client, or a protocol in which the server speaks first: who speaks next tells them apart.
+        // A slow client, or a protocol in which the server speaks first: wait for both sides.
         let far = match dial(&mut tracker, &live).await {
             Ok(far) => far,
             Err(e) => return fail_tunnel(tracker, &live, &e).await,
@@ -164,7 +165,7 @@ async fn sniff(
         other => other,
     };
     match detected {
-        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, wish).await,
+        ClientProtocol::Tls(hello) => decide_interception(place, live, tracker, (io, None), *hello, interception).await,
         ClientProtocol::Http1 => {
             tracker.discard();
             place.serve_http1(&live, io, inside, None).await;
@@ -201,7 +202,7 @@ fn sniff_timeouts(live: &ActiveConfig) -> SniffTimeouts {
     }
 }
 
-/// Who broke the silence of a tunnel. The bytes are put back in front of their stream.
+/// Which side sent first. The bytes are put back in front of their stream.
 enum FirstSpeaker {
     Client(IoStream, IoStream),
     Server(IoStream, IoStream),
@@ -210,7 +211,7 @@ enum FirstSpeaker {
 
 async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -> FirstSpeaker {
     let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
-    // An end or a failure is told by the next reader.
+    // The next reader reports the end or the failure.
     tokio::select! {
         _ = near.read_buf(&mut said) => FirstSpeaker::Client(near.prefixed(said.freeze()), far),
         _ = far.read_buf(&mut heard) => FirstSpeaker::Server(near, far.prefixed(heard.freeze())),
@@ -218,20 +219,20 @@ async fn first_speaker(mut near: IoStream, mut far: IoStream, limit: Duration) -
     }
 }
 
-/// Ends a tunnel that did not come about.
+/// Ends a tunnel that could not be established.
 async fn fail_tunnel(mut tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
     tracker.begin_capture(&live.settings, None).await;
     tracker.fail(error);
 }
 
-/// A tunnel that passes through unless the name in its TLS says otherwise. The connection upstream is there already, so
-/// that who speaks first may be either.
+/// A tunnel that is passed through unless its SNI changes the decision. The upstream connection already exists, so
+/// either side may send first.
 pub(crate) fn inspect_passthrough(
     place: TunnelContext,
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     (io, upstream): (IoStream, IoStream),
-    wish: InterceptOverride,
+    interception: InterceptOverride,
     why: Passthrough,
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
@@ -247,7 +248,7 @@ pub(crate) fn inspect_passthrough(
             }
             FirstSpeaker::Client(near, far) => match ingress::sniff(near, sniff_timeouts(&live)).await {
                 Ok((ClientProtocol::Tls(hello), near)) => {
-                    decide_interception(place, live, tracker, (near, Some(far)), *hello, wish).await
+                    decide_interception(place, live, tracker, (near, Some(far)), *hello, interception).await
                 }
                 Ok((_, near)) => passthrough(tracker, &live, near, far).await,
                 Err(e) => fail_sniff(tracker, &live, &e).await,
@@ -256,7 +257,7 @@ pub(crate) fn inspect_passthrough(
     })
 }
 
-/// Ends a tunnel whose first bytes did not come to anything.
+/// Ends a tunnel whose protocol could not be detected.
 async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
     match error.kind() {
         ErrorKind::ClientTimeout => fail_tunnel(tracker, live, error).await,
@@ -264,28 +265,28 @@ async fn fail_sniff(tracker: FlowGuard, live: &ActiveConfig, error: &Error) {
     }
 }
 
-/// TLS in a tunnel, whose hello is known: access rules and stages are asked about the name in it, and it is decided whether
-/// the TLS is intercepted or passed through.
+/// Decides whether TLS in a tunnel is intercepted or passed through, after access rules and stages have seen its
+/// ClientHello and SNI.
 async fn decide_interception(
     place: TunnelContext,
     live: Arc<ActiveConfig>,
     mut tracker: FlowGuard,
     (io, upstream): (IoStream, Option<IoStream>),
     hello: ClientHello,
-    mut wish: InterceptOverride,
+    mut interception: InterceptOverride,
 ) {
     let tunnel = tracker.flow.authority.clone();
     let identity = tls_authority(&tunnel, &hello);
     tracker.flow.passthrough = None;
     tracker.flow.client_tls = Some(Arc::new(client_tls_info(&hello)));
     let by_tunnel = Arc::clone(&tracker.plan);
-    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut wish).await {
+    if let Err(e) = authorize_hello(&place, &live, &mut tracker, &identity, &mut interception).await {
         return fail_tunnel(tracker, &live, &e).await;
     }
-    let mut passes = wish.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
+    let mut passes = interception.passthrough(&live.settings, &[&tunnel.host, &identity.host]);
     let program = place.program(&tracker);
     if passes.is_none()
-        && wish == InterceptOverride::None
+        && interception == InterceptOverride::None
         && place.worker.shared.pinning.is_bypassed(&program, &identity.host)
         && !place.of_exec
         && protecting_stage(&place, &live, &tracker, &identity).is_none()
@@ -295,7 +296,7 @@ async fn decide_interception(
     let Some(why) = passes.filter(|_| !builtin_pages::is_local(&identity.host)) else {
         return terminate(place, live, tracker, io, (tunnel, identity), &hello).await;
     };
-    // Nobody vouches for the name: the tunnel goes where it was asked for.
+    // The SNI is not verified: the tunnel goes to the requested address.
     tracker.plan = by_tunnel;
     tracker.flow.authority = tunnel;
     tracker.flow.passthrough = Some(why);
@@ -309,19 +310,19 @@ async fn decide_interception(
     }
 }
 
-/// Access rules and stages have their say about the hello, and about the name in it where the tunnel was asked for under
-/// another one, such as an address.
+/// Applies access rules and stages to the ClientHello, and to its SNI if the tunnel was requested under another name,
+/// such as an address.
 ///
 /// # Errors
-/// It is denied.
+/// The connection is denied.
 async fn authorize_hello(
     place: &TunnelContext,
     live: &ActiveConfig,
     tracker: &mut FlowGuard,
     identity: &Authority,
-    wish: &mut InterceptOverride,
+    interception: &mut InterceptOverride,
 ) -> Result<()> {
-    run_stages(tracker, Phase::ClientHello, wish).await?;
+    run_stages(tracker, Phase::ClientHello, interception).await?;
     let flow = &mut tracker.flow;
     if identity.host == flow.authority.host {
         return Ok(());
@@ -334,7 +335,7 @@ async fn authorize_hello(
         method: "CONNECT",
     };
     live.settings.rules.check(&asked).map_err(|i| {
-        let text = format!("access to {identity}, which the client's TLS names (SNI), is denied by access.rule[{i}]");
+        let text = format!("access to {identity} (the client's SNI) is denied by access.rule[{i}]");
         Error::new(ErrorKind::Denied, text)
     })?;
     let key = PlanKey {
@@ -346,25 +347,26 @@ async fn authorize_hello(
         transport: flow.transport,
     };
     tracker.plan = live.plans.get(&live.settings, key);
-    run_stages(tracker, Phase::Authority, wish).await?;
-    run_stages(tracker, Phase::ClientHello, wish).await
+    run_stages(tracker, Phase::Authority, interception).await?;
+    run_stages(tracker, Phase::ClientHello, interception).await
 }
 
-/// What the stages of the plan say in a phase before the inside is known.
-async fn run_stages(tracker: &mut FlowGuard, phase: Phase, wish: &mut InterceptOverride) -> Result<()> {
+/// Runs the plan's stages in a phase before interception is decided.
+async fn run_stages(tracker: &mut FlowGuard, phase: Phase, interception: &mut InterceptOverride) -> Result<()> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(phase) {
         let flow = &mut tracker.flow;
         let step = if phase == Phase::Authority { stage.authority(flow) } else { stage.client_hello(flow) };
         match step.resolve().await {
             StageVerdict::Deny(e) => return Err(e),
-            verdict => wish.apply_verdict(&verdict),
+            verdict => interception.apply_verdict(&verdict),
         }
     }
     Ok(())
 }
 
-/// Who protects what passes to this host, so that nothing of it passes uninspected because the client refuses our leaf.
+/// The stage, if any, that protects traffic to this host: it must not be passed through uninspected because the
+/// client refuses the leaf.
 fn protecting_stage(
     place: &TunnelContext,
     live: &ActiveConfig,
@@ -382,7 +384,7 @@ fn protecting_stage(
     tracker.plan.protected_by(&scope).or_else(by_method)
 }
 
-/// Whom the client believes to speak to: the name in its hello, on the tunnel's port; else the tunnel's authority.
+/// The authority that the client means: the SNI on the tunnel's port, or else the tunnel's authority.
 fn tls_authority(authority: &Authority, hello: &ClientHello) -> Authority {
     match hello.server_name.as_deref().map(Host::parse) {
         Some(Ok(host @ Host::Name(_))) => Authority::new(host, authority.port),
@@ -400,7 +402,7 @@ fn client_tls_info(hello: &ClientHello) -> ClientTls {
     }
 }
 
-/// We are the client's TLS server.
+/// Terminates the client's TLS as its server.
 async fn terminate(
     mut place: TunnelContext,
     live: Arc<ActiveConfig>,
@@ -438,7 +440,7 @@ async fn terminate(
     serve_intercepted_tls(place, live, tracker, io, inside, both).await;
 }
 
-/// What the client is shown: a leaf of our own, or the certificate that a stage named.
+/// Selects the certificate for the client: an issued leaf, or one that a stage named.
 fn select_leaf(
     place: &TunnelContext,
     live: &ActiveConfig,
@@ -449,13 +451,12 @@ fn select_leaf(
     match tracker.flow.extension::<ClientTlsOverride>().and_then(|s| s.certificate.as_ref()) {
         None => Ok(place.worker.ca.server_tls(host, alpn)),
         Some(files) => live.settings.leaf_from_files(files, alpn).map_err(|e| {
-            Error::new(ErrorKind::StageFailed, "a stage named a certificate for the client that cannot be used")
-                .with_source(e)
+            Error::new(ErrorKind::StageFailed, "a stage selected an unusable certificate for the client").with_source(e)
         }),
     }
 }
 
-/// The protocol to agree on with the client: the one that the origin speaks, so that nothing is translated.
+/// The ALPN protocol to negotiate with the client: the one that the origin supports, to avoid translation.
 async fn alpn_for_client(
     tracker: &mut FlowGuard,
     live: &ActiveConfig,
@@ -463,23 +464,24 @@ async fn alpn_for_client(
     hello: &ClientHello,
 ) -> Alpn {
     let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
-    // Who offers HTTP/2 alone would be refused: it is served as it can be.
+    // A client that offers only HTTP/2 would fail the handshake, so its HTTP/2 is accepted.
     if http1 && tracker.flow.extension::<ClientTlsOverride>().is_some_and(|s| s.http1) {
         return Alpn::Http1;
     }
     match (http2, http1) {
-        // Another protocol's client; we cannot agree to it, and refusing would end the connection.
+        // The client offers only other protocols, which Interflow does not support; refusing would end the
+        // connection.
         (false, false) if !hello.alpn.is_empty() => return Alpn::None,
         (false, _) => return Alpn::Http1,
-        // gRPC clients speak nothing else: for an origin without HTTP/2 it is translated.
+        // gRPC clients offer only HTTP/2: for an origin without it, requests are translated.
         (true, false) => return Alpn::Http2,
         (true, true) => {}
     }
     if builtin_pages::is_local(&inside.authority.host) {
         return Alpn::Both;
     }
-    // A stage may yet choose another way, another address or another resolver, and a fingerprint may be the client's own:
-    // nobody is asked before that is known.
+    // A stage may still change route, address or resolver, and the fingerprint may be the client's own: the origin
+    // must not be contacted before that is known.
     if tracker.plan.wants(Phase::UpstreamConnect) || live.settings.fingerprints.mirrors(&inside.authority.host) {
         return Alpn::Both;
     }
@@ -495,12 +497,12 @@ async fn alpn_for_client(
     match live.egress.alpn(&route, &mut x).await {
         Ok(HttpVersion::H2) => Alpn::Both,
         Ok(_) => Alpn::Http1,
-        // The request itself will meet the same error, and can tell the client about it.
+        // The request itself will fail with the same error, and can report it to the client.
         Err(_) => Alpn::Both,
     }
 }
 
-/// The client refused our leaf, or its TLS failed otherwise.
+/// The client refused the leaf, or its TLS failed otherwise.
 async fn handle_leaf_refusal(
     place: &TunnelContext,
     live: &ActiveConfig,
@@ -520,17 +522,17 @@ async fn handle_leaf_refusal(
     let refusal = place.worker.shared.pinning.record_refusal(&program, host, failures, config.pinning_bypass.0);
     let why = leaf_refusal::explain(refusal, place.of_exec, protected, config.pinning_bypass);
     if refusal == (LeafRefusal::Pins { bypassed: true }) {
-        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses our certificate: {why}");
+        tracing::warn!(client = %place.client.peer.ip(), %host, "the client refuses Interflow's certificate: {why}");
     }
     tracker.begin_capture(&live.settings, None).await;
     tracker.fail(&leaf_refusal::error(failure, &why));
 }
 
-/// How soon after the handshake a client that goes away without a word has probably refused our leaf: some verify it only
-/// then. Who keeps a connection ready for later closes it much later.
+/// A client that closes this soon after the handshake without sending anything has probably refused the leaf: some
+/// verify it only then. Preconnected idle connections are closed much later.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(3);
 
-/// The client went away before it said anything inside our TLS.
+/// The client closed before it sent anything inside the intercepted TLS.
 async fn handle_early_close(
     place: &TunnelContext,
     live: &ActiveConfig,
@@ -556,7 +558,7 @@ async fn handle_early_close(
     tracker.tunnelled(ByteCounts::default());
 }
 
-/// TLS is open; usually HTTP is inside, but nothing says so before the client does.
+/// Serves decrypted TLS: usually HTTP, but only the client's first bytes tell.
 async fn serve_intercepted_tls(
     place: TunnelContext,
     live: Arc<ActiveConfig>,
@@ -588,7 +590,7 @@ async fn serve_intercepted_tls(
         _ if http2 => ClientProtocol::Http2,
         ClientProtocol::ProxyRequest(named) if is_same_authority(&named, &inside) => ClientProtocol::Http1,
         other @ ClientProtocol::ProxyRequest(_) => other,
-        // Who agreed to HTTP/1.1 speaks it, or hears that what it says is none.
+        // A client that negotiated HTTP/1.1 must use it, or it gets a 400.
         _ if agreed => ClientProtocol::Http1,
         other => other,
     };
@@ -614,12 +616,11 @@ async fn serve_intercepted_tls(
     }
 }
 
-/// Whether a request in absolute-form is for the tunnel's own authority, and not for a proxy at its end.
+/// Whether a request in absolute-form is for the tunnel's own authority, not for a proxy behind it.
 fn is_same_authority(authority: &str, inside: &TunnelTarget) -> bool {
     Authority::parse(authority, Some(inside.scheme.default_port())).is_ok_and(|a| a == inside.authority)
 }
 
-/// Connects to the tunnel's authority.
 pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result<IoStream> {
     let planned = tracker.plan.route.clone();
     let route = route::select_tunnel_route(tracker, live, planned).await?;
@@ -633,7 +634,7 @@ pub(crate) async fn dial(tracker: &mut FlowGuard, live: &ActiveConfig) -> Result
     live.egress.connect(&route, &mut x).await
 }
 
-/// Connects, and opens TLS of our own towards the origin: for what is not HTTP inside the client's TLS.
+/// Connects and opens TLS to the origin, for a protocol other than HTTP inside the client's TLS.
 async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelTarget) -> Result<IoStream> {
     let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
     let route = route::select_tunnel_route(tracker, live, route).await?;
@@ -653,7 +654,7 @@ async fn dial_tls(tracker: &mut FlowGuard, live: &ActiveConfig, inside: &TunnelT
     Ok(io)
 }
 
-/// Carries bytes both ways until both sides are done.
+/// Relays bytes both ways until both sides have closed.
 pub(crate) async fn passthrough(mut tracker: FlowGuard, live: &ActiveConfig, client: IoStream, upstream: IoStream) {
     tracker.begin_capture(&live.settings, None).await;
     tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

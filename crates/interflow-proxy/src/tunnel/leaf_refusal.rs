@@ -1,4 +1,4 @@
-//! What is said of a client that refused our certificate: why, and what can be done.
+//! Error messages for clients that refused Interflow's certificate: the reason and the remedy.
 
 use interflow_net::tls::ClientTlsFailure;
 use interflow_types::units::HumanDuration;
@@ -6,7 +6,7 @@ use interflow_types::{Error, ErrorKind};
 
 use crate::tunnel::pinning_bypass::LeafRefusal;
 
-/// Why a client refuses our certificate, as far as can be told, and what follows.
+/// Explains why the client probably refused the leaf, and what happens next.
 pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&str>, pass: HumanDuration) -> String {
     match refusal {
         LeafRefusal::Untrusting if of_exec => {
@@ -38,11 +38,13 @@ pub(crate) fn explain(refusal: LeafRefusal, of_exec: bool, protected: Option<&st
     }
 }
 
-/// The error that the flow is recorded with.
+/// The error recorded with the flow.
 pub(crate) fn error(failure: ClientTlsFailure, why: &str) -> Error {
     let how = match failure {
-        ClientTlsFailure::RefusedLeaf(alert) => format!("the client refused our certificate (alert {alert}); {why}"),
-        _ => format!("the client closed the connection right after our certificate; probably {why}"),
+        ClientTlsFailure::RefusedLeaf(alert) => {
+            format!("the client refused Interflow's certificate (alert {alert}); {why}")
+        }
+        _ => format!("the client closed the connection right after Interflow's certificate; probably {why}"),
     };
     Error::new(ErrorKind::ClientTls, how).with_source(failure)
 }

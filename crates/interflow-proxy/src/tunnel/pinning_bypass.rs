@@ -1,5 +1,5 @@
-//! Clients that refuse our leaf: told apart are those that do not trust our CA, which go on being refused, and those that
-//! pin, which are let through uninspected for a time.
+//! Tracks clients that refuse issued leaves. Those that do not trust the CA continue to be refused; those that pin a
+//! host are passed through without inspection for a time.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use interflow_types::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
 
-/// A program, as far as it can be told from others: its address, the fingerprint of its TLS, and the name of its process where
-/// that is known.
+/// A program, identified by its address, its TLS fingerprint and, if known, its process name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientProgram {
     address: IpAddr,
@@ -18,7 +17,7 @@ pub struct ClientProgram {
 }
 
 impl ClientProgram {
-    /// The program behind a connection that sent a hello with this fingerprint.
+    /// The program behind a connection whose ClientHello has this fingerprint.
     pub fn from_client(client: &ClientInfo, ja4: Option<&ByteStr>) -> Self {
         Self {
             address: client.peer.ip().to_canonical(),
@@ -28,7 +27,7 @@ impl ClientProgram {
     }
 }
 
-/// Who trusts our CA, who refused what, and who passes until when.
+/// Which programs trust the CA, what they refused, and which bypasses are active.
 #[derive(Debug, Default)]
 pub struct PinningBypass {
     state: Mutex<PinningState>,
@@ -36,45 +35,42 @@ pub struct PinningBypass {
 
 #[derive(Debug, Default)]
 struct PinningState {
-    /// Programs that took our leaf for some host: they trust our CA.
+    /// Programs that accepted a leaf for some host: they trust the CA.
     trusting: HashSet<ClientProgram>,
     seen: HashMap<(ClientProgram, Host), PinningHistory>,
 }
 
 #[derive(Debug, Default)]
 struct PinningHistory {
-    /// It took our leaf for this very host: it does not pin it.
+    /// It accepted a leaf for this host: it does not pin it.
     took_it: bool,
     failures: u32,
     pass_until: Option<Instant>,
     last: Option<Instant>,
 }
 
-/// What a refused leaf means.
+/// The meaning of a refused leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafRefusal {
-    /// The program never took a leaf of ours for any host: it does not trust our CA.
+    /// The program never accepted a leaf for any host: it does not trust the CA.
     Untrusting,
-    /// The program took our leaf for this host before: it does not pin it.
+    /// The program accepted a leaf for this host before: it does not pin it.
     TookItBefore,
-    /// The program takes our leaves for other hosts: it pins this one.
+    /// The program accepts leaves for other hosts: it pins this one.
     Pins {
-        /// It has refused often enough to be let through from now on.
+        /// The bypass threshold is reached.
         bypassed: bool,
     },
 }
 
-/// A program that passes uninspected now.
+/// A program with an active bypass.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct BypassedClient {
-    /// The client's address.
     pub client: IpAddr,
-    /// The JA4 fingerprint of its TLS.
     pub ja4: String,
-    /// The name of its process, where that is known.
+    /// The name of its process, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    /// The host.
     pub host: String,
     /// Seconds until it is intercepted again.
     pub seconds_left: u64,
@@ -84,10 +80,10 @@ pub struct BypassedClient {
 const MAX_ENTRIES: usize = 10_000;
 
 impl PinningBypass {
-    /// Whether this program's TLS to this host passes uninspected now.
+    /// Whether this program's TLS to this host is passed through at present.
     pub fn is_bypassed(&self, program: &ClientProgram, host: &Host) -> bool {
         let state = self.state.lock();
-        // Usually nobody has refused anything, and the lookup costs nothing.
+        // Fast path: usually nobody has refused anything.
         !state.seen.is_empty()
             && state
                 .seen
@@ -96,13 +92,13 @@ impl PinningBypass {
                 .is_some_and(|until| until > Instant::now())
     }
 
-    /// Whether this program has taken our leaf for this host.
+    /// Whether this program has accepted a leaf for this host.
     pub fn accepted_leaf(&self, program: &ClientProgram, host: &Host) -> bool {
         self.state.lock().seen.get(&(program.clone(), host.clone())).is_some_and(|s| s.took_it)
     }
 
-    /// The program refused our leaf. After `failures` refusals in a row by one that trusts our CA it passes uninspected for
-    /// `pass`; 0 turns that off.
+    /// Records a refusal. After `failures` consecutive ones by a program that trusts the CA, its connections to the
+    /// host are passed through for `pass`; 0 disables this.
     pub fn record_refusal(&self, program: &ClientProgram, host: &Host, failures: u32, pass: Duration) -> LeafRefusal {
         let mut state = self.state.lock();
         if !state.trusting.contains(program) {
@@ -117,7 +113,7 @@ impl PinningBypass {
         if failures == 0 {
             return LeafRefusal::Pins { bypassed: false };
         }
-        // Failures far apart are different stories.
+        // Refusals far apart are unrelated.
         if entry.last.is_some_and(|last| now - last > pass) {
             entry.failures = 0;
         }
@@ -131,7 +127,7 @@ impl PinningBypass {
         LeafRefusal::Pins { bypassed }
     }
 
-    /// The program took our leaf and spoke: it trusts our CA, and what it refused for this host no longer counts.
+    /// The program accepted the leaf and sent data: it trusts the CA, and its refusals for this host are reset.
     pub fn record_acceptance(&self, program: &ClientProgram, host: &Host) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -151,7 +147,7 @@ impl PinningBypass {
             .insert((program.clone(), host.clone()), PinningHistory { took_it: true, ..PinningHistory::default() });
     }
 
-    /// Everybody who passes uninspected now.
+    /// All active bypasses.
     pub fn bypassed_clients(&self) -> Vec<BypassedClient> {
         let now = Instant::now();
         let left = |s: &PinningHistory| s.pass_until.and_then(|until| until.checked_duration_since(now));
@@ -171,7 +167,7 @@ impl PinningBypass {
             .collect()
     }
 
-    /// Intercepts everybody again, or those who pass to this host. Says how many passed.
+    /// Ends all bypasses, or those for one host. Returns how many there were.
     pub fn clear(&self, host: Option<&Host>) -> usize {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_trusts_us_elsewhere_pins_and_passes_alone() {
+    fn only_a_program_that_trusts_the_ca_elsewhere_is_bypassed_as_pinning() {
         let p = PinningBypass::default();
         let (app, other) = (program(1, "app"), program(1, "other"));
         let pinned = host("pinned.test");

@@ -1,4 +1,4 @@
-//! Connections of our own that are no requests: bytes over TLS to an authority, for rooms that speak their own protocol.
+//! Raw TLS connections to an authority, for components with a protocol other than HTTP.
 
 use interflow_net::egress::UpstreamReport;
 use interflow_net::io::IoStream;
@@ -8,11 +8,11 @@ use interflow_types::{Authority, FlowClock, FlowTimings, Result, Scheme};
 use crate::server::ProxyServer;
 
 impl ProxyServer {
-    /// Connects to an authority, by the upstream proxies that the configuration has for it, and makes TLS with it as with
-    /// an origin, offering HTTP/1.1. The connection belongs to the runtime that asks.
+    /// Connects to an authority, through the configured upstream proxies, and opens TLS as to an origin, offering
+    /// HTTP/1.1. The connection belongs to the calling runtime.
     ///
     /// # Errors
-    /// Whatever keeps a request from its origin: DNS, the connection, the certificate.
+    /// Any failure of an upstream request: DNS, connection, certificate.
     pub async fn open_tls(&self, authority: &Authority) -> Result<IoStream> {
         let live = self.active_config(0);
         let route = live.settings.route(Scheme::Https, authority, None);

@@ -1,12 +1,12 @@
-//! The way out for what outsiders ask Interflow to fetch: private, loopback and other special addresses are refused
-//! after DNS, unless the owner allows them.
+//! The client for URLs that outsiders supply: private, loopback and other special-purpose addresses are refused after
+//! DNS resolution, unless the operator allows them.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use interflow_net::egress::UpstreamClient;
-use interflow_types::{Error, ErrorKind, Flow, HttpClient as Door, Request, ResponseFuture};
+use interflow_types::{Error, ErrorKind, Flow, HttpClient, Request, ResponseFuture};
 use ipnet::IpNet;
 
 use crate::downstream::access::PrivateAddressFilter;
@@ -15,30 +15,30 @@ use crate::worker::{ActiveConfig, ProxyWorker};
 use interflow_types::NotRecorded;
 
 thread_local! {
-    /// The worker whose thread this is.
+    /// The worker that runs on this thread.
     static CURRENT_WORKER: RefCell<Weak<ProxyWorker>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Says which worker this thread runs.
+/// Sets the worker that runs on this thread.
 pub(crate) fn set_current_worker(worker: &Arc<ProxyWorker>) {
     CURRENT_WORKER.with(|here| *here.borrow_mut() = Arc::downgrade(worker));
 }
 
-/// The worker whose thread this is, when it is one of these.
+/// The index of this thread's worker, if it is one of these.
 pub(crate) fn current_worker(workers: &[Arc<ProxyWorker>]) -> Option<usize> {
     let here = CURRENT_WORKER.with(|here| here.borrow().upgrade())?;
     workers.iter().position(|w| Arc::ptr_eq(w, &here))
 }
 
-/// One worker's guarded way out, made anew after a reload. Its connections are kept apart from all others: a pooled
+/// One worker's filtered client, replaced after a reload. Its connections are not shared with others: a pooled
 /// connection to a private address must not serve a request that may not go there.
 struct PerWorkerClient {
     generation: u64,
     egress: Arc<UpstreamClient>,
 }
 
-/// Sends requests like the engine does, on the worker that asks, but never to an address that the owner did not allow.
-/// Redirects are the caller's affair: each hop is a request of its own, and guarded like the first.
+/// Sends requests on the calling worker, but only to addresses that the filter allows. It does not follow redirects:
+/// the caller sends each hop as a request, which is filtered again.
 pub(crate) struct FilteredClient {
     engine: Weak<ProxyServer>,
     guard: Arc<PrivateAddressFilter>,
@@ -46,10 +46,10 @@ pub(crate) struct FilteredClient {
     metadata: bool,
 }
 
-/// Where clouds have their metadata services, and agents on this machine theirs.
+/// Addresses of cloud metadata services, and of their agents on this machine.
 const METADATA_NETS: [&str; 4] = ["169.254.0.0/16", "fd00:ec2::/32", "127.0.0.0/8", "::1/128"];
 
-/// The note on a flow that asks a metadata service: an upstream proxy would ask its own machine's.
+/// Extension on a flow to a metadata service: an upstream proxy would reach its own machine's service.
 #[derive(Default)]
 pub(crate) struct WithoutProxy;
 
@@ -60,8 +60,8 @@ impl FilteredClient {
         Self { engine: Arc::downgrade(engine), guard, ways, metadata: false }
     }
 
-    /// The egress to the metadata services of clouds: to addresses that are reached for nobody else, without an upstream
-    /// proxy, and without a record, since the answers are credentials.
+    /// A client for cloud metadata services, which no other request may reach: no upstream proxy, and no recording,
+    /// because the responses are credentials.
     pub fn for_metadata(engine: &Arc<ProxyServer>) -> Self {
         let nets = METADATA_NETS.iter().filter_map(|net| net.parse().ok()).collect();
         Self { metadata: true, ..Self::new(engine, nets, "no key") }
@@ -78,10 +78,15 @@ impl FilteredClient {
     }
 }
 
-impl Door for FilteredClient {
+impl HttpClient for FilteredClient {
     fn send(&self, request: Request) -> ResponseFuture<'_> {
         Box::pin(async move {
-            let stopped = || Error::new(ErrorKind::Internal, "the corridor does not run, so nothing can be sent out");
+            let stopped = || {
+                Error::new(
+                    ErrorKind::Internal,
+                    "the proxy is not running yet (or is shutting down); internal requests are unavailable",
+                )
+            };
             let engine = self.engine.upgrade().ok_or_else(stopped)?;
             let here = engine.current_worker();
             let worker = here.unwrap_or(0);

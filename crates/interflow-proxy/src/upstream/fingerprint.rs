@@ -1,5 +1,5 @@
-//! Whom connections to origins are to be taken for: what the configuration wishes by host, what stages wish, and what a
-//! client showed of itself.
+//! Selects the TLS and HTTP/2 fingerprint of an upstream connection: from the configuration, from a stage, or
+//! mirrored from the client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use crate::compiled::ConfigError;
 use crate::config::FingerprintRule;
 use crate::downstream::access::HostGlobs;
 
-/// Profiles kept under fingerprints of their own. Their number is that of rules; more are made as they are needed, and
-/// share no connections.
+/// Bound on cached profiles with an impersonated fingerprint. There are as many as rules; beyond the bound they are
+/// built per use and share no connections.
 const MAX_PROFILES: usize = 1024;
 
-/// A wish by its name; `none` is the wish for our own fingerprint.
+/// Parses a fingerprint target; `none` stands for Interflow's own fingerprint.
 ///
 /// # Errors
-/// As [`FingerprintTarget`] is read.
+/// As for parsing [`FingerprintTarget`].
 pub(crate) fn parse(text: &str) -> Result<Option<FingerprintTarget>, String> {
     if text.trim().eq_ignore_ascii_case("none") { Ok(None) } else { text.parse().map(Some) }
 }
 
-/// Whether this build can send the fingerprint of a rule.
+/// Checks that this build can send the fingerprint of a rule.
 ///
 /// # Errors
-/// A wish that is none, or that cannot be fulfilled, with the remedy.
+/// The target is invalid or cannot be sent; names the remedy.
 pub fn check_fingerprint(text: &str) -> Result<(), String> {
     let fingerprint = match parse(text)? {
         None => return Ok(()),
-        // Whether fingerprints can be sent at all is seen with any of them.
+        // Any fingerprint tells whether this build supports impersonation.
         Some(FingerprintTarget::Mirror) => {
             PROFILES.first().map(interflow_codec::fingerprint::FingerprintProfile::fingerprint)
         }
@@ -50,7 +50,7 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
         .map_err(|e| e.message().to_owned())
 }
 
-/// The wishes of the configuration, and the profiles made for any wish.
+/// The configured targets by host, and the profiles built so far.
 pub(crate) struct FingerprintRules {
     rules: Vec<(HostGlobs, Option<FingerprintTarget>)>,
     made: Mutex<HashMap<(u64, String), Arc<TlsProfile>>>,
@@ -70,7 +70,7 @@ impl FingerprintRules {
         Ok(Self { rules, made: Mutex::default() })
     }
 
-    /// Makes what the configuration wishes for each of these profiles, so that what cannot be had is known at once.
+    /// Builds the configured profiles in advance, so that unsupported ones are reported at start.
     pub fn prepare<'a>(&self, bases: impl Iterator<Item = &'a Arc<TlsProfile>>) -> Result<(), ConfigError> {
         for base in bases {
             for (i, (_, like)) in self.rules.iter().enumerate() {
@@ -78,7 +78,7 @@ impl FingerprintRules {
                     |e: Error| ConfigError { place: format!("upstream.fingerprint[{i}].as"), what: e.to_string() };
                 match like {
                     None => {}
-                    // Whether fingerprints can be sent at all is seen with any of them.
+                    // Any fingerprint tells whether this build supports impersonation.
                     Some(FingerprintTarget::Mirror) => {
                         let any =
                             PROFILES.iter().take(1).map(|p| base.with_fingerprint("mirror", p.fingerprint(), true));
@@ -95,26 +95,26 @@ impl FingerprintRules {
         self.rules.iter().find(|(globs, _)| globs.matches(host)).and_then(|(_, like)| like.as_ref())
     }
 
-    /// Whether each client's own fingerprint goes on to this host.
+    /// Whether the client's own fingerprint is mirrored to this host.
     pub fn mirrors(&self, host: &Host) -> bool {
         self.rule_for(host) == Some(&FingerprintTarget::Mirror)
     }
 
-    /// The profile under the fingerprint that the configuration wishes for this host.
+    /// The profile with the fingerprint configured for this host.
     pub fn profile_for(&self, host: &Host, base: Arc<TlsProfile>) -> Arc<TlsProfile> {
         match self.rule_for(host) {
             None | Some(FingerprintTarget::Mirror) => base,
             Some(like) => self.impersonate(&base, like).unwrap_or_else(|error| {
-                tracing::error!(%error, %host, "a fingerprint that could be made before cannot be made now");
+                tracing::error!(%error, %host, "a fingerprint profile that was built at start can no longer be built");
                 base
             }),
         }
     }
 
-    /// The profile under this fingerprint.
+    /// The profile with this fingerprint.
     ///
     /// # Errors
-    /// What of it cannot be sent, or that this build sends none.
+    /// It cannot be sent, or this build does not support impersonation.
     pub fn impersonate(&self, base: &Arc<TlsProfile>, like: &FingerprintTarget) -> Result<Arc<TlsProfile>> {
         let key = (base.id(), like.to_string());
         if let Some(made) = self.made.lock().get(&key) {
@@ -136,8 +136,8 @@ impl FingerprintRules {
     }
 }
 
-/// How a client greeted us, and the profiles made after it. Connections made under them are this client's alone, as its
-/// own would be.
+/// A client's fingerprint, and the profiles that mirror it. Connections made with them are not shared with other
+/// clients.
 #[derive(Default)]
 pub(crate) struct ClientFingerprint {
     hello: Option<Arc<ClientHello>>,
@@ -149,10 +149,10 @@ impl ClientFingerprint {
         Self { hello, mirrored: Mutex::default() }
     }
 
-    /// The profile under this client's own fingerprint; as it is where the client showed none.
+    /// The profile that mirrors this client's fingerprint; `base` if it is unknown.
     ///
     /// # Errors
-    /// That this build sends no fingerprints but its own.
+    /// This build does not support impersonation.
     pub fn mirror_profile(&self, base: Arc<TlsProfile>, opening: Option<&str>) -> Result<Arc<TlsProfile>> {
         let Some(hello) = &self.hello else { return Ok(base) };
         let mut mirrored = self.mirrored.lock();

@@ -1,5 +1,5 @@
-//! Requests that Interflow itself makes: replays, and calls of its rooms. They pass no stages, but for those that guard the
-//! way out.
+//! Requests that Interflow itself sends: replays, and requests of its components. No stages run, except those of the
+//! phase `BeforeSend`.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::observe::flow_guard::FlowGuard;
 use crate::upstream::filtered_client::WithoutProxy;
 use crate::worker::ActiveConfig;
 
-/// A request that Interflow itself makes: a replay, or a stage's own call. Its flow is recorded like any other.
-/// `egress` is the way out: the worker's own, or a guarded one.
+/// Sends a request of Interflow's own: a replay or a component's request. Its flow is recorded like any other.
+/// `egress` is the worker's client or a filtered one.
 pub(crate) async fn send_local(
     conn: &ClientConnection,
     live: Arc<ActiveConfig>,
@@ -72,8 +72,8 @@ pub(crate) async fn send_local(
     Ok(Response { head: response, body })
 }
 
-/// A replay was seen by all stages when it was recorded. Those that guard the way out, which are the ones that want the
-/// phase `Sending`, are asked again: what may be reached may have changed, and it may go elsewhere now.
+/// Runs the stages of the phase `BeforeSend` on a replay. All stages saw the request when it was recorded, but these
+/// control what may be reached, and the rules or the destination may have changed.
 async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Result<()> {
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::BeforeSend) {
@@ -84,7 +84,7 @@ async fn recheck_replay(tracker: &mut FlowGuard, head: &mut RequestHead) -> Resu
     Ok(())
 }
 
-/// What the stages of the phase `Sending` put into requests, they take out of responses, whoever asked for them.
+/// Masks in the response what the stages of the phase `BeforeSend` inserted into the request.
 async fn mask_replay_response(
     tracker: &mut FlowGuard,
     request: &RequestHead,

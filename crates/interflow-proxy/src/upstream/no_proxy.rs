@@ -1,9 +1,8 @@
-//! Hosts that are reached without an upstream proxy, by the rules that curl and most runtimes share for `NO_PROXY`.
+//! Hosts reached without an upstream proxy, with the `NO_PROXY` semantics of curl and most runtimes.
 
 use interflow_types::{Authority, Host};
 use ipnet::IpNet;
 
-/// A compiled list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NoProxyList {
     entries: Vec<(NoProxyEntry, Option<u16>)>,
@@ -12,7 +11,7 @@ pub(crate) struct NoProxyList {
 #[derive(Clone, Debug)]
 enum NoProxyEntry {
     All,
-    /// The name itself and everything below it.
+    /// The name and all its subdomains.
     Name(String),
     Net(IpNet),
 }

@@ -1,5 +1,5 @@
-//! The plan: what is decided once for a client's requests to one authority, so that a request pays only for what
-//! somebody wants.
+//! The request plan: decisions made once for a client's requests to one authority, so that each request pays only for
+//! the stages that are interested in it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::compiled::CompiledConfig;
 
-/// What holds for every request of one kind to one authority until the configuration changes.
+/// Valid for every request of one kind to one authority until the configuration changes.
 pub(crate) struct RequestPlan {
     pub route: UpstreamRoute,
-    /// Whether each client's own fingerprint goes on to this origin.
+    /// Whether the client's own fingerprint is mirrored to this origin.
     pub mirrors: bool,
     stages: Vec<(Arc<dyn Stage>, PhaseSet)>,
     interest: PhaseSet,
@@ -47,30 +47,30 @@ impl RequestPlan {
         Self { route, mirrors, stages, interest }
     }
 
-    /// Whether any stage wants this phase.
     pub fn wants(&self, phase: Phase) -> bool {
         self.interest.contains(phase)
     }
 
-    /// Who protects what passes, so that it may not pass uninspected.
+    /// The stage that protects this traffic, which must then not be passed through without inspection.
     pub fn protected_by(&self, scope: &PlanScope<'_>) -> Option<&'static str> {
         self.stages.iter().find(|(s, _)| s.needs_inspection(scope)).map(|(s, _)| s.name())
     }
 
-    /// The stages that want this phase, in their order.
+    /// The stages interested in this phase, in order.
     pub fn stages(&self, phase: Phase) -> impl Iterator<Item = &dyn Stage> {
         self.stages.iter().filter(move |(_, i)| i.contains(phase)).map(|(s, _)| &**s)
     }
 }
 
-/// Users do not share upstream connections. The top bit keeps them apart from partitions by connection.
+/// The isolation key of a user: users do not share upstream connections. The top bit separates it from keys by
+/// connection.
 fn user_partition(user: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     user.hash(&mut hasher);
     hasher.finish() | 1 << 63
 }
 
-/// What a plan depends on.
+/// The inputs of a plan.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
     pub listener: Arc<str>,
@@ -87,7 +87,7 @@ pub(crate) struct PlanCache {
     made: Mutex<HashMap<PlanKey, Arc<RequestPlan>>>,
 }
 
-/// A proxy in front of a crawler meets authorities without end.
+/// Bounds the memory that clients of many authorities, such as crawlers, can take.
 const MAX_PLANS: usize = 4096;
 
 impl PlanCache {

@@ -1,4 +1,4 @@
-//! Phase `Dial`: which way a request or a tunnel takes to its origin.
+//! Phase `UpstreamConnect`: selects the route of a request or a tunnel to its origin.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -20,7 +20,7 @@ use crate::upstream::fingerprint::{self, ClientFingerprint};
 use crate::upstream::plan::RequestPlan;
 use crate::worker::ActiveConfig;
 
-/// The plan's route, or one made for this flow alone.
+/// The plan's route, or one built for this flow.
 pub(crate) enum SelectedRoute {
     Planned(Arc<RequestPlan>),
     Own(Box<UpstreamRoute>),
@@ -37,10 +37,10 @@ impl Deref for SelectedRoute {
     }
 }
 
-/// The route of a request, after the stages had their say.
+/// The route of a request, after the stages of the phase ran.
 ///
 /// # Errors
-/// A stage answered or denied, or named a way that is none.
+/// A stage answered or denied, or its overrides are invalid.
 pub(crate) async fn select_route(
     tracker: &mut FlowGuard,
     live: &ActiveConfig,
@@ -49,7 +49,7 @@ pub(crate) async fn select_route(
     seen: &ClientFingerprint,
 ) -> Result<SelectedRoute, EarlyExit> {
     let plan = Arc::clone(&tracker.plan);
-    // A stage may have sent the request elsewhere.
+    // A stage may have changed the destination.
     let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
     let transport = tracker.flow.transport;
     let own = || match planned {
@@ -77,8 +77,8 @@ pub(crate) async fn select_route(
     Ok(SelectedRoute::Own(Box::new(route)))
 }
 
-/// Whether a client that speaks HTTP/2 in cleartext knows that its origin does (RFC 9113 3.3): it takes us for the origin, or
-/// its call is one that only HTTP/2 carries.
+/// Whether a client that uses HTTP/2 in cleartext knows that its origin supports it (RFC 9113 3.3): it addresses the
+/// origin directly, or sends gRPC, which needs HTTP/2.
 fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
     let to_origin =
         matches!(transport, EntryKind::Connect | EntryKind::Socks5 | EntryKind::Transparent | EntryKind::Reverse);
@@ -86,7 +86,7 @@ fn knows_http2(transport: EntryKind, head: &RequestHead) -> bool {
     head.version == HttpVersion::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
 }
 
-/// Names the setting that is probably missing, where a call in HTTP/2 came to nothing at an origin without TLS.
+/// Names the setting that is probably missing when a request in HTTP/2 failed at an origin without TLS.
 pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &RequestHead) -> Error {
     let translated =
         head.version == HttpVersion::H2 && route.scheme == Scheme::Http && route.protocol != UpstreamProtocol::Http2;
@@ -94,14 +94,14 @@ pub(crate) fn explain_http2_error(error: Error, route: &UpstreamRoute, head: &Re
         return error;
     }
     let text = format!(
-        "{}; it was asked in HTTP/1.1: if it speaks HTTP/2 without TLS, name {} in upstream.h2c_hosts",
+        "{}; the request used HTTP/1.1: if the origin supports HTTP/2 without TLS, add {} to upstream.h2c_hosts",
         error.message(),
         route.authority.host
     );
     Error::new(error.kind(), text).with_error_source(error.error_source()).with_source(error)
 }
 
-/// What decides how TLS is done on a flow's own way.
+/// Inputs for selecting a flow's TLS profile.
 struct TlsSelection<'a> {
     settings: &'a CompiledConfig,
     seen: &'a ClientFingerprint,
@@ -109,23 +109,23 @@ struct TlsSelection<'a> {
 }
 
 impl TlsSelection<'_> {
-    /// TLS as the stages want it, under the fingerprint that they or the configuration want; `None` when the route has
-    /// it already.
+    /// The TLS profile with the overrides of the stages, and the fingerprint of stages or configuration; `None` if
+    /// the route already has it.
     fn select_tls(&self, route: &UpstreamRoute, way: &UpstreamOverrides) -> Result<Option<Arc<TlsProfile>>> {
         let host = &route.authority.host;
-        let wish = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
-        let wish =
-            wish.map_err(|e| Error::new(ErrorKind::StageFailed, "a stage named a fingerprint").with_source(e))?;
-        let mirrors = wish.is_none() && self.settings.fingerprints.mirrors(host);
+        let target = way.fingerprint.as_deref().map(fingerprint::parse).transpose();
+        let target = target.map_err(|e| {
+            Error::new(ErrorKind::StageFailed, "a stage selected an invalid fingerprint").with_source(e)
+        })?;
+        let mirrors = target.is_none() && self.settings.fingerprints.mirrors(host);
         let how = TlsOverride::from_overrides(way);
-        if how == TlsOverride::default() && wish.is_none() && !mirrors {
+        if how == TlsOverride::default() && target.is_none() && !mirrors {
             return Ok(None);
         }
-        let failed = |e| {
-            Error::new(ErrorKind::StageFailed, "a stage named a client certificate that cannot be used").with_source(e)
-        };
+        let failed =
+            |e| Error::new(ErrorKind::StageFailed, "a stage selected an unusable client certificate").with_source(e);
         let base = self.settings.tls_with(host, how).map_err(|e: String| failed(e))?;
-        match wish {
+        match target {
             None if mirrors => self.seen.mirror_profile(base, self.opening).map(Some),
             None => Ok(Some(self.settings.fingerprints.profile_for(host, base))),
             Some(None) => Ok(Some(base)),
@@ -135,10 +135,10 @@ impl TlsSelection<'_> {
     }
 }
 
-/// The same for a tunnel to `route`, which nobody can answer.
+/// As for a request, for a tunnel; a stage cannot answer it.
 ///
 /// # Errors
-/// A stage denied, or named a way that is none.
+/// A stage denied, or its overrides are invalid.
 pub(crate) async fn select_tunnel_route(
     tracker: &mut FlowGuard,
     live: &ActiveConfig,
@@ -149,11 +149,13 @@ pub(crate) async fn select_tunnel_route(
         Ok(None) => Ok(route),
         Ok(Some(way)) => apply_overrides(&mut route, way, live).map(|()| route),
         Err(EarlyExit::Error(e)) => Err(e),
-        Err(EarlyExit::Response(_)) => Err(Error::new(ErrorKind::StageFailed, "a stage answered for a tunnel at Dial")),
+        Err(EarlyExit::Response(_)) => {
+            Err(Error::new(ErrorKind::StageFailed, "a stage answered a tunnel in phase UpstreamConnect"))
+        }
     }
 }
 
-/// Asks the stages; `None` when they leave everything as it is.
+/// Runs the stages; `None` if none overrides anything.
 async fn collect_overrides(
     tracker: &mut FlowGuard,
     head: Option<&RequestHead>,
@@ -172,7 +174,7 @@ async fn collect_overrides(
     Ok((way != UpstreamOverrides::default()).then_some(way))
 }
 
-/// Mixes a number in, so that what was kept apart before stays so.
+/// Combines another isolation key into `route.partition`.
 fn isolate(route: &mut UpstreamRoute, number: u64) {
     route.partition = (route.partition ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
 }
@@ -190,7 +192,7 @@ fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &Act
         isolate(route, hasher.finish());
         let names = live.settings.resolver_for(&server);
         let failed =
-            |e: String| Error::new(ErrorKind::StageFailed, "a stage named a DNS server that is none").with_source(e);
+            |e: String| Error::new(ErrorKind::StageFailed, "a stage selected an invalid DNS server").with_source(e);
         route.resolver = Some(names.map_err(failed)?);
     }
     if let Some(dial) = way.dial {
@@ -201,7 +203,7 @@ fn apply_overrides(route: &mut UpstreamRoute, way: UpstreamOverrides, live: &Act
         let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
         route.via = via
             .map_err(|e| {
-                Error::new(ErrorKind::StageFailed, "a stage named an upstream proxy that is none").with_source(e)
+                Error::new(ErrorKind::StageFailed, "a stage selected an invalid upstream proxy").with_source(e)
             })?
             .into();
     }

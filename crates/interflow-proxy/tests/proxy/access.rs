@@ -1,4 +1,4 @@
-//! What may be reached, and by whom.
+//! Access rules: which destinations may be reached, and by whom.
 
 use interflow_proxy::config::{AccessAction, AccessRule, GatewayRoute};
 use interflow_testkit::{H2Client, Origin, Wire, client};

@@ -1,4 +1,4 @@
-//! Who a client of the gateway port is: the name in its certificate, and the address that a trusted reverse proxy names.
+//! The identity of a gateway client: the name in its certificate, and the address that a trusted reverse proxy names.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ async fn status(wire: &mut Wire, fields: &str) -> u16 {
     wire.answer().await.unwrap().status
 }
 
-/// Files of a gateway with TLS whose clients show certificates of an authority.
+/// Certificate files of a gateway with mutual TLS.
 struct Files {
     folder: tempfile::TempDir,
     servers: TestCa,
@@ -48,7 +48,7 @@ impl Files {
         config.gateway.client_ca = vec![self.path().join("clients.pem")];
     }
 
-    /// A client with a certificate of this authority.
+    /// A client with a certificate signed by this authority.
     fn client_of(&self, authority: &TestCa) -> Arc<TlsClientConfig> {
         let (chain, key) = authority.leaf_pem(&["ann.test"]);
         client_showing(self.servers.pem(), (&chain, &key), &["http/1.1"])
@@ -59,7 +59,7 @@ async fn over_tls(gate: SocketAddr, client: Arc<TlsClientConfig>) -> std::io::Re
     Wire::connect(gate).await?.into_tls("localhost", client).await
 }
 
-/// The status of a request, when there is an answer at all.
+/// The status of a response, if there is one.
 async fn try_status(gate: SocketAddr, client: Arc<TlsClientConfig>) -> Option<u16> {
     let mut wire = over_tls(gate, client).await.ok()?;
     wire.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.ok()?;
@@ -81,7 +81,7 @@ async fn clients_without_a_good_certificate_are_refused_and_others_are_users() {
     let mut plain = Wire::connect(gate).await.unwrap();
     assert_eq!(status(&mut plain, "").await, 403, "the port speaks without TLS too");
     assert_eq!(origin.served(), 0);
-    // One configuration: it would go on with its session.
+    // Shared, the configuration would resume its session.
     let ann = files.client_of(&files.clients);
     for _ in 0..2 {
         let mut wire = over_tls(gate, Arc::clone(&ann)).await.unwrap();
@@ -124,12 +124,12 @@ async fn a_reload_with_certificates_holds_for_connections_that_are_open() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
+async fn invalid_client_authorities_are_reported_with_their_key() {
     let files = Files::new();
     fs::write(files.path().join("empty.pem"), "nothing").unwrap();
     type Change<'a> = Box<dyn FnOnce(&mut ProxyServerConfig) + 'a>;
     let cases: Vec<(Change<'_>, &str)> = vec![
-        (Box::new(|c| c.gateway.tls = None), "gateway.client_ca: clients show certificates in TLS only"),
+        (Box::new(|c| c.gateway.tls = None), "gateway.client_ca: client certificates need TLS"),
         (Box::new(|c| c.gateway.client_ca = vec![files.path().join("gone.pem")]), "gone.pem cannot be read"),
         (Box::new(|c| c.gateway.client_ca = vec![files.path().join("empty.pem")]), "empty.pem"),
         (
@@ -137,7 +137,7 @@ async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
                 c.gateway.client_ca = Vec::new();
                 c.gateway.client_auth = Some(ClientAuthMode::Require);
             }),
-            "gateway.client_auth: no authority",
+            "gateway.client_auth: no client certificate authority",
         ),
     ];
     for (change, says) in cases {
@@ -150,7 +150,7 @@ async fn what_is_wrong_with_the_authorities_is_said_with_its_key() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_the_client_is_request_by_request() {
+async fn a_trusted_proxy_names_the_client_per_request() {
     let origin = Origin::http().start().await;
     let rules = || vec![deny(|r| r.clients = vec!["9.9.9.9/32".parse().unwrap()])];
     let trusting = Proxy::start(|c| {

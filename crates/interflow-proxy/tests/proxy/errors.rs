@@ -1,4 +1,4 @@
-//! Bad origins: each gives the right page, a flow with its error, and the proxy goes on.
+//! Faulty origins: each leads to the right error page and a failed flow, and the proxy keeps serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,7 @@ async fn a_body_that_stops_coming_times_out_on_either_leg() {
     assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
 }
 
-/// How a client leaves.
+/// How a client disconnects.
 #[derive(Clone, Copy, Debug)]
 enum Leaves {
     Resets,
@@ -107,7 +107,7 @@ enum Leaves {
     HalfCloses,
 }
 
-/// A client that sends its request, waits until the origin has it, and leaves; what is left of it is given back.
+/// Sends a request, waits until the origin has it, and disconnects; returns the connection if any of it is left.
 async fn ask_and_leave(mut wire: Wire, request: String, origin: &Origin, how: Leaves) -> Option<Wire> {
     wire.send(request).await.unwrap();
     until("the origin to be asked", || origin.received().len() == 1).await;
@@ -195,7 +195,7 @@ async fn a_request_on_a_dead_connection_is_sent_once_more_when_that_is_allowed()
         wire.head().await?;
         wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{n}")).await?;
         if n == 0 {
-            // The next request on this connection finds it gone.
+            // The next request on this connection fails.
             wire.head().await?;
             return Ok(());
         }

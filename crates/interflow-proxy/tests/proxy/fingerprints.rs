@@ -1,11 +1,11 @@
-//! What is seen of who asks: fingerprints of TLS, HTTP/2 and requests, and the process.
+//! Fingerprints of TLS, HTTP/2 and requests, and the client's process, are recorded.
 
 use interflow_testkit::Origin;
 
 use crate::support::{Proxy, inside};
 
 #[tokio::test]
-async fn each_leg_of_a_client_leaves_its_fingerprints() {
+async fn fingerprints_of_each_protocol_are_recorded() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let h2 = proxy.h2(&origin.authority()).await;
@@ -20,7 +20,7 @@ async fn each_leg_of_a_client_leaves_its_fingerprints() {
     assert!(ja4h.starts_with("ge20nn"), "{ja4h}");
     let [ja4, opening, ja4h] = &flows[1].fingerprints;
     assert!(ja4.as_deref().is_some_and(|f| f.contains("h1_")) && opening.is_none(), "{ja4:?} {opening:?}");
-    // Host alone.
+    // Only `Host`.
     assert_eq!(ja4h.as_deref(), Some("ge11nn010000_4a823118b9ba_000000000000_000000000000"));
 }
 

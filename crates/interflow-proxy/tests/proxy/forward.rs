@@ -136,7 +136,7 @@ async fn options_for_the_whole_server_is_asked_with_an_asterisk() {
 }
 
 #[tokio::test]
-async fn what_an_origin_says_of_other_ways_to_it_is_left_alone() {
+async fn alternative_services_of_an_origin_are_ignored() {
     let origin = Origin::http().answering(|_| Reply::ok("x").header("Alt-Svc", "h3=\":443\"; ma=60")).start().await;
     let proxy = Proxy::start(|_| ()).await;
     assert_eq!(proxy.get(&origin.url("/")).await.header("alt-svc"), Some("h3=\":443\"; ma=60"));
@@ -211,7 +211,7 @@ async fn an_old_client_gets_an_answer_that_ends_with_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_early_is_never_shown_as_whole() {
+async fn a_truncated_body_is_never_delivered_as_complete() {
     for answer in ["Content-Length: 100\r\n\r\n12345", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n"] {
         let origin = Origin::script(Script::answer(Bytes::from(format!("HTTP/1.1 200 OK\r\n{answer}"))).finish()).await;
         let proxy = Proxy::start(|_| ()).await;

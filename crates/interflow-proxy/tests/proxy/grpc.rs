@@ -1,4 +1,4 @@
-//! gRPC: messages of either direction shown to stages, changed, dropped and refused.
+//! gRPC: stages see, change, drop and refuse messages of either direction.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use interflow_types::{
 
 use crate::support::{End, Proxy};
 
-/// A message with its prefix.
+/// A message with its length prefix.
 fn frame(compressed: bool, content: &[u8]) -> Vec<u8> {
     let mut out = vec![u8::from(compressed)];
     out.extend_from_slice(&(content.len() as u32).to_be_bytes());
@@ -26,7 +26,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Answers with the request's messages, as the head says it compressed them.
+/// Echoes the request's messages with their compression.
 async fn origin() -> Origin {
     let echo = |r: &interflow_testkit::Request| {
         Reply::ok(r.body.clone())
@@ -45,7 +45,7 @@ async fn call(proxy: &Proxy, origin: &Origin, frames: &[Vec<u8>]) -> std::io::Re
     proxy.h2(&origin.authority()).await.request(head.body(()).unwrap(), frames.concat().into()).await
 }
 
-/// What a message is answered with, by what it says and its direction; it counts messages in a note that the phases of
+/// Decides on messages by content and direction, and counts them in an extension that the head phases read too.
 /// the head look at as well.
 struct Censor;
 
@@ -132,7 +132,7 @@ async fn a_stage_changes_and_drops_messages_of_both_directions() {
 }
 
 #[tokio::test]
-async fn compressed_messages_are_shown_in_the_clear_and_keep_their_bytes_unless_changed() {
+async fn compressed_messages_are_presented_decompressed_and_keep_their_bytes_unless_changed() {
     let origin = origin().await;
     let proxy = Proxy::build(&[&origin], vec![Arc::new(Censor)], |_| ());
     let kept = frame(true, &gzip(b"as it is"));
@@ -146,7 +146,7 @@ async fn compressed_messages_are_shown_in_the_clear_and_keep_their_bytes_unless_
 }
 
 #[tokio::test]
-async fn a_message_of_unknown_compression_is_shown_as_it_came_and_its_flag_stays() {
+async fn a_message_of_unknown_compression_is_presented_unchanged_and_keeps_its_flag() {
     let echo = |r: &interflow_testkit::Request| Reply::ok(r.body.clone()).header("Content-Type", "application/grpc");
     let origin = Origin::http().answering(echo).start().await;
     let proxy = Proxy::build(&[], vec![Arc::new(Censor)], |_| ());
@@ -196,7 +196,7 @@ async fn each_message_of_a_call_passes_before_the_next_is_sent() {
     let mut body = begun.await.unwrap().into_body();
     for n in 0..3 {
         let message = frame(false, format!("number {n}").as_bytes());
-        // A message in two halves goes on when it is whole.
+        // A message in two halves is forwarded when it is complete.
         tell.send(Bytes::copy_from_slice(&message[..7])).unwrap();
         tell.send(Bytes::copy_from_slice(&message[7..])).unwrap();
         let came = tokio::time::timeout(std::time::Duration::from_secs(10), body.data()).await.unwrap();

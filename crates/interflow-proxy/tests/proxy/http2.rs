@@ -1,4 +1,4 @@
-//! HTTP/2 on either leg, in any pairing.
+//! HTTP/2 downstream and upstream, in every combination.
 
 use bytes::Bytes;
 use interflow_testkit::{H2Client, Origin, Reply, Wire, pattern};
@@ -7,7 +7,7 @@ use interflow_types::MessageKind;
 use crate::support::{End, Proxy, get, inside, until};
 
 #[tokio::test]
-async fn either_leg_may_speak_either_version() {
+async fn downstream_and_upstream_may_use_different_versions() {
     for speaks in [&["h2"][..], &["http/1.1"]] {
         let origin = Origin::https().alpn(speaks).start().await;
         let proxy = Proxy::trusting(&[&origin], |_| ()).await;

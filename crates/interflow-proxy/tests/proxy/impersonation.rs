@@ -1,5 +1,4 @@
-//! Other clients' fingerprints on the way out. What leaves is read by a second proxy, which stands between the first and
-//! the origin.
+//! Impersonated fingerprints. A second proxy between the first one and the origin records what is sent.
 
 use interflow_proxy::config::{FingerprintRule, ProxyServerConfig};
 
@@ -11,12 +10,12 @@ fn like(config: &mut ProxyServerConfig, hosts: &str, like: &str) {
 
 #[test]
 fn a_fingerprint_that_is_none_is_refused_with_its_place() {
-    for (wish, told) in [
+    for (target, told) in [
         ("netscape", "upstream.fingerprint[0].as: `netscape` is not a fingerprint: use mirror, chrome"),
         ("ja3:771,4865-1,0,29,0", "cipher 1 is not known"),
     ] {
         let mut config = config();
-        like(&mut config, "*", wish);
+        like(&mut config, "*", target);
         let error = interflow_proxy::check(&config).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
     }
@@ -28,9 +27,9 @@ fn a_fingerprint_that_is_none_is_refused_with_its_place() {
 #[cfg(not(feature = "impersonate"))]
 #[test]
 fn a_build_without_the_feature_refuses_fingerprints_and_says_how_to_have_them() {
-    for wish in ["chrome", "mirror", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
+    for target in ["chrome", "mirror", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
         let mut config = config();
-        like(&mut config, "*", wish);
+        like(&mut config, "*", target);
         let error = interflow_proxy::check(&config).unwrap_err().to_string();
         assert!(error.contains("upstream.fingerprint[0].as") && error.contains("FEATURES=impersonate"), "{error}");
     }
@@ -53,14 +52,14 @@ mod with_the_feature {
     use super::*;
     use crate::support::{Kept, Proxy, inside};
 
-    /// An origin, and the proxy that watches whoever comes to it.
+    /// An origin, and the proxy that records its clients.
     async fn watched() -> (Origin, Proxy) {
         let origin = Origin::https().start().await;
         let watcher = Proxy::trusting(&[&origin], |_| ()).await;
         (origin, watcher)
     }
 
-    /// A proxy that reaches everything by way of the watcher.
+    /// A proxy that uses the recording proxy as its upstream proxy.
     fn before(watcher: &Proxy, stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Proxy {
         let pem = watcher.home.path().join("watcher.pem");
         std::fs::write(&pem, watcher.engine.ca().certificate_pem()).unwrap();
@@ -72,7 +71,7 @@ mod with_the_feature {
         })
     }
 
-    /// JA4 and Akamai text of a client's leg.
+    /// JA4 and Akamai fingerprint of a flow's downstream side.
     fn shown(kept: &Kept) -> (String, Option<String>) {
         (kept.fingerprints[0].clone().unwrap(), kept.fingerprints[1].clone())
     }
@@ -97,7 +96,7 @@ mod with_the_feature {
     }
 
     #[tokio::test]
-    async fn a_mirrored_client_is_seen_as_it_is_and_shares_its_connection_with_nobody() {
+    async fn a_mirrored_client_keeps_its_fingerprint_and_shares_no_connection() {
         let (origin, watcher) = watched().await;
         let proxy = before(&watcher, Vec::new(), |c| like(c, "*", "mirror"));
         for _ in 0..2 {
@@ -110,7 +109,7 @@ mod with_the_feature {
         assert_eq!(wire.answer().await.unwrap().status, 200);
         let (near, far) = (proxy.flows(5).await, watcher.flows(5).await);
         for (i, (near, far)) in near.iter().zip(&far).enumerate() {
-            // The last hello is so short that padding is added to it.
+            // The last hello is so short that it is padded.
             if i < 4 {
                 assert_eq!(shown(near), shown(far), "{:?}", near.imitated);
             }
@@ -121,7 +120,7 @@ mod with_the_feature {
         assert!(connections[1] != connections[2] && connections[3] != connections[4], "{connections:?}");
     }
 
-    /// Wishes for a fingerprint by the path of the request.
+    /// Selects a fingerprint by the request's path.
     struct ByPath;
 
     impl Stage for ByPath {
@@ -165,17 +164,17 @@ mod with_the_feature {
     #[tokio::test]
     async fn certificates_that_do_not_hold_are_refused_under_any_fingerprint() {
         let origin = Origin::https().start().await;
-        for (wish, danger, status) in [("chrome", false, 502), ("mirror", false, 502), ("chrome", true, 200)] {
+        for (target, danger, status) in [("chrome", false, 502), ("mirror", false, 502), ("chrome", true, 200)] {
             let proxy = Proxy::start(|c| {
-                like(c, "*", wish);
+                like(c, "*", target);
                 c.upstream.danger_insecure = danger;
             })
             .await;
             let client = proxy.h2(&origin.authority()).await;
             let answer = client.get(&origin.url("/")).await.unwrap();
-            assert_eq!(answer.status, status, "{wish}");
+            assert_eq!(answer.status, status, "{target}");
             if !danger {
-                assert_eq!(answer.header("x-interflow-error"), Some("upstream_certificate"), "{wish}");
+                assert_eq!(answer.header("x-interflow-error"), Some("upstream_certificate"), "{target}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Looking into TLS: leaves, ALPN, certificates of origins.
+//! TLS interception: leaves, ALPN, origin certificates.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::support::{End, Proxy, inside};
 
 /// A thousand handshakes at once, or as many as the limit on open files lets this process hold both ends of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_first_hits_mint_one_leaf() {
+async fn a_thousand_concurrent_handshakes_issue_one_leaf() {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let files = limits.lines().find_map(|l| l.strip_prefix("Max open files")?.split_whitespace().next()?.parse().ok());
     let clients = (files.unwrap_or(1024_usize) / 5).min(1000);
@@ -45,7 +45,7 @@ async fn a_client_that_comes_again_resumes_its_session_whichever_worker_it_meets
             let wire = proxy.tunnel(&authority).await;
             let mut wire = wire.into_tls(name, Arc::clone(&ours)).await.unwrap();
             assert_eq!(wire.resumed(), visit > 0, "{name}, visit {visit}");
-            // Tickets come before the answer.
+            // Session tickets precede the response.
             wire.send(inside(&authority, "/")).await.unwrap();
             assert_eq!(wire.answer().await.unwrap().status, 200);
         }
@@ -116,7 +116,7 @@ async fn an_origin_on_the_list_of_dangers_is_not_verified_and_others_are() {
 }
 
 #[tokio::test]
-async fn hosts_that_are_never_looked_into_show_their_own_certificate() {
+async fn excluded_hosts_present_their_own_certificate() {
     let origin = Origin::https().start().await;
     let theirs = client_trusting(origin.ca().pem(), &["http/1.1"]);
     for listed in [true, false] {
@@ -185,7 +185,7 @@ async fn broken_tls_in_a_tunnel_passes_as_bytes() {
 }
 
 #[tokio::test]
-async fn an_origin_that_asks_for_a_certificate_is_shown_one() {
+async fn an_origin_that_requests_a_client_certificate_gets_one() {
     let clients = Arc::new(TestCa::new());
     let origin = Origin::https().client_ca(clients.clone()).start().await;
     let (chain, key) = clients.leaf_pem(&["us"]);

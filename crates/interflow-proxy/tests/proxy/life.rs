@@ -1,4 +1,4 @@
-//! The engine's own life: limits, timeouts, other ways in, reload and stop.
+//! The server's lifecycle: limits, timeouts, listeners, reload and shutdown.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use interflow_types::units::HumanDuration;
 use crate::support::{Proxy, config, get, until};
 
 #[tokio::test]
-async fn clients_beyond_a_limit_are_told_so_and_others_go_on() {
+async fn clients_beyond_a_limit_get_an_error_and_others_are_served() {
     let origin = Origin::http().start().await;
     for per_client in [false, true] {
         let proxy = Proxy::start(|c| match per_client {
@@ -70,12 +70,12 @@ async fn a_handshake_that_stops_ends_in_time() {
     let mut wire = proxy.tunnel(&origin.authority()).await;
     let hello = hello_of(&origin).await;
     wire.send(&hello).await.unwrap();
-    // The server's flight comes, and then the end: we never answer it.
+    // The server's handshake flight arrives, then the end: it is never answered.
     assert!(!wire.to_end().await.unwrap_or_default().is_empty());
     assert_eq!(proxy.flow().await.error(), Some(ErrorKind::ClientTimeout));
 }
 
-/// The first bytes of a TLS client.
+/// A ClientHello.
 async fn hello_of(origin: &Origin) -> Vec<u8> {
     let (sink, taken) = tokio::sync::oneshot::channel();
     let sink = std::sync::Mutex::new(Some(sink));
@@ -107,7 +107,7 @@ async fn an_origin_that_takes_no_handshake_times_out() {
 
 #[tokio::test]
 async fn an_address_that_answers_nothing_times_out() {
-    // A full backlog: the kernel drops what would connect.
+    // A full backlog: the kernel drops new connections.
     let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let addr = socket.local_addr().unwrap();
     let mut fill = Vec::new();
@@ -165,7 +165,7 @@ async fn the_proxy_port_may_speak_tls_itself() {
     let mut wire = open(&["http/1.1"]).await;
     wire.send(get(&plain.url("/bytes/2"))).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().body.len(), 2);
-    // TLS in TLS: a tunnel through the secured port, intercepted.
+    // TLS in TLS: a tunnel through the TLS proxy port, intercepted.
     let answer = interflow_testkit::client::connect_on(&mut wire, &origin.authority(), None).await.unwrap();
     assert_eq!(answer.status, 200);
     let ours = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
@@ -195,7 +195,7 @@ async fn a_bad_config_is_refused_and_the_old_one_stays() {
     good.proxy.via = "new".into();
     proxy.engine.reload(good).unwrap();
     wire.send(get(&origin.url("/"))).await.unwrap();
-    assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "in force on open connections too");
+    assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "active on open connections too");
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! The corridor from outside: a real engine, real origins and real clients in one process, all on loopback.
+//! The proxy core from outside: a real server, real origins and real clients in one process, on loopback.
 
 mod access;
 mod auth;
 mod client_identity;
-mod doors;
+mod endpoints;
 mod errors;
 mod fingerprints;
 mod forward;

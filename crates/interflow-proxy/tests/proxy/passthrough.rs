@@ -1,4 +1,5 @@
-//! What is passed through uninspected, and why; clients that refuse our certificate; names that only the TLS says.
+//! What is passed through without inspection, and why; clients that refuse Interflow's certificate; names known only
+//! from SNI.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use crate::support::{End, Proxy, get, inside, until};
 
 const H1: &[&str] = &["http/1.1"];
 
-/// An origin of two names, and the tunnel to it by its address.
+/// An origin with two names, and its tunnel by address.
 async fn named() -> (Origin, String) {
     let origin = Origin::https().names(&["a.test", "b.test", "127.0.0.1"]).alpn(H1).start().await;
     let address = format!("127.0.0.1:{}", origin.port());
     (origin, address)
 }
 
-/// A client that trusts our CA asks once.
+/// A client that trusts Interflow's CA sends a request.
 async fn accepts(proxy: &Proxy, tunnel: Wire, name: &str) {
     let ours = client_trusting(proxy.engine.ca().certificate_pem(), H1);
     let mut wire = tunnel.into_tls(name, ours).await.unwrap();
@@ -28,7 +29,7 @@ async fn accepts(proxy: &Proxy, tunnel: Wire, name: &str) {
     assert_eq!(wire.answer().await.unwrap().status, 200);
 }
 
-/// A client that trusts the origin's CA alone refuses our certificate so many times.
+/// A client that trusts only the origin's CA refuses the certificate this many times.
 async fn refuses(proxy: &Proxy, origin: &Origin, address: &str, name: &str, times: u64) {
     let before = proxy.engine.snapshot().leaf_refused;
     for i in 1..=times {
@@ -71,7 +72,7 @@ async fn a_client_that_trusts_the_ca_elsewhere_pins_and_passes_until_it_is_retri
     assert!(flows[2].cause().contains("pins"), "{}", flows[2].cause());
     assert!(matches!(flows[3].end, Some(End::Tunnelled(_))), "{:#?}", flows[3]);
     assert_eq!(flows[3].passthrough, Some(Passthrough::PinningBypass));
-    // Another program of the same machine is intercepted as before.
+    // Another program of the same machine is still intercepted.
     let other = client_trusting(proxy.engine.ca().certificate_pem(), &["h2", "http/1.1"]);
     let mut wire = proxy.tunnel(&address).await.into_tls("b.test", other).await.unwrap();
     wire.send(inside("b.test", "/")).await.unwrap();
@@ -107,7 +108,7 @@ async fn a_program_that_exec_started_never_passes_for_a_refusal_and_its_start_en
     assert!(proxy.engine.bypassed_clients().is_empty());
 }
 
-/// Protects what passes.
+/// Protects the traffic.
 struct Protects;
 
 impl Stage for Protects {
@@ -123,7 +124,7 @@ impl Stage for Protects {
 }
 
 #[tokio::test]
-async fn where_something_protects_what_passes_a_refused_certificate_fails_closed() {
+async fn a_refused_certificate_fails_closed_where_a_stage_protects_the_traffic() {
     let by_method = || AccessRule {
         action: AccessAction::Deny,
         users: Vec::new(),
@@ -162,7 +163,7 @@ async fn a_client_that_closes_right_after_the_handshake_is_a_flow_with_its_cause
         drop(wire);
         let flow = proxy.flow().await;
         assert_eq!((flow.error(), flow.passthrough), (Some(ErrorKind::ClientTls), None), "{alpn:?}");
-        assert!(flow.cause().contains("right after our certificate"), "{}", flow.cause());
+        assert!(flow.cause().contains("right after Interflow's certificate"), "{}", flow.cause());
         assert_eq!(flow.authority, format!("a.test:{}", origin.port()));
         assert!(proxy.engine.bypassed_clients().is_empty());
     }
@@ -239,7 +240,7 @@ async fn lists_of_hosts_hold_for_tunnels_to_addresses_by_the_name_in_the_tls() {
     }
 }
 
-/// Passes a host through, by the name that the tunnel or its TLS says.
+/// Passes a host through by the tunnel's name or its SNI.
 struct Tunnels(&'static str);
 
 impl Stage for Tunnels {
@@ -305,7 +306,7 @@ async fn half_a_client_hello_ends_the_connection_in_the_time_for_heads() {
     assert_eq!(origin.connections(), 0);
 }
 
-/// Puts another name into `Host`.
+/// Replaces `Host`.
 struct SetsHost;
 
 impl Stage for SetsHost {

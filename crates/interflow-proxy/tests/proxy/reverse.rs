@@ -1,4 +1,4 @@
-//! Clients that take us for the origin: what they say names it.
+//! Reverse-proxy listeners: the client's SNI or `Host` names the origin.
 
 use interflow_proxy::ProxyServerConfig;
 use interflow_proxy::config::ReverseListener;
@@ -31,7 +31,7 @@ async fn the_host_of_each_plain_request_names_its_origin() {
 }
 
 #[tokio::test]
-async fn the_origins_port_may_be_told_by_the_owner() {
+async fn the_origins_port_may_be_configured() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| reverse(c, Some(origin.port()))).await;
     let mut wire = connect(&proxy).await;
@@ -75,7 +75,7 @@ async fn who_names_no_origin_hears_so() {
 }
 
 #[tokio::test]
-async fn access_rules_hold_here_too() {
+async fn access_rules_apply_to_reverse_listeners() {
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|c| {
         reverse(c, None);

@@ -1,11 +1,11 @@
-//! Requests that two readers may take for different ones get a clear 400, and the origin never sees them.
+//! Requests that two parsers may read differently get a 400, and never reach the origin.
 
 use interflow_testkit::{Origin, Wire};
 use interflow_types::ErrorKind;
 
 use crate::support::{Proxy, get, until};
 
-/// What stands between the request line and the end; `{}` becomes the origin's authority.
+/// What is between the request line and the end; `{}` becomes the origin's authority.
 const SHAPES: [(&str, &str); 24] = [
     ("two lengths", "Host: {}\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"),
     ("two lengths in one", "Host: {}\r\nContent-Length: 3, 4\r\n\r\nabcd"),
@@ -128,7 +128,7 @@ async fn heads_over_the_limits_say_so() {
     assert_eq!(origin.served(), 0);
 }
 
-/// A HEADERS frame that ends its stream, its fields written out without any coding (RFC 7541 6.2.2).
+/// A HEADERS frame with END_STREAM, its fields as literals without Huffman coding (RFC 7541 6.2.2).
 fn h2_request(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -186,7 +186,7 @@ async fn what_http2_carries_as_one_request_is_never_two_in_http1() {
     for fields in &crooked {
         let mut wire = proxy.connect().await;
         wire.send(h2_request(fields)).await.unwrap();
-        // Whatever it is told, a reset or a 400: it is over with this request.
+        // Reset or 400: the request is over either way.
         until("an answer to the crooked request", || proxy.engine.snapshot().active == 0).await;
         let told = tokio::time::timeout(std::time::Duration::from_secs(5), wire.exactly(40)).await;
         assert!(told.is_ok(), "{fields:?} is not answered");

@@ -1,4 +1,4 @@
-//! Stages: every phase fires once and in order, and what a stage says happens.
+//! Stages: every phase runs once and in order, and verdicts take effect.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +25,7 @@ const ALL: [Phase; 9] = [
 
 type Answerer = Box<dyn Fn() -> StageVerdict + Send + Sync>;
 
-/// Notes each phase, and says something at one of them.
+/// Records each phase, and returns a verdict at one of them.
 #[derive(Default)]
 struct Noted {
     seen: Mutex<Vec<Phase>>,
@@ -240,7 +240,7 @@ async fn a_stage_may_choose_to_look_into_a_tunnel_or_not() {
     assert!(wire.into_tls("localhost", ours).await.is_ok());
 }
 
-/// Rewrites both bodies whole, and asks for another way.
+/// Replaces both bodies, and overrides the route.
 struct Rewrite {
     way: UpstreamOverrides,
 }
@@ -353,7 +353,7 @@ async fn a_stage_may_send_a_request_another_way() {
     assert_eq!((answer.status, answer.header("x-interflow-error")), (500, Some("stage_failed")));
 }
 
-/// Reads the body before the request goes anywhere.
+/// Reads the body before the request is sent.
 struct Reads;
 
 impl Stage for Reads {

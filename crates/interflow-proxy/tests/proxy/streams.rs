@@ -1,4 +1,4 @@
-//! Bodies that take their time or are too large to hold: nothing is delayed, nothing piles up.
+//! Slow or large bodies: nothing is delayed, nothing accumulates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::support::{Proxy, get, inside, request};
 
-/// An origin whose `/` sends events when told to.
+/// An origin whose `/` sends events on command.
 fn events() -> (interflow_testkit::Reply, mpsc::UnboundedSender<Bytes>) {
     let (tell, told) = mpsc::unbounded_channel();
     let told = stream::unfold(told, |mut told| async { told.recv().await.map(|event| (event, told)) });
@@ -26,7 +26,7 @@ async fn event_origin(builder: interflow_testkit::OriginBuilder) -> (Origin, mps
     (origin, tell)
 }
 
-/// Each event must be here before the next is sent.
+/// Each event must arrive before the next is sent.
 async fn expect_events(wire: &mut Wire, tell: mpsc::UnboundedSender<Bytes>) {
     assert_eq!(wire.answer_head().await.unwrap().status, 200);
     for i in 0..5 {
@@ -77,7 +77,7 @@ async fn each_event_arrives_before_the_next_over_http2() {
     }
 }
 
-/// What sockets on both legs and our own buffers may hold, generously.
+/// A generous bound on what socket buffers and Interflow's own may hold.
 const HELD: usize = 48 << 20;
 
 #[tokio::test]

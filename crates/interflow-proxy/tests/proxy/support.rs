@@ -1,4 +1,4 @@
-//! A proxy to test, one line to start, and a recorder that remembers everything.
+//! A proxy under test that starts in one line, with a recorder that keeps everything.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,6 @@ use interflow_types::{
 };
 use tempfile::TempDir;
 
-/// How a flow ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
     Complete,
@@ -23,7 +22,7 @@ pub enum End {
     Failed(ErrorKind, String),
 }
 
-/// What was recorded of a flow.
+/// A recorded flow.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     pub authority: String,
@@ -41,16 +40,15 @@ pub struct Kept {
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
     pub passthrough: Option<Passthrough>,
-    /// The number of the client's connection.
     #[cfg(feature = "impersonate")]
     pub connection: u64,
-    /// Whose fingerprint the upstream leg had.
+    /// The fingerprint impersonated upstream.
     #[cfg(feature = "impersonate")]
     pub imitated: Option<String>,
 }
 
 impl Kept {
-    /// What the error said.
+    /// The error's message.
     pub fn cause(&self) -> &str {
         match &self.end {
             Some(End::Failed(_, text)) => text,
@@ -138,14 +136,13 @@ impl FlowRecording for Keeper {
     }
 }
 
-/// A proxy under test.
 pub struct Proxy {
     pub engine: Arc<ProxyServer>,
     memory: Memory,
     pub home: TempDir,
 }
 
-/// A config for tests: free ports, one worker.
+/// A configuration for tests: port 0, one worker.
 pub fn config() -> ProxyServerConfig {
     let mut config = ProxyServerConfig::default();
     config.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
@@ -155,7 +152,7 @@ pub fn config() -> ProxyServerConfig {
     config
 }
 
-/// What stands beside the corridor.
+/// Stages, and mounts on the gateway port.
 type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn GatewayMount>>);
 
 impl Proxy {
@@ -163,7 +160,7 @@ impl Proxy {
         Self::with(Vec::new(), change).await
     }
 
-    /// One that trusts these origins.
+    /// A proxy that trusts these origins.
     pub async fn trusting(origins: &[&Origin], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::build(origins, Vec::new(), change)
     }
@@ -180,12 +177,12 @@ impl Proxy {
         Self::build_in(tempfile::tempdir().unwrap(), origins, stages, change)
     }
 
-    /// One with rooms that have doors on the gateway port.
+    /// A proxy with components that have endpoints on the gateway port.
     pub async fn mounted(mounts: Vec<Arc<dyn GatewayMount>>, change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
     }
 
-    /// One with rooms beside its corridor: stages, doors on the gateway port.
+    /// A proxy with stages and mounts.
     #[allow(dead_code)] // used by the tests of interflow-llm-gateway
     pub fn with_components(
         origins: &[&Origin],
@@ -196,7 +193,7 @@ impl Proxy {
         Self::put_together(tempfile::tempdir().unwrap(), origins, (stages, mounts), change)
     }
 
-    /// One that asks these users, each with the password `enigma`, who they are.
+    /// A proxy with authentication for these users, each with the password `enigma`.
     pub async fn asking(users: &[&str], change: impl FnOnce(&mut ProxyServerConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("users");
@@ -254,7 +251,7 @@ impl Proxy {
         Wire::connect(self.addr()).await.unwrap()
     }
 
-    /// One request in absolute-form on a connection of its own.
+    /// One request in absolute-form on its own connection.
     pub async fn get(&self, url: &str) -> Answer {
         client::get_through(self.addr(), url).await.unwrap()
     }
@@ -263,7 +260,7 @@ impl Proxy {
         client::connect_tunnel(self.addr(), authority, None).await.unwrap()
     }
 
-    /// A tunnel with TLS in it, our CA trusted.
+    /// A tunnel with TLS in it that trusts Interflow's CA.
     pub async fn tls(&self, authority: &str, alpn: &[&str]) -> Wire {
         self.try_tls(authority, alpn).await.unwrap()
     }
@@ -274,12 +271,11 @@ impl Proxy {
         wire.into_tls(host.trim_matches(['[', ']']), client_trusting(self.engine.ca().certificate_pem(), alpn)).await
     }
 
-    /// HTTP/2 inside intercepted TLS.
     pub async fn h2(&self, authority: &str) -> H2Client {
         H2Client::new(self.tls(authority, &["h2"]).await).await.unwrap()
     }
 
-    /// What was recorded, once at least so many flows are over.
+    /// The recorded flows, once at least `n` are complete.
     pub async fn flows(&self, n: usize) -> Vec<Kept> {
         for _ in 0..1000 {
             let all: Vec<Kept> = lock(&self.memory.0).iter().map(|k| lock(k).clone()).collect();
@@ -291,20 +287,20 @@ impl Proxy {
         panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.0));
     }
 
-    /// The one flow recorded.
+    /// The only recorded flow.
     pub async fn flow(&self) -> Kept {
         let flows = self.flows(1).await;
         assert_eq!(flows.len(), 1, "{flows:#?}");
         flows.into_iter().next().unwrap()
     }
 
-    /// How often an error of this kind was counted.
+    /// The counted errors of this kind.
     pub fn errors(&self, kind: ErrorKind) -> u64 {
         self.engine.snapshot().errors.iter().find(|(k, _)| *k == kind.as_str()).map_or(0, |(_, n)| *n)
     }
 }
 
-/// An address at which nobody listens, and nobody else can as long as this lives.
+/// An address without a listener, reserved while this is alive.
 pub struct Nobody(tokio::net::TcpSocket);
 
 impl Nobody {
@@ -319,7 +315,6 @@ impl Nobody {
     }
 }
 
-/// A GET in absolute-form.
 pub fn get(url: &str) -> String {
     request("GET", url, "")
 }
@@ -330,12 +325,11 @@ pub fn request(method: &str, url: &str, fields: &str) -> String {
     format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")
 }
 
-/// A GET in origin-form.
 pub fn inside(authority: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
 }
 
-/// Waits until it holds.
+/// Waits until the condition is true.
 pub async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..1000 {
         if holds() {

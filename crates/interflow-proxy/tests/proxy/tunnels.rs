@@ -1,4 +1,4 @@
-//! Tunnels by CONNECT and SOCKS5: every byte, both ways, until both sides are done.
+//! Tunnels by CONNECT and SOCKS5: every byte, both ways, until both sides have closed.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ async fn either_side_may_end_first_and_still_hear_the_other() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_first_is_heard_although_tls_is_looked_into() {
+async fn a_server_first_protocol_works_with_interception_on() {
     let origin = Origin::script(Script::new().send("220 ready\r\n").exactly(6).send("221 bye\r\n")).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.tunnel(&origin.authority()).await;
@@ -81,7 +81,7 @@ async fn a_server_that_speaks_first_is_heard_although_tls_is_looked_into() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_to_speak_is_looked_into_all_the_same() {
+async fn a_client_that_is_slow_to_start_is_still_intercepted() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |c| c.intercept.sniff_timeout = HumanDuration::from_millis(10)).await;
     let wire = proxy.tunnel(&origin.authority()).await;
@@ -112,7 +112,7 @@ async fn a_reset_passes_on_to_the_other_side() {
 }
 
 #[tokio::test]
-async fn many_slow_readers_get_their_own_bytes_and_hold_up_nobody() {
+async fn many_slow_readers_get_their_own_bytes_and_block_no_others() {
     const TUNNELS: usize = 256;
     let origin = Origin::raw(|mut wire: Wire, _| async move {
         let name = wire.exactly(4).await?;
@@ -166,7 +166,7 @@ async fn socks5_takes_names_and_addresses() {
 }
 
 #[tokio::test]
-async fn a_tunnel_to_nobody_is_refused_in_the_words_of_its_protocol() {
+async fn a_tunnel_to_an_unreachable_origin_fails_with_its_protocols_error() {
     let nobody = Nobody::new();
     let proxy = Proxy::start(|c| c.intercept.mode = InterceptMode::None).await;
     let refused = client::connect_tunnel(proxy.addr(), &nobody.addr().to_string(), None).await.map(drop).unwrap_err();
@@ -190,7 +190,7 @@ async fn a_tunnel_in_which_nothing_moves_ends() {
 }
 
 #[tokio::test]
-async fn what_is_said_to_a_proxy_at_the_end_of_a_tunnel_passes_as_it_is() {
+async fn requests_to_a_proxy_behind_a_tunnel_pass_unchanged() {
     let far = Proxy::start(|_| ()).await;
     let origin = Origin::http().start().await;
     let proxy = Proxy::start(|_| ()).await;

@@ -1,4 +1,4 @@
-//! Upstream proxies: HTTP and SOCKS5, with credentials, in chains, and around them.
+//! Upstream proxies: HTTP and SOCKS5, with credentials, in chains, and bypassed.
 
 use std::path::PathBuf;
 
@@ -13,19 +13,19 @@ fn via(config: &mut ProxyServerConfig, proxies: &[String]) {
     config.upstream.proxy = vec![UpstreamProxyRule { hosts: vec!["*".into()], via: proxies.to_vec() }];
 }
 
-/// The last entry of the one request's `Via`: who sent it. Whoever stands before an upstream proxy adds itself as well.
+/// The sender in the last `Via` entry of the only request.
 fn last_via(origin: &Origin) -> String {
     let request = origin.only_request();
     let last = request.headers.get_all("via").last().unwrap_or_default();
     String::from_utf8_lossy(last).into_owned()
 }
 
-/// Another proxy, which asks for a password.
+/// An upstream proxy that requires a password.
 async fn far_proxy(name: &str) -> Proxy {
     Proxy::asking(&["ada"], |c| c.proxy.via = name.into()).await
 }
 
-/// The same, and it looks into no tunnel.
+/// The same, without interception.
 async fn blind_proxy(name: &str) -> Proxy {
     let change = |c: &mut ProxyServerConfig| {
         c.proxy.via = name.into();
@@ -70,7 +70,7 @@ async fn a_chain_is_passed_in_its_order() {
     assert_eq!(two.flows(1).await[0].url, Some(format!("GET {}", origin.url("/bytes/5"))));
 }
 
-/// A far proxy that is spoken to over TLS and asks for a password, and the CA behind its certificate as a file.
+/// An upstream proxy reached over TLS that requires a password, and the file of its CA.
 async fn secured_proxy(name: &str) -> (Proxy, PathBuf) {
     let ca = TestCa::new();
     let (chain, key) = ca.leaf_pem(&["localhost", "127.0.0.1"]);
@@ -82,7 +82,7 @@ async fn secured_proxy(name: &str) -> (Proxy, PathBuf) {
         std::fs::write(folder.join("authority"), ca.pem()).unwrap();
         c.proxy.tls = Some(files);
         c.proxy.via = name.into();
-        // Tunnels pass unseen, so that the near proxy meets the origin's own certificate.
+        // Tunnels are not intercepted, so that the near proxy sees the origin's own certificate.
         c.intercept.mode = InterceptMode::None;
     })
     .await;
@@ -104,7 +104,7 @@ async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_
     assert_eq!(answer.body.len(), 3, "{}", answer.text());
     assert_eq!(last_via(&plain), "1.1 far");
     assert_eq!(plain.only_request().header("proxy-authorization"), None);
-    // TLS to the origin in TLS to the proxy.
+    // TLS to the origin inside TLS to the proxy.
     for (alpn, path) in [("http/1.1", "/bytes/4"), ("h2", "/bytes/5")] {
         let mut wire = proxy.tls(&secure.authority(), &[alpn]).await;
         let answer = match alpn {
@@ -120,7 +120,7 @@ async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_
 }
 
 #[tokio::test]
-async fn an_upstream_proxy_whose_certificate_does_not_hold_is_named_and_told_no_password() {
+async fn an_upstream_proxy_with_an_invalid_certificate_is_named_and_gets_no_password() {
     let (far, _) = secured_proxy("far").await;
     let plain = Origin::http().start().await;
     let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
@@ -241,7 +241,7 @@ async fn our_own_ports_are_not_reached_through_an_upstream_proxy_either() {
 }
 
 #[tokio::test]
-async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuration_says_so() {
+async fn a_name_that_only_the_upstream_proxy_resolves_is_allowed_if_configured() {
     let origin = Origin::http().start().await;
     let far = Proxy::start(|c| {
         c.upstream.hosts.insert("far.invalid".into(), vec!["127.0.0.1".parse().unwrap()]);
@@ -260,7 +260,7 @@ async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuratio
     }
 }
 
-/// Two proxies, each with the other as its upstream proxy.
+/// Two proxies that use each other as upstream proxy.
 async fn circle(scheme: &str, change: impl Fn(&mut ProxyServerConfig)) -> (Proxy, Proxy) {
     let one = Proxy::start(|_| ()).await;
     let other = Proxy::start(|c| {
@@ -289,7 +289,7 @@ async fn a_request_that_proxies_forward_in_a_circle_ends_where_it_comes_round() 
 #[tokio::test]
 async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
     for mode in [InterceptMode::None, InterceptMode::All] {
-        // Neither trusts the other's CA, which would end what is intercepted before it comes round.
+        // Neither trusts the other's CA, so interception would fail before the loop closes.
         let (one, other) = circle("http", |c| {
             c.intercept.mode = mode;
             c.upstream.danger_insecure = true;

@@ -1,4 +1,4 @@
-//! WebSockets: by upgrade and by extended CONNECT, their messages seen, changed and dropped.
+//! WebSockets, by upgrade and by extended CONNECT: messages recorded, changed and dropped.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 
 use crate::support::{End, Kept, Proxy};
 
-fn told(flow: &Kept) -> Vec<(&'static str, MessageKind, String)> {
+fn messages(flow: &Kept) -> Vec<(&'static str, MessageKind, String)> {
     let text = |m: &StreamMessage| String::from_utf8_lossy(&m.payload).into_owned();
     flow.messages.iter().map(|m| (m.direction.as_str(), m.kind, text(m))).collect()
 }
@@ -42,7 +42,7 @@ async fn messages_pass_in_a_tunnel_and_are_recorded() {
         .into_iter()
         .flat_map(|t| [("request", text, t.to_owned()), ("response", text, t.to_owned())])
         .collect();
-    assert_eq!(told(&flow)[..4], expected[..]);
+    assert_eq!(messages(&flow)[..4], expected[..]);
     assert_eq!(flow.status, Some(101));
     assert!(matches!(flow.end, Some(End::Tunnelled(b)) if b.sent > 10 && b.received > 6), "{:?}", flow.end);
 }
@@ -58,7 +58,7 @@ async fn an_upgrade_in_absolute_form_goes_through() {
         origin.url("/ws"),
         origin.authority()
     );
-    // A message behind the handshake is not lost.
+    // A message sent right behind the handshake is not lost.
     let masked = [0x81, 0x82, 1, 1, 1, 1, b'h' ^ 1, b'i' ^ 1];
     wire.send([head.as_bytes(), &masked].concat()).await.unwrap();
     let answer = wire.answer().await.unwrap();
@@ -114,7 +114,7 @@ async fn a_client_of_http2_reaches_an_origin_of_http1() {
     );
     drop((stream, body, send));
     let flow = proxy.flow().await;
-    assert_eq!(told(&flow)[..2].iter().map(|m| m.2.as_str()).collect::<Vec<_>>(), ["hi", "hi"]);
+    assert_eq!(messages(&flow)[..2].iter().map(|m| m.2.as_str()).collect::<Vec<_>>(), ["hi", "hi"]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;
     let wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
-    // The handshake checks `Sec-WebSocket-Accept`, which no origin of HTTP/2 sends.
+    // The handshake checks `Sec-WebSocket-Accept`, which HTTP/2 origins do not send.
     let mut socket = open(wire, &format!("wss://{}/ws", origin.authority())).await;
     for text in ["over", "both versions"] {
         socket.send(Frame::text(text)).await.unwrap();
@@ -135,7 +135,7 @@ async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
     assert_eq!((seen.method.as_str(), seen.version.as_str(), seen.path()), ("CONNECT", "HTTP/2", "/ws"));
     assert_eq!((seen.header("sec-websocket-key"), seen.header("sec-websocket-version")), (None, Some("13")));
     let flow = proxy.flow().await;
-    assert_eq!((flow.status, told(&flow)[0].2.as_str()), (Some(101), "over"));
+    assert_eq!((flow.status, messages(&flow)[0].2.as_str()), (Some(101), "over"));
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn a_client_of_http2_reaches_an_origin_that_speaks_http2_alone() {
     assert_eq!(origin.only_request().method, "CONNECT");
 }
 
-/// Says `no` for `yes`, swallows `secret`, and ends the connection at `stop`.
+/// Replaces `yes` by `no`, drops `secret`, and ends the connection at `stop`.
 struct Censor;
 
 impl Stage for Censor {
@@ -200,7 +200,7 @@ async fn a_stage_changes_and_drops_messages() {
     assert!(matches!(socket.next().await, Some(Ok(Frame::Close(Some(_))))), "the connection is over");
     let flow = proxy.flow().await;
     assert_eq!(flow.error(), Some(ErrorKind::Denied));
-    let said: Vec<_> = told(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();
+    let said: Vec<_> = messages(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();
     assert_eq!(said, ["no", "fine"], "what is recorded is what went on");
 }
 
@@ -235,7 +235,7 @@ async fn compressed_messages_are_recorded_in_the_clear_and_pass_as_they_came() {
     assert_eq!((flow.messages[0].direction, &flow.messages[0].payload[..]), (Direction::Response, &b"Hello"[..]));
 }
 
-/// An origin that answers a Close with its own, and what it does then.
+/// An origin that answers a Close with its own, and then runs `then`.
 async fn closing_origin<F, G>(then: F) -> Origin
 where
     F: Fn(Wire) -> G + Clone + Send + Sync + 'static,
@@ -254,7 +254,7 @@ where
     .await
 }
 
-/// A client that has closed, and heard the origin close.
+/// A client that has sent Close and received the origin's.
 async fn closed_client(proxy: &Proxy, origin: &Origin) -> Wire {
     let mut wire = proxy.connect().await;
     let head = format!(
@@ -296,7 +296,7 @@ async fn sides_that_have_closed_and_hold_on_are_let_go_of() {
     let origin = closing_origin(|wire| async move { wire.patience(None).to_end().await.map(drop) }).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = closed_client(&proxy, &origin).await;
-    // Within the ten seconds of a wire's patience.
+    // Within the ten-second timeout of a `Wire`.
     assert!(wire.to_end().await.unwrap().is_empty());
     assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))));
 }

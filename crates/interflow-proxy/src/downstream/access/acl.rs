@@ -9,20 +9,17 @@ use ipnet::IpNet;
 use super::HostGlobs;
 use crate::config::{AccessAction, AccessRule};
 
-/// What is asked for.
+/// The request that access rules decide on.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessRequest<'a> {
-    /// The authenticated user.
     pub user: Option<&'a str>,
-    /// The client's address.
     pub client: IpAddr,
-    /// The origin.
     pub authority: &'a Authority,
     /// The method; `CONNECT` for a tunnel.
     pub method: &'a str,
 }
 
-/// The rules, compiled.
+/// Compiled access rules.
 #[derive(Clone, Debug, Default)]
 pub struct AccessRules {
     rules: Vec<CompiledAccessRule>,
@@ -42,7 +39,7 @@ impl AccessRules {
     /// Compiles the rules of a config.
     ///
     /// # Errors
-    /// A text that names the rule (`access.rule[2]`) and what is wrong.
+    /// Names the invalid rule (`access.rule[2]`) and what is wrong.
     pub fn new(config: &[AccessRule]) -> Result<Self, String> {
         let compile = |(i, rule): (usize, &AccessRule)| {
             CompiledAccessRule::new(rule).map_err(|e| format!("access.rule[{i}]: {e}"))
@@ -50,30 +47,29 @@ impl AccessRules {
         Ok(Self { rules: config.iter().enumerate().map(compile).collect::<Result<_, _>>()? })
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether what is asked of this host is allowed or denied by its method, so that a tunnel alone says too little.
+    /// Whether the decision for this host depends on the method, so that a tunnel's CONNECT alone is not enough.
     pub fn needs_method(&self, host: &Host) -> bool {
         let of_requests = |r: &CompiledAccessRule| r.methods.iter().any(|m| m != "CONNECT");
         self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches(host)))
     }
 
-    /// Whether no rule looks at the method, so that one answer holds for every request of a client to an authority.
+    /// Whether no rule tests the method, so that one decision holds for all requests of a client to an authority.
     pub fn ignores_method(&self) -> bool {
         self.rules.iter().all(|r| r.methods.is_empty())
     }
 
-    /// Whether a client without a name may open a tunnel to this authority.
+    /// Whether an unauthenticated client may open a tunnel to this authority.
     pub fn allows(&self, client: IpAddr, authority: &Authority) -> bool {
         self.check(&AccessRequest { user: None, client, authority, method: "CONNECT" }).is_ok()
     }
 
-    /// `Err(number of the rule)` when the request is denied.
-    pub fn check(&self, asked: &AccessRequest<'_>) -> Result<(), usize> {
-        match self.rules.iter().enumerate().find(|(_, r)| r.matches(asked)) {
+    /// `Err` holds the index of the rule that denies the request.
+    pub fn check(&self, request: &AccessRequest<'_>) -> Result<(), usize> {
+        match self.rules.iter().enumerate().find(|(_, r)| r.matches(request)) {
             Some((i, CompiledAccessRule { action: AccessAction::Deny, .. })) => Err(i),
             _ => Ok(()),
         }
@@ -92,13 +88,13 @@ impl CompiledAccessRule {
         })
     }
 
-    fn matches(&self, asked: &AccessRequest<'_>) -> bool {
-        let client = asked.client.to_canonical();
-        (self.users.is_empty() || asked.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
+    fn matches(&self, request: &AccessRequest<'_>) -> bool {
+        let client = request.client.to_canonical();
+        (self.users.is_empty() || request.user.is_some_and(|u| self.users.iter().any(|x| x == u)))
             && (self.clients.is_empty() || self.clients.iter().any(|net| net.contains(&client)))
-            && (self.hosts.is_empty() || self.hosts.matches(&asked.authority.host))
-            && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&asked.authority.port)))
-            && (self.methods.is_empty() || self.methods.iter().any(|m| m == asked.method))
+            && (self.hosts.is_empty() || self.hosts.matches(&request.authority.host))
+            && (self.ports.is_empty() || self.ports.iter().any(|r| r.contains(&request.authority.port)))
+            && (self.methods.is_empty() || self.methods.iter().any(|m| m == request.method))
     }
 }
 
@@ -106,7 +102,7 @@ fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (low, high) = text.split_once('-').unwrap_or((text, text));
     match (low.trim().parse(), high.trim().parse()) {
         (Ok(low), Ok(high)) if low <= high => Ok(low..=high),
-        _ => Err(format!("`{text}` is no port or range of ports: write 443 or 8000-8999")),
+        _ => Err(format!("`{text}` is not a port or port range: write 443 or 8000-8999")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The guard over resolved addresses: no loop into our own listeners, no way around `deny_private` by DNS.
+//! Filters resolved addresses: no loops to Interflow's own listeners, no bypass of `deny_private` by DNS.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,7 +6,8 @@ use interflow_net::egress::dial::AddressFilter;
 use interflow_types::{Authority, Error, ErrorKind, Host};
 use ipnet::IpNet;
 
-/// Judges every address before it is dialled, after DNS, so that a name that points inside gains nothing.
+/// Checks every address after DNS resolution and before connecting, so that a public name that resolves to a private
+/// address is refused.
 #[derive(Clone, Debug)]
 pub struct PrivateAddressFilter {
     deny_private: bool,
@@ -17,29 +18,29 @@ pub struct PrivateAddressFilter {
 }
 
 impl PrivateAddressFilter {
-    /// A guard over these listeners of our own.
+    /// `own` are the addresses of Interflow's own listeners.
     pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
         Self { deny_private, key: "access.allow_private", allow_private, allow_unresolved: false, own }
     }
 
-    /// The same; a name that cannot be resolved here may be handed to an upstream proxy all the same.
+    /// Whether names that cannot be resolved here may be left to an upstream proxy to resolve.
     #[must_use]
     pub fn with_unresolved(self, allow: bool) -> Self {
         Self { allow_unresolved: allow, ..self }
     }
 
-    /// The same; the key that can allow an address is this one.
+    /// Sets the configuration key that error messages name as the remedy.
     #[must_use]
     pub fn with_config_key(self, key: &'static str) -> Self {
         Self { key, ..self }
     }
 
-    /// Whether a special address may be reached all the same.
+    /// Whether an address may be reached although it is special-purpose.
     pub fn allows(&self, ip: IpAddr) -> bool {
         !self.deny_private || self.allow_private.iter().any(|net| net.contains(&ip))
     }
 
-    /// What is said of a host that is refused.
+    /// The error for a host that is refused.
     pub fn refusal(&self, host: &Host) -> Error {
         Error::new(ErrorKind::Denied, format!("{host} is a private or special address; {} can allow it", self.key))
     }
@@ -86,12 +87,12 @@ impl AddressFilter for PrivateAddressFilter {
     }
 }
 
-/// Whether the address is one of this machine's: only those can be bound.
+/// Whether the address is assigned to this machine: only those can be bound.
 fn is_local_address(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// Addresses that do not belong to the public Internet (IANA special-purpose registries).
+/// Whether the address is not on the public Internet (IANA special-purpose registries).
 pub fn is_special(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => is_special_v4(v4),
@@ -128,14 +129,14 @@ fn is_special_v6(ip: Ipv6Addr) -> bool {
         || s[0] == 0x100 && s[1] == 0
         || (s[0] == 0x2001 && s[1] == 0xdb8)
         || (s[0] == 0x3fff && s[1] < 0x1000)
-        // Teredo, whose relays hand packets to any IPv4 address; benchmarking; ORCHID.
+        // Teredo, whose relays forward packets to any IPv4 address; benchmarking; ORCHID.
         || (s[0] == 0x2001 && s[1] == 0)
         || (s[0] == 0x2001 && s[1] == 2 && s[2] == 0)
         || (s[0] == 0x2001 && matches!(s[1] & 0xfff0, 0x10 | 0x20))
 }
 
-/// The IPv4 address inside an IPv6 one, by which it is judged: mapped, compatible, translated (SIIT), NAT64, 6to4 and
-/// ISATAP.
+/// The IPv4 address embedded in an IPv6 one, which decides how it is filtered: mapped, compatible, translated (SIIT),
+/// NAT64, 6to4 and ISATAP.
 fn embedded_v4(s: [u16; 8]) -> Option<Ipv4Addr> {
     let (hi, lo) = match s {
         [0, 0, 0, 0, 0, 0xffff | 0, hi, lo]

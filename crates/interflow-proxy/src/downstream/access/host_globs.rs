@@ -14,7 +14,7 @@ impl HostGlobs {
     /// Compiles the globs.
     ///
     /// # Errors
-    /// A text that names the glob and what is wrong with it.
+    /// Names the invalid glob and what is wrong with it.
     pub fn new<S: AsRef<str>>(globs: &[S]) -> Result<Self, String> {
         let mut builder = GlobSetBuilder::new();
         for glob in globs {
@@ -23,19 +23,17 @@ impl HostGlobs {
             let glob = GlobBuilder::new(text)
                 .case_insensitive(true)
                 .build()
-                .map_err(|e| format!("`{}` is no host glob: {}", glob.as_ref(), e.kind()))?;
+                .map_err(|e| format!("`{}` is not a host glob: {}", glob.as_ref(), e.kind()))?;
             builder.add(glob);
         }
         let set = builder.build().map_err(|e| e.to_string())?;
         Ok(Self { set, empty: globs.is_empty() })
     }
 
-    /// Whether there is no glob at all.
     pub fn is_empty(&self) -> bool {
         self.empty
     }
 
-    /// Whether a glob matches the host.
     pub fn matches(&self, host: &Host) -> bool {
         if self.empty {
             return false;
@@ -72,6 +70,6 @@ mod tests {
     #[test]
     fn a_bad_glob_is_named() {
         let e = HostGlobs::new(&["b", "a["]).map(|_| ()).unwrap_err();
-        assert!(e.starts_with("`a[` is no host glob"), "{e}");
+        assert!(e.starts_with("`a[` is not a host glob"), "{e}");
     }
 }

@@ -1,4 +1,4 @@
-//! Who may go where: users, access rules, and the guard over resolved addresses.
+//! Access control: users, access rules, and the filter over resolved addresses.
 
 mod acl;
 mod address_filter;

@@ -1,4 +1,4 @@
-//! Users and their passwords. A hash is paid once per credential, not once per request.
+//! Users and their passwords. The password hash is computed once per credential, not once per request.
 
 use interflow_limits::{LoginQueue, LoginQueueFull};
 use std::collections::{HashMap, HashSet};
@@ -14,12 +14,10 @@ use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// A name and a password as a client gave them.
+/// A name and a password as the client sent them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
-    /// The name.
     pub name: String,
-    /// The password.
     pub password: String,
 }
 
@@ -30,7 +28,7 @@ impl fmt::Debug for BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// Reads the value of an `Authorization` or `Proxy-Authorization` field of the scheme Basic (RFC 7617).
+    /// Parses an `Authorization` or `Proxy-Authorization` value of the scheme Basic (RFC 7617).
     pub fn from_basic(value: &[u8]) -> Option<Self> {
         let value = std::str::from_utf8(value).ok()?;
         let (scheme, token) = value.trim().split_once(' ')?;
@@ -43,30 +41,24 @@ impl BasicCredentials {
     }
 }
 
-/// What is wrong with a users file.
+/// An invalid users file.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the users file {path} cannot be read: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A line is wrong.
+    Read { path: String, source: std::io::Error },
+    /// A line is invalid.
     #[error("{path}:{line}: {what}")]
     Line {
-        /// The file.
         path: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong and what would be right.
+        /// What is wrong and what a valid line looks like.
         what: String,
     },
 }
 
-/// The users of a file, and the credentials that were found right or wrong.
+/// The users of a file, with a cache of verification results.
 pub struct UserDatabase {
     hashes: HashMap<String, String>,
     verified: Mutex<CredentialCache>,
@@ -74,15 +66,15 @@ pub struct UserDatabase {
     queue: Arc<LoginQueue>,
 }
 
-/// What verification said, by a digest keyed for this process: the passwords themselves are not kept.
+/// Verification results by a digest keyed for this process; the passwords themselves are not kept.
 #[derive(Default)]
 struct CredentialCache {
-    /// At most one for each user, so that no guesses push it out.
+    /// At most one per user, so that wrong guesses cannot evict it.
     right: HashMap<String, [u8; 32]>,
     wrong: HashSet<[u8; 32]>,
 }
 
-/// Wrong credentials remembered; a guesser cannot make the set grow beyond this.
+/// Bound on remembered wrong credentials, so that guessing cannot grow the set.
 const MAX_REJECTED: usize = 8192;
 
 impl fmt::Debug for UserDatabase {
@@ -95,11 +87,11 @@ impl UserDatabase {
     /// Reads a users file.
     ///
     /// # Errors
-    /// The line that is wrong, and how a right one looks.
+    /// The invalid line, and what a valid one looks like.
     pub fn read(path: &Path) -> Result<Self, UsersError> {
-        let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Read { path: shown.clone(), source })?;
-        Self::parse(&text, &shown)
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| UsersError::Read { path: name.clone(), source })?;
+        Self::parse(&text, &name)
     }
 
     fn parse(text: &str, path: &str) -> Result<Self, UsersError> {
@@ -116,7 +108,7 @@ impl UserDatabase {
                 .ok_or_else(|| wrong("expected name:hash".into()))?;
             check_hash(hash).map_err(wrong)?;
             if hashes.insert(name.to_owned(), hash.to_owned()).is_some() {
-                return Err(wrong(format!("the user {name} stands here twice")));
+                return Err(wrong(format!("the user {name} is listed twice")));
             }
         }
         let mut key = [0; 32];
@@ -128,23 +120,23 @@ impl UserDatabase {
     /// Whether the name is known and the password right.
     ///
     /// # Errors
-    /// This client has too many attempts waiting.
+    /// Too many attempts of this client are waiting.
     pub async fn verify(&self, credentials: &BasicCredentials, client: IpAddr) -> Result<bool, LoginQueueFull> {
         let digest = self.digest(credentials);
         if let Some(known) = self.cached_result(&credentials.name, &digest) {
             return Ok(known);
         }
         let slot = self.queue.acquire(client).await.ok_or(LoginQueueFull)?;
-        // Somebody else may have paid for the same credentials while this one stood in line.
+        // Another request may have verified the same credentials while this one waited.
         if let Some(known) = self.cached_result(&credentials.name, &digest) {
             return Ok(known);
         }
-        // An unknown name costs as much as a known one, so that time tells nothing about names.
+        // An unknown name costs as much as a known one, so that timing does not reveal which names exist.
         let hash = self.hashes.get(&credentials.name).or_else(|| self.hashes.values().next()).cloned();
         let known_name = self.hashes.contains_key(&credentials.name);
         let password = credentials.password.clone();
         let hashed = tokio::task::spawn_blocking(move || {
-            // Held for as long as the hash takes, even if the client goes away meanwhile.
+            // The slot is held while the hash is computed, even if the client disconnects.
             let _slot = slot;
             hash.is_some_and(|h| matches_hash(&password, &h))
         });
@@ -182,12 +174,12 @@ impl UserDatabase {
 
 fn check_hash(hash: &str) -> Result<(), String> {
     if hash.starts_with("$argon2") {
-        return PasswordHash::new(hash).map(|_| ()).map_err(|e| format!("the argon2 hash is broken: {e}"));
+        return PasswordHash::new(hash).map(|_| ()).map_err(|e| format!("the argon2 hash is invalid: {e}"));
     }
     if is_bcrypt(hash) {
-        return hash.parse::<bcrypt::HashParts>().map(|_| ()).map_err(|e| format!("the bcrypt hash is broken: {e}"));
+        return hash.parse::<bcrypt::HashParts>().map(|_| ()).map_err(|e| format!("the bcrypt hash is invalid: {e}"));
     }
-    Err("only bcrypt ($2y$…, made by `htpasswd -B`) and argon2 ($argon2id$…) hashes are taken, never a plain password"
+    Err("only bcrypt ($2y$…, made by `htpasswd -B`) and argon2 ($argon2id$…) hashes are accepted, not plain passwords"
         .into())
 }
 
@@ -255,9 +247,9 @@ mod tests {
     #[test]
     fn a_bad_line_is_named() {
         for (text, line, says) in [
-            ("bob:plain", 1, "never a plain password"),
+            ("bob:plain", 1, "not plain passwords"),
             ("# x\nbob", 2, "expected name:hash"),
-            ("a:$2y$04$short", 1, "bcrypt hash is broken"),
+            ("a:$2y$04$short", 1, "bcrypt hash is invalid"),
         ] {
             let e = UserDatabase::parse(text, "users").unwrap_err().to_string();
             assert!(e.starts_with(&format!("users:{line}: ")) && e.contains(says), "{e}");

@@ -1,12 +1,12 @@
-//! Keeps web pages of other sites away from the gateway port: a browser on this machine or in its network sends what a
-//! page tells it to, and the gateway would put the operator's provider key into it.
+//! Protects the gateway port from other sites' web pages: a browser on this machine or network would otherwise send
+//! their requests, and the gateway would add the operator's provider key.
 
 use interflow_types::{Authority, Headers, Host, Response, StatusCode};
 
 use super::HostGlobs;
 use crate::config::GatewayConfig;
 
-/// Which host names the gateway answers to, and the pages of which origins may send requests to it.
+/// Which host names the gateway answers to, and which web origins may send requests to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WebPagePolicy {
     hosts: HostGlobs,
@@ -17,9 +17,9 @@ pub(crate) struct WebPagePolicy {
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WebPageRefusal {
-    /// The name is not one of the gateway's: a page may have bound a name of its own to our address (DNS rebinding).
+    /// Not one of the gateway's names: a page may have bound its own name to this address (DNS rebinding).
     UnknownHost,
-    /// A page of another origin sends it.
+    /// Sent by a page of another origin.
     ForeignOrigin,
 }
 
@@ -27,7 +27,7 @@ impl WebPagePolicy {
     /// Compiles `gateway.hosts`, `gateway.origins` and the hosts of the routes.
     ///
     /// # Errors
-    /// What is wrong, with its key.
+    /// What is wrong, with its configuration key.
     pub fn new(config: &GatewayConfig) -> Result<Self, String> {
         let hosts = HostGlobs::new(&config.hosts).map_err(|e| format!("gateway.hosts: {e}"))?;
         let all: Vec<&String> = config.route.iter().flat_map(|r| &r.hosts).collect();
@@ -36,7 +36,7 @@ impl WebPagePolicy {
             let whole = origin.split_once("://").is_some_and(|(_, host)| !host.is_empty() && !host.contains('/'));
             if origin != "*" && !whole {
                 return Err(format!(
-                    "gateway.origins: `{origin}` is no origin; write it as https://app.example.com, or * for any"
+                    "gateway.origins: `{origin}` is not an origin; write it as https://app.example.com, or * for any"
                 ));
             }
         }
@@ -44,9 +44,9 @@ impl WebPagePolicy {
         Ok(Self { hosts, route_hosts, origins })
     }
 
-    /// Judges a request; `named` is the host that it names, `unreadable` whether it names one that cannot be parsed.
+    /// Checks a request; `named` is the host it names, `unreadable` whether that cannot be parsed.
     pub fn check(&self, named: Option<&Authority>, unreadable: bool, headers: &Headers) -> Result<(), WebPageRefusal> {
-        // Browsers always name a host; HTTP/1.0 clients may not.
+        // Browsers always send a host; HTTP/1.0 clients may not.
         if unreadable || named.is_some_and(|a| !self.is_known_host(&a.host)) {
             return Err(WebPageRefusal::UnknownHost);
         }
@@ -57,13 +57,13 @@ impl WebPagePolicy {
         if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
     }
 
-    /// Whether this host is a name of the gateway's.
+    /// Whether this is one of the gateway's names.
     pub fn is_known_host(&self, host: &Host) -> bool {
         match host {
-            // An address cannot be bound to another one, as a name can.
+            // An address, unlike a name, cannot be rebound.
             Host::Ip(_) => true,
             Host::Name(name) => {
-                // No site of the Internet has a name without a dot: `interflow` is a name of the operator's own network.
+                // No public site has a name without a dot: `interflow` is a name on the operator's own network.
                 !name.trim_end_matches('.').contains('.')
                     || is_loopback_name(name)
                     || self.hosts.matches(host)
@@ -92,7 +92,7 @@ impl WebPagePolicy {
             Host::Ip(ip) => ip.to_canonical().is_loopback(),
             Host::Name(name) => is_loopback_name(name),
         };
-        // Behind something that ends TLS, `Host` names no port and we take it for 80.
+        // Behind a TLS terminator, `Host` has no port, which is then assumed to be 80.
         local || named.is_some_and(|n| n.host == from.host && (n.port == from.port || n.port == 80 && from.port == 443))
     }
 }
@@ -103,7 +103,7 @@ fn is_loopback_name(name: &str) -> bool {
 }
 
 impl WebPageRefusal {
-    /// The response, in the form that SDKs of providers read.
+    /// The response, in the error format that provider SDKs parse.
     pub fn response(self) -> Response {
         let (status, code, message) = match self {
             Self::UnknownHost => (

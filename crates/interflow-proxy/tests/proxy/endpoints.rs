@@ -1,4 +1,4 @@
-//! Rooms with doors of their own on the gateway port.
+//! Components with endpoints of their own on the gateway port.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use interflow_types::{
 
 use crate::support::{End, Proxy};
 
-/// Echoes what is put through its door, and sends the rest of its paths on.
-struct Doors {
+/// Echoes requests to its endpoint, and forwards its other paths.
+struct EchoMount {
     to: String,
 }
 
-impl GatewayMount for Doors {
+impl GatewayMount for EchoMount {
     fn name(&self) -> &'static str {
-        "doors"
+        "echo"
     }
 
     fn find(&self, knock: &GatewayRequest<'_>) -> Option<MountTarget> {
@@ -48,8 +48,8 @@ impl LocalHandler for Echo {
 }
 
 #[tokio::test]
-async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
-    let proxy = Proxy::mounted(vec![Arc::new(Doors { to: "localhost:1".into() })], |c| {
+async fn a_local_handler_answers_in_an_origins_place_and_is_recorded_like_one() {
+    let proxy = Proxy::mounted(vec![Arc::new(EchoMount { to: "localhost:1".into() })], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
     })
     .await;
@@ -66,11 +66,11 @@ async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
 }
 
 #[tokio::test]
-async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
+async fn a_mount_forwards_requests_and_configured_routes_take_precedence() {
     let (origin, owners) = (Origin::http().start().await, Origin::http().start().await);
-    let doors = Doors { to: origin.authority() };
+    let mount = EchoMount { to: origin.authority() };
     let to = owners.url("/");
-    let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+    let proxy = Proxy::mounted(vec![Arc::new(mount)], |c| {
         c.gateway.hosts = vec!["gate.test".into()];
         c.gateway.route = vec![interflow_proxy::config::GatewayRoute {
             path: "/on/owned".into(),
@@ -94,8 +94,8 @@ async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
 #[tokio::test]
 async fn requests_of_web_pages_of_other_sites_reach_neither_route_nor_mount() {
     let origin = Origin::http().start().await;
-    let (to, doors) = (origin.url("/"), Doors { to: origin.authority() });
-    let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+    let (to, mount) = (origin.url("/"), EchoMount { to: origin.authority() });
+    let proxy = Proxy::mounted(vec![Arc::new(mount)], |c| {
         c.gateway.origins = vec!["https://app.test".into()];
         c.gateway.route = vec![interflow_proxy::config::GatewayRoute {
             path: "/route".into(),
