@@ -1,5 +1,5 @@
-//! The recorder that the corridor talks to. Its captures gather what passes, by reference count, in a slot that the
-//! store's writer empties; a worker's part of a short flow is a few clones and one push.
+//! The recorder called by the request pipeline. Captures collect data by reference count in a `PendingFlow` that the
+//! store's writer drains; for a short flow a worker performs a few clones and one push.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,17 +21,17 @@ use crate::store::pending_flow::{
 };
 use crate::store::queue::WriterQueue;
 
-/// News of a flow are handed to the writer when they hold this much; less waits for the writer's sweep.
+/// Updates of a flow are queued for the writer at this size; smaller ones wait for the writer's sweep.
 const FLUSH_BYTES: usize = 64 << 10;
-/// What a piece costs beside its bytes: its handle, and what it may pin of the buffer it is cut from.
+/// Accounting overhead of a data chunk: its handle, and the part of the receive buffer that it may pin.
 const PIECE_OVERHEAD: usize = 64;
-/// What a flow costs beside its header fields and bodies.
+/// Accounting overhead of a flow beside its header fields and bodies.
 const FLOW_OVERHEAD: usize = 1536;
 
-/// What is only counted is told when it has come to this much.
+/// Bytes that are only counted are reported in steps of this size.
 const SIZE_REPORT_BYTES: u64 = 1 << 20;
 
-/// Records into an [`EmbeddedStore`](crate::EmbeddedStore).
+/// Records into a [`SqliteStore`](crate::SqliteStore).
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<WriterQueue>,
@@ -91,28 +91,28 @@ impl Recorder for StoreRecorder {
     }
 }
 
-/// What is being kept of one flow.
+/// The capture of one flow.
 struct StoreCapture {
     slot: Arc<PendingFlow>,
     queue: Arc<WriterQueue>,
-    /// Bytes that may still be kept: of the two bodies, of the two directions' messages.
+    /// Bytes that may still be recorded: for the two bodies, then for the messages of the two directions.
     room: [u64; 4],
-    /// What is said of a body that is longer than its room.
+    /// The reason recorded for a body that exceeds its allowance.
     reasons: [MissingReason; 2],
-    /// Nothing more of this body is kept: what comes is only counted.
+    /// Whether further bytes of this body are only counted.
     over: [bool; 2],
-    /// What was counted and not told yet.
+    /// Bytes counted but not yet reported.
     counted: [u64; 2],
     heads: BodyPolicy,
     bodies: bool,
     decrypted_media: bool,
-    /// Of a flow that was edited: what may still be kept of what came in.
+    /// Allowances for the received versions of a flow that was edited.
     original: Option<Box<OriginalAllowance>>,
     is_tunnel: bool,
     ended: bool,
 }
 
-/// What may still be kept of the bodies as they came in, as in [`StoreCapture`].
+/// Remaining allowances for the bodies as received, as in [`StoreCapture`].
 #[derive(Clone, Copy)]
 struct OriginalAllowance {
     room: [u64; 2],
@@ -121,7 +121,7 @@ struct OriginalAllowance {
 }
 
 impl StoreCapture {
-    /// Changes the news. `change` says how many bytes it took up.
+    /// Applies `change` to the pending updates; it returns the number of bytes added.
     fn update(&mut self, change: impl FnOnce(&mut PendingUpdates) -> usize) {
         let counted = std::mem::take(&mut self.counted);
         let mut news = self.slot.news.lock();
@@ -130,7 +130,7 @@ impl StoreCapture {
         for (size, counted) in news.sizes.iter_mut().zip(counted) {
             *size += counted;
         }
-        // The flow is queued when it has much to tell or has ended; else the writer comes by within its sweep.
+        // The flow is queued when it has a lot of data or has ended; otherwise the writer's periodic sweep picks it up.
         let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
         news.queued |= push;
         drop(news);
@@ -140,7 +140,7 @@ impl StoreCapture {
         }
     }
 
-    /// How much of a response's body is recorded.
+    /// How much of a response body is recorded.
     fn response_allowance(&self, flow: &Flow, head: &ResponseHead) -> BodyAllowance {
         match flow.extension::<DecryptedMedia>() {
             Some(_) if !self.decrypted_media => {
@@ -150,7 +150,7 @@ impl StoreCapture {
         }
     }
 
-    /// Makes room for a body as it came in, and tells of its head.
+    /// Starts recording a body as received, and records its head.
     fn begin_original(
         &mut self,
         direction: Direction,
@@ -173,7 +173,7 @@ impl StoreCapture {
         });
     }
 
-    /// How much of `len` bytes may be kept, by the cap at `place` and the state of the queue.
+    /// How much of `len` bytes may be recorded, given the allowance at `place` and the state of the queue.
     fn admit(&mut self, place: usize, len: usize) -> Result<usize, MissingReason> {
         if !self.queue.has_room() {
             self.queue.dropped_bytes.fetch_add(len as u64, Relaxed);
@@ -187,7 +187,7 @@ impl StoreCapture {
 
 impl FlowRecording for StoreCapture {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // What is only counted takes nothing of the queue.
+        // Bytes that are only counted do not occupy the queue.
         if self.bodies && self.over[1] { Poll::Ready(()) } else { self.queue.poll_ready(cx) }
     }
 
@@ -219,7 +219,7 @@ impl FlowRecording for StoreCapture {
                     if keep > 0 {
                         news.data[at].push(chunk.slice(..keep));
                     }
-                    // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                    // The reason has no effect if the body turns out not to exceed its allowance.
                     if is_full {
                         news.missing[at] = Some(reason);
                     }
@@ -282,7 +282,7 @@ impl FlowRecording for StoreCapture {
             if admits {
                 keep = room.room[at].min(chunk.len() as u64) as usize;
                 room.room[at] -= keep as u64;
-                // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                // The reason has no effect if the body turns out not to exceed its allowance.
                 missing = (room.room[at] == 0).then_some(room.reasons[at]);
             } else {
                 self.queue.dropped_bytes.fetch_add(chunk.len() as u64, Relaxed);
@@ -311,7 +311,7 @@ impl FlowRecording for StoreCapture {
         }
         self.update(|news| {
             let original = news.original.get_or_insert_default();
-            // How long it was nobody knows: longer than nothing.
+            // The true length is unknown, but greater than zero.
             original.sizes[at] = original.sizes[at].max(1);
             original.missing[at] = Some(MissingReason::Dropped);
             PIECE_OVERHEAD

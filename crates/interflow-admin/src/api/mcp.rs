@@ -21,7 +21,7 @@ pub(crate) async fn post(
     headers: HeaderMap,
     StrictJson(message): StrictJson<Value>,
 ) -> Result<Response> {
-    // Clients name the version that they were greeted in with every message behind the greeting.
+    // After initialization, clients send the negotiated version with every message.
     if let Some(version) = headers.get("mcp-protocol-version").map(|v| v.to_str().unwrap_or_default())
         && !mcp::is_supported_version(version)
     {
@@ -48,7 +48,7 @@ pub(crate) async fn post(
     })
 }
 
-/// Does what the API does for the same call.
+/// Calls the same handlers as the REST API.
 async fn run_tool_call(state: &Arc<AdminState>, errand: &RemoteToolCall) -> Result<Value, String> {
     let said = |e: ApiError| e.to_json()["error"]["message"].as_str().unwrap_or_default().to_owned();
     let (state, id, input) = (State(Arc::clone(state)), FlowIdPath(errand.flow), errand.input.clone());

@@ -1,4 +1,4 @@
-//! Media: what is being streamed, and links.
+//! Media: active streams, and links.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Redaction's policies: which are in force for which requests, their texts, and changes with refusal.
+//! Redaction policies: which ones are active for which requests, their texts, and validated changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use super::privacy::redaction_disabled;
 use super::rules::require_unchanged;
 use crate::server::AdminState;
 
-/// The file of a policy.
+/// Selects a policy by its file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyFileParam {
     file: PathBuf,
 }
 
-/// A policy's text: our TOML or Phileas's JSON.
+/// A policy's text: Interflow's TOML or Phileas JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyTextInput {
     text: String,
-    /// What stood in the file when the change began: another text there by now is not written over.
+    /// The text that the change is based on: if the file has changed since, the request fails.
     #[serde(default)]
     was: Option<String>,
 }
@@ -68,7 +68,7 @@ pub(crate) async fn source(
     Ok(Json(json!({ "file": of.file, "text": text })))
 }
 
-/// `PUT /privacy/policies/source?file=…`: checked, written and put in force; refused as a whole otherwise.
+/// `PUT /privacy/policies/source?file=…`: validates, writes and activates the text, or rejects it as a whole.
 pub(crate) async fn save(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
@@ -125,7 +125,7 @@ pub(crate) async fn check(
     check_text(&state, &checked, work).await
 }
 
-/// `GET /privacy/schema`: by which an editor completes; the kinds are listed beside it.
+/// `GET /privacy/schema`: for completion in an editor; includes the list of kinds.
 pub(crate) async fn schema() -> Json<Value> {
     let kinds: Vec<&str> = Kind::ALL.iter().map(|k| k.as_str()).collect();
     Json(json!({ "schema": Policy::schema(), "kinds": kinds }))

@@ -1,4 +1,4 @@
-//! The table of routes: path, handler, and what the OpenAPI document says of it.
+//! The table of routes: path, handler, and OpenAPI metadata.
 
 use std::sync::Arc;
 
@@ -12,36 +12,34 @@ use super::{
 };
 use crate::server::AdminState;
 
-/// A route.
 pub(crate) struct ApiRoute {
     pub method: Method,
     /// Below `/api/v1`.
     pub path: &'static str,
     pub handler: MethodRouter<Arc<AdminState>>,
-    /// What it does, in a line.
     pub summary: &'static str,
     pub params: Vec<ApiParam>,
     pub input: Option<ApiContent>,
     pub answer: ApiResponseSpec,
 }
 
-/// A parameter behind `?`.
+/// A query parameter.
 pub(crate) struct ApiParam {
     pub name: &'static str,
-    /// JSON Schema's name for its type.
+    /// The JSON Schema type.
     pub kind: &'static str,
     pub required: bool,
     pub doc: &'static str,
 }
 
-/// A body: its media type, and the name of its schema when it is JSON.
+/// A body: its media type, and the name of its schema if it is JSON.
 #[derive(Clone, Copy)]
 pub(crate) struct ApiContent {
     pub media: &'static str,
     pub schema: Option<&'static str>,
 }
 
-/// What comes back when all goes well.
+/// The success response.
 #[derive(Clone, Copy)]
 pub(crate) struct ApiResponseSpec {
     pub status: u16,
@@ -95,13 +93,12 @@ impl ApiRoute {
 }
 
 const QUERY: &str = "the query; every flow when it is empty";
-/// The legs of packets.
+/// Which side's packets to export.
 const LEG: &str = "with pcapng: client (default), upstream or both";
 const ORIGINALS: &str = "with jsonl: edited requests and responses as they came in, too";
 const FORMAT: &str =
     "har (default), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
 
-/// Every route of the API.
 pub(crate) fn all_routes() -> Vec<ApiRoute> {
     let mut all = flow_routes();
     all.extend(conversation_routes());

@@ -1,8 +1,8 @@
-//! JSON Schemas of what the API takes and gives. A test holds real answers against them.
+//! JSON Schemas of the API's requests and responses. A test validates real responses against them.
 
 use serde_json::{Map, Value, json};
 
-/// All of them by name.
+/// All schemas by name.
 pub(crate) fn all_schemas() -> Value {
     let mut all = Map::new();
     for part in [
@@ -24,7 +24,7 @@ pub(crate) fn all_schemas() -> Value {
     all.into()
 }
 
-/// Streams and links of the media room.
+/// Streams and links of the media component.
 fn media() -> Value {
     let stream = object(
         &[
@@ -101,7 +101,7 @@ fn limits() -> Value {
     })
 }
 
-/// An object: its required fields, and those that may be absent.
+/// An object schema from required and optional fields.
 pub(super) fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         required.iter().chain(optional).map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
@@ -117,12 +117,12 @@ pub(super) fn number() -> Value {
     json!({"type": "integer"})
 }
 
-/// A moment.
+/// A point in time.
 pub(super) fn instant() -> Value {
     json!({"type": "integer", "format": "unix-micros", "description": "microseconds since the Unix epoch"})
 }
 
-/// A length of time.
+/// A duration.
 pub(super) fn span_of_time() -> Value {
     json!({"type": "integer", "format": "micros", "description": "microseconds"})
 }
@@ -294,7 +294,7 @@ fn rules() -> Value {
     })
 }
 
-/// What redaction found.
+/// Redaction findings.
 fn privacy() -> Value {
     let span = object(
         &[("type", text()), ("start", number()), ("end", number()), ("confidence", number()), ("replacement", text())],

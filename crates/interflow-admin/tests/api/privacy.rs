@@ -1,4 +1,4 @@
-//! Redaction seen from the admin side.
+//! Redaction over the admin API.
 
 use serde_json::json;
 

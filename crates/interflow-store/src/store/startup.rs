@@ -1,4 +1,4 @@
-//! How a store is opened for writing: also when its disk is full, or its database is damaged.
+//! Opens a store for writing, including the cases of a full disk and a damaged database.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::{quarantine, schema, segments_dir};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 
-/// What the writer's thread begins with.
+/// The initial state of the writer thread.
 pub(crate) enum WriterStart {
     Ready(Box<StoreWriter>),
-    /// The disk is too full even to open the database: it is tried again until there is room.
+    /// The disk is too full even to open the database: opening is retried until space is available.
     Waiting {
         dir: PathBuf,
         shared: Arc<StoreState>,
@@ -55,7 +55,7 @@ pub(crate) fn open(
     }
 }
 
-/// Whether the disk has no room for a few pages: other faults of the disk are no reason to wait.
+/// Whether the disk cannot take a few pages; other disk errors are not waited for.
 fn is_full(dir: &Path) -> bool {
     let path = dir.join("room");
     let tried = std::fs::write(&path, vec![0xA5; 64 << 10]);
@@ -66,7 +66,7 @@ fn is_full(dir: &Path) -> bool {
     })
 }
 
-/// Opens the store; a damaged database is set aside, once.
+/// Opens the store; a damaged database is quarantined, once.
 fn open_undamaged(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Result<(StoreWriter, StoreRecovery)> {
     let damage = match quarantine::is_quarantined(dir) {
         true => StoreError::damaged("flows.db", "it is empty, and there are segments"),
@@ -102,7 +102,7 @@ fn try_open(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Resu
 }
 
 impl WriterStart {
-    /// Runs the writer until the store is closed; says whether everything could be written.
+    /// Runs the writer until the store is closed; returns whether everything could be written.
     pub(crate) fn run(self) -> bool {
         match self {
             Self::Ready(writer) => writer.run(),
@@ -113,7 +113,7 @@ impl WriterStart {
     }
 }
 
-/// Waits for room on the disk. Whoever asks for something meanwhile hears why it cannot be done.
+/// Waits for disk space. Commands that arrive in the meantime fail with the reason.
 fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -> Option<StoreWriter> {
     shared.queue.adopt_writer();
     loop {
