@@ -1,4 +1,4 @@
-//! Manifests: each way of addressing, each thing inherited, live and not, and the playlists made of them.
+//! Manifests: each addressing mode, each inherited attribute, live and static, and the playlists generated from them.
 
 use interflow_media::dash::model::{self, DashManifest, DashMediaKind};
 use interflow_media::dash::segments::{self, DashSegment};

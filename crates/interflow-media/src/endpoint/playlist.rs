@@ -1,4 +1,4 @@
-//! `/playlist/*`: IPTV lists put together and rewritten.
+//! `/playlist/*`: IPTV lists merged and rewritten.
 
 use super::error::{EndpointResult, MediaError, playlist_response};
 use super::hls::PlaylistProbe;
@@ -8,10 +8,10 @@ use crate::hls::tags::lines;
 use crate::relay::address;
 use crate::relay::fetch::FetchedDocument;
 
-/// The most lists in one.
+/// Maximum number of lists to merge.
 const MAX_PLAYLISTS: usize = 64;
 
-/// One list that is wished for: its address behind `sort:` and `no_proxy:`.
+/// A requested list: its URL after the prefixes `sort:` and `no_proxy:`.
 struct PlaylistSource {
     address: String,
     sort: bool,
@@ -34,7 +34,7 @@ impl PlaylistSource {
 }
 
 impl MediaRequest<'_> {
-    /// Several lists as one: those marked `sort:` first, by name, then the others as they come.
+    /// Merges several lists: those marked `sort:` first, sorted by name, then the others in order.
     pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
@@ -83,7 +83,7 @@ impl MediaRequest<'_> {
     }
 }
 
-/// The first line of a list, and its entries: all lines up to and with an address.
+/// The first line of a list, and its entries: all lines up to and including a URL.
 fn entries(text: &[u8]) -> (Option<Vec<u8>>, Vec<&[u8]>) {
     let (mut head, mut found, mut from) = (None, Vec::new(), 0);
     for line in lines(text) {
@@ -106,7 +106,7 @@ fn push_entry(out: &mut Vec<u8>, entry: &[u8]) {
     }
 }
 
-/// The channel's name: what stands behind the last comma outside of quotes of `#EXTINF`.
+/// The channel's name: the text after the last unquoted comma of `#EXTINF`.
 fn name_of(entry: &[u8]) -> String {
     let inf = lines(entry).map(|l| l.content(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
     let mut quoted = false;

@@ -1,15 +1,15 @@
-//! Which variants of a multivariant playlist stay.
+//! Selects variants of a multivariant playlist.
 
 use std::borrow::Cow;
 
 use super::tags::{attribute_text, lines, tag};
 
-/// Which ones.
+/// The selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariantChoice {
     /// The highest resolution.
     Highest,
-    /// The highest that is not above this height; the lowest when all are above.
+    /// The highest that does not exceed this height; the lowest if all do.
     Height(u32),
 }
 
@@ -33,8 +33,8 @@ fn height(list: &[u8]) -> Option<u32> {
     attribute_text(list, b"RESOLUTION")?.split_once(['x', 'X'])?.1.trim().parse().ok()
 }
 
-/// The playlist without the variants that are not wanted. One without a resolution (audio alone) stays; a playlist
-/// that names none stays as it is.
+/// Removes the variants that are not selected. Variants without a resolution (audio only) are kept; a playlist without
+/// resolutions is unchanged.
 pub fn filter_variants(text: &[u8], wish: VariantChoice) -> Cow<'_, [u8]> {
     let heights: Vec<u32> = lines(text)
         .filter_map(|l| tag(l.content(text)).filter(|(name, _)| *name == b"EXT-X-STREAM-INF"))
@@ -50,7 +50,7 @@ pub fn filter_variants(text: &[u8], wish: VariantChoice) -> Cow<'_, [u8]> {
         match tag(bytes) {
             Some((b"EXT-X-STREAM-INF", list)) => dropping = unwanted(list),
             _ if dropping && !bytes.is_empty() && !bytes.starts_with(b"#") => {
-                // The URI of the variant: the last line that goes with it.
+                // The variant's URI is the last line that belongs to it.
                 out.extend_from_slice(&text[from..line.start]);
                 from = line.next;
                 dropping = false;
