@@ -11,7 +11,7 @@ use interflow_types::{
     ResponseHead, Scheme, Stage, StatusCode, Timestamp, Url,
 };
 
-use crate::{Result, rulebook};
+use crate::{Result, rule_set};
 
 /// One round of a case.
 type Round = Box<dyn FnMut()>;
@@ -23,17 +23,17 @@ pub fn none() -> Result<Round> {
 
 /// Twenty rules of which none matches.
 pub fn twenty() -> Result<Round> {
-    round(rulebook::TWENTY)
+    round(rule_set::TWENTY)
 }
 
 /// A thousand rules for other hosts.
 pub fn thousand_hosts() -> Result<Round> {
-    round(&rulebook::thousand_hosts())
+    round(&rule_set::thousand_hosts())
 }
 
 /// One field more in the response.
 pub fn header() -> Result<Round> {
-    round(rulebook::HEADER)
+    round(rule_set::HEADER)
 }
 
 fn round(rules: &str) -> Result<Round> {
@@ -167,8 +167,8 @@ mod tests {
                 rules.program().rules.iter().map(interflow_rules::CompiledRule::matches).sum::<u64>(),
             )
         };
-        assert_eq!(added(rulebook::TWENTY), (20, 0));
-        assert_eq!(added(&rulebook::thousand_hosts()), (1000, 0));
-        assert_eq!(added(rulebook::HEADER), (1, 1));
+        assert_eq!(added(rule_set::TWENTY), (20, 0));
+        assert_eq!(added(&rule_set::thousand_hosts()), (1000, 0));
+        assert_eq!(added(rule_set::HEADER), (1, 1));
     }
 }

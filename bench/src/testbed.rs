@@ -13,7 +13,7 @@ use crate::Result;
 use crate::process::Running;
 
 /// Folder, certificates and origins; all ends when dropped.
-pub struct Lab {
+pub struct Testbed {
     dir: tempfile::TempDir,
     pin: bool,
     http: SocketAddr,
@@ -34,7 +34,7 @@ pub enum Role {
     Around,
 }
 
-impl Lab {
+impl Testbed {
     /// Makes the folder and the certificates.
     pub fn new(pin: bool) -> Result<Self> {
         let open = fs::Permissions::from_mode(0o755);
@@ -82,7 +82,7 @@ impl Lab {
         Ok(self)
     }
 
-    /// Starts a process in this lab.
+    /// Starts a process in this testbed.
     pub fn start(&self, name: &str, command: Command, ready: SocketAddr, role: Role) -> Result<Running> {
         Running::start(name, self.placed(command, role), &self.path(&format!("{name}.log")), ready)
     }
@@ -108,7 +108,7 @@ impl Lab {
         placed
     }
 
-    /// A file or folder of the lab.
+    /// A file or folder of the testbed.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -1,12 +1,12 @@
 //! The admin API over real connections: a proxy, a store in a temporary folder, an origin, and a client that sends
 //! exactly the fields given by a test.
 
+mod access_control;
 mod approvals;
 mod archives;
 mod bodies;
 mod conversations;
 mod documented;
-mod access_control;
 mod events;
 mod flows;
 mod privacy;

@@ -1,4 +1,4 @@
-//! MessagePack as an indented tree in the manner of JSON.
+//! MessagePack as an indented tree similar to JSON.
 
 use std::fmt::Write as _;
 
@@ -6,15 +6,15 @@ use rmpv::Value;
 
 use super::{digits, quoted};
 
-/// The longest body that is taken apart, in bytes: values in memory are up to forty times as large.
+/// Maximum size of a body that is rendered, in bytes: decoded values are up to forty times as large.
 const MAX_BODY: usize = 8 << 20;
-/// Values nested deeper than this are refused.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 64;
 
 /// Writes the values of a body.
 ///
 /// # Errors
-/// The place where it stops being MessagePack.
+/// The position where it stops being valid MessagePack.
 pub(super) fn pretty(body: &[u8], cap: usize) -> Result<String, String> {
     if body.len() > MAX_BODY {
         return Err(format!("{} bytes of MessagePack are too many to be shown", body.len()));

@@ -1,4 +1,4 @@
-//! HAR out and in.
+//! Export and import of HAR.
 
 use std::io::Write;
 
@@ -116,7 +116,7 @@ fn a_flow_without_an_answer_says_why() {
     assert_eq!(entry["response"]["_error"], "dns: no address for the name");
 }
 
-/// What a HAR cannot say: identity, the listener's side, how bodies were packed.
+/// Removes what HAR cannot represent: identity, the listener, content coding.
 fn comparable(mut flow: FlowWithBodies) -> FlowWithBodies {
     let row = &mut flow.row;
     row.id = interflow_types::FlowId::from_u128(0);
@@ -383,7 +383,7 @@ fn pages_and_the_entries_that_belong_to_them_survive() {
     let (again, _) = imported(None, &file);
     check(&export(ArchiveFormat::Har, &again));
 
-    // Another archive has a page of the same id: in one file they stay two.
+    // Another archive has a page with the same id: they stay separate in one file.
     let other = paged(&entries[0]).replace("\"Start\"", "\"Elsewhere\"");
     flows.extend(imported(None, other.as_bytes()).0);
     let back: Value = serde_json::from_slice(&export(ArchiveFormat::Har, &flows)).unwrap();

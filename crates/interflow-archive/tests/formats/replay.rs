@@ -1,4 +1,4 @@
-//! Requests sent again, with changes.
+//! Replaying requests with edits.
 
 use bytes::Bytes;
 use interflow_archive::FlowWithBodies;
