@@ -115,7 +115,7 @@ fn engine(page: &mut String, s: &StatsSnapshot) {
 }
 
 fn redaction_findings(page: &mut String, counts: &RedactionCounts) {
-    counter(page, "interflow_redact_requests_total", "Requests that redaction looked into.", counts.requests);
+    counter(page, "interflow_redact_requests_total", "Requests that redaction inspected.", counts.requests);
     counter(page, "interflow_redact_refused_total", "Requests and answers refused for privacy's sake.", counts.refused);
     head(page, "interflow_redact_found_total", "Findings by kind.", "counter");
     for (kind, n) in &counts.found {

@@ -224,9 +224,9 @@ const RICH: &str = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTempla
     <AdaptationSet mimeType='image/jpeg'><Representation id='th' bandwidth='20' width='1000' height='500'>\
       <EssentialProperty schemeIdUri='http://dashif.org/guidelines/thumbnail_tile' value='10x5'/></Representation></AdaptationSet></Period></MPD>";
 
-fn master(wishes: &HlsOptions) -> String {
+fn master(options: &HlsOptions) -> String {
     let manifest = read(RICH);
-    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: DashTrack<'_>| t.own.id.clone()).unwrap()
+    to_hls::master(to_hls::main_period(&manifest).unwrap(), options, |t: DashTrack<'_>| t.own.id.clone()).unwrap()
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) const MAX_WHOLE_TEXT: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyAllowance {
     /// Bytes that may be recorded.
-    pub(crate) room: u64,
+    pub(crate) max_bytes: u64,
     /// The reason recorded for a body that exceeds `max_bytes`.
     pub(crate) reason: MissingReason,
     /// Whether the body may end up as a head only, so that its bytes must be hashed as they arrive.
@@ -45,7 +45,7 @@ impl BodyPolicy {
 
     /// How much to record of the body that follows this message head.
     pub(crate) fn allowance(self, direction: Direction, headers: &Headers) -> BodyAllowance {
-        let capped = BodyAllowance { room: self.cap, reason: MissingReason::Capped, hashed: false };
+        let capped = BodyAllowance { max_bytes: self.cap, reason: MissingReason::Capped, hashed: false };
         if self.mode == LargeBodies::Full {
             return capped;
         }
@@ -56,13 +56,13 @@ impl BodyPolicy {
             BodyClass::Binary => MAX_WHOLE_BINARY,
         };
         let told = headers.get_str("content-length").and_then(|n| n.trim().parse::<u64>().ok());
-        let room = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
-        if room >= self.cap {
+        let max_bytes = if told.is_some_and(|n| n > whole) { HEAD_BYTES } else { whole };
+        if max_bytes >= self.cap {
             return capped;
         }
         // A text body without a declared length is not hashed: if it turns out to be too long, only its size is known.
-        let hashed = told.map_or(kind != BodyClass::Text, |n| n > room);
-        BodyAllowance { room, reason: MissingReason::Head, hashed }
+        let hashed = told.map_or(kind != BodyClass::Text, |n| n > max_bytes);
+        BodyAllowance { max_bytes, reason: MissingReason::Head, hashed }
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     fn media_and_large_bodies_are_recorded_as_heads_and_text_stays_whole() {
         use Direction::{Request, Response};
         const MB: u64 = 1 << 20;
-        for (direction, kind, length, room) in [
+        for (direction, kind, length, max_bytes) in [
             (Response, "video/mp4", Some(7 * MB), HEAD_BYTES),
             (Response, "VIDEO/MP2T", None, HEAD_BYTES),
             (Response, "audio/mpeg; x=1", Some(10), HEAD_BYTES),
@@ -178,7 +178,7 @@ mod tests {
             (Response, "multipart/x-mixed-replace; boundary=x", None, MAX_WHOLE_BINARY),
         ] {
             let got = share(direction, kind, length);
-            assert_eq!((got.room, got.reason), (room, MissingReason::Head), "{kind} {length:?}");
+            assert_eq!((got.max_bytes, got.reason), (max_bytes, MissingReason::Head), "{kind} {length:?}");
         }
     }
 
@@ -186,10 +186,10 @@ mod tests {
     fn the_key_and_the_cap_say_more_than_the_rule() {
         let headers: Headers = [("Content-Type", "video/mp4"), ("Content-Length", "9000000")].into_iter().collect();
         let config = RecordConfig { large_bodies: LargeBodies::Full, ..RecordConfig::default() };
-        assert_eq!(BodyPolicy::from_config(&config).allowance(Direction::Response, &headers).room, u64::MAX);
+        assert_eq!(BodyPolicy::from_config(&config).allowance(Direction::Response, &headers).max_bytes, u64::MAX);
         let mut config = RecordConfig::default();
         config.max_body.0 = 1000;
         let share = BodyPolicy::from_config(&config).allowance(Direction::Response, &headers);
-        assert_eq!((share.room, share.reason), (1000, MissingReason::Capped));
+        assert_eq!((share.max_bytes, share.reason), (1000, MissingReason::Capped));
     }
 }

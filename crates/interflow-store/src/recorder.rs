@@ -60,7 +60,7 @@ impl Recorder for StoreRecorder {
         let charge = FLOW_OVERHEAD + head.map_or(0, |h| h.headers.size() + h.url.path.len());
         let missing = if self.bodies { [None; 2] } else { [Some(MissingReason::Capped); 2] };
         let cap = self.heads.cap();
-        let capped = BodyAllowance { room: cap, reason: MissingReason::Capped, hashed: false };
+        let capped = BodyAllowance { max_bytes: cap, reason: MissingReason::Capped, hashed: false };
         let request = head.map_or(capped, |h| self.heads.allowance(Direction::Request, &h.headers));
         let news = PendingUpdates {
             queued: true,
@@ -77,7 +77,7 @@ impl Recorder for StoreRecorder {
         Some(Box::new(StoreCapture {
             slot,
             queue: self.queue.clone(),
-            room: [request.room, cap, cap, cap],
+            remaining: [request.max_bytes, cap, cap, cap],
             reasons: [request.reason, MissingReason::Capped],
             over: [!self.bodies; 2],
             counted: [0; 2],
@@ -96,7 +96,7 @@ struct StoreCapture {
     slot: Arc<PendingFlow>,
     queue: Arc<WriterQueue>,
     /// Bytes that may still be recorded: for the two bodies, then for the messages of the two directions.
-    room: [u64; 4],
+    remaining: [u64; 4],
     /// The reason recorded for a body that exceeds its allowance.
     reasons: [MissingReason; 2],
     /// Whether further bytes of this body are only counted.
@@ -115,7 +115,7 @@ struct StoreCapture {
 /// Remaining allowances for the bodies as received, as in [`StoreCapture`].
 #[derive(Clone, Copy)]
 struct OriginalAllowance {
-    room: [u64; 2],
+    remaining: [u64; 2],
     reasons: [MissingReason; 2],
     over: [bool; 2],
 }
@@ -144,7 +144,7 @@ impl StoreCapture {
     fn response_allowance(&self, flow: &Flow, head: &ResponseHead) -> BodyAllowance {
         match flow.extension::<DecryptedMedia>() {
             Some(_) if !self.decrypted_media => {
-                BodyAllowance { room: 0, reason: MissingReason::Decrypted, hashed: false }
+                BodyAllowance { max_bytes: 0, reason: MissingReason::Decrypted, hashed: false }
             }
             _ => self.heads.allowance(Direction::Response, &head.headers),
         }
@@ -159,12 +159,12 @@ impl StoreCapture {
     ) {
         let at = body_index(direction);
         let all = [MissingReason::Capped; 2];
-        let room = self
+        let original = self
             .original
-            .get_or_insert_with(|| OriginalAllowance { room: [0; 2], reasons: all, over: [true; 2] }.into());
-        (room.room[at], room.reasons[at]) = (share.room, share.reason);
-        room.over[at] = !self.bodies || share.room == 0;
-        let withheld = room.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
+            .get_or_insert_with(|| OriginalAllowance { remaining: [0; 2], reasons: all, over: [true; 2] }.into());
+        (original.remaining[at], original.reasons[at]) = (share.max_bytes, share.reason);
+        original.over[at] = !self.bodies || share.max_bytes == 0;
+        let withheld = original.over[at].then_some(if self.bodies { share.reason } else { MissingReason::Capped });
         self.update(|news| {
             let original = news.original.get_or_insert_default();
             original.hashed[at] = share.hashed;
@@ -179,8 +179,8 @@ impl StoreCapture {
             self.queue.dropped_bytes.fetch_add(len as u64, Relaxed);
             return Err(MissingReason::Dropped);
         }
-        let keep = self.room[place].min(len as u64);
-        self.room[place] -= keep;
+        let keep = self.remaining[place].min(len as u64);
+        self.remaining[place] -= keep;
         Ok(keep as usize)
     }
 }
@@ -204,7 +204,7 @@ impl FlowRecording for StoreCapture {
             return;
         }
         let (admitted, reason) = (self.admit(at, chunk.len()), self.reasons[at]);
-        let is_full = self.room[at] == 0;
+        let is_full = self.remaining[at] == 0;
         self.over[at] = admitted.is_err() || is_full;
         self.update(|news| {
             if news.missing[at].is_some() {
@@ -245,9 +245,9 @@ impl FlowRecording for StoreCapture {
 
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
         let share = self.response_allowance(flow, head);
-        (self.room[1], self.reasons[1]) = (share.room, share.reason);
-        self.over[1] = !self.bodies || share.room == 0;
-        let withheld = (self.bodies && share.room == 0).then_some(share.reason);
+        (self.remaining[1], self.reasons[1]) = (share.max_bytes, share.reason);
+        self.over[1] = !self.bodies || share.max_bytes == 0;
+        let withheld = (self.bodies && share.max_bytes == 0).then_some(share.reason);
         self.update(|news| {
             news.hashed[1] = share.hashed;
             news.missing[1] = news.missing[1].or(withheld);
@@ -275,20 +275,20 @@ impl FlowRecording for StoreCapture {
 
     fn original_data(&mut self, direction: Direction, chunk: &Bytes) {
         let (at, admits) = (body_index(direction), self.queue.has_room());
-        let Some(room) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
+        let Some(original) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
         let mut keep = 0;
         let mut missing = None;
-        if !room.over[at] {
+        if !original.over[at] {
             if admits {
-                keep = room.room[at].min(chunk.len() as u64) as usize;
-                room.room[at] -= keep as u64;
+                keep = original.remaining[at].min(chunk.len() as u64) as usize;
+                original.remaining[at] -= keep as u64;
                 // The reason has no effect if the body turns out not to exceed its allowance.
-                missing = (room.room[at] == 0).then_some(room.reasons[at]);
+                missing = (original.remaining[at] == 0).then_some(original.reasons[at]);
             } else {
                 self.queue.dropped_bytes.fetch_add(chunk.len() as u64, Relaxed);
                 missing = Some(MissingReason::Dropped);
             }
-            room.over[at] = missing.is_some();
+            original.over[at] = missing.is_some();
         }
         self.update(|news| {
             let original = news.original.get_or_insert_default();
@@ -306,8 +306,8 @@ impl FlowRecording for StoreCapture {
 
     fn original_lost(&mut self, direction: Direction) {
         let at = body_index(direction);
-        if let Some(room) = &mut self.original {
-            room.over[at] = true;
+        if let Some(original) = &mut self.original {
+            original.over[at] = true;
         }
         self.update(|news| {
             let original = news.original.get_or_insert_default();

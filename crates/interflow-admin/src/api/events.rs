@@ -242,7 +242,7 @@ impl EventClient {
             }
             Ok(ClientCommand::Subscribe { query, generation }) => self.subscribe(&query, generation),
             Err(e) => error_message(
-                &ApiError::bad_request(format!("this is no wish: {e}"))
+                &ApiError::bad_request(format!("invalid message: {e}"))
                     .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}"),
             ),
         };

@@ -40,13 +40,13 @@ pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Va
     Ok(Json(policies_json(state.redaction.as_ref().ok_or_else(redaction_disabled)?)))
 }
 
-fn policies_json(room: &RedactionService) -> Value {
-    let policies: Vec<Value> = room
+fn policies_json(redaction: &RedactionService) -> Value {
+    let policies: Vec<Value> = redaction
         .policies()
         .iter()
         .map(|p| json!({ "file": p.file, "written": p.written, "name": p.name, "routes": p.routes }))
         .collect();
-    let routes: Vec<Value> = room
+    let routes: Vec<Value> = redaction
         .routes()
         .iter()
         .map(|r| {
@@ -63,8 +63,8 @@ pub(crate) async fn source(
     State(state): State<Arc<AdminState>>,
     StrictQuery(of): StrictQuery<PolicyFileParam>,
 ) -> Result<Json<Value>> {
-    let room = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
-    let text = room.policy_text(&of.file).map_err(|e| rejected_policy(room, &of.file, e))?;
+    let redaction = state.redaction.as_ref().ok_or_else(redaction_disabled)?;
+    let text = redaction.policy_text(&of.file).map_err(|e| rejected_policy(redaction, &of.file, e))?;
     Ok(Json(json!({ "file": of.file, "text": text })))
 }
 
@@ -74,22 +74,22 @@ pub(crate) async fn save(
     StrictQuery(of): StrictQuery<PolicyFileParam>,
     StrictJson(text): StrictJson<PolicyTextInput>,
 ) -> Result<Json<Value>> {
-    let room = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
+    let redaction = Arc::clone(state.redaction.as_ref().ok_or_else(redaction_disabled)?);
     let checked = text.text.clone();
     let work = move || {
-        let now = || room.policy_text(&of.file).unwrap_or_default();
+        let now = || redaction.policy_text(&of.file).unwrap_or_default();
         require_unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
-        room.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&room, &of.file, e))?;
-        Ok(Json(policies_json(&room)))
+        redaction.replace_policy(&of.file, &text.text).map_err(|e| rejected_policy(&redaction, &of.file, e))?;
+        Ok(Json(policies_json(&redaction)))
     };
     check_text(&state, &checked, work).await
 }
 
-fn rejected_policy(room: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {
+fn rejected_policy(redaction: &RedactionService, file: &Path, why: PolicyUpdateError) -> ApiError {
     match why {
         PolicyUpdateError::Unknown => {
-            let known: Vec<String> = room.policies().iter().map(|p| p.file.display().to_string()).collect();
-            let message = format!("no policy in force is of the file {}", file.display());
+            let known: Vec<String> = redaction.policies().iter().map(|p| p.file.display().to_string()).collect();
+            let message = format!("no active policy has the file {}", file.display());
             ApiError::new(StatusCode::NOT_FOUND, "no_file", message).fact("files", known)
         }
         PolicyUpdateError::Bad(problem) => {
@@ -102,7 +102,7 @@ fn rejected_policy(room: &RedactionService, file: &Path, why: PolicyUpdateError)
 
 fn invalid_policy(message: String) -> ApiError {
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_policy", message)
-        .remedy("nothing has changed: the policy that was in force still is")
+        .remedy("nothing has changed: the previous policy is still active")
 }
 
 fn problem_json(problem: &PolicyProblem) -> Value {

@@ -149,7 +149,7 @@ fn privacy_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::GET,
             "/privacy/policies",
-            "The policies in force, and which requests go by them",
+            "The active policies, and the requests that each applies to",
             json("Policies"),
             policies::list,
         ),
@@ -164,7 +164,7 @@ fn privacy_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::PUT,
             "/privacy/policies/source",
-            "Change a policy: checked, written and put in force, or refused as a whole",
+            "Change a policy: validated, written and activated, or rejected as a whole",
             json("Policies"),
             policies::save,
         )
@@ -295,7 +295,7 @@ fn conversation_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/conversations/endpoints",
-            "What the owner says is spoken at endpoints whose bodies and paths do not tell",
+            "The API formats that the operator set for endpoints that cannot be recognised",
             json("Endpoints"),
             endpoints,
         ),
@@ -376,7 +376,7 @@ fn rule_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/rules",
-            "The rules in force, and how often each matched",
+            "The active rules, and how often each matched",
             json("Rules"),
             rules::list,
         ),
@@ -385,7 +385,7 @@ fn rule_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             Method::PUT,
             "/rules/source",
-            "Change a rule file: checked, written and put in force, or refused as a whole",
+            "Change a rule file: validated, written and activated, or rejected as a whole",
             json("Rules"),
             rules::save,
         )
@@ -443,7 +443,7 @@ fn approval_routes() -> Vec<ApiRoute> {
     use approvals::{remove_rule, remove_secret, rules, secrets, sessions, suggestions};
     let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
     vec![
-        ApiRoute::new(get.clone(), "/approvals", "What is held, and the mode in force", json("Approvals"), list)
+        ApiRoute::new(get.clone(), "/approvals", "Pending requests, and the active mode", json("Approvals"), list)
             .param("after", "integer", "wait until the version is another than this")
             .param("wait", "string", "how long, at most: 25s"),
         ApiRoute::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), resolve)
@@ -479,7 +479,7 @@ fn approval_routes() -> Vec<ApiRoute> {
             mode,
         )
         .with_input(json("NewMode")),
-        ApiRoute::new(get.clone(), "/approvals/rules", "The rules in force", json("ApprovalRules"), rules),
+        ApiRoute::new(get.clone(), "/approvals/rules", "The active rules", json("ApprovalRules"), rules),
         ApiRoute::new(post.clone(), "/approvals/rules", "Make a rule", json("ApprovalRule"), add_rule)
             .with_input(json("NewRule")),
         ApiRoute::new(delete.clone(), "/approvals/rules/{id}", "Take a rule back", BYTES, remove_rule).no_content(204),
@@ -511,7 +511,7 @@ fn instance_routes() -> Vec<ApiRoute> {
         ApiRoute::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
             .no_content(101),
         ApiRoute::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
-        ApiRoute::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
+        ApiRoute::new(get.clone(), "/config", "The effective configuration, secrets masked", json("Config"), config),
         ApiRoute::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
         ApiRoute::new(get.clone(), "/doctor", "What is wrong with this machine and instance", json("Doctor"), doctor),
         ApiRoute::new(

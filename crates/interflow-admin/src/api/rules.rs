@@ -165,7 +165,7 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
 fn rejected_rules(e: RuleLoadError) -> ApiError {
     let problems: Vec<Value> = e.problems.iter().map(problem_json).collect();
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
-        .remedy("nothing has changed: the rules that were in force still are")
+        .remedy("nothing has changed: the previous rules are still active")
         .fact("problems", problems)
 }
 

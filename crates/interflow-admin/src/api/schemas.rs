@@ -51,19 +51,19 @@ fn media() -> Value {
         "api_password",
         "filename",
     ];
-    let mut wish: Vec<(&str, Value)> = names.iter().map(|name| (*name, maybe(&text()))).collect();
+    let mut link: Vec<(&str, Value)> = names.iter().map(|name| (*name, maybe(&text()))).collect();
     for name in ["query_params", "request_headers", "response_headers", "propagate_response_headers"] {
-        wish.push((name, fields.clone()));
+        link.push((name, fields.clone()));
     }
-    wish.push(("remove_response_headers", list(&text())));
-    wish.push(("hosts", list(&text())));
-    wish.push(("expiration", maybe(&number())));
-    wish.push(("sealed", maybe(&flag())));
-    wish.push(("base64_encode_destination", flag()));
+    link.push(("remove_response_headers", list(&text())));
+    link.push(("hosts", list(&text())));
+    link.push(("expiration", maybe(&number())));
+    link.push(("sealed", maybe(&flag())));
+    link.push(("base64_encode_destination", flag()));
     json!({
         "MediaStreams": object(&[("streams", list(&stream)), ("finished", number()), ("bytes", number())], &[]),
         "MediaLink": object(&[("url", text()), ("expires", maybe(&instant()))], &[]),
-        "MediaWish": object(&[], &wish),
+        "MediaWish": object(&[], &link),
     })
 }
 

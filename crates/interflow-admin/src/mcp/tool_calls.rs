@@ -110,7 +110,7 @@ impl RemoteToolCall {
 fn format_explanation(rules: &Value) -> String {
     let rules = rules.as_array().map(Vec::as_slice).unwrap_or_default();
     if rules.is_empty() {
-        return "no rules are in force".to_owned();
+        return "no rules are active".to_owned();
     }
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let mut out = String::new();

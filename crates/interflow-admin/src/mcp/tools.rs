@@ -146,7 +146,7 @@ fn read_tools() -> Vec<Value> {
         tool(
             "explain_rules",
             "Explain rules",
-            "Says of each rule in force whether it matches a recorded flow, phase by phase, and why. Needs a running instance.",
+            "Explains for each active rule whether it matches a recorded flow, phase by phase, and why. Needs a running instance.",
             json!({"id": text("the flow's id")}),
             &["id"],
         ),

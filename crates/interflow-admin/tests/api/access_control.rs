@@ -202,7 +202,7 @@ async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out(
     }
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while it.plain("GET", "/livez", &[("Host", &host)], b"").await.status != 200 {
-        assert!(std::time::Instant::now() < deadline, "there is room again");
+        assert!(std::time::Instant::now() < deadline, "a connection slot is free again");
     }
 }
 

@@ -41,8 +41,8 @@ async fn next(socket: &mut Socket) -> Value {
     }
 }
 
-async fn say(socket: &mut Socket, wish: Value) -> Value {
-    socket.send(Message::text(wish.to_string())).await.unwrap();
+async fn say(socket: &mut Socket, command: Value) -> Value {
+    socket.send(Message::text(command.to_string())).await.unwrap();
     next(socket).await
 }
 

@@ -96,13 +96,13 @@ impl MovieFragment {
     /// If a box is malformed, or declares more than 1,048,576 samples.
     pub fn read(moof: &BoxRef<'_>) -> Result<Self, BoxError> {
         let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
-        let mut room = MAX_SAMPLES;
+        let mut budget = MAX_SAMPLES;
         for b in moof.children() {
             let b = b?;
             if b.kind() == b"traf" {
                 let at = (b.offset - moof.offset) as usize;
                 let mut track = TrackFragment { range: at..at + b.whole.len(), ..TrackFragment::default() };
-                track.fill(&b, &mut room)?;
+                track.fill(&b, &mut budget)?;
                 fragment.tracks.push(track);
             }
         }
@@ -135,7 +135,7 @@ impl MovieFragment {
 }
 
 impl TrackFragment {
-    fn fill(&mut self, traf: &BoxRef<'_>, room: &mut usize) -> Result<(), BoxError> {
+    fn fill(&mut self, traf: &BoxRef<'_>, budget: &mut usize) -> Result<(), BoxError> {
         let mut has_header = false;
         for b in traf.children() {
             let b = b?;
@@ -149,7 +149,7 @@ impl TrackFragment {
                     let (version, _) = f.version()?;
                     self.time = Some(f.u32_or_64(version == 1)?);
                 }
-                b"trun" => self.runs.push(TrackRun::read(&b, room)?),
+                b"trun" => self.runs.push(TrackRun::read(&b, budget)?),
                 _ => {}
             }
         }
@@ -207,13 +207,13 @@ impl TrackFragment {
 }
 
 impl TrackRun {
-    fn read(b: &BoxRef<'_>, room: &mut usize) -> Result<Self, BoxError> {
+    fn read(b: &BoxRef<'_>, budget: &mut usize) -> Result<Self, BoxError> {
         let mut f = BoxReader::from_box(b);
         let (_, flags) = f.version()?;
         let has = |bit: u32| flags & bit != 0;
         let each = 4 * (flags >> 8 & 15).count_ones() as usize;
         let count = f.count(each)?;
-        *room = room.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;
+        *budget = budget.checked_sub(count).ok_or_else(|| b.error_here("its fragment has too many samples"))?;
         let data_offset = has(1).then(|| f.i32()).transpose()?;
         let first_flags = has(4).then(|| f.u32()).transpose()?;
         let mut samples = Vec::with_capacity(count);

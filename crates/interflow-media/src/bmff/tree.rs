@@ -27,18 +27,18 @@ impl BoxNode {
         Self::read_at_depth(b, 0, &mut MAX_BOXES.clone())
     }
 
-    fn read_at_depth(b: &BoxRef<'_>, depth: usize, room: &mut usize) -> Self {
+    fn read_at_depth(b: &BoxRef<'_>, depth: usize, budget: &mut usize) -> Self {
         let note = describe_box(b).unwrap_or_else(|e| format!("broken: {}", e.what));
         let mut node =
             Self { kind: b.kind(), offset: b.offset, size: Some(b.whole.len() as u64), note, children: Vec::new() };
         for inner in children(b).into_iter().flatten() {
-            if depth == MAX_DEPTH || *room == 0 {
+            if depth == MAX_DEPTH || *budget == 0 {
                 node.note = "more boxes than are shown".into();
                 break;
             }
-            *room -= 1;
+            *budget -= 1;
             match inner {
-                Ok(inner) => node.children.push(Self::read_at_depth(&inner, depth + 1, room)),
+                Ok(inner) => node.children.push(Self::read_at_depth(&inner, depth + 1, budget)),
                 Err(e) => node.note = format!("broken: {e}"),
             }
         }

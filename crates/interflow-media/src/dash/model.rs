@@ -152,7 +152,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
     if periods.len() > MAX_PERIODS {
         return Err(manifest_error(format!("it has more than {MAX_PERIODS} periods")));
     }
-    let mut room = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
+    let mut budget = ManifestBudget { representations: MAX_REPRESENTATIONS, bytes: MAX_INHERITED_BYTES };
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
         let start = element.get("start").and_then(duration).unwrap_or(begins);
@@ -167,7 +167,7 @@ pub fn read(root: &XmlElement<'_>, base: &BaseUrl) -> Result<DashManifest> {
             .all("AdaptationSet")
             .filter(|s| !is_emptied(s))
             .enumerate()
-            .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut room).transpose())
+            .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut budget).transpose())
             .collect::<Result<_>>()?;
         let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
         manifest.periods.push(DashPeriod { id, start, duration: length, sets });
@@ -277,7 +277,7 @@ fn set(
     place: usize,
     level: &BaseUrlLevel,
     addressing: &SegmentAddressing,
-    room: &mut ManifestBudget,
+    budget: &mut ManifestBudget,
 ) -> Result<Option<AdaptationSet>> {
     let level = level.child_level(element);
     let addressing = addressing.inherit(element);
@@ -295,7 +295,7 @@ fn set(
     let mut representations = Vec::new();
     for r in element.all("Representation") {
         let own = representation(r, &common, &level, &addressing);
-        room.take(&own)?;
+        budget.take(&own)?;
         representations.push(own);
     }
     Ok(Some(AdaptationSet {

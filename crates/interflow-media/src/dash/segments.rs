@@ -201,12 +201,12 @@ fn timeline_segments(
             Err(_) => {
                 let next = runs.get(i + 1).and_then(|n| n.t);
                 let until = next.or(by_period.into_iter().chain(by_now).min());
-                let room = until.unwrap_or(time.saturating_add(run.d)).saturating_sub(time);
+                let remaining = until.unwrap_or(time.saturating_add(run.d)).saturating_sub(time);
                 // A live run ends with the last complete segment, otherwise with the period.
                 if next.is_none() && by_now.is_some_and(|n| Some(n) == until) {
-                    room / run.d.max(1)
+                    remaining / run.d.max(1)
                 } else {
-                    room.div_ceil(run.d.max(1))
+                    remaining.div_ceil(run.d.max(1))
                 }
             }
         };

@@ -104,13 +104,13 @@ pub fn find<'a>(
 /// No media that HLS can carry; more than 10,000 variants, or a playlist over the size limit.
 pub fn master(
     period: &DashPeriod,
-    wishes: &HlsOptions,
+    options: &HlsOptions,
     mut link: impl FnMut(DashTrack<'_>) -> String,
 ) -> Result<String> {
     let mut out = String::from("#EXTM3U\n");
-    let _ = writeln!(out, "#EXT-X-VERSION:{}\n#EXT-X-INDEPENDENT-SEGMENTS", if wishes.ts { 4 } else { 7 });
-    let groups = audio_groups(period, wishes);
-    let (texts, videos) = (subtitles(period), videos(period, wishes));
+    let _ = writeln!(out, "#EXT-X-VERSION:{}\n#EXT-X-INDEPENDENT-SEGMENTS", if options.ts { 4 } else { 7 });
+    let groups = audio_groups(period, options);
+    let (texts, videos) = (subtitles(period), videos(period, options));
     let renditions = groups.iter().map(|(_, sounds)| sounds.len()).sum::<usize>() + texts.len();
     if videos.len().saturating_mul(groups.len().max(1)).saturating_add(renditions) > MAX_VARIANTS {
         return Err(manifest_error(format!("it has more than {MAX_VARIANTS} combinations of picture and sound")));
@@ -121,12 +121,12 @@ pub fn master(
         let main = sounds.iter().position(|t| t.set.roles.iter().any(|r| r == "main")).unwrap_or(0);
         for (i, track) in sounds.iter().enumerate() {
             audio_rendition(&mut out, group, *track, i == main, &mut named, &link(*track));
-            check(&out, wishes.most)?;
+            check(&out, options.most)?;
         }
     }
     for track in &texts {
         text_rendition(&mut out, *track, &mut named, &link(*track));
-        check(&out, wishes.most)?;
+        check(&out, options.most)?;
     }
     let loudest = |sounds: &[DashTrack<'_>]| sounds.iter().map(|s| s.own.bandwidth).max().unwrap_or(0);
     let sounds: Vec<AudioGroup<'_>> = groups
@@ -143,7 +143,7 @@ pub fn master(
         }
         for sound in &sounds {
             variant(&mut out, *track, Some(sound), !texts.is_empty(), &link(*track));
-            check(&out, wishes.most)?;
+            check(&out, options.most)?;
         }
     }
     if videos.is_empty() {
@@ -164,7 +164,7 @@ pub fn master(
         let name = if track.set.media == DashMediaKind::Image { "IMAGE" } else { "I-FRAME" };
         let about = stream_inf_attributes(track, track.own.bandwidth, &[]);
         let _ = writeln!(out, "#EXT-X-{name}-STREAM-INF:{about},URI=\"{}\"", link(track));
-        check(&out, wishes.most)?;
+        check(&out, options.most)?;
     }
     if out.len() == empty {
         return Err(manifest_error(
@@ -187,7 +187,7 @@ fn family(codecs: Option<&str>) -> &str {
 
 /// Audio by codec and channels, with the best representation of each set; a player selects one group and chooses within
 /// it.
-fn audio_groups<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<(String, Vec<DashTrack<'a>>)> {
+fn audio_groups<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<(String, Vec<DashTrack<'a>>)> {
     let mut groups: Vec<(String, Vec<DashTrack<'a>>)> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     let sets: Vec<_> = period.sets.iter().filter(|s| s.media == DashMediaKind::Audio && !s.is_trick).collect();
@@ -195,7 +195,7 @@ fn audio_groups<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<(String,
         let own = set.language.as_deref().unwrap_or_default();
         own.eq_ignore_ascii_case(wanted) || own.split('-').next().is_some_and(|l| l.eq_ignore_ascii_case(wanted))
     };
-    let wanted = wishes.language.as_deref().filter(|w| sets.iter().any(|s| speaks(s, w)));
+    let wanted = options.language.as_deref().filter(|w| sets.iter().any(|s| speaks(s, w)));
     for set in sets.into_iter().filter(|s| wanted.is_none_or(|w| speaks(s, w))) {
         let mut best: BTreeMap<String, &Representation> = BTreeMap::new();
         for own in set.representations.iter().filter(|own| !own.mime.ends_with("/webm")) {
@@ -216,10 +216,10 @@ fn audio_groups<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<(String,
     groups
 }
 
-fn videos<'a>(period: &'a DashPeriod, wishes: &HlsOptions) -> Vec<DashTrack<'a>> {
+fn videos<'a>(period: &'a DashPeriod, options: &HlsOptions) -> Vec<DashTrack<'a>> {
     let mut all: Vec<_> = playable(period).filter(|t| t.set.media == DashMediaKind::Video && !t.set.is_trick).collect();
     let heights = all.iter().filter_map(|t| t.own.size.map(|(_, h)| h)).collect::<Vec<_>>();
-    if let Some(chosen) = wishes.height.and_then(|w| w.choose(heights.iter().copied())) {
+    if let Some(chosen) = options.height.and_then(|w| w.choose(heights.iter().copied())) {
         all.retain(|t| t.own.size.is_none_or(|(_, h)| h == chosen));
     }
     all

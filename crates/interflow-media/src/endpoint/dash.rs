@@ -105,11 +105,11 @@ impl MediaRequest<'_> {
     pub async fn mpd_master(self) -> EndpointResult {
         let FetchedManifest { manifest, address, .. } = self.mpd().await?;
         self.keys()?;
-        let wishes = self.hls_options();
+        let options = self.hls_options();
         let period =
             to_hls::main_period(&manifest).ok_or_else(|| MediaError::upstream("the manifest lists no media"))?;
         let children = self.asked.children(self.state);
-        let text = to_hls::master(period, &wishes, |track| {
+        let text = to_hls::master(period, &options, |track| {
             let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
             let parameters = [
                 ("d", address.as_str()),

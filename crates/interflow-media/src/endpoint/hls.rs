@@ -170,12 +170,12 @@ impl MediaRequest<'_> {
     pub async fn rewrite_playlist_text(self, document: &FetchedDocument, direct: bool) -> Result<Vec<u8>, MediaError> {
         let params = &self.asked.params;
         let mut text = Cow::Borrowed(&document.body[..]);
-        let wish = params
+        let choice = params
             .get("resolution")
             .and_then(VariantChoice::read)
             .or(params.is_true("max_res").then_some(VariantChoice::Highest));
-        if let Some(wish) = wish {
-            text = variant_filter::filter_variants(&text, wish).into_owned().into();
+        if let Some(choice) = choice {
+            text = variant_filter::filter_variants(&text, choice).into_owned().into();
         }
         if let Some(stretches) = params.get("skip").map(SkipRanges::read) {
             text = segment_skip::skip_segments(&text, &stretches).into_owned().into();

@@ -263,8 +263,8 @@ pub struct UnknownName {
 impl MediaRequest<'_> {
     /// One link.
     pub async fn make_link(self, body: Body) -> EndpointResult {
-        let wish: LinkRequest = read(body).await?;
-        let linked = self.link(&wish)?;
+        let request: LinkRequest = read(body).await?;
+        let linked = self.link(&request)?;
         Ok(json_response(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
     }
 
@@ -275,43 +275,43 @@ impl MediaRequest<'_> {
             return Err(MediaError::bad_request("`urls` must be a list"));
         };
         let mut urls = Vec::with_capacity(list.len());
-        for wish in list {
-            let Value::Object(own) = wish else {
+        for item in list {
+            let Value::Object(own) = item else {
                 return Err(MediaError::bad_request("each of `urls` must be an object"));
             };
             let mut merged = all.clone();
             merged.extend(own);
-            let wish =
+            let request =
                 serde_json::from_value(Value::Object(merged)).map_err(|e| MediaError::bad_request(e.to_string()))?;
-            urls.push(self.link(&wish)?.url);
+            urls.push(self.link(&request)?.url);
         }
         Ok(json_response(&json!({ "urls": urls })))
     }
 
     /// A link cannot grant more than the one presented.
-    fn link(self, wish: &LinkRequest) -> Result<IssuedLink, MediaError> {
+    fn link(self, request: &LinkRequest) -> Result<IssuedLink, MediaError> {
         if self.asked.grant.child || self.asked.grant.hide {
             return Err(MediaError::forbidden("a link cannot be used to make others"));
         }
-        let mut wish = wish.clone();
+        let mut request = request.clone();
         if let Some(user) = self.asked.user() {
-            wish.user = Some(user.to_owned());
+            request.user = Some(user.to_owned());
         }
-        wish.issue(self.state, &self.asked.base).map_err(MediaError::bad_request)
+        request.issue(self.state, &self.asked.base).map_err(MediaError::bad_request)
     }
 }
 
 /// Reads a link request and the password in it, where clients of mediaflow-proxy present it.
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    let wish: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let request: Option<Value> = serde_json::from_slice(&bytes).ok();
     let shown =
-        wish.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
+        request.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
     let shown = shown.map(str::to_owned);
     Ok((Body::from(bytes), shown))
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| MediaError::bad_request(format!("the body is no JSON of a wish: {e}")))
+    serde_json::from_slice(&bytes).map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))
 }

@@ -38,19 +38,19 @@ impl MediaRequest<'_> {
     pub async fn merged_playlist(self) -> EndpointResult {
         let params = &self.asked.params;
         let list = params.get("d").ok_or_else(|| MediaError::bad_request("the parameter `d` is missing"))?;
-        let wished: Vec<PlaylistSource> =
+        let sources: Vec<PlaylistSource> =
             list.split(';').filter(|t| !t.trim().is_empty()).map(PlaylistSource::read).collect();
-        if wished.len() > MAX_PLAYLISTS {
+        if sources.len() > MAX_PLAYLISTS {
             return Err(MediaError::bad_request(format!("at most {MAX_PLAYLISTS} lists are put together")));
         }
         let mut sorted: Vec<(String, Vec<u8>)> = Vec::new();
         let (mut others, mut head) = (Vec::new(), None);
-        for wish in &wished {
-            let document = self.list(&wish.address).await?;
-            let text = self.rewrite_playlist_text(&document, wish.direct || params.is_true("no_proxy")).await?;
+        for source in &sources {
+            let document = self.list(&source.address).await?;
+            let text = self.rewrite_playlist_text(&document, source.direct || params.is_true("no_proxy")).await?;
             let (first, entries) = entries(&text);
             head = head.or(first);
-            if wish.sort {
+            if source.sort {
                 sorted.extend(entries.into_iter().map(|e| (name_of(e), e.to_vec())));
             } else {
                 entries.into_iter().for_each(|e| push_entry(&mut others, e));

@@ -190,8 +190,8 @@ impl MediaService {
     ///
     /// # Errors
     /// The request is invalid; the error says why.
-    pub fn link(&self, wish: &LinkRequest, base: &str) -> std::result::Result<IssuedLink, String> {
-        wish.issue(&self.state(), base)
+    pub fn link(&self, request: &LinkRequest, base: &str) -> std::result::Result<IssuedLink, String> {
+        request.issue(&self.state(), base)
     }
 
     /// The base URL of the endpoints on this gateway, by its address or by the configured public URL.

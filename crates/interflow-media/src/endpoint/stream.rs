@@ -166,11 +166,11 @@ fn clean(name: &str) -> String {
         Some(at) if name.len() - at <= 16 => name.split_at(at),
         _ => (name, ""),
     };
-    let mut room = MAX_NAME_LEN.saturating_sub(ending.len()).min(stem.len());
-    while !stem.is_char_boundary(room) {
-        room -= 1;
+    let mut len = MAX_NAME_LEN.saturating_sub(ending.len()).min(stem.len());
+    while !stem.is_char_boundary(len) {
+        len -= 1;
     }
-    let kept = stem.get(..room).unwrap_or_default();
+    let kept = stem.get(..len).unwrap_or_default();
     if kept.is_empty() && ending.is_empty() { "download".to_owned() } else { format!("{kept}{ending}") }
 }
 

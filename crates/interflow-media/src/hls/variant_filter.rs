@@ -35,12 +35,12 @@ fn height(list: &[u8]) -> Option<u32> {
 
 /// Removes the variants that are not selected. Variants without a resolution (audio only) are kept; a playlist without
 /// resolutions is unchanged.
-pub fn filter_variants(text: &[u8], wish: VariantChoice) -> Cow<'_, [u8]> {
+pub fn filter_variants(text: &[u8], choice: VariantChoice) -> Cow<'_, [u8]> {
     let heights: Vec<u32> = lines(text)
         .filter_map(|l| tag(l.content(text)).filter(|(name, _)| *name == b"EXT-X-STREAM-INF"))
         .filter_map(|(_, list)| height(list))
         .collect();
-    let Some(chosen) = wish.choose(heights.iter().copied()) else { return Cow::Borrowed(text) };
+    let Some(chosen) = choice.choose(heights.iter().copied()) else { return Cow::Borrowed(text) };
     let mut out = Vec::with_capacity(text.len());
     let mut dropping = false;
     let mut from = 0;
@@ -81,16 +81,16 @@ mod tests {
 
     #[test]
     fn the_wanted_variants_stay() {
-        for (wish, stay) in [
+        for (choice, stay) in [
             (VariantChoice::Highest, vec!["1080.m3u8"]),
             (VariantChoice::Height(720), vec!["720a.m3u8", "720b.m3u8"]),
             (VariantChoice::Height(900), vec!["720a.m3u8", "720b.m3u8"]),
             (VariantChoice::Height(100), vec!["360.m3u8"]),
         ] {
-            let kept = filter_variants(MASTER.as_bytes(), wish);
+            let kept = filter_variants(MASTER.as_bytes(), choice);
             let kept = String::from_utf8(kept.into_owned()).unwrap();
             for name in ["360.m3u8", "720a.m3u8", "720b.m3u8", "1080.m3u8"] {
-                assert_eq!(kept.contains(name), stay.contains(&name), "{wish:?} {name}\n{kept}");
+                assert_eq!(kept.contains(name), stay.contains(&name), "{choice:?} {name}\n{kept}");
             }
             assert!(kept.contains("audio.m3u8") && kept.contains("URI=\"a.m3u8\"") && kept.contains("i.m3u8"));
             let infs = kept.matches("#EXT-X-STREAM-INF").count();
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn heights_are_read() {
-        for (text, wish) in [("720p", Some(720)), ("1280x720", Some(720)), ("1080", Some(1080)), ("best", None)] {
-            assert_eq!(VariantChoice::read(text), wish.map(VariantChoice::Height), "{text}");
+        for (text, choice) in [("720p", Some(720)), ("1280x720", Some(720)), ("1080", Some(1080)), ("best", None)] {
+            assert_eq!(VariantChoice::read(text), choice.map(VariantChoice::Height), "{text}");
         }
     }
 }

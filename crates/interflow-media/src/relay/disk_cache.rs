@@ -272,7 +272,7 @@ mod tests {
         let folder = folder.path().join("cache");
         put(&DiskCache::open(&folder, 1 << 20, HOUR).unwrap(), 1, 5000);
         fs::write(folder.join("x.1-2.half"), "cut off").unwrap();
-        fs::write(folder.join("note.txt"), "the owner's").unwrap();
+        fs::write(folder.join("note.txt"), "unrelated").unwrap();
         let disk = DiskCache::open(&folder, 1 << 20, HOUR).unwrap();
         let kept = disk.get([1; 32]).await.unwrap();
         assert_eq!(

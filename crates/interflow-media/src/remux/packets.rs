@@ -56,9 +56,9 @@ impl PidCounter {
         let mut first = true;
         while !rest.is_empty() {
             let mark = if first { mark } else { PesMarker::default() };
-            let room = MAX_PAYLOAD - adaptation_of(mark);
-            let wanted = if extra == 0 { room } else { rest.len().div_ceil(left.max(1)) };
-            let (payload, after) = rest.split_at(wanted.min(room).min(rest.len()));
+            let capacity = MAX_PAYLOAD - adaptation_of(mark);
+            let wanted = if extra == 0 { capacity } else { rest.len().div_ceil(left.max(1)) };
+            let (payload, after) = rest.split_at(wanted.min(capacity).min(rest.len()));
             self.packet(payload, first, mark, out);
             (rest, first, left) = (after, false, left.saturating_sub(1));
         }

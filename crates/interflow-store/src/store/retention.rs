@@ -177,7 +177,7 @@ impl StoreWriter {
             return Ok(());
         }
         if self.reserve.ensure().is_err() {
-            tracing::debug!("the disk has no room for the store's reserve");
+            tracing::debug!("not enough disk space for the store's reserve");
         }
         self.start_if_due().map(drop)
     }

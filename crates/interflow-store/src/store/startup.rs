@@ -40,7 +40,7 @@ pub(crate) fn open(
                 recovery.full = true;
                 writer.suspend(&e);
             } else if let Err(error) = reserve.ensure() {
-                tracing::debug!(%error, "the disk has no room for the store's reserve");
+                tracing::debug!(%error, "not enough disk space for the store's reserve");
             }
             Ok((WriterStart::Ready(Box::new(writer)), recovery))
         }
@@ -57,7 +57,7 @@ pub(crate) fn open(
 
 /// Whether the disk cannot take a few pages; other disk errors are not waited for.
 fn is_full(dir: &Path) -> bool {
-    let path = dir.join("room");
+    let path = dir.join("space-test");
     let tried = std::fs::write(&path, vec![0xA5; 64 << 10]);
     let _ = std::fs::remove_file(path);
     tried.is_err_and(|e| {
@@ -126,7 +126,7 @@ fn wait_for_space(dir: &Path, shared: &Arc<StoreState>, config: &RecordConfig) -
         }
         if let Ok((writer, _)) = open_undamaged(dir, shared, config) {
             shared.suspend(None);
-            tracing::info!("recording begins: there is room on the disk");
+            tracing::info!("recording starts: disk space is available");
             return Some(writer);
         }
         if !shared.queue.is_urgent() {

@@ -116,7 +116,7 @@ fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
     let bounded = RecordConfig { retention_bytes: ByteSize(6 << 20), ..config() };
     let store = SqliteStore::open(&disk.store(), &bounded).unwrap();
     // Segment files are deleted first; their rows follow once the database has space.
-    until("retention never made room", || {
+    until("retention never freed space", || {
         let stats = store.stats().unwrap();
         stats.segment_bytes < 7 << 20 && stats.expired_flows > 0
     });
