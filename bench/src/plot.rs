@@ -92,8 +92,11 @@ pub fn bars(title: &str, bars: &[(String, f64)]) -> String {
         let y = TOP + i as f64 * 26.0;
         let colour = if name.starts_with("interflow") { COLOURS[0] } else { COLOURS[7] };
         text(&mut out, from - 8.0, y + 14.0, "end", name);
-        let _ =
-            write!(out, "<rect x='{from}' y='{y:.1}' width='{:.1}' height='18' fill='{colour}'/>", value / most * width);
+        let _ = write!(
+            out,
+            "<rect x='{from}' y='{y:.1}' width='{:.1}' height='18' fill='{colour}'/>",
+            value / most * width
+        );
         text(&mut out, from + value / most * width + 6.0, y + 14.0, "start", &short(*value));
     }
     out + "</svg>\n"

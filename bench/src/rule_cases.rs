@@ -1,4 +1,4 @@
-//! Instruction counts of rules: what their stages cost a request of 8 KiB, without the corridor around them.
+//! Instruction counts of rules: the cost of their stages for a request of 8 KiB, without the request pipeline.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::{Result, rule_set};
 /// One round of a case.
 type Round = Box<dyn FnMut()>;
 
-/// The flow and its heads alone, which the other cases pay for too.
+/// The flow and its heads alone, whose cost is included in the other cases.
 pub fn none() -> Result<Round> {
     round("rules = []")
 }
@@ -113,7 +113,7 @@ impl Exchange {
         }
     }
 
-    /// Shows the exchange to the stages, as the corridor does: each only the phases that it wants.
+    /// Calls the stages like the request pipeline: each only at the phases it registered for.
     fn pass(&self, stages: &[Arc<dyn Stage>]) -> Option<Flow> {
         let authority = self.request.url.authority.clone();
         let mut flow = Flow::begin(Arc::clone(&self.client), EntryKind::Connect, Scheme::Https, authority);

@@ -1,4 +1,4 @@
-//! The place of one table's runs: a folder, certificates, the nginx origin with its fixed bodies, the fake LLM provider.
+//! The environment of one table's runs: a folder, certificates, the nginx origin with its fixed bodies, the fake LLM provider.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use interflow_testkit::{TestCa, pattern};
 use crate::Result;
 use crate::process::Running;
 
-/// Folder, certificates and origins; all ends when dropped.
+/// Folder, certificates and origins; stopped and removed when dropped.
 pub struct Testbed {
     dir: tempfile::TempDir,
     pin: bool,
@@ -25,7 +25,7 @@ pub struct Testbed {
     pub provider: Option<Running>,
 }
 
-/// Who a process is, when cores are handed out.
+/// A process's role, for CPU pinning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Under measurement.
@@ -71,7 +71,7 @@ impl Testbed {
         self.with_provider_watching(&[])
     }
 
-    /// The same; it counts the requests in which one of these texts arrives.
+    /// Like [`with_provider`](Self::with_provider); the provider counts the requests that contain one of these texts.
     pub fn with_provider_watching(mut self, markers: &[&str]) -> Result<Self> {
         let mut command = Command::new(beside_us("fake-llm")?);
         command.arg(self.llm.to_string()).arg(self.path("leaf.pem")).arg(self.path("leaf.key"));
@@ -87,7 +87,7 @@ impl Testbed {
         Running::start(name, self.placed(command, role), &self.path(&format!("{name}.log")), ready)
     }
 
-    /// The command bound to its cores, when cores are handed out.
+    /// The command pinned to the cores of its role, if pinning is enabled.
     pub fn placed(&self, command: Command, role: Role) -> Command {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if !self.pin || cores < 2 {

@@ -92,7 +92,7 @@ describe('the policy', () => {
     const place = page.getByRole('button', { name: 'line 2, column 1: unknown field `exept`; did you mean `except`?' });
     await place.click();
     await page.getByRole('button', { name: 'Save and put in force' }).click();
-    await page.getByText('the policy that was in force still is').waitFor();
+    await page.getByText('the previous policy is still active').waitFor();
     expect(existsSync(policyFile())).toBe(false);
     await page.getByRole('button', { name: 'Undo all' }).click();
     await page.getByText('built-in', { exact: true }).waitFor();

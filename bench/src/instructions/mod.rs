@@ -1,4 +1,4 @@
-//! Instruction counts of the hot paths under callgrind: a gate against regressions that no noise can move.
+//! Instruction counts of the hot paths under callgrind: a deterministic regression gate.
 //!
 //! Each case runs in a process of its own, warmed up outside the counted function, and its count per round is compared with the
 //! committed one. Whole requests are counted in the shipped binary ([`request_path`]).
@@ -25,7 +25,7 @@ use interflow_types::{Host, Method};
 
 use crate::{Result, rule_cases};
 
-/// A case may cost this much more than its committed count.
+/// Allowed excess over a case's committed count.
 const TOLERANCE: f64 = 0.05;
 
 const REQUEST: &[u8] = b"POST http://api.example.com/v1/messages?beta=true HTTP/1.1\r\nHost: api.example.com\r\n\

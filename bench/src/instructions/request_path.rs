@@ -1,5 +1,5 @@
-//! Instructions of whole requests through the shipped binary: it runs under callgrind, which counts only what a worker does for
-//! its connections. A short and a long run of the same requests differ by the requests alone.
+//! Instruction counts of whole requests through the shipped binary under callgrind, limited to the connection tasks of a worker.
+//! The difference between a short and a long run of the same requests is the cost of the requests alone.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,16 +14,16 @@ use rustls::pki_types::ServerName;
 use crate::testbed::{Role, Testbed, beside_us, free_port};
 use crate::{Result, rule_set};
 
-/// The poll of a connection's task. Callgrind knows it by this name as long as nothing swallows it.
+/// The symbol of a connection task's poll function; it must not be inlined.
 const WATCHED: &str = "interflow_proxy::worker::Worker::serve::{{closure}}";
-/// Requests of the short run: the first ones make plans, connections and pools.
+/// Requests of the short run, which includes one-time costs: plans, connections and pools.
 const FEW: u32 = 50;
 /// Requests of the long run.
 const MANY: u32 = 250;
 
-/// Requests of one kind.
+/// A kind of request with its configuration.
 pub struct RequestPath {
-    /// Its name among the counts.
+    /// Its key in `instructions.json`.
     pub name: &'static str,
     flags: &'static [&'static str],
     rules: bool,
@@ -128,7 +128,7 @@ impl RequestPath {
         self.ask(&mut tcp, request.as_bytes(), requests)
     }
 
-    /// One request after the other; each answer is read whole before the next.
+    /// Sends requests sequentially; each response is read completely before the next request.
     fn ask(&self, io: &mut (impl Read + Write), request: &[u8], requests: u32) -> Result<()> {
         let mut rest = vec![0; self.body];
         for _ in 0..requests {
@@ -144,7 +144,7 @@ impl RequestPath {
     }
 }
 
-/// Reads a head, and says how many bytes came behind it.
+/// Reads a head; also returns the number of bytes received after it.
 fn head(io: &mut impl Read) -> Result<(Vec<u8>, usize)> {
     let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,4 +1,4 @@
-//! Our own bare TCP relay, the physical floor: it speaks no HTTP and opens no TLS.
+//! The built-in bare TCP relay, the lower bound: no HTTP parsing, no TLS.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ impl Peer for BareRelay {
     fn start(&self, testbed: &Testbed) -> Result<Arm> {
         let addr = port()?;
         let via = Some(Via::Reverse(addr));
-        // In front of the provider, where there is one: all of its traffic is TLS, which passes unseen.
+        // In front of the provider, where there is one: all of its traffic is TLS, which is passed through without inspection.
         let (plain, tls, dial) =
             if testbed.provider.is_some() { (None, via, testbed.llm()) } else { (via, None, testbed.http()) };
         Ok(Arm {

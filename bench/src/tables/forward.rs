@@ -20,7 +20,7 @@ const ARMS: [&str; 10] = [
     "proxy.py",
 ];
 
-/// Arms that are asked for tunnels; `haproxy-tcp` relays TCP without being asked.
+/// Arms that support CONNECT; `haproxy-tcp` relays TCP unconditionally.
 const TUNNELLING: [&str; 6] = ["interflow-tunnel", "haproxy-tcp", "squid", "goproxy-tunnel", "tinyproxy", "proxy.py"];
 
 /// Arms that are built for many connections.
@@ -74,7 +74,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
     Ok(session.finish())
 }
 
-/// Resident memory for connections that are open and silent. It comes first, in fresh processes: memory once taken is seldom given back.
+/// Resident memory of idle connections. Measured first, in fresh processes, because allocators rarely return memory.
 fn idle(session: &mut Session<'_>, testbed: &Testbed, n: usize) {
     for (name, tls) in [("idle connections", false), ("idle tunnels", true)] {
         if !session.effort.wants(name) {

@@ -31,10 +31,10 @@ const INTERCEPTING: [&str; 6] = ["interflow", "interflow+record", "squid-bump", 
 const WITH_MORE: [&str; 6] =
     ["direct", "interflow", "interflow+record", "interflow+rules", "interflow+redact", "interflow+users"];
 
-/// Arms whose legs both speak HTTP/1.1 when the client does.
+/// Arms that use HTTP/1.1 on both sides if the client does.
 const HTTP1_BOTH: [&str; 6] = ["direct", "interflow-h1", "squid-bump", "goproxy", "mitmdump", "nginx"];
 
-/// Arms whose legs both speak HTTP/2 when the client does.
+/// Arms that use HTTP/2 on both sides if the client does.
 const HTTP2_BOTH: [&str; 3] = ["direct", "interflow", "mitmdump"];
 
 pub fn table(effort: &Effort) -> Result<Table> {

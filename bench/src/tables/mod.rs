@@ -1,4 +1,4 @@
-//! The tables: which rows stand beside one another, under which load, and how they are interleaved.
+//! The tables: which rows are compared, under which load, and how their runs are interleaved.
 
 mod endurance;
 mod forward;
@@ -22,7 +22,7 @@ use crate::{Result, RunArgs};
 /// The arm whose store is counted at the end.
 const RECORDING: &str = "interflow+record";
 
-/// How long and how often is measured, and what of it.
+/// Duration, repetitions and selection of a measurement.
 pub struct Effort {
     /// Every case and longer.
     pub full: bool,

@@ -78,7 +78,7 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, scenario: Scenario, body:
     if outbound != (scenario == Scenario::Outbound) && arm.name != "direct" && (outbound || arm.name != "gateway") {
         return None;
     }
-    let door = match (ours, scenario) {
+    let base_path = match (ours, scenario) {
         (true, Scenario::Anthropic) => "/anthropic",
         (true, _) => "/openai",
         (false, _) => "",
@@ -110,7 +110,7 @@ fn spec(testbed: &Testbed, effort: &Effort, arm: &Arm, scenario: Scenario, body:
         version: Version::H1,
         exchanges: vec![Exchange {
             authority: format!("localhost:{}", testbed.llm().port()),
-            path: format!("{door}{path}"),
+            path: format!("{base_path}{path}"),
             body: Some(body.to_owned()),
             check: Check::Holds(check.into()),
         }],

@@ -305,13 +305,15 @@ impl MediaRequest<'_> {
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
     let request: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let shown =
-        request.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
+    let shown = request
+        .as_ref()
+        .and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
     let shown = shown.map(str::to_owned);
     Ok((Body::from(bytes), shown))
 }
 
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, MediaError> {
     let (bytes, _) = body.collect(MAX_BODY).await.map_err(|e| MediaError::bad_request(e.to_string()))?;
-    serde_json::from_slice(&bytes).map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|e| MediaError::bad_request(format!("the body is not a valid JSON link request: {e}")))
 }
