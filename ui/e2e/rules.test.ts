@@ -167,7 +167,7 @@ describe('a rule file that is changed on the disk', () => {
     await page.getByText('This file was changed on the disk while you were writing').waitFor();
     expect(await editor().textContent()).toContain('# mine');
     await page.keyboard.press('Control+s');
-    await page.getByText('was changed by somebody else meanwhile').waitFor();
+    await page.getByText('was changed by someone else in the meantime').waitFor();
     expect(readFileSync(file(), 'utf8')).toBe(one('again from elsewhere'));
 
     // Elsewhere and back: the edit is still there, and so is the notice.

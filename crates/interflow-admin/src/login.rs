@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_login_leads_to_a_page_of_ours_and_nowhere_else() {
+    fn a_login_redirects_only_to_local_pages() {
         for (next, goes) in [
             ("/", "/"),
             ("/settings?x=1", "/settings?x=1"),

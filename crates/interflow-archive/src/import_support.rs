@@ -28,7 +28,7 @@ pub(super) fn field(headers: &mut Headers, name: &[u8], value: &[u8], notes: &mu
         return;
     }
     if headers.append(&text, value.trim_ascii()).is_err() {
-        notes.push(format!("'{}' is no header field and is left out", shorten(&text)));
+        notes.push(format!("'{}' is not a valid header field and is left out", shorten(&text)));
     }
 }
 
@@ -219,7 +219,7 @@ mod tests {
             (m.headers.get("a"), m.headers.get("b"), &*m.body),
             (Some(&b"1"[..]), Some(&b"2"[..]), &b"body\r\n"[..])
         );
-        assert_eq!(notes, ["'no colon' is no header field and is left out"]);
+        assert_eq!(notes, ["'no colon' is not a valid header field and is left out"]);
         assert!(message(b"", &mut notes).is_err() && message(b"one\r\n\r\n", &mut notes).is_err());
     }
 

@@ -43,13 +43,13 @@ pub enum HeaderEdit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
     /// The method is not a token.
-    #[error("'{0}' is no method: write one word such as POST")]
+    #[error("'{0}' is not a method: write one word such as POST")]
     Method(String),
     /// The URL cannot be read.
-    #[error("'{0}' is no URL: write http://host/path, https://host/path, or /path for the same origin")]
+    #[error("'{0}' is not a URL: write http://host/path, https://host/path, or /path for the same origin")]
     Url(String),
     /// The header cannot be read.
-    #[error("'{0}' is no header: write 'Name: value' to set it, 'Name:' to take it out, 'Name;' for an empty value")]
+    #[error("'{0}' is not a header: write 'Name: value' to set it, 'Name:' to remove it, 'Name;' for an empty value")]
     Header(String),
     /// A tunnel has no request.
     #[error("flow {0} is a tunnel: there is no request to send again")]

@@ -248,7 +248,7 @@ fn the_multivariant_playlist_tells_of_every_set() {
 }
 
 #[test]
-fn wishes_choose_heights_and_languages() {
+fn options_select_heights_and_languages() {
     let text = master(&HlsOptions {
         height: Some(VariantChoice::Height(720)),
         language: Some("de".into()),

@@ -227,7 +227,7 @@ fn keys_in_the_playlist_itself_and_keys_of_256_bits_are_applied() {
 }
 
 #[test]
-fn what_a_player_is_told_to_fetch_early_passes_through_us() {
+fn preloads_are_routed_through_the_gateway() {
     let range = |class: &str, uri: &str| format!("#EXT-X-DATERANGE:ID=\"a\",CLASS=\"{class}\",X-URI=\"{uri}\"\n");
     let out = rewritten(&format!(
         "#EXTM3U\n#EXT-X-TARGETDURATION:4\n{}{}{}",

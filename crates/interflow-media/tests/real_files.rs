@@ -81,7 +81,7 @@ fn a_key_for_another_id_is_refused() {
 }
 
 #[test]
-fn damage_is_told_before_a_byte_of_the_media_comes_out() {
+fn damage_is_reported_before_any_media_output() {
     let whole = seed("cenc");
     let fragment = boxes(&whole, 0).flatten().find(|b| b.kind() == b"moof").expect("a fragment").offset as usize;
     let init = || InitSegment::parse(&whole[..fragment]).unwrap();

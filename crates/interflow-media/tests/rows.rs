@@ -158,7 +158,7 @@ fn lists_with_bases_numbers_and_timelines() {
 }
 
 #[test]
-fn sets_without_names_are_told_apart() {
+fn sets_without_ids_are_distinguished() {
     let text = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTemplate media='$RepresentationID$' duration='8'/>\
         <AdaptationSet contentType='audio' lang='de'><Representation id='a' bandwidth='1'/></AdaptationSet>\
         <AdaptationSet contentType='audio' lang='en'><Representation id='a' bandwidth='1'/></AdaptationSet></Period></MPD>";

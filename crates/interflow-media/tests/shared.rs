@@ -105,7 +105,7 @@ async fn when_all_leave_the_request_ends_and_the_next_one_asks_anew() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+async fn a_failure_is_reported_to_all_waiters_and_not_cached() {
     let (origin, shared) = origin(true);
     let viewers: Vec<_> = (0..20).map(|_| viewer(&shared, CachePolicy::Segment)).collect();
     settle().await;

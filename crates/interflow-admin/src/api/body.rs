@@ -235,9 +235,9 @@ fn pretty(window: &BodyWindow) -> Result<String> {
     let not_json =
         |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
     if window.truncated {
-        return Err(not_json("the body is longer than the limit, and half of JSON is none".into()));
+        return Err(not_json("the body exceeds the limit, and truncated JSON is invalid".into()));
     }
-    view::json(&window.bytes).map_err(|e| not_json(format!("the body is no JSON: {e}")))
+    view::json(&window.bytes).map_err(|e| not_json(format!("the body is not valid JSON: {e}")))
 }
 
 /// A body rendered by its media type; as text if it is not valid for the type.

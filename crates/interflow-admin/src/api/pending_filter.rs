@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_judged_by_what_is_told_of_it() {
+    fn pending_items_match_by_the_facts_they_contain() {
         let request = json!({
             "kind": "approval", "what": "request", "method": "POST", "url": "http://api.test:81/pay/now?user=7", "host": "api.test",
             "port": 81, "status": null, "headers": [["Content-Type", "Application/JSON; a=b"], ["X-Plan", "b"]],

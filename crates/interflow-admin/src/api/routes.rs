@@ -222,7 +222,7 @@ fn flow_routes() -> Vec<ApiRoute> {
             body::body,
         )
         .param("view", "string", "raw (default), decoded, text, hex, json-pretty or pretty (by the media type)")
-        .param("original", "boolean", "as it came in, before a rule or somebody who held it edited it")
+        .param("original", "boolean", "as received, before it was edited by a rule or by hand")
         .param("message", "string", "with pretty: the full name of the message of Protocol Buffers")
         .param("offset", "integer", "where the view begins, in bytes of what it shows")
         .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),
@@ -356,7 +356,7 @@ fn archive_routes() -> Vec<ApiRoute> {
             json("Imported"),
             transfer::import,
         )
-        .param("format", "string", "har, jsonl, saz, fxzy or mitm; told by the first bytes when not given")
+        .param("format", "string", "har, jsonl, saz, fxzy or mitm; detected from the first bytes if absent")
         .with_input(BYTES),
         ApiRoute::new(
             get,
@@ -451,7 +451,7 @@ fn approval_routes() -> Vec<ApiRoute> {
         ApiRoute::new(
             get.clone(),
             "/pending",
-            "All that waits for somebody to decide: questions of approvals, and flows that rules hold",
+            "Everything that waits for a decision: approval questions, and flows held by rules",
             json("Pending"),
             pending::list,
         )
@@ -460,7 +460,7 @@ fn approval_routes() -> Vec<ApiRoute> {
         .param(
             "query",
             "string",
-            "each member says whether this query selects it; null where too little is known of it",
+            "each member reports whether this query selects it; null if too little is known about it",
         ),
         ApiRoute::new(
             post.clone(),

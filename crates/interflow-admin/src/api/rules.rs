@@ -154,7 +154,7 @@ pub(super) fn require_unchanged(file: &str, was: Option<&str>, now: impl FnOnce(
     let lines = |text: &str| text.replace("\r\n", "\n");
     match was {
         Some(was) if lines(&now()) != lines(was) => {
-            let message = format!("{file} was changed by somebody else meanwhile");
+            let message = format!("{file} was changed by someone else in the meantime");
             Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message)
                 .remedy("read it anew, and make the change there"))
         }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_wrote_meanwhile_is_not_written_over() {
+    fn a_concurrently_changed_file_is_not_overwritten() {
         for (was, now, goes) in [
             (None, "anything", true),
             (Some("a\nb"), "a\nb", true),

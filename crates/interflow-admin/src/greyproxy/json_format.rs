@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_rules_are_ours_in_other_words() {
+    fn greyproxy_rules_convert_to_interflow_rules() {
         let given: GreyproxyRuleInput = serde_json::from_value(json!({
             "container_pattern": "claude*", "destination_pattern": "*.example.com", "port_pattern": "443,8000-8999",
             "action": "deny", "notes": "no"
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_durations_are_ours_in_other_words() {
+    fn scopes_and_durations_convert() {
         assert_eq!(
             resolution("allow", "subdomain_wildcard", "12h").unwrap(),
             json!({"action": "allow", "scope": "subdomains", "everyone": false, "for": "12h"})

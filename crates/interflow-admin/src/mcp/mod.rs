@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_greeted_in_its_version_and_told_the_tools() {
+    fn initialization_negotiates_the_version_and_lists_the_tools() {
         let (_dir, store, _) = store();
         for (asked, given) in [
             ("2024-11-05", "2024-11-05"),

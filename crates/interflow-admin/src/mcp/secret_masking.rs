@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_secrets_are_told_from_others() {
+    fn secret_names_are_recognised() {
         for name in
             ["Authorization", "x-api-key", "X-Goog-Api-Key", "access_token", "clientSecret", "password", "key", "sig"]
         {

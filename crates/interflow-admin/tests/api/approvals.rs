@@ -28,7 +28,7 @@ async fn status(it: &Instance, url: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_waits_until_somebody_answers() {
+async fn a_request_waits_until_it_is_decided() {
     let it = Instance::start().await;
     assert_eq!(it.json("/approvals").await["mode"], "observe");
     assert_eq!(status(&it, &named(&it, "held.test", "/status/200")).await, 200, "nothing is held at first");
@@ -246,7 +246,7 @@ async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_instant_is_told_in_microseconds() {
+async fn every_instant_is_reported_in_microseconds() {
     let it = Instance::start().await;
     let before = interflow_types::Timestamp::now().micros();
     let minute = 60_000_000;

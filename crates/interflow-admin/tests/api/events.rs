@@ -59,7 +59,7 @@ async fn until(socket: &mut Socket, path: &str, state: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flows_are_told_as_they_begin_and_end() {
+async fn flows_are_reported_as_they_begin_and_end() {
     let it = Instance::start().await;
     let mut socket = watch(&it).await;
     let (flow, mut capture) = it.begin("/live");
@@ -116,7 +116,7 @@ async fn the_first_query_stands_in_the_address_and_messages_name_their_querys_nu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_filters_what_is_told_headers_and_bodies_too() {
+async fn a_query_filters_events_by_headers_and_bodies_too() {
     let it = Instance::start().await;
     for (query, first, second) in [
         ("path:/wanted", "/other", "/wanted"),

@@ -126,7 +126,7 @@ async fn plant(it: &Instance, host: &str, placeholder: &str, stored: &Mutex<Vec<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_was_given_to_its_host_is_read_back_by_nobody() {
+async fn a_secret_sent_to_its_host_cannot_be_read_back() {
     let (origin, stored) = leaky();
     let it = Instance::answering(origin).await;
     let placeholder = bound(&it, &named(&it, "held.test", "")).await;

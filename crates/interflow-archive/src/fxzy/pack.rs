@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 3;
 /// The folder is not a Fluxzy recording, or a file in it cannot be read.
 pub fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     if !folder.join("exchanges").is_dir() {
-        let why = "this folder is no recording of Fluxzy: it has no folder 'exchanges'";
+        let why = "this folder is not a Fluxzy recording: it has no folder 'exchanges'";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     let mut zip = ZipWriter::new(out);
@@ -102,6 +102,6 @@ mod tests {
     #[test]
     fn another_folder_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("no recording of Fluxzy"));
+        assert!(pack(folder.path(), Vec::new()).unwrap_err().to_string().contains("not a Fluxzy recording"));
     }
 }

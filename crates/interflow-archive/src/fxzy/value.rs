@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_lengths_and_depths_are_refused() {
+    fn false_lengths_and_excessive_depths_are_rejected() {
         assert!(parse(&[0xdd, 0xff, 0xff, 0xff, 0xff]).is_err());
         assert!(parse(&[0xc6, 0xff, 0xff, 0xff, 0xff, 1]).is_err());
         assert!(parse(&[0x91; 1000]).is_err());

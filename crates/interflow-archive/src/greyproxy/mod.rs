@@ -104,7 +104,7 @@ impl GreyproxyDb {
         match db.has("rules").and_then(|rules| Ok(rules && db.has("http_transactions")?)) {
             Ok(true) => Ok(db),
             Ok(false) => Err(format!(
-                "{place}: this is no database of Greyproxy: it has no tables `rules` and `http_transactions`"
+                "{place}: this is not a Greyproxy database: it has no tables `rules` and `http_transactions`"
             )),
             Err(e) => Err(format!("{place}: {e}")),
         }

@@ -55,7 +55,7 @@ pub(super) fn flow(
     let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
     let started = match entry.get("startedDateTime").and_then(Value::as_str) {
         Some(text) => {
-            from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is no ISO 8601 time", shorten(text)))?
+            from_iso(text).ok_or_else(|| format!("startedDateTime: '{}' is not an ISO 8601 time", shorten(text)))?
         }
         None => Timestamp::now(),
     };
@@ -371,7 +371,7 @@ fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<EntryProblem>) -> H
         }
         let mut lines = value.split('\n').map(|l| l.trim_matches(['\r', ' ', '\t']));
         if lines.any(|line| headers.append(name, line).is_err()) {
-            notes.push(format!("{side}.headers: '{}' is no header field and is left out", shorten(name)));
+            notes.push(format!("{side}.headers: '{}' is not a valid header field and is left out", shorten(name)));
         }
     }
     headers

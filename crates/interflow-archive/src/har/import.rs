@@ -41,7 +41,7 @@ pub fn import(file: impl BufRead, sink: FlowSink<'_>) -> Result<ImportReport, Im
             let text = e.to_string();
             let problem = text.split(" at line ").next().unwrap_or(&text).to_owned();
             let place = format!("{path}line {} column {}", e.line(), e.column());
-            Err(ImportError::Malformed { place, problem: format!("{problem}; this is no whole HAR"), report })
+            Err(ImportError::Malformed { place, problem: format!("{problem}; the HAR is incomplete"), report })
         }
     }
 }

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_told_with_their_place() {
+    fn malformed_input_is_reported_with_its_offset() {
         for (text, why) in [
             (&b"5:3:ab,]"[..], "byte 0"),
             (b"9:99999999]", "byte 0"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_breaks_off_or_lies_takes_no_memory() {
+    fn truncated_or_false_input_allocates_no_memory() {
         for (file, kind) in [
             (&b"999999999:abc"[..], io::ErrorKind::UnexpectedEof),
             (b"12", io::ErrorKind::UnexpectedEof),

@@ -56,7 +56,7 @@ impl std::str::FromStr for PacketSides {
             "client" => Ok(Self::Client),
             "upstream" => Ok(Self::Upstream),
             "both" => Ok(Self::Both),
-            other => Err(format!("'{other}' is no leg: choose client, upstream or both")),
+            other => Err(format!("'{other}' is not a side: choose client, upstream or both")),
         }
     }
 }

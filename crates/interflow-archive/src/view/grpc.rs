@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_or_is_damaged_is_told_behind_what_is_whole() {
+    fn damage_is_reported_after_the_intact_messages() {
         let body = [framed(0, &[8, 1]), vec![0, 0, 0, 0, 9, 1]].concat();
         assert!(shown(&body, "").unwrap().ends_with("1: 1\n# byte 7: message 2 breaks off; 6 bytes of it are here\n"));
         assert!(shown(&framed(0, &[0xff]), "").unwrap().contains("no message of Protocol Buffers\n0xff"));

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_media_type() {
+    fn kinds_are_detected_by_media_type() {
         for (value, kind) in [
             ("application/grpc", Some(BinaryKind::Grpc)),
             ("application/grpc+proto", Some(BinaryKind::Grpc)),

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_lies_and_length_are_told() {
+    fn damage_false_lengths_and_truncation_are_reported() {
         assert!(pretty(&[0x92, 1], 1000).unwrap_err().starts_with("byte 2"));
         assert!(pretty(&[0xdd, 0xff, 0xff, 0xff, 0xff, 1], 1000).is_err());
         assert!(pretty(&[0x91; 200], 1000).is_err());

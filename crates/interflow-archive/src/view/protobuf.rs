@@ -24,7 +24,7 @@ enum WireField<'a> {
 pub(super) fn write(out: &mut String, bytes: &[u8], cap: usize) -> Result<(), String> {
     if !is_message(bytes, 0) {
         let at = first_bad_offset(bytes);
-        return Err(format!("byte {at}: this is no message of Protocol Buffers"));
+        return Err(format!("byte {at}: this is not a Protocol Buffers message"));
     }
     fields(out, bytes, 0, cap);
     Ok(())
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_messages_are_told_apart() {
+    fn texts_and_messages_are_distinguished() {
         let field = |inner: &[u8]| shown(&[&[0x0a, inner.len() as u8], inner].concat()).unwrap();
         assert_eq!(field(b"\x0a\x05hello"), "1 {\n  1: \"hello\"\n}\n");
         assert_eq!(field(b"line\nline"), "1: \"line\\nline\"\n");

@@ -53,7 +53,7 @@ impl ProtoSchemas {
                 compile(path.parent().unwrap_or(Path::new(".")), &[path.to_owned()])
             } else {
                 let bytes = fs::read(path).map_err(|e| failed(e.to_string()))?;
-                DescriptorPool::decode(&bytes[..]).map_err(|e| format!("it is no descriptor set: {e}"))
+                DescriptorPool::decode(&bytes[..]).map_err(|e| format!("invalid descriptor set: {e}"))
             };
             schemas.pools.push(pool.map_err(failed)?);
         }
@@ -175,7 +175,10 @@ mod tests {
         assert!(error.contains("bad.proto") && error.contains("strng"), "{error}");
         fs::write(folder.path().join("set.bin"), b"\xff").unwrap();
         assert!(
-            ProtoSchemas::load(&[folder.path().join("set.bin")]).unwrap_err().to_string().contains("no descriptor set")
+            ProtoSchemas::load(&[folder.path().join("set.bin")])
+                .unwrap_err()
+                .to_string()
+                .contains("invalid descriptor set")
         );
     }
 }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_told_by_media_type_and_first_bytes() {
+    fn kinds_are_detected_by_media_type_and_first_bytes() {
         for (media, body, kind) in [
             ("application/x-www-form-urlencoded; charset=utf-8", "a=1", Some(TextKind::Form)),
             ("multipart/form-data; boundary=x", "", Some(TextKind::Multipart)),

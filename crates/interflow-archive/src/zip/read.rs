@@ -133,7 +133,7 @@ fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, D
         return Err(DirectoryError::Wrong("its directory is too large"));
     }
     if at.checked_add(size).is_none_or(|end| end > len) {
-        return Err(DirectoryError::Wrong("its directory lies about where it is"));
+        return Err(DirectoryError::Wrong("its directory has a false offset"));
     }
     file.seek(SeekFrom::Start(at))?;
     let mut records = BufReader::new(file.take(size));
@@ -142,7 +142,7 @@ fn directory(file: &mut (impl Read + Seek), len: u64) -> Result<Vec<ZipEntry>, D
         entries.push(record(&mut records)?);
     }
     if entries.len() as u64 != count && count < u64::from(u16::MAX) {
-        return Err(DirectoryError::Wrong("its directory lies about its length"));
+        return Err(DirectoryError::Wrong("its directory has a false length"));
     }
     Ok(entries)
 }
@@ -164,7 +164,7 @@ fn end(file: &mut (impl Read + Seek), len: u64) -> Result<(u64, u64, u64), Direc
     file.seek(SeekFrom::Start(u64_at(&tail, locator + 8).min(len)))?;
     let record: [u8; 56] = take(file)?;
     if u32_at(&record, 0) != signature::END_64 {
-        return Err(DirectoryError::Wrong("its directory lies about where it ends"));
+        return Err(DirectoryError::Wrong("its directory has a false end"));
     }
     Ok((u64_at(&record, 32), u64_at(&record, 40), u64_at(&record, 48)))
 }

@@ -400,7 +400,7 @@ fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
 }
 
 #[test]
-fn a_certificate_that_nobody_can_read_is_not_written() {
+fn an_unreadable_certificate_is_not_written() {
     for broken in ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "-----MITM-----", "MAMCAQE="] {
         let (flows, report) = imported(None, mitm_flow_with(broken, "QUICv1", &[]).as_bytes());
         assert_eq!((flows.len(), report), (1, Ok(vec![])));

@@ -254,7 +254,7 @@ fn tshark_sees_what_was_kept_of_a_body_and_the_next_flow_all_the_same() {
 }
 
 #[test]
-fn the_exporter_writes_the_clients_leg_and_tunnels_are_bare() {
+fn the_exporter_writes_the_client_side_and_bare_tunnels() {
     let mut tunnel = recorded(1, "HTTP/1.1", "/", b"", b"");
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.request = None;

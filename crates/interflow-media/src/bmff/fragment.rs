@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_fragments_are_refused() {
+    fn fragments_with_false_sizes_are_rejected() {
         let header = |flags| boxed(b"tfhd", &words(&[flags, 1, 0, 50]));
         let traf = |parts: &[Vec<u8>]| boxed(b"traf", &parts.concat());
         let bomb = boxed(b"trun", &words(&[0, u32::MAX]));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_opened_and_their_contents_told() {
+    fn containers_are_parsed_and_described() {
         let traf = boxed(b"traf", &[boxed(b"tfhd", &[0, 2, 0, 0, 0, 0, 0, 7]), boxed(b"abcd", &[1])].concat());
         let node = read(&boxed(b"moof", &[boxed(b"mfhd", &[0, 0, 0, 0, 0, 0, 0, 9]), traf].concat()));
         assert_eq!(node.children[0].note, "sequence 9");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_told_where_it_is() {
+    fn malformed_boxes_are_reported_at_their_position() {
         let node = read(&boxed(b"moov", &[boxed(b"mvhd", &[0; 3]), vec![0, 0, 1, 0], b"trak".to_vec()].concat()));
         assert!(node.children[0].note.contains("shorter"), "{node:?}");
         assert!(node.note.contains("`trak` at byte 19"), "{node:?}");

@@ -53,7 +53,7 @@ pub enum CencError {
     },
     /// Samples at an offset that has already passed.
     #[error(
-        "a sample of track {track} at byte {offset} lies before the fragment that describes it, or over another one"
+        "a sample of track {track} at byte {offset} is located before the fragment that describes it, or overlaps another one"
     )]
     Misplaced {
         /// The track.

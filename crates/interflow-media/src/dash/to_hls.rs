@@ -168,7 +168,7 @@ pub fn master(
     }
     if out.len() == empty {
         return Err(manifest_error(
-            "it lists no media that HLS can carry (WebM is none): players of DASH get it at /proxy/mpd/manifest.mpd",
+            "it lists no media that HLS can carry (WebM is not supported): DASH players get it at /proxy/mpd/manifest.mpd",
         ));
     }
     Ok(out)

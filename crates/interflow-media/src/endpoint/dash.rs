@@ -462,7 +462,7 @@ impl MediaRequest<'_> {
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
         let body = self.state.streams.track(response.body, "segment", origin, peer, user);
         if head.status == StatusCode::OK {
-            return Err(MediaError::upstream("the origin knows no ranges, which this manifest needs"));
+            return Err(MediaError::upstream("the origin does not support ranges, which this manifest needs"));
         }
         Ok(Response { head, body: if self.head.method == interflow_types::Method::HEAD { Body::Empty } else { body } })
     }

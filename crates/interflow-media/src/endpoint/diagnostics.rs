@@ -80,6 +80,6 @@ impl MediaRequest<'_> {
                 return Ok(json_response(&json!({ "ip": ip })));
             }
         }
-        Err(MediaError::upstream("no service told us our address"))
+        Err(MediaError::upstream("no service returned the gateway's address"))
     }
 }

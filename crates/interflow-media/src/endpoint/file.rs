@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn borders_are_told_from_media() {
+    fn box_boundaries_are_distinguished_from_media() {
         let header = |size: u32, kind: &[u8; 4]| [&size.to_be_bytes()[..], kind, &[0; 24]].concat();
         assert!(is_border(&header(100, b"moof"), 50, 1000) && is_border(&header(24, b"styp"), 50, 1000));
         assert!(!is_border(&header(2000, b"moof"), 50, 1000), "it would reach behind the end");

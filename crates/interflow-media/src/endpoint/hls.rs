@@ -302,7 +302,7 @@ impl MediaRequest<'_> {
         let iv = params
             .get("iv")
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
-            .ok_or_else(|| MediaError::bad_request("`iv` is no vector of 16 bytes"))?;
+            .ok_or_else(|| MediaError::bad_request("`iv` is not a 16-byte vector"))?;
         if params.get("method") == Some("AES-256") {
             let key: [u8; 32] = self.key(key).await?;
             let mut hasher = blake3::Hasher::new();

@@ -118,7 +118,7 @@ impl LinkRequest {
             && ip.parse::<IpAddr>().is_err()
             && ip.parse::<IpNet>().is_err()
         {
-            return Err(format!("`{ip}` is no address or network: the link would hold for nobody"));
+            return Err(format!("`{ip}` is no address or network: no client could use the link"));
         }
         let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
         if let Some(key) = text("key") {

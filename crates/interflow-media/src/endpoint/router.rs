@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn doors_stand_below_the_path_and_at_the_root_when_wanted() {
+    fn endpoints_are_below_the_path_and_optionally_at_the_root() {
         let own = MediaConfig::default();
         let compat = MediaConfig {
             compat: MediaCompatConfig { mediaflow: true, ..MediaCompatConfig::default() },

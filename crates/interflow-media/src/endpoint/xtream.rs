@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn urls_of_the_provider_are_ours_however_they_are_written() {
+    async fn provider_urls_are_rewritten_in_every_notation() {
         let (origin, base) = ("http://p.test:8080", "http://us");
         let own = |url: &str| rewrite_url(url, origin, "ann", base, "NAME").unwrap_or_else(|| format!("<{url}>"));
         let with = async |text: &str| rewrite_urls(text, origin, 1 << 20, own).await.unwrap();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_told_apart() {
+    fn attributes_are_separated() {
         let list = br#"METHOD=AES-128,NAME="a,URI=b",URI="c=d,e", IV=0x1"#;
         for (name, value) in [("METHOD", "AES-128"), ("NAME", "a,URI=b"), ("URI", "c=d,e"), ("IV", "0x1")] {
             assert_eq!(attribute_text(list, name.as_bytes()), Some(value), "{name}");

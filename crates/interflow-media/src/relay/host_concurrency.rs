@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_cap_nobody_waits() {
+    async fn without_a_limit_no_stream_waits() {
         let hosts = HostConcurrency::new(0, Duration::ZERO);
         let a = "a:80".parse().unwrap();
         let _all = [hosts.acquire(&a).await.unwrap(), hosts.acquire(&a).await.unwrap()];

@@ -502,7 +502,7 @@ impl CacheFillTask {
                     }
                     if self.flight.state.lock().readers == 0 && self.keep != CachePolicy::Segment {
                         return self
-                            .give_up(started, &Error::new(ErrorKind::ClientGone, "nobody waits for it any more"));
+                            .give_up(started, &Error::new(ErrorKind::ClientGone, "no client waits for it any more"));
                     }
                 }
                 Some(Ok(BodyFrame::Trailers(_))) => {}

@@ -17,7 +17,7 @@ pub use ts::SampleAesTs;
 pub enum SampleAesError {
     /// Not a whole number of 16-byte blocks.
     #[error(
-        "the segment has {0} bytes, which is no multiple of 16: it was cut short, or is not encrypted with AES-128"
+        "the segment has {0} bytes, which is not a multiple of 16: it was truncated, or is not encrypted with AES-128"
     )]
     Length(u64),
     /// The last block has no valid padding.

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_an_earlier_version_is_brought_forward_by_whoever_writes_it() {
+    fn a_store_of_an_earlier_version_is_migrated_by_its_writer() {
         let dir = tempfile::tempdir().unwrap();
         let db = Connection::open(file(dir.path())).unwrap();
         db.execute_batch(&format!("{}; PRAGMA user_version = 1;", MIGRATIONS[0])).unwrap();

@@ -79,7 +79,7 @@ fn kill_9_under_load_loses_at_most_the_last_batch() {
 }
 
 #[test]
-fn a_full_disk_suspends_recording_until_there_is_room() {
+fn a_full_disk_suspends_recording_until_space_is_available() {
     let dir = tempfile::tempdir().unwrap();
     // A file size limit simulates the full disk: writes beyond it fail, and the limit can be lifted.
     let script = "trap '' XFSZ; ulimit -S -f 1500; exec \"$0\" \"$1\"";

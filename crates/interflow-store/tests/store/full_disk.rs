@@ -106,7 +106,7 @@ fn disk_bytes(disk: &SmallDisk) -> u64 {
 }
 
 #[test]
-fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
+fn a_start_on_a_full_disk_opens_the_store_and_retention_frees_space() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     let flows = {
         let store = SqliteStore::open(&disk.store(), &config()).unwrap();
@@ -125,7 +125,7 @@ fn a_start_on_a_full_disk_opens_the_store_and_retention_makes_room() {
 }
 
 #[test]
-fn a_disk_too_full_to_open_the_store_suspends_recording_until_there_is_room() {
+fn a_disk_too_full_to_open_the_store_suspends_recording() {
     let Some(disk) = SmallDisk::new(24 << 20) else { return };
     {
         let store = SqliteStore::open(&disk.store(), &config()).unwrap();

@@ -106,7 +106,7 @@ fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news()
 }
 
 #[test]
-fn a_slow_subscriber_is_told_what_it_missed() {
+fn a_slow_subscriber_is_notified_of_missed_events() {
     let (_dir, store) = store(&RecordConfig::default());
     let mut events = store.subscribe();
     let recorder = store.recorder().unwrap();

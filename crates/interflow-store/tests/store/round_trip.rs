@@ -210,7 +210,7 @@ fn tunnels_errors_and_dropped_captures_say_how_they_ended() {
 }
 
 #[test]
-fn the_owners_caps_are_kept_and_shown() {
+fn configured_caps_are_applied_and_reported() {
     let config = RecordConfig { max_body: interflow_types::units::ByteSize(20_000), ..RecordConfig::default() };
     let (_dir, store) = store(&config);
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");

@@ -32,7 +32,7 @@ fn an_unknown_kid_is_named_before_any_media_comes_out() {
 }
 
 #[test]
-fn a_stream_ends_in_an_error_where_its_key_changes_to_one_that_nobody_gave() {
+fn a_stream_fails_where_its_key_changes_to_an_unknown_one() {
     let spec = Spec::of(b"cenc");
     let unknown = Spec { kid: [0xdd; 16], ..spec };
     let (first, second) = (samples(3, 1), samples(4, 2));

@@ -263,7 +263,7 @@ fn media_come_out_as_they_come_in_and_in_the_same_memory() {
 }
 
 #[test]
-fn a_chunk_that_somebody_else_holds_is_not_changed() {
+fn a_shared_chunk_is_not_modified() {
     let spec = Spec::of(b"cenc");
     let samples = samples(5, 1);
     let data = Bytes::from([one_track(&spec), segment(&spec, &samples)].concat());
